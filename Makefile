@@ -1,0 +1,50 @@
+# Each target works alone on a machine with only Python 3.11 or 3.12 and its venv module.
+#   make install    .venv with everything pinned        make bench    how fast the engine is
+#   make demo       place a real model on two cores     make clean    remove what the other targets made
+#   make test       every check that CI runs
+# Another interpreter: make install PYTHON=python3.12
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+MODEL := build/light_inception_v2.onnx
+
+.PHONY: install demo test bench clean
+
+install: $(STAMP)
+	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo"
+
+$(STAMP): pyproject.toml tests/constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"{sys.executable} is Python {v[0]}.{v[1]}; gnnplace needs 3.11 or 3.12: make install PYTHON=python3.12")'
+	@echo "installing gnnplace and the versions of tests/constraints.txt into .venv (several minutes the first time)"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,notebooks]'
+	@touch $@
+
+demo: $(MODEL)
+	@echo "placing $(MODEL) on two CPU cores; rewards are measured runtimes"
+	$(BIN)/gnnplace place $(MODEL) --devices cpu:0,cpu:1 --measure --evaluations 60 --out build/demo
+
+$(MODEL): models_zoo/networks/light.py | $(STAMP)
+	@echo "writing $@: a real network that ships with the onnx package, with random weights"
+	$(BIN)/python -m models_zoo.networks.light inception_v2 --out $@ --seed 0
+
+test: $(STAMP)
+	@echo "1/5 ruff: rules"
+	$(BIN)/ruff check .
+	@echo "2/5 ruff: format"
+	$(BIN)/ruff format --check .
+	@echo "3/5 mypy: types"
+	$(BIN)/mypy
+	@echo "4/5 import-linter: layers, and the homes of heavy libraries"
+	$(BIN)/lint-imports
+	@echo "5/5 pytest: tests and docstring examples"
+	$(BIN)/python -m pytest
+
+bench: $(STAMP)
+	@echo "measuring nanoseconds per op of the simulator"
+	$(BIN)/gnnplace bench engine
+
+clean:
+	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,26 @@
+"""The composition root: wires evaluators, planners and artefacts together behind `gnnplace.place`, `Plan`, `Session`.
+
+In reading order: `options.py`, `workload.py` (a model of any kind as an op graph), `setting.py` (that graph on devices, with costs),
+`solved.py` (a solution seen on the whole graph), `place.py` (the main path), `measuring.py` (the same with executed rewards), `plan.py` (the answer),
+`artefacts.py` (what a plan writes), `comparison.py` (several planners, or one given placement).
+"""
+
+from gnnplace.api.comparison import compare, evaluate
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.place import place
+from gnnplace.api.plan import Plan
+from gnnplace.api.workload import Workload, load_workload
+from gnnplace.devices.spec import load_topology
+from gnnplace.onnx_io.read import read_onnx
+
+__all__ = [
+    "Plan",
+    "PlaceOptions",
+    "Workload",
+    "compare",
+    "evaluate",
+    "load_topology",
+    "load_workload",
+    "place",
+    "read_onnx",
+]

@@ -1,0 +1,89 @@
+"""Several planners on one problem, and one given placement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.setting import MAX_GROUPS, setting_of
+from gnnplace.api.solved import finite, planned, planner_row
+from gnnplace.api.workload import ModelSource, load_workload
+from gnnplace.devices.spec import load_topology
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import GnnplaceError
+from gnnplace.onnx_io.segments import segments
+from gnnplace.placement import Placement, load_placement
+from gnnplace.planners.catalog import load_planner
+from gnnplace.report.run_record import PlannerRow
+
+__all__ = ["compare", "evaluate"]
+
+
+def compare(
+    model: ModelSource,
+    devices: str | Path | Topology,
+    planners: Sequence[str],
+    options: PlaceOptions = PlaceOptions(),
+) -> list[PlannerRow]:
+    """A row per planner, each with the same budget and seed; a planner that fails has an `error` and no makespan.
+
+    Raises:
+        GnnplaceError: an unknown planner, or a model or device set that cannot be read.
+    """
+    plans = {name: load_planner(name) for name in planners}
+    topology = devices if isinstance(devices, Topology) else load_topology(str(devices))
+    workload = load_workload(model, options.dims)
+    setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
+    problem = setting.problem()
+    rows: list[PlannerRow] = []
+    for name, plan in plans.items():
+        begin_s = time.perf_counter()
+        try:
+            rows.append(planner_row(setting, *planned(setting, plan(problem, options.budget, options.seed))))
+        except GnnplaceError as error:
+            rows.append(
+                {
+                    "planner": name, "makespan_s": None, "gap": None, "evaluations": 0,
+                    "wall_s": time.perf_counter() - begin_s, "feasible": False, "error": str(error),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def evaluate(
+    model: ModelSource,
+    devices: str | Path | Topology,
+    placement: str | Path | Placement,
+    options: PlaceOptions = PlaceOptions(),
+) -> dict[str, Any]:
+    """What a given placement costs: the object that `gnnplace evaluate --json` prints.
+
+    Raises:
+        InvalidPlacement: it is not for this model and these devices.
+    """
+    topology = devices if isinstance(devices, Topology) else load_topology(str(devices))
+    workload = load_workload(model, options.dims)
+    setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
+    given = (
+        placement
+        if isinstance(placement, Placement)
+        else load_placement(Path(placement), workload.graph, topology, workload.sha256)
+    )
+    evaluation = setting.simulator.evaluate(given)
+    names = topology.device_names
+    order = np.asarray(setting.simulator.schedule(given).order())
+    return {
+        "evaluator": evaluation.evaluator,
+        "makespan_s": finite(evaluation.makespan_s),
+        "throughput_s": finite(evaluation.period_s),
+        "feasible": evaluation.feasible,
+        "peak_memory_bytes": dict(zip(names, evaluation.peak_memory_bytes.tolist(), strict=True)),
+        "busy_s": dict(zip(names, evaluation.busy_s.tolist(), strict=True)),
+        "transferred_bytes": evaluation.transferred_bytes,
+        "segments": len(segments(workload.graph, given.assignment, order)),
+    }

@@ -1,0 +1,144 @@
+"""The main path with executed rewards: profile, search by running placements, then the best few side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.plan import Plan
+from gnnplace.api.setting import Setting, costs_file, setting_of, stored_costs
+from gnnplace.api.solved import finite, planned
+from gnnplace.api.workload import Workload
+from gnnplace.cost.measured import CostStore, MeasuredCost, write_costs
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import UnsupportedModel
+from gnnplace.executors.measured_evaluator import Comparison, GroupedModel, MeasuredEvaluator
+from gnnplace.executors.profile import measured_costs
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Solution
+from gnnplace.report.run_record import MeasuredRecord, PlannerRow
+
+__all__ = ["MEASURED_GROUPS", "executable", "place_measured", "profiled"]
+
+MEASURED_GROUPS = 64
+"""While searching every group is a session of its own; more of them would measure the calls, not the placement."""
+_REHEARSED = ("single", "heft", "annealing")
+"""Planned in the simulator, then measured beside what was found by measuring."""
+
+
+def executable(workload: Workload) -> OnnxModel:
+    """The ONNX model of a workload.
+
+    Raises:
+        UnsupportedModel: it is an op graph, which says what ops cost and not what they compute.
+    """
+    if workload.onnx is None:
+        raise UnsupportedModel(f"{workload.name!r} is an op graph and cannot be executed; give an ONNX model to measure")
+    return workload.onnx
+
+
+def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
+    """This machine's costs with those of this model; what is new is measured and kept for the next time.
+
+    Raises:
+        UnsupportedModel: there is no ONNX model.
+        InvalidTopology: a device is not on this machine.
+        MeasurementFailed: the model does not run on a device.
+    """
+    model = executable(workload)
+    store = stored_costs()
+    kinds = {device.kind for device in topology.devices}
+    if kinds <= store.kinds.keys() and all(set(model.graph.signatures) <= store.kinds[k].op_s.keys() for k in kinds):
+        return store
+    fresh, _ = measured_costs(model, topology, np.random.default_rng(seed))
+    store = store.merged(fresh)
+    write_costs(store, costs_file())
+    return store
+
+
+def place_measured(workload: Workload, topology: Topology, options: PlaceOptions, begin_s: float) -> Plan:
+    """The best placement found by running placements; the single device when nothing beats it beyond the noise.
+
+    Raises:
+        UnsupportedModel: there is no ONNX model, or it cannot be cut.
+        InvalidTopology: a device is not on this machine.
+        MeasurementFailed: the model does not run on a device.
+    """
+    cost = MeasuredCost(profiled(workload, topology, options.seed))
+    setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MEASURED_GROUPS)
+    simulated = setting.problem()
+    rehearsed = {
+        name: load_planner(name)(simulated, Budget(), options.seed).placement
+        for name in _REHEARSED
+        if name != options.planner
+    }
+    grouped = GroupedModel(executable(workload), setting.coarsening.graph, setting.coarsening.group_of_op)
+    with MeasuredEvaluator(grouped, setting.topology, setting.group_simulator) as evaluator:
+        solution = load_planner(options.planner)(setting.problem(evaluator), options.budget, options.seed)
+        candidates = {options.planner: solution.placement, **rehearsed}
+        comparison = evaluator.compare(list(candidates.values()))
+    return _plan(setting, solution, candidates, comparison, begin_s)
+
+
+def _plan(
+    setting: Setting, solution: Solution, candidates: dict[str, Placement], comparison: Comparison, begin_s: float
+) -> Plan:
+    """The winner of the side-by-side comparison, with everyone's figures."""
+    labels = list(candidates)
+    medians = [evaluation.makespan_s for evaluation in comparison.evaluations]
+    winner = int(np.argmin(medians))
+    chosen, taken = candidates[labels[winner]], comparison.evaluations[winner]
+    warnings: list[str] = []
+    single = comparison.single
+    if single is not None and comparison.single_device is not None:
+        device = setting.topology.device_index[comparison.single_device]
+        beaten = taken.makespan_s + taken.spread_s < single.makespan_s - single.spread_s
+        alone = len(set(chosen.assignment.tolist())) == 1
+        if not beaten and not alone:
+            warnings.append(
+                f"no placement beats the single device {comparison.single_device} beyond the noise; "
+                "the whole model stays there"
+            )
+        if not beaten:
+            chosen, taken = Placement(np.full_like(chosen.assignment, device)), single
+    if not taken.feasible and taken.failure:
+        warnings.append(f"the placement could not be measured: {taken.failure}")
+    runs = [
+        {"label": label, "median_s": e.makespan_s, "spread_s": e.spread_s, "repeats": e.repeats}
+        for label, e in zip(labels, comparison.evaluations, strict=True)
+        if not e.failure
+    ]
+    if single is not None:
+        label = f"one session on {comparison.single_device}"
+        runs.append(
+            {"label": label, "median_s": single.makespan_s, "spread_s": single.spread_s, "repeats": single.repeats}
+        )
+    measured: MeasuredRecord = {
+        "median_s": taken.makespan_s,
+        "spread_s": taken.spread_s,
+        "repeats": taken.repeats,
+        "single_session_s": None if single is None else single.makespan_s,
+        "runs": runs,  # type: ignore[typeddict-item]  # rows are built as plain dictionaries
+    }
+    rows: tuple[PlannerRow, ...] = tuple(
+        {
+            "planner": label,
+            "makespan_s": finite(evaluation.makespan_s),
+            "gap": None,
+            "evaluations": solution.evaluations if label == solution.planner else 0,
+            "wall_s": solution.wall_s if label == solution.planner else 0.0,
+            "feasible": evaluation.feasible,
+            "error": evaluation.failure or None,
+        }
+        for label, evaluation in zip(labels, comparison.evaluations, strict=True)
+    )
+    _, placement, evaluation = planned(setting, dataclasses.replace(solution, placement=chosen))
+    return Plan(
+        setting, solution, placement, evaluation, rows, time.perf_counter() - begin_s, measured, tuple(warnings)
+    )

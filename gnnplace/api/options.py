@@ -1,0 +1,39 @@
+"""How a placement is searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gnnplace.evaluation import Objective
+from gnnplace.planners.budget import Budget, Progress
+
+__all__ = ["PlaceOptions"]
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """How to search."""
+
+    planner: str = "gnn"
+    objective: Objective = "latency"
+    evaluations: int | None = 2000
+    """Placements that the planner may evaluate."""
+    seconds: float | None = None
+    """Seconds that the planner may search; with `evaluations`, whichever ends first."""
+    measure: bool = False
+    """Execute placements on the real devices; the reward is then measured."""
+    seed: int = 0
+    max_groups: int | None = None
+    """Op groups that the planner decides on; None: 512 simulated, 64 measured (every group is a session of its own)."""
+    dims: Mapping[str, int] = field(default_factory=dict)
+    """Values of symbolic dimensions."""
+    policy: Path | None = None
+    """A trained policy that `gnn` starts from; None: it learns on this graph alone."""
+    on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
+
+    @property
+    def budget(self) -> Budget:
+        """Of the chosen planner."""
+        return Budget(self.evaluations, self.seconds, self.on_progress)

@@ -1,0 +1,208 @@
+"""The answer of `place`: a placement with everything that led to it, and its files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnplace.api.artefacts import write_artefacts
+from gnnplace.api.setting import Setting
+from gnnplace.api.solved import finite
+from gnnplace.arrays import IntArray
+from gnnplace.errors import InfeasiblePlacement
+from gnnplace.evaluation import Evaluation
+from gnnplace.placement import Placement
+from gnnplace.planners.search import Solution
+from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, Summary
+from gnnplace.schedule import Schedule
+from gnnplace.units import format_bytes, format_s
+
+__all__ = ["Plan"]
+
+_VERSIONED = ("gnnplace", "numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "dgl", "numba")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Which device runs which op, what that costs, and how it compares."""
+
+    setting: Setting
+    solution: Solution
+    """Of the chosen planner, on op groups."""
+    placement: Placement
+    """Of every op."""
+    evaluation: Evaluation
+    """Simulated, of `placement`."""
+    rows: tuple[PlannerRow, ...]
+    """Every planner that was compared."""
+    wall_s: float
+    measured: MeasuredRecord | None = None
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When everything runs, simulated."""
+        return self.setting.simulator.schedule(self.placement)
+
+    @property
+    def makespan_s(self) -> float:
+        """Seconds of one step: measured where it was measured, else simulated."""
+        return self.evaluation.makespan_s if self.measured is None else self.measured["median_s"]
+
+    @property
+    def gap(self) -> float:
+        """Simulated objective above the lower bound, as a fraction of the bound."""
+        bound = self.setting.bound.value_s
+        return self._objective_s / bound - 1.0 if bound > 0 else 0.0
+
+    @property
+    def _objective_s(self) -> float:
+        latency = self.setting.objective == "latency"
+        return self.evaluation.makespan_s if latency else self.evaluation.period_s
+
+    def summary(self, out: Path | None = None) -> Summary:
+        """What `gnnplace place --json` prints."""
+        measured = self.measured
+        return {
+            "model": self.setting.workload.name,
+            "ops": self.setting.workload.graph.num_ops,
+            "groups": self.setting.coarsening.graph.num_ops,
+            "planner": self.solution.planner,
+            "objective": self.setting.objective,
+            "makespan_s": finite(self.makespan_s),
+            "measured": None
+            if measured is None
+            else {
+                "median_s": measured["median_s"],
+                "spread_s": measured["spread_s"],
+                "repeats": measured["repeats"],
+                "single_session_s": measured["single_session_s"],
+            },
+            "feasible": self.evaluation.feasible,
+            "lower_bound_s": self.setting.bound.value_s,
+            "gap": finite(self.gap),
+            "compared": {row["planner"]: row["makespan_s"] for row in self.rows},
+            "evaluations": self.solution.evaluations,
+            "wall_s": self.wall_s,
+            "seed": self.solution.seed,
+            "out": None if out is None else str(out),
+        }
+
+    def headline(self) -> str:
+        """The answer in one sentence."""
+        evaluator = "simulated" if self.measured is None else "measured"
+        return f"{format_s(self.makespan_s)} per step ({evaluator}), {self.gap:.1%} above the lower bound"
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes `placement.json`, `run.json`, `report.html` and, for ONNX models, `placed.onnx` and `parts/`.
+
+        Raises:
+            InfeasiblePlacement: the placement does not fit; nothing is written.
+        """
+        if not self.evaluation.feasible:
+            raise InfeasiblePlacement(self.why_infeasible())
+        out = Path(folder)
+        write_artefacts(self, out)
+        return out
+
+    def why_infeasible(self) -> str:
+        """One line: which devices lack how much memory."""
+        if self.evaluation.failure:
+            return self.evaluation.failure
+        lacking = [
+            f"{device.name} lacks {format_bytes(float(short))} of {format_bytes(float(device.memory_bytes or 0))}"
+            for device, short in zip(self.setting.topology.devices, self.evaluation.shortfall_bytes, strict=True)
+            if short > 0
+        ]
+        return (
+            f"no placement of {self.setting.workload.name!r} that was found fits: {'; '.join(lacking)}; "
+            "add devices or memory, or allow more evaluations"
+        )
+
+    def record(self, out: Path | None = None, command: Sequence[str] | None = None) -> RunRecord:
+        """All of `run.json`."""
+        graph, topology, schedule = self.setting.workload.graph, self.setting.topology, self.schedule
+        producers, consumers = graph.edges
+        return {
+            "format": "gnnplace.run/1",
+            "summary": self.summary(out),
+            "devices": [
+                {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes}
+                for device in topology.devices
+            ],
+            "ops": {
+                "name": list(graph.op_names),
+                "type": list(graph.op_types),
+                "device": self.placement.assignment.tolist(),
+                "group": self.setting.coarsening.group_of_op.tolist(),
+                "start_s": schedule.start_s.tolist(),
+                "end_s": schedule.end_s.tolist(),
+                "memory_bytes": graph.memory_bytes.tolist(),
+            },
+            "edges": [
+                (int(producer), int(consumer), int(size))
+                for producer, consumer, size in zip(
+                    producers, consumers, graph.tensor_bytes[graph.consumer_tensor], strict=True
+                )
+            ],
+            "transfers": [
+                {
+                    "tensor": graph.op_names[graph.tensor_producer[tensor]],
+                    "source": topology.device_index[topology.links[link].source],
+                    "target": topology.device_index[topology.links[link].target],
+                    "start_s": float(start),
+                    "end_s": float(end),
+                    "bytes": int(graph.tensor_bytes[tensor]),
+                    "channel": topology.links[link].channel,
+                }
+                for tensor, link, start, end in zip(
+                    schedule.transfer_tensor,
+                    schedule.transfer_link,
+                    schedule.transfer_start_s,
+                    schedule.transfer_end_s,
+                    strict=True,
+                )
+            ],
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "planners": list(self.rows),
+            "history": [(count, seconds, finite(best)) for count, seconds, best in self.solution.history],
+            "stages": [(name, finite(best)) for name, best in self.solution.stages],
+            "lower_bound": {"value_s": self.setting.bound.value_s, "name": self.setting.bound.name},
+            "measured": self.measured,
+            "warnings": [*self.setting.workload.warnings, *self.warnings],
+            "command": " ".join(["gnnplace", *(sys.argv[1:] if command is None else command)]),
+            "versions": {name: metadata.version(name) for name in _VERSIONED},
+        }
+
+    @property
+    def peak_memory_bytes(self) -> dict[str, int]:
+        """By device name."""
+        peaks = self.evaluation.peak_memory_bytes.tolist()
+        return dict(zip(self.setting.topology.device_names, peaks, strict=True))
+
+    def run_order(self) -> IntArray:
+        """`[N]` ops by simulated start: the order in which each device runs its own."""
+        return np.asarray(self.schedule.order(), dtype=np.int64)
+
+    def facts(self) -> dict[str, Any]:
+        """What `placement.json` says besides the assignment."""
+        workload = self.setting.workload
+        return {
+            "model": {"name": workload.name, "sha256": workload.sha256, "ops": workload.graph.num_ops},
+            "evaluation": {
+                "evaluator": "simulated" if self.measured is None else "measured",
+                "makespan_s": self.makespan_s,
+                "feasible": self.evaluation.feasible,
+                "peak_memory_bytes": self.peak_memory_bytes,
+            },
+            "planner": self.solution.planner,
+            "seed": self.solution.seed,
+            "version": metadata.version("gnnplace"),
+        }

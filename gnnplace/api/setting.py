@@ -1,0 +1,98 @@
+"""A workload on devices: costs, simulators of the whole graph and of its groups, and the problem that planners get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from gnnplace.api.workload import Workload
+from gnnplace.arrays import FloatArray
+from gnnplace.cost.cost_model import CostModel
+from gnnplace.cost.measured import CostStore, MeasuredCost, read_costs
+from gnnplace.devices.topology import Topology
+from gnnplace.evaluation import Evaluator, Objective, Problem
+from gnnplace.files import cache_folder
+from gnnplace.graph.coarsen import Coarsening, coarsen
+from gnnplace.sim.bounds import LowerBound, lower_bound
+from gnnplace.sim.simulator import Simulator
+
+__all__ = ["MAX_GROUPS", "Setting", "costs_file", "setting_of", "stored_costs"]
+
+MAX_GROUPS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One workload on one device set with the seconds of every op on every device."""
+
+    workload: Workload
+    topology: Topology
+    op_time_s: FloatArray  # [N, D]
+    coarsening: Coarsening
+    objective: Objective = "latency"
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """Of the whole graph: the last word on simulated seconds."""
+        return Simulator(self.workload.graph, self.topology, self.op_time_s)
+
+    @cached_property
+    def group_simulator(self) -> Simulator:
+        """Of the op groups, which planners decide on; the same one where nothing was grouped."""
+        if self.coarsening.graph is self.workload.graph:
+            return self.simulator
+        return Simulator(self.coarsening.graph, self.topology, self.coarsening.total(self.op_time_s))
+
+    def problem(self, evaluator: Evaluator | None = None) -> Problem:
+        """What planners get; rewards come from `evaluator`, else from the simulator."""
+        simulator = self.group_simulator
+        return Problem(
+            graph=self.coarsening.graph,
+            topology=self.topology,
+            op_time_s=simulator.op_time_s,
+            evaluator=simulator if evaluator is None else evaluator,
+            estimator=simulator,
+            objective=self.objective,
+        )
+
+    @cached_property
+    def bound(self) -> LowerBound:
+        """Seconds that no placement of the whole graph can beat."""
+        return lower_bound(self.workload.graph, self.topology, self.op_time_s, self.objective)
+
+
+def setting_of(
+    workload: Workload,
+    topology: Topology,
+    cost: CostModel | None = None,
+    objective: Objective = "latency",
+    max_groups: int = MAX_GROUPS,
+) -> Setting:
+    """The setting with costs from `cost`; None takes what this machine has measured before, else the roofline.
+
+    Measured costs belong to a kind of device, so they never touch presets.
+
+    Raises:
+        InvalidTopology: the devices state too little for an op.
+        InvalidPlacement: an op that no device may run.
+    """
+    model = MeasuredCost(stored_costs()) if cost is None else cost
+    return Setting(
+        workload=workload,
+        topology=model.calibrated(topology),
+        op_time_s=model.op_time_s(workload.graph, topology),
+        coarsening=coarsen(workload.graph, max_groups),
+        objective=objective,
+    )
+
+
+def stored_costs() -> CostStore:
+    """What this machine has measured so far; empty at first."""
+    path = costs_file()
+    return read_costs(path) if path.exists() else CostStore()
+
+
+def costs_file() -> Path:
+    """Where measured costs are kept."""
+    return cache_folder() / "costs.json"

@@ -1,0 +1,44 @@
+"""A planner's solution on op groups, seen on the whole graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnnplace.api.setting import Setting
+from gnnplace.evaluation import Evaluation
+from gnnplace.placement import Placement
+from gnnplace.planners.search import Solution
+from gnnplace.report.run_record import PlannerRow
+
+__all__ = ["finite", "planned", "planner_row"]
+
+
+def finite(seconds: float) -> float | None:
+    """JSON has no infinity: None stands for it."""
+    return float(seconds) if np.isfinite(seconds) else None
+
+
+def planned(setting: Setting, solution: Solution) -> tuple[Solution, Placement, Evaluation]:
+    """A solution on op groups as a placement of every op, evaluated by the simulator of the whole graph."""
+    coarsening = setting.coarsening
+    priorities = solution.placement.priorities
+    placement = Placement(
+        coarsening.expand(solution.placement.assignment),
+        None if priorities is None else priorities[coarsening.group_of_op],
+    )
+    return solution, placement, setting.simulator.evaluate(placement)
+
+
+def planner_row(setting: Setting, solution: Solution, _: Placement, evaluation: Evaluation) -> PlannerRow:
+    """One line of a comparison: simulated seconds of the whole graph."""
+    seconds = evaluation.makespan_s if setting.objective == "latency" else evaluation.period_s
+    bound = setting.bound.value_s
+    return {
+        "planner": solution.planner,
+        "makespan_s": finite(evaluation.makespan_s),
+        "gap": finite(seconds / bound - 1.0) if bound > 0 else None,
+        "evaluations": solution.evaluations,
+        "wall_s": solution.wall_s,
+        "feasible": evaluation.feasible,
+        "error": None,
+    }

@@ -1,0 +1,130 @@
+"""How fast the engine is: nanoseconds per op of an evaluation, of a batch on all cores, and of a single-op move.
+
+The graph is layered: an op reads from the layer before and, every second one, also from one of the three layers before. It runs on four devices of unequal speed
+that are all linked; dispatch overhead, memory, workspace and shared weights are on. Three kinds of placement: `local`, contiguous quarters of
+a topological order with one op in twenty moved at random (what a search evaluates), `list` (HEFT), and `random`, the worst
+case, in which three of four tensors travel. Times are the least of several rounds, as everything else on a machine only adds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.bench.result import BenchResult
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.planners.heuristic.list_schedule import list_schedule
+from gnnplace.sim.simulator import Simulator
+
+__all__ = ["bench_engine", "four_devices", "layered_graph"]
+
+SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
+_ROUNDS = 7
+_OPS_PER_ROUND = 400_000
+
+
+def bench_engine(seed: int) -> BenchResult:
+    """The whole table, with the limits that are to be kept."""
+    rows = [_row(size, kind, seed) for size in SIZES for kind in ("local", "list", "random")]
+    local = [row for row in rows if row["placement"] == "local"]
+    return BenchResult(
+        "engine",
+        rows,
+        {
+            "local_max_ns_per_op": max(row["ns_per_op"] for row in local),
+            "local_flatness": max(row["ns_per_op"] for row in local) / min(row["ns_per_op"] for row in local),
+            "random_max_ns_per_op": max(row["ns_per_op"] for row in rows if row["placement"] == "random"),
+            "batch_speed_up_min": min(row["batch_speed_up"] for row in local),
+            "batch_speed_up_median": float(np.median([row["batch_speed_up"] for row in local])),
+            "move_share_mean": float(np.mean([row["move_share"] for row in local])),
+            "move_share_max": max(row["move_share"] for row in local),
+        },
+        seed,
+    )
+
+
+def layered_graph(num_ops: int, seed: int) -> OpGraph:
+    """A layered graph of about the square root of `num_ops` layers, with workspaces, weights and a few shared weights."""
+    rng = np.random.default_rng(seed)
+    width = max(4, math.isqrt(num_ops) // 2)
+    names = [f"op{index}" for index in range(num_ops)]
+    ops = [Op(name, memory_bytes=int(rng.integers(1, 10**6)), workspace_bytes=int(rng.integers(0, 10**5))) for name in names]
+    consumers: list[list[str]] = [[] for _ in names]
+    for index in range(width, num_ops):
+        layer_begin = index // width * width
+        first = max(0, layer_begin - 3 * width)
+        producers = {int(rng.integers(layer_begin - width, layer_begin))}
+        if rng.random() < 0.5:
+            producers.add(int(rng.integers(first, layer_begin)))
+        for producer in sorted(producers):
+            consumers[producer].append(names[index])
+    tensors = [Tensor(name, int(rng.integers(10**3, 10**6)), tuple(readers)) for name, readers in zip(names, consumers, strict=True)]
+    shared = [SharedWeight(10**5, tuple(names[i] for i in rng.integers(0, num_ops, 3))) for _ in range(num_ops // 100)]
+    return OpGraph.build(f"layered-{num_ops}", ops, tensors, shared)
+
+
+def four_devices() -> Topology:
+    """Four devices, each linked with each over a channel of its own."""
+    names = ("d0", "d1", "d2", "d3")
+    devices = tuple(Device(name, memory_bytes=10**12, dispatch_overhead_s=5e-6) for name in names)
+    return Topology("four", devices, tuple(Link(a, b, 1e-5, 1e10) for a in names for b in names if a != b))
+
+
+def _row(num_ops: int, kind: str, seed: int) -> dict[str, Any]:
+    graph, topology = layered_graph(num_ops, seed), four_devices()
+    rng = np.random.default_rng(seed + 1)
+    times: FloatArray = rng.uniform(1e-5, 1e-3, (num_ops, 1)) * rng.uniform(0.5, 1.5, (num_ops, 4))
+    one_core = Simulator(graph, topology, times, num_threads=1)
+    two_cores = Simulator(graph, topology, times, num_threads=2)
+    count = max(4, _OPS_PER_ROUND // num_ops)
+    placements = _placements(kind, count, Problem(graph, topology, times, one_core, one_core), rng)
+    base = placements[0]
+    moved = rng.integers(0, num_ops, max(16, count))
+    devices = (base[moved] + rng.integers(1, 4, len(moved))) % 4
+    moved_placements = np.repeat(base[None], len(moved), axis=0)
+    moved_placements[np.arange(len(moved)), moved] = devices
+    one_core.evaluate_moves(base, moved[:8], devices[:8])  # the base run, once
+    rounds = np.array(
+        [
+            [
+                _seconds(lambda: one_core.evaluate_batch(placements)) / count,
+                _seconds(lambda: two_cores.evaluate_batch(placements)) / count,
+                _seconds(lambda: one_core.evaluate_moves(base, moved, devices)) / len(moved),
+                _seconds(lambda: one_core.evaluate_batch(moved_placements)) / len(moved),
+            ]
+            for _ in range(_ROUNDS)
+        ]
+    )
+    return {
+        "ops": num_ops,
+        "edges": len(graph.consumers),
+        "placement": kind,
+        "ns_per_op": float(rounds[:, 0].min()) / num_ops * 1e9,
+        "batch_speed_up": float(np.median(rounds[:, 0] / rounds[:, 1])),
+        "move_share": float(np.median(rounds[:, 2] / rounds[:, 3])),
+    }
+
+
+def _placements(kind: str, count: int, problem: Problem, rng: np.random.Generator) -> IntArray:
+    num_ops = problem.graph.num_ops
+    if kind == "random":
+        return rng.integers(0, 4, (count, num_ops))
+    if kind == "list":
+        start = list_schedule(problem)
+    else:
+        start = np.empty(num_ops, dtype=np.int64)
+        start[problem.graph.topological_order] = np.arange(num_ops) * 4 // num_ops
+    return np.where(rng.random((count, num_ops)) < 0.05, rng.integers(0, 4, (count, num_ops)), start[None])
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    call()
+    return time.perf_counter() - begin_s

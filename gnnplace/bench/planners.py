@@ -1,0 +1,81 @@
+"""Planners side by side on the nine light models and three device sets, at the same number of evaluations.
+
+The sets: `k40x2` and `k40x4` as published, and a heterogeneous one - one K40, one P100, the host - whose GPUs each hold two
+thirds of what the model needs on one device, so that it must be cut.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnplace.api.comparison import compare
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.workload import load_workload
+from gnnplace.bench.result import BenchResult
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.presets import preset
+from gnnplace.devices.topology import Topology
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.placement import Placement
+from gnnplace.sim.simulator import Simulator
+from models_zoo.networks.light import LIGHT_MODELS, write_light_model
+
+__all__ = ["bench_planners", "light_models", "small_gpus"]
+
+PLANNERS = ("single", "round-robin", "heft", "segments", "greedy", "annealing", "gnn")
+EVALUATIONS = 2000
+_SHARE = 2 / 3
+
+
+def bench_planners(seed: int) -> BenchResult:
+    """A row per model, device set and planner."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model in light_models(Path(folder), seed).items():
+            for topology in (preset("k40x2"), preset("k40x4"), small_gpus(model)):
+                found = compare(model, topology, PLANNERS, PlaceOptions(evaluations=EVALUATIONS, seed=seed))
+                rows += [{"model": name, "devices": topology.name, **row} for row in found]
+    return BenchResult("planners", rows, _summary(rows), seed)
+
+
+def light_models(folder: Path, seed: int) -> dict[str, OnnxModel]:
+    """The light models with random weights, read; their files are in `folder`."""
+    models = {}
+    for name in LIGHT_MODELS:
+        path = folder / f"light_{name}.onnx"
+        write_light_model(name, path, seed)
+        model = load_workload(path).onnx
+        assert model is not None
+        models[name] = model
+    return models
+
+
+def small_gpus(model: OnnxModel) -> Topology:
+    """A K40, a P100 and the host, the GPUs with two thirds of the memory that the model needs on one device."""
+    base = preset("k40x1+p100x1")
+    times = RooflineCost().op_time_s(model.graph, base)
+    alone = Simulator(model.graph, base, times).evaluate(Placement(np.zeros(model.graph.num_ops, dtype=np.int64)))
+    memory = int(_SHARE * int(alone.peak_memory_bytes[0]))
+    return preset(f"k40x1@{memory}+p100x1@{memory}")
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How `gnn` stands to `single` and to `annealing`, as ratios of makespans."""
+    cases: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        seconds = row["makespan_s"] if row["feasible"] else None
+        cases.setdefault((row["model"], row["devices"]), {})[row["planner"]] = np.inf if seconds is None else seconds
+    to_annealing = [case["gnn"] / case["annealing"] for case in cases.values() if np.isfinite(case["annealing"])]
+    return {
+        "cases": len(cases),
+        "gnn_feasible": sum(bool(np.isfinite(case["gnn"])) for case in cases.values()),
+        "gnn_worse_than_single": sum(case["gnn"] > case["single"] for case in cases.values()),
+        "gnn_better_than_annealing": sum(ratio < 1 for ratio in to_annealing),
+        "gnn_worse_than_annealing": sum(ratio > 1 for ratio in to_annealing),
+        "gnn_to_annealing_median": float(np.median(to_annealing)),
+        "gnn_to_annealing_worst": float(max(to_annealing)),
+    }

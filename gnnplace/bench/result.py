@@ -1,0 +1,49 @@
+"""What a suite stores: figures with the command, seed, versions and machine that made them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from gnnplace.devices.detect import cpu_model
+from gnnplace.files import write_text
+
+__all__ = ["BenchResult", "write_result"]
+
+_VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "torch", "dgl")
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """A table and what it says."""
+
+    suite: str
+    rows: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Any]
+    seed: int
+
+    def document(self) -> dict[str, Any]:
+        """Everything that is needed to make it again."""
+        return {
+            "format": "gnnplace.bench/1",
+            "suite": self.suite,
+            "command": f"gnnplace bench {self.suite} --seed {self.seed}",
+            "seed": self.seed,
+            "versions": {name: metadata.version(name) for name in _VERSIONED},
+            "machine": {
+                "cpu": cpu_model(), "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+            },
+            "summary": dict(self.summary),
+            "rows": [dict(row) for row in self.rows],
+        }  # fmt: skip
+
+
+def write_result(result: BenchResult, path: Path) -> None:
+    """Writes the result as JSON."""
+    write_text(path, json.dumps(result.document(), indent=1) + "\n")

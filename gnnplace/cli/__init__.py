@@ -1,0 +1,6 @@
+"""Parse, call, print: nothing that a notebook could not call.
+
+In reading order: `main.py` (the commands and the edge where errors become one line), `options.py` (arguments that several
+commands share), `place.py`, `inspect.py` (evaluate, compare, devices, planners, report), `execute.py` (run, profile),
+`output.py` (tables, progress, JSON).
+"""

@@ -1,0 +1,127 @@
+"""`gnnplace run` and `gnnplace profile`: they execute on this machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from gnnplace.cli.options import DevicesOption, DimOption, JsonOption, ModelArgument, SeedOption, parse_dims
+from gnnplace.cli.output import print_json, print_table, warn
+from gnnplace.errors import InvalidInput
+from gnnplace.files import new_file
+from gnnplace.units import format_s
+
+__all__ = ["made_up_inputs", "profile", "run"]
+
+
+def run(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="what place wrote with --out")],
+    input: Annotated[Path | None, typer.Option(metavar="X.npz", help="inputs by name; none: made-up ones")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="Y.npz", help="where the outputs go")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="how often to run")] = 1,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Run a placed model on its devices."""
+    from gnnplace.executors.measure import median_interval
+    from gnnplace.executors.session import Session
+
+    with Session(folder) as session:
+        feed = _inputs(input) if input is not None else made_up_inputs(folder, seed)
+        seconds = []
+        for _ in range(repeat):
+            begin_s = time.perf_counter()
+            outputs = session.run(None, feed)
+            seconds.append(time.perf_counter() - begin_s)
+        names = [info.name for info in session.get_outputs()]
+        devices = session.get_devices()
+    if output is not None:
+        with new_file(output) as temporary, temporary.open("wb") as stream:
+            np.savez(stream, **dict(zip(names, outputs, strict=True)))
+    interval = median_interval(np.array(seconds))
+    result: dict[str, Any] = {
+        "devices": devices,
+        "outputs": {
+            name: {"shape": list(np.shape(value)), "dtype": str(np.asarray(value).dtype)}
+            for name, value in zip(names, outputs, strict=True)
+        },
+        "median_s": interval.median,
+        "spread_s": interval.spread,
+        "repeats": repeat,
+        "output": None if output is None else str(output),
+    }
+    if json:
+        print_json(result)
+        return
+    print_table(
+        ["output", "shape", "dtype"],
+        [[name, str(facts["shape"]), facts["dtype"]] for name, facts in result["outputs"].items()],
+    )
+    print(f"{repeat} run(s) on {', '.join(devices)}: {format_s(interval.median)} +- {format_s(interval.spread)} (median)")
+
+
+def profile(
+    model: ModelArgument,
+    devices: DevicesOption,
+    out: Annotated[Path, typer.Option(metavar="costs.json", help="where the costs go")],
+    dim: DimOption = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Measure what each op of a model costs on real devices, and fit the roofline to it."""
+    from gnnplace.api import load_topology, load_workload
+    from gnnplace.api.measuring import executable
+    from gnnplace.cost.measured import write_costs
+    from gnnplace.executors.profile import measured_costs
+
+    topology = load_topology(devices)
+    workload = load_workload(model, parse_dims(dim))
+    warn(workload.warnings)
+    store, fits = measured_costs(executable(workload), topology, np.random.default_rng(seed))
+    write_costs(store, out)
+    rows = {
+        kind: {
+            "ops": len(costs.op_s),
+            "dispatch_overhead_s": costs.dispatch_overhead_s,
+            "roofline_relative_error": fits[kind].relative_error,
+        }
+        for kind, costs in store.kinds.items()
+    }
+    if json:
+        print_json({"out": str(out), "kinds": rows})
+        return
+    print_table(
+        ["kind", "op signatures", "dispatch", "roofline error"],
+        [
+            [kind, str(row["ops"]), format_s(row["dispatch_overhead_s"] or 0.0), f"{row['roofline_relative_error']:.0%}"]
+            for kind, row in rows.items()
+        ],
+    )
+    print(f"costs: {out}")
+
+
+def made_up_inputs(folder: Path, seed: int) -> dict[str, Any]:
+    """One array per input of the placed model in a folder."""
+    from gnnplace.onnx_io.read import read_onnx
+    from gnnplace.onnx_io.sample_inputs import sample_inputs
+
+    return dict(sample_inputs(read_onnx(folder / "placed.onnx"), np.random.default_rng(seed)))
+
+
+def _inputs(path: Path) -> dict[str, Any]:
+    """The arrays of an .npz file.
+
+    Raises:
+        InvalidInput: it is missing or no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror or error}); expected an .npz file") from None
+    except (ValueError, AttributeError, EOFError) as error:
+        raise InvalidInput(f"{path}: is no .npz file of plain arrays ({error})") from None

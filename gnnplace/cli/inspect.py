@@ -1,0 +1,136 @@
+"""`gnnplace evaluate`, `compare`, `devices` and `planners`: they look and write nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnnplace.cli.options import (
+    DevicesOption,
+    DimOption,
+    EvaluationsOption,
+    GroupsOption,
+    JsonOption,
+    ModelArgument,
+    ObjectiveOption,
+    SecondsOption,
+    SeedOption,
+    parse_dims,
+)
+from gnnplace.cli.output import print_json, print_table, progress
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement
+from gnnplace.units import format_bytes, format_s
+
+__all__ = ["compare", "devices", "evaluate", "planners"]
+
+
+def evaluate(
+    model: ModelArgument,
+    devices: DevicesOption,
+    placement: Annotated[Path, typer.Option(metavar="FILE", help="a placement.json")],
+    measure: Annotated[bool, typer.Option("--measure", help="execute it on the real devices")] = False,
+    dim: DimOption = None,
+    json: JsonOption = False,
+) -> None:
+    """What a given placement costs."""
+    from gnnplace.api import PlaceOptions
+    from gnnplace.api import evaluate as run
+
+    result = run(model, devices, placement, PlaceOptions(measure=measure, dims=parse_dims(dim)))
+    if json:
+        print_json(result)
+    else:
+        print_table(["figure", "value"], [[key, str(value)] for key, value in result.items()])
+    if not result["feasible"]:
+        raise InfeasiblePlacement(f"{placement}: the placement does not fit or cannot run on {devices}")
+
+
+def compare(
+    model: ModelArgument,
+    devices: DevicesOption,
+    planners: Annotated[str, typer.Option(help="names with commas between them; see gnnplace planners")],
+    objective: ObjectiveOption = "latency",
+    evaluations: EvaluationsOption = None,
+    seconds: SecondsOption = None,
+    seed: SeedOption = 0,
+    groups: GroupsOption = None,
+    dim: DimOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Several planners on the same problem with the same budget, simulated."""
+    from gnnplace.api import PlaceOptions
+    from gnnplace.api import compare as run
+
+    names = [name.strip() for name in planners.split(",") if name.strip()]
+    if not names:
+        raise GnnplaceError("--planners is empty; name at least one, for example heft,annealing,gnn")
+    if evaluations is None and seconds is None:
+        evaluations = 2000
+    with progress(evaluations) as on_progress:
+        options = PlaceOptions(
+            objective=objective, evaluations=evaluations, seconds=seconds, seed=seed, max_groups=groups,
+            dims=parse_dims(dim), on_progress=on_progress,
+        )  # fmt: skip
+        rows = run(model, devices, names, options)
+    if json:
+        print_json({"model": model, "devices": devices, "rows": rows})
+    else:
+        print_table(
+            ["planner", "step", "gap", "evaluations", "search", "fits", ""],
+            [
+                [
+                    row["planner"],
+                    "-" if row["makespan_s"] is None else format_s(row["makespan_s"]),
+                    "-" if row["gap"] is None else f"{row['gap']:.1%}",
+                    str(row["evaluations"]),
+                    format_s(row["wall_s"]),
+                    "yes" if row["feasible"] else "no",
+                    row["error"] or "",
+                ]
+                for row in rows
+            ],
+        )
+    if not any(row["feasible"] for row in rows):
+        raise InfeasiblePlacement(f"no planner found a placement of {model} that fits {devices}")
+
+
+def devices(
+    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="a device set; none: this machine")] = None,
+    json: JsonOption = False,
+) -> None:
+    """The devices of a set, or of this machine, and the names of the presets."""
+    from gnnplace.devices.json_format import topology_to_json
+    from gnnplace.devices.presets import preset_names
+    from gnnplace.devices.spec import load_topology
+
+    topology = load_topology(spec or "auto")
+    if json:
+        print_json({**topology_to_json(topology), "presets": list(preset_names())})
+        return
+    print_table(
+        ["device", "kind", "memory", "float32", "bandwidth"],
+        [
+            [
+                device.name,
+                device.kind,
+                "unlimited" if device.memory_bytes is None else format_bytes(device.memory_bytes),
+                f"{device.peak_flops_per_s.get('float32', 0.0) / 1e12:.2f} TFLOP/s",
+                f"{(device.memory_bandwidth_bytes_per_s or 0.0) / 1e9:.0f} GB/s",
+            ]
+            for device in topology.devices
+        ],
+    )
+    if spec is None:
+        print(f"presets, as NAMExN (k40x4): {', '.join(preset_names())}")
+
+
+def planners(json: JsonOption = False) -> None:
+    """The planners by name."""
+    from gnnplace.planners.catalog import PLANNERS
+
+    if json:
+        print_json({name: {"kind": entry.kind, "description": entry.description} for name, entry in PLANNERS.items()})
+    else:
+        print_table(["planner", "what it does"], [[name, entry.description] for name, entry in PLANNERS.items()])

@@ -1,0 +1,76 @@
+"""The commands, and the edge at which every error becomes one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from gnnplace import __version__
+from gnnplace.cli.execute import profile, run
+from gnnplace.cli.inspect import compare, devices, evaluate, planners
+from gnnplace.cli.measure import bench
+from gnnplace.cli.place import place, report
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MeasurementFailed
+
+__all__ = ["app", "main"]
+
+DONE, NO_ANSWER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    name="gnnplace",
+    help="Place ONNX models over devices: which device runs which op, so that one step takes the least time.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for command in (place, evaluate, compare, run, profile, devices, planners, report, bench):
+    app.command()(command)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print the version")] = False
+) -> None:
+    """Place ONNX models over devices."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(BAD_INPUT)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = app(arguments, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else DONE
+    except (InfeasiblePlacement, MeasurementFailed) as error:
+        return _say(str(error), NO_ANSWER)
+    except GnnplaceError as error:
+        return _say(str(error), BAD_INPUT)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        return _say(error.format_message(), BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("interrupted before there was an answer", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except OSError as error:
+        return _say(f"{error.filename or 'file system'}: {error.strerror or error}; nothing was half-written", BAD_INPUT)
+
+
+def _say(message: str, code: int) -> int:
+    """One line on stderr, whatever the message holds."""
+    print("gnnplace: " + " ".join(message.split()), file=sys.stderr)
+    return code

@@ -1,0 +1,104 @@
+"""`gnnplace place` and `gnnplace report`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnnplace.cli.options import (
+    DevicesOption,
+    DimOption,
+    EvaluationsOption,
+    GroupsOption,
+    JsonOption,
+    ModelArgument,
+    ObjectiveOption,
+    SecondsOption,
+    SeedOption,
+    parse_dims,
+)
+from gnnplace.cli.output import print_json, print_table, progress, warn
+from gnnplace.errors import InfeasiblePlacement
+from gnnplace.units import format_s
+
+__all__ = ["place", "report"]
+
+
+def place(
+    model: ModelArgument,
+    devices: DevicesOption,
+    planner: Annotated[str, typer.Option(help="see gnnplace planners")] = "gnn",
+    objective: ObjectiveOption = "latency",
+    evaluations: EvaluationsOption = None,
+    seconds: SecondsOption = None,
+    measure: Annotated[bool, typer.Option("--measure", help="execute placements: the reward is measured")] = False,
+    policy: Annotated[Path | None, typer.Option(help="a trained policy to start from")] = None,
+    seed: SeedOption = 0,
+    groups: GroupsOption = None,
+    dim: DimOption = None,
+    out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Decide which device runs which op, and write the placed model.
+
+    Example: gnnplace place model.onnx --devices cpu:0,cpu:1 --measure --out placed
+    """
+    from gnnplace.api import PlaceOptions
+    from gnnplace.api import place as run
+
+    if evaluations is None:
+        evaluations = (300 if measure else 2000) if seconds is None else None
+    with progress(evaluations) as on_progress:
+        options = PlaceOptions(
+            planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure,
+            policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), on_progress=on_progress,
+        )  # fmt: skip
+        plan = run(model, devices, options)
+    warn([*plan.setting.workload.warnings, *plan.warnings])
+    if not plan.evaluation.feasible:
+        if json:
+            print_json(plan.summary())
+        raise InfeasiblePlacement(plan.why_infeasible())
+    saved = None if out is None else plan.save(out)
+    if json:
+        print_json(plan.summary(saved))
+        return
+    print_table(
+        ["planner", "step", "gap", "evaluations", "search"],
+        [
+            [
+                row["planner"],
+                "-" if row["makespan_s"] is None else format_s(row["makespan_s"]),
+                "-" if row["gap"] is None else f"{row['gap']:.1%}",
+                str(row["evaluations"]),
+                format_s(row["wall_s"]),
+            ]
+            for row in plan.rows
+        ],
+    )
+    if plan.measured is not None:
+        print_table(
+            ["side by side", "median", "+-", "repeats"],
+            [
+                [run["label"], format_s(run["median_s"]), format_s(run["spread_s"]), str(run["repeats"])]
+                for run in plan.measured["runs"]
+            ],
+        )
+    print(f"{plan.setting.workload.name}: {plan.headline()}")
+    if saved is not None:
+        print(f"report: {saved / 'report.html'}   run it: gnnplace run {saved}")
+
+
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="what place wrote")], json: JsonOption = False) -> None:
+    """Draw report.html again from run.json."""
+    from gnnplace.report.page import write_report
+    from gnnplace.report.run_record import read_run
+
+    path = write_report(read_run(folder / "run.json"), folder)
+    if json:
+        print_json({"report": str(path)})
+    else:
+        print(path, file=sys.stdout)

@@ -1,0 +1,7 @@
+"""Seconds of one op on one device, seconds of one transfer.
+
+In reading order: `cost_model` (the protocol), `roofline` (seconds from FLOPs, bytes and published rates), `measured`
+(seconds that were measured, by op signature, and their file), `calibrate` (a roofline fitted to measured seconds).
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,153 @@
+"""Seconds of an op from its FLOPs, the bytes that it touches, and the rates of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gnnplace.arrays import BoolArray, FloatArray
+from gnnplace.devices.topology import HOST_KIND_PREFIX, Device, Topology
+from gnnplace.errors import InvalidTopology
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.placement import allowed_mask
+
+__all__ = ["Efficiency", "OpClass", "RooflineCost", "bound_s", "op_class", "stated_time_s"]
+
+OpClass = str
+CONVOLUTION, MATRIX, OTHER = "convolution", "matrix", "other"
+
+# Integer variants are named after what they quantise, fused ones after what they fuse.
+_CLASS_WORDS: tuple[tuple[OpClass, tuple[str, ...]], ...] = (
+    (CONVOLUTION, ("conv",)),
+    (MATRIX, ("matmul", "gemm", "attention", "einsum", "lstm", "gru", "rnn")),
+)
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Fractions of a device's published rates that one class of ops attains."""
+
+    compute: float
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.compute < np.inf and 0 < self.bandwidth < np.inf):
+            raise InvalidTopology(f"an efficiency is {self.compute} or {self.bandwidth}; expected more than zero")
+
+
+def _published() -> Mapping[OpClass, Efficiency]:
+    """Estimates for what is not calibrated.
+
+    Library kernels attain half or more of the peak on large problems; streaming kernels attain 0.7 to 0.8 of the memory
+    bandwidth, as the STREAM benchmark does; other kernels use no tensor units but transcendental functions.
+    """
+    return {
+        CONVOLUTION: Efficiency(compute=0.5, bandwidth=0.7),
+        MATRIX: Efficiency(compute=0.6, bandwidth=0.7),
+        OTHER: Efficiency(compute=0.1, bandwidth=0.7),
+    }
+
+
+@dataclass(frozen=True)
+class RooflineCost:
+    """Time = max(FLOPs / attained FLOP rate, bytes / attained bandwidth) + launch (Williams et al. 2009).
+
+    Seconds that the graph states win: by device name, then by kind. An op without FLOPs and bytes takes the launch alone.
+
+    >>> from gnnplace.graph.op_graph import Op
+    >>> device = Device("d", peak_flops_per_s={"float32": 1e12}, memory_bandwidth_bytes_per_s=1e11)
+    >>> graph = OpGraph.build("g", [Op("a", "MatMul", flops=6e9)])
+    >>> RooflineCost(launch_s=0.0).op_time_s(graph, Topology("t", (device,))).tolist()
+    [[0.01]]
+    """
+
+    efficiency: Mapping[OpClass, Efficiency] = field(default_factory=_published)
+    launch_s: float = 5e-6
+    """Of one kernel on an accelerator; a launch takes 3 to 10 us from a framework."""
+    host_launch_s: float = 1e-6
+    """Of one kernel on a CPU: a function call and the executor's bookkeeping around it."""
+
+    def op_time_s(self, graph: OpGraph, topology: Topology) -> FloatArray:
+        """`[N, D]` seconds; infinite where the op may not run.
+
+        Raises:
+            InvalidTopology: a device lacks a rate that is needed for an op without a stated time.
+        """
+        allowed = allowed_mask(graph, topology)
+        columns = [
+            self.completed(graph, device, stated_time_s(graph, device), allowed[:, index])
+            for index, device in enumerate(topology.devices)
+        ]
+        return np.stack(columns, axis=1)
+
+    def calibrated(self, topology: Topology) -> Topology:
+        """The topology as it is: published figures know nothing better."""
+        return topology
+
+    def completed(self, graph: OpGraph, device: Device, known_s: FloatArray, allowed: BoolArray) -> FloatArray:
+        """`[N]` seconds on one device: `known_s` where it is a number, else the roofline; infinite where not `allowed`.
+
+        Raises:
+            InvalidTopology: the device lacks a rate that is needed.
+        """
+        seconds = np.where(allowed, known_s, np.inf)
+        missing = np.isnan(seconds)
+        if missing.any():
+            launch_s = self.host_launch_s if device.kind.startswith(HOST_KIND_PREFIX) else self.launch_s
+            seconds[missing] = bound_s(graph, device, self.efficiency, missing)[missing] + launch_s
+        return seconds
+
+
+def op_class(op_type: str) -> OpClass:
+    """The class of ops whose kernels attain similar rates.
+
+    >>> op_class("QLinearConv"), op_class("MatMulInteger"), op_class("Relu")
+    ('convolution', 'matrix', 'other')
+    """
+    lower = op_type.lower()
+    return next((name for name, words in _CLASS_WORDS if any(word in lower for word in words)), OTHER)
+
+
+def stated_time_s(graph: OpGraph, device: Device) -> FloatArray:
+    """`[N]` seconds that the graph states for a device, by its name, else by its kind; NaN where it states none."""
+    unknown = np.full(graph.num_ops, np.nan)
+    by_kind = graph.time_s.get(device.kind, unknown)
+    by_name = graph.time_s.get(device.name, unknown)
+    return np.where(np.isnan(by_name), by_kind, by_name)
+
+
+def bound_s(graph: OpGraph, device: Device, efficiency: Mapping[OpClass, Efficiency], wanted: BoolArray) -> FloatArray:
+    """`[N]` seconds of computing or of moving data, the longer one, without launch; meaningful where `wanted`.
+
+    Raises:
+        InvalidTopology: the device lacks a rate that a wanted op needs.
+    """
+    peak = _peak_flops_per_s(graph, device)
+    bandwidth = np.full(graph.num_ops, device.memory_bandwidth_bytes_per_s or np.nan)
+    for work, rate, key in (
+        (graph.flops, peak, "peak_flops_per_s"),
+        (graph.bytes_accessed, bandwidth, "memory_bandwidth_bytes_per_s"),
+    ):
+        lacking = np.flatnonzero(wanted & (work > 0) & np.isnan(rate))
+        if lacking.size:
+            raise InvalidTopology(
+                f"device {device.name!r} states no {key}, and op {graph.op_names[lacking[0]]!r} "
+                f"no time_s for it or for its kind {device.kind!r}; state one of the two"
+            )
+    per_class = [efficiency[op_class(op_type)] for op_type in graph.op_types]
+    compute = peak * np.array([entry.compute for entry in per_class])
+    memory = bandwidth * np.array([entry.bandwidth for entry in per_class])
+    return np.maximum(_quotient(graph.flops, compute), _quotient(graph.bytes_accessed, memory))
+
+
+def _peak_flops_per_s(graph: OpGraph, device: Device) -> FloatArray:
+    """`[N]` by dtype, else the rate of float32, else NaN."""
+    default = device.peak_flops_per_s.get("float32", np.nan)
+    rates = {dtype: device.peak_flops_per_s.get(dtype.removeprefix("u"), default) for dtype in set(graph.dtypes)}
+    return np.array([rates[dtype] for dtype in graph.dtypes], dtype=np.float64)
+
+
+def _quotient(work: FloatArray, rate: FloatArray) -> FloatArray:
+    return np.divide(work, rate, out=np.zeros(len(work)), where=work > 0)

@@ -1,0 +1,153 @@
+"""What this machine has: cores, memory, GPUs. It reads what the system says and measures nothing.
+
+Rates are conservative published figures, good enough to rank ops before a calibration replaces them.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
+
+__all__ = [
+    "Gpu",
+    "allowed_cores",
+    "core_set_device",
+    "cpu_model",
+    "gpu_device",
+    "gpus",
+    "machine_memory_bytes",
+    "parse_gpus",
+]
+
+CORE_DISPATCH_OVERHEAD_S = 10e-6  # waking a waiting thread and one session call; 2 to 30 us were measured
+GPU_DISPATCH_OVERHEAD_S = 20e-6  # estimate: the same plus kernel launch and stream synchronisation
+CORE_BANDWIDTH_BYTES_PER_S = 8e9  # what one core of a server CPU sustains while its neighbours work too
+DEFAULT_CLOCK_HZ = 2.0e9
+# Float32 operations per cycle and core, with one FMA unit of the widest instructions: AVX-512, AVX2, NEON, SSE.
+_FLOPS_PER_CYCLE = (("avx512f", 32.0), ("fma", 16.0), ("asimd", 8.0), ("sse2", 8.0))
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as its driver describes it."""
+
+    index: int
+    """As CUDA counts it in this process."""
+    name: str
+    memory_bytes: int | None
+
+
+def allowed_cores() -> tuple[int, ...]:
+    """The cores that this process may run on, ascending."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def machine_memory_bytes() -> int:
+    """Bytes of main memory that this process may use: the machine's, or its control group's if that is less."""
+    total = int(psutil.virtual_memory().total)
+    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        try:
+            text = limit.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            return min(total, int(text))
+    return total
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The CPU's name as one word, for example `intel-xeon-2.50ghz`; `unknown` when the system does not say."""
+    return _as_word(_cpu_field("model name", cpuinfo)) or "unknown"
+
+
+def core_set_device(cores: Sequence[int], memory_bytes: int) -> Device:
+    """The device `cpu:K` or `cpu:A-B`; its kind names CPU model and core count, so equal kinds cost the same."""
+    count = len(cores)
+    name = f"cpu:{cores[0]}" if count == 1 else f"cpu:{cores[0]}-{cores[-1]}"
+    return Device(
+        name=name,
+        kind=f"{HOST_KIND_PREFIX}-{cpu_model()}-x{count}",
+        memory_bytes=memory_bytes,
+        peak_flops_per_s={"float32": _core_flops_per_s() * count, "float64": _core_flops_per_s() * count / 2},
+        memory_bandwidth_bytes_per_s=CORE_BANDWIDTH_BYTES_PER_S * count,
+        dispatch_overhead_s=CORE_DISPATCH_OVERHEAD_S,
+    )
+
+
+def gpu_device(gpu: Gpu) -> Device:
+    """The device `cuda:K`; until a calibration, its rates are those of a T4, a small GPU that current CUDA supports."""
+    return Device(
+        name=f"cuda:{gpu.index}",
+        kind=f"cuda-{_as_word(gpu.name)}",
+        memory_bytes=gpu.memory_bytes,
+        peak_flops_per_s={"float32": 8e12, "float16": 65e12},  # NVIDIA T4 data sheet
+        memory_bandwidth_bytes_per_s=300e9,  # NVIDIA T4 data sheet
+        dispatch_overhead_s=GPU_DISPATCH_OVERHEAD_S,
+    )
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that the NVIDIA driver shows to this process, counted as CUDA does; none without a driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    command = [program, "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return parse_gpus(answer.stdout, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def parse_gpus(listing: str, visible: str | None) -> tuple[Gpu, ...]:
+    """The GPUs of an `index, uuid, name, MiB` listing, in the order and number of `CUDA_VISIBLE_DEVICES`.
+
+    >>> parse_gpus("0, GPU-a, NVIDIA H200, 143771", None)[0].name
+    'NVIDIA H200'
+    """
+    rows = [row for row in csv.reader(listing.splitlines(), skipinitialspace=True) if len(row) == 4]
+    if visible is not None:
+        chosen = []
+        for entry in (part.strip() for part in visible.split(",")):
+            match = [row for row in rows if entry and (entry == row[0] or row[1].startswith(entry))]
+            if not match:
+                break  # CUDA too ignores everything from the first unknown entry on
+            chosen.append(match[0])
+        rows = chosen
+    return tuple(
+        Gpu(index, row[2], int(row[3]) * 2**20 if row[3].isdigit() else None) for index, row in enumerate(rows)
+    )
+
+
+def _core_flops_per_s() -> float:
+    flags = set((_cpu_field("flags") or _cpu_field("Features")).split())
+    per_cycle = next((rate for flag, rate in _FLOPS_PER_CYCLE if flag in flags), 8.0)
+    clock = re.match(r"[0-9.]+", _cpu_field("cpu MHz"))
+    return per_cycle * (float(clock[0]) * 1e6 if clock else DEFAULT_CLOCK_HZ)
+
+
+def _cpu_field(field: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    match = re.search(rf"^{re.escape(field)}\s*:\s*(.*)$", text, re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+def _as_word(name: str) -> str:
+    """Lower case, without trademark signs and the words that every CPU name has."""
+    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", " ", name.lower())
+    return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-")

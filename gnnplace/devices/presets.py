@@ -1,0 +1,253 @@
+"""Known hardware with published figures, and sets of it: `k40x4`, `k40x2+v100`, `h100-sxmx8`, `k40x2@300MiB`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import InvalidTopology
+from gnnplace.units import GIB, parse_bytes
+
+__all__ = ["CPUS", "GPUS", "MAX_DEVICES", "CpuFigures", "GpuFigures", "preset", "preset_names"]
+
+MAX_DEVICES = 64
+MAX_SOCKETS = 2
+
+PCIE_LATENCY_S = 10e-6  # estimate: a small copy between host and GPU, with its launch
+NVLINK_LATENCY_S = 5e-6  # estimate: a small copy between GPUs, with its launch
+SOCKET_LATENCY_S = 1e-6  # estimate: handing a tensor to a thread of the other socket
+# PCI-SIG: 8, 16 and 32 GT/s on 16 lanes with 128b/130b encoding, of which packet headers leave about 80 %.
+PCIE3_BYTES_PER_S, PCIE4_BYTES_PER_S, PCIE5_BYTES_PER_S = 12.6e9, 25.2e9, 50.4e9
+
+
+@dataclass(frozen=True)
+class GpuFigures:
+    """One GPU. Peak rates are dense; a dtype that the source does not list runs at the rate of float32."""
+
+    source: str
+    peak_flops_per_s: Mapping[str, float]
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    pcie_bytes_per_s: float
+    """Per direction, between host and GPU."""
+    dispatch_overhead_s: float = 10e-6
+    """Estimate: waking the host thread, launching the first kernel."""
+    host: str = "epyc"
+    """The CPU that stands for its time."""
+    gpus_per_board: int = 1
+    """GPUs that share one PCIe slot."""
+    nvlink_bytes_per_s: float | None = None
+    """Per GPU and direction, through switches that connect all GPUs; None: GPUs exchange data over the host."""
+
+
+@dataclass(frozen=True)
+class CpuFigures:
+    """One CPU socket, all cores as one device."""
+
+    source: str
+    peak_flops_per_s: Mapping[str, float]
+    memory_bytes: int
+    """The source states no capacity: what a server of that time typically holds per socket."""
+    memory_bandwidth_bytes_per_s: float
+    socket_bytes_per_s: float
+    """Per direction, to the other socket."""
+    dispatch_overhead_s: float = 10e-6
+    """Estimate: waking a thread pool."""
+
+
+def _gpu_rates(
+    float32: float, float64: float, float16: float = 0.0, int8: float = 0.0, bfloat16: float = 0.0
+) -> Mapping[str, float]:
+    """Rates by dtype from TFLOP/s; zero means that the source lists none."""
+    rates = {"float32": float32, "float64": float64, "float16": float16, "int8": int8, "bfloat16": bfloat16}
+    return {dtype: rate * 1e12 for dtype, rate in rates.items() if rate}
+
+
+_HOPPER_SXM_RATES = _gpu_rates(67, 34, float16=989.5, bfloat16=989.5, int8=1979)
+
+GPUS: Mapping[str, GpuFigures] = {
+    "k40": GpuFigures(
+        # 10 GB/s over PCIe 3.0: bandwidthTest of a K40m with pinned memory, published by Microway (2013).
+        "NVIDIA Tesla K40 data sheet (2013), base clock",
+        _gpu_rates(4.29, 1.43), 12 * GIB, 288e9, 10e9, host="haswell",
+    ),
+    "k80": GpuFigures(
+        "NVIDIA Tesla K80 data sheet (2014), boost clock; one of its two GK210 dies, so half of the board's figures",
+        _gpu_rates(4.37, 1.455), 12 * GIB, 240e9, 10e9, host="haswell", gpus_per_board=2,
+    ),
+    "p100": GpuFigures(
+        "NVIDIA Tesla P100 data sheet (2016), PCIe 16 GB",
+        _gpu_rates(9.3, 4.7, float16=18.7), 16 * GIB, 732e9, PCIE3_BYTES_PER_S,
+    ),
+    "v100": GpuFigures(
+        "NVIDIA V100 data sheet (2018), PCIe 16 GB",
+        _gpu_rates(14, 7, float16=112), 16 * GIB, 900e9, PCIE3_BYTES_PER_S,
+    ),
+    "v100-32gb": GpuFigures(
+        "NVIDIA V100 data sheet (2018), PCIe 32 GB",
+        _gpu_rates(14, 7, float16=112), 32 * GIB, 900e9, PCIE3_BYTES_PER_S,
+    ),
+    "a100": GpuFigures(
+        "NVIDIA A100 data sheet (2021), PCIe 40 GB",
+        _gpu_rates(19.5, 9.7, float16=312, bfloat16=312, int8=624), 40 * GIB, 1555e9, PCIE4_BYTES_PER_S,
+    ),
+    "a100-80gb": GpuFigures(
+        "NVIDIA A100 data sheet (2021), PCIe 80 GB",
+        _gpu_rates(19.5, 9.7, float16=312, bfloat16=312, int8=624), 80 * GIB, 1935e9, PCIE4_BYTES_PER_S,
+    ),
+    "a100-sxm": GpuFigures(
+        "NVIDIA A100 data sheet (2021), SXM 80 GB; 600 GB/s NVLink in both directions together",
+        _gpu_rates(19.5, 9.7, float16=312, bfloat16=312, int8=624), 80 * GIB, 2039e9, PCIE4_BYTES_PER_S,
+        nvlink_bytes_per_s=300e9,
+    ),
+    "h100": GpuFigures(
+        "NVIDIA H100 data sheet (2022), PCIe 80 GB; half of the rates that it states with sparsity",
+        _gpu_rates(51, 26, float16=756.5, bfloat16=756.5, int8=1513), 80 * GIB, 2000e9, PCIE5_BYTES_PER_S,
+    ),
+    "h100-sxm": GpuFigures(
+        "NVIDIA H100 data sheet (2022), SXM 80 GB, as above; 900 GB/s NVLink in both directions together",
+        _HOPPER_SXM_RATES, 80 * GIB, 3350e9, PCIE5_BYTES_PER_S, nvlink_bytes_per_s=450e9,
+    ),
+    "h200": GpuFigures(
+        "NVIDIA H200 data sheet (2024), NVL (PCIe) 141 GB, no bridges; half of the rates that it states with sparsity",
+        _gpu_rates(60, 30, float16=835.5, bfloat16=835.5, int8=1670.5), 141 * 10**9, 4800e9, PCIE5_BYTES_PER_S,
+    ),
+    "h200-sxm": GpuFigures(
+        "NVIDIA H200 data sheet (2024), SXM 141 GB, as above; 900 GB/s NVLink in both directions together",
+        _HOPPER_SXM_RATES, 141 * 10**9, 4800e9, PCIE5_BYTES_PER_S, nvlink_bytes_per_s=450e9,
+    ),
+}  # fmt: skip
+
+CPUS: Mapping[str, CpuFigures] = {
+    "haswell": CpuFigures(
+        # The "Haswell 2300" of Mirhoseini et al. 2017: 18 cores at 2.3 GHz, two 8-wide FMA units each; two QPI links.
+        "Intel ARK, Xeon E5-2699 v3 (2014): 18 cores, 2.3 GHz, four channels DDR4-2133, QPI at 9.6 GT/s",
+        {"float32": 18 * 2.3e9 * 32, "float64": 18 * 2.3e9 * 16}, 128 * GIB, 68e9, 2 * 19.2e9,
+    ),
+    "epyc": CpuFigures(
+        # Zen 4 does two 8-wide FMA per cycle and core; three of four 16-lane links at 32 GT/s join the sockets.
+        "AMD product page, EPYC 9654 (2022): 96 cores, 2.4 GHz, 460.8 GB/s from twelve channels DDR5-4800",
+        {"float32": 96 * 2.4e9 * 32, "float64": 96 * 2.4e9 * 16}, 384 * GIB, 460.8e9, 3 * 64e9,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of a preset's name, `NAMExN@MEMORY`."""
+
+    name: str
+    count: int
+    memory_bytes: int | None
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the known hardware; `xN` after a GPU's name asks for N of them, `+` joins."""
+    return (*GPUS, *CPUS)
+
+
+def preset(name: str) -> Topology:
+    """The set of devices that a name such as `k40x4` stands for.
+
+    GPUs are called `k40:0`, `k40:1`, ...; their host is `cpu:0`, the CPU of their time unless the name lists one. Every
+    GPU has a link to the host and one back, each a channel of its own (the two dies of a K80 board share theirs).
+    `@300MiB` after a part sets the memory of each of its devices.
+
+    >>> preset("k40x2+v100").device_names
+    ('k40:0', 'k40:1', 'v100:0', 'cpu:0')
+
+    Raises:
+        InvalidTopology: no such hardware, or not 1 to 64 of it.
+    """
+    parts = [_parse(part, name) for part in name.split("+")]
+    gpu_parts = [part for part in parts if part.name in GPUS]
+    cpu_parts = [part for part in parts if part.name in CPUS]
+    if len(cpu_parts) > 1:
+        raise InvalidTopology(f"preset {name!r} lists two kinds of CPU; one board holds one kind")
+    if sum(part.count for part in gpu_parts) > MAX_DEVICES:
+        raise InvalidTopology(f"preset {name!r} has more than {MAX_DEVICES} GPUs; ask for 1 to {MAX_DEVICES}")
+    if not cpu_parts:
+        hosts = {GPUS[part.name].host for part in gpu_parts}
+        cpu_parts = [_Part("epyc" if "epyc" in hosts else hosts.pop(), 1, None)]
+    gpus: list[tuple[Device, GpuFigures]] = []
+    numbers: Counter[str] = Counter()
+    for part in gpu_parts:
+        for _ in range(part.count):
+            gpus.append((_gpu(part, numbers[part.name]), GPUS[part.name]))
+            numbers[part.name] += 1
+    cpus = [_cpu(cpu_parts[0], number) for number in range(cpu_parts[0].count)]
+    figures = CPUS[cpu_parts[0].name]
+    links = [*_pcie_links(gpus), *_nvlink_links(gpus), *_socket_links(cpus, figures)]
+    return Topology(name, (*(device for device, _ in gpus), *cpus), tuple(links))
+
+
+def _parse(text: str, whole: str) -> _Part:
+    body, at, memory = text.partition("@")
+    try:
+        memory_bytes = parse_bytes(memory) if at else None
+    except ValueError as error:
+        raise InvalidTopology(f"preset {whole!r}: {error}") from None
+    match = re.fullmatch(r"(.+?)(?:x(\d+))?", body)
+    name, count = (match[1], int(match[2] or 1)) if match else (body, 1)
+    if name not in preset_names():
+        near = difflib.get_close_matches(name, preset_names(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(preset_names())}, as in k40x4"
+        raise InvalidTopology(f"preset {whole!r}: there is no hardware {name!r}; {hint}")
+    most = MAX_DEVICES if name in GPUS else MAX_SOCKETS
+    if not 1 <= count <= most:
+        raise InvalidTopology(f"preset {whole!r} asks for {count} of {name!r}; 1 to {most} are possible")
+    return _Part(name, count, memory_bytes)
+
+
+def _gpu(part: _Part, number: int) -> Device:
+    figures = GPUS[part.name]
+    return Device(
+        name=f"{part.name}:{number}",
+        kind=part.name,
+        memory_bytes=figures.memory_bytes if part.memory_bytes is None else part.memory_bytes,
+        peak_flops_per_s=figures.peak_flops_per_s,
+        memory_bandwidth_bytes_per_s=figures.memory_bandwidth_bytes_per_s,
+        dispatch_overhead_s=figures.dispatch_overhead_s,
+    )
+
+
+def _cpu(part: _Part, number: int) -> Device:
+    figures = CPUS[part.name]
+    return Device(
+        name=f"cpu:{number}",
+        kind=f"cpu-{part.name}",
+        memory_bytes=figures.memory_bytes if part.memory_bytes is None else part.memory_bytes,
+        peak_flops_per_s=figures.peak_flops_per_s,
+        memory_bandwidth_bytes_per_s=figures.memory_bandwidth_bytes_per_s,
+        dispatch_overhead_s=figures.dispatch_overhead_s,
+    )
+
+
+def _pcie_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
+    for device, figures in gpus:
+        kind, number = device.name.split(":")
+        board = f"pcie:{kind}:{int(number) // figures.gpus_per_board}"
+        rate = figures.pcie_bytes_per_s
+        yield Link("cpu:0", device.name, PCIE_LATENCY_S, rate, f"{board}:in")
+        yield Link(device.name, "cpu:0", PCIE_LATENCY_S, rate, f"{board}:out")
+
+
+def _nvlink_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
+    """Switched: what a GPU sends to all others shares its outgoing rate."""
+    for source, figures in gpus:
+        for target, _ in gpus:
+            if figures.nvlink_bytes_per_s is not None and source.kind == target.kind and source.name != target.name:
+                yield Link(
+                    source.name, target.name, NVLINK_LATENCY_S, figures.nvlink_bytes_per_s, f"nvlink:{source.name}:out"
+                )
+
+
+def _socket_links(cpus: list[Device], figures: CpuFigures) -> Iterator[Link]:
+    for source in cpus:
+        for target in cpus:
+            if source.name != target.name:
+                yield Link(source.name, target.name, SOCKET_LATENCY_S, figures.socket_bytes_per_s)

@@ -1,0 +1,222 @@
+"""Devices, links between them, and how data gets from one device to another."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray, frozen
+from gnnplace.errors import InvalidTopology
+
+__all__ = ["HOST_KIND_PREFIX", "Device", "Link", "Topology"]
+
+HOST_KIND_PREFIX = "cpu"
+"""Kinds that begin with this are hosts: they may pass tensors on between devices that have no link."""
+
+UNLIMITED_BYTES = 2**62
+_ROUTING_BYTES = 1 << 20  # the shortest route is the one that is fastest for a tensor of this size
+
+
+@dataclass(frozen=True)
+class Device:
+    """Something that runs one op at a time."""
+
+    name: str
+    kind: str = ""
+    """Devices of one kind are interchangeable for costs; the name stands in when none is given."""
+    memory_bytes: int | None = None
+    """None: unlimited."""
+    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    """By dtype; a dtype that is absent takes the rate of float32."""
+    memory_bandwidth_bytes_per_s: float | None = None
+    dispatch_overhead_s: float = 0.0
+    """Paid by an op that starts right after waiting for a remote input."""
+    slots: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", self.name)
+        if self.slots != 1:
+            raise InvalidTopology(
+                f"device {self.name!r} has {self.slots} slots; a device runs one op at a time, so list it several times"
+            )
+        if self.memory_bytes is not None and self.memory_bytes < 0:
+            raise InvalidTopology(f"device {self.name!r} has {self.memory_bytes} bytes of memory")
+        for label, rate in (
+            *((f"peak_flops_per_s[{k}]", v) for k, v in self.peak_flops_per_s.items()),
+            ("memory_bandwidth_bytes_per_s", self.memory_bandwidth_bytes_per_s),
+        ):
+            if rate is not None and not (math.isfinite(rate) and rate > 0):
+                raise InvalidTopology(f"device {self.name!r}: {label} is {rate}; a rate is finite and above zero")
+        if not (math.isfinite(self.dispatch_overhead_s) and self.dispatch_overhead_s >= 0):
+            raise InvalidTopology(f"device {self.name!r}: dispatch_overhead_s is {self.dispatch_overhead_s}")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A directed connection; links that name the same channel share its bandwidth."""
+
+    source: str
+    target: str
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    channel: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
+            raise InvalidTopology(f"link {self.source!r} -> {self.target!r}: latency_s is {self.latency_s}")
+        if not (math.isfinite(self.bandwidth_bytes_per_s) and self.bandwidth_bytes_per_s > 0):
+            raise InvalidTopology(
+                f"link {self.source!r} -> {self.target!r}: bandwidth_bytes_per_s is {self.bandwidth_bytes_per_s}; "
+                "a bandwidth is finite and above zero"
+            )
+
+    def transfer_s(self, num_bytes: float) -> float:
+        """Seconds that a tensor occupies the link."""
+        return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True)
+class Topology:
+    """`D` devices and `L` directed links.
+
+    >>> topology = Topology("pair", (Device("a"), Device("b")), (Link("a", "b", 1e-6, 1e9),))
+    >>> topology.num_devices, topology.route(0, 1), topology.route(1, 0)
+    (2, (0,), None)
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            raise InvalidTopology(f"topology {self.name!r} has no device; at least one is needed")
+        if len(self.device_index) < len(self.devices):
+            names = [device.name for device in self.devices]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidTopology(f"topology {self.name!r}: two devices are named {twice!r}")
+        ends: set[tuple[str, str]] = set()
+        for link in self.links:
+            for end in (link.source, link.target):
+                if end not in self.device_index:
+                    raise InvalidTopology(
+                        f"topology {self.name!r}: a link names the device {end!r}; known are {', '.join(self.device_index)}"
+                    )
+            if link.source == link.target:
+                raise InvalidTopology(f"topology {self.name!r}: device {link.source!r} has a link to itself; remove it")
+            if (link.source, link.target) in ends:
+                raise InvalidTopology(f"topology {self.name!r}: two links lead from {link.source!r} to {link.target!r}")
+            ends.add((link.source, link.target))
+
+    @property
+    def num_devices(self) -> int:
+        """`D`."""
+        return len(self.devices)
+
+    @cached_property
+    def device_index(self) -> Mapping[str, int]:
+        """Device name -> index."""
+        return {device.name: index for index, device in enumerate(self.devices)}
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """`[D]`."""
+        return tuple(device.name for device in self.devices)
+
+    @cached_property
+    def memory_bytes(self) -> IntArray:
+        """`[D]` capacity; a very large number where it is unlimited."""
+        return frozen([UNLIMITED_BYTES if d.memory_bytes is None else d.memory_bytes for d in self.devices], np.int64)
+
+    @cached_property
+    def dispatch_overhead_s(self) -> FloatArray:
+        """`[D]`."""
+        return frozen([d.dispatch_overhead_s for d in self.devices], np.float64)
+
+    @cached_property
+    def latency_s(self) -> FloatArray:
+        """`[L]`."""
+        return frozen([link.latency_s for link in self.links], np.float64)
+
+    @cached_property
+    def bandwidth_bytes_per_s(self) -> FloatArray:
+        """`[L]`."""
+        return frozen([link.bandwidth_bytes_per_s for link in self.links], np.float64)
+
+    @cached_property
+    def channel_names(self) -> tuple[str, ...]:
+        """Channels in order of first use; a link without one has its own, named after its ends."""
+        return tuple(dict.fromkeys(_channel(link) for link in self.links))
+
+    @cached_property
+    def link_channel(self) -> IntArray:
+        """`[L]` channel index."""
+        index = {name: i for i, name in enumerate(self.channel_names)}
+        return frozen([index[_channel(link)] for link in self.links], np.int64)
+
+    def route(self, source: int, target: int) -> tuple[int, ...] | None:
+        """Links that a tensor takes one after the other: the direct one, else over hosts; None when there is no way."""
+        return self._routes[source][target]
+
+    @cached_property
+    def _routes(self) -> tuple[tuple[tuple[int, ...] | None, ...], ...]:
+        return tuple(self._routes_from(source) for source in range(self.num_devices))
+
+    def _routes_from(self, source: int) -> tuple[tuple[int, ...] | None, ...]:
+        """Dijkstra in which only hosts pass tensors on; a direct link always wins."""
+        found: dict[int, tuple[int, ...]] = {}
+        queue: list[tuple[float, int, tuple[int, ...]]] = [(0.0, source, ())]
+        while queue:
+            elapsed_s, device, path = heapq.heappop(queue)
+            if device in found:
+                continue
+            found[device] = path
+            if device != source and not self.devices[device].kind.startswith(HOST_KIND_PREFIX):
+                continue
+            for index, target in self._outgoing[device]:
+                if target not in found:
+                    step_s = self.links[index].transfer_s(_ROUTING_BYTES)
+                    heapq.heappush(queue, (elapsed_s + step_s, target, (*path, index)))
+        for index, target in self._outgoing[source]:
+            found[target] = (index,)
+        return tuple(found.get(target) for target in range(self.num_devices))
+
+    @cached_property
+    def _outgoing(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        rows: list[list[tuple[int, int]]] = [[] for _ in self.devices]
+        for index, link in enumerate(self.links):
+            rows[self.device_index[link.source]].append((index, self.device_index[link.target]))
+        return tuple(tuple(row) for row in rows)
+
+    @cached_property
+    def route_offsets(self) -> IntArray:
+        """`[D * D + 1]`: where the route from `s` to `t` begins in `route_links`, at index `s * D + t`."""
+        lengths = [len(route or ()) for row in self._routes for route in row]
+        return frozen(np.concatenate([[0], np.cumsum(lengths)]), np.int64)
+
+    @cached_property
+    def route_links(self) -> IntArray:
+        """Link indices of all routes, one after the other."""
+        return frozen([link for row in self._routes for route in row for link in route or ()], np.int64)
+
+    @cached_property
+    def mean_transfer(self) -> tuple[float, float]:
+        """Mean latency and mean seconds per byte over all ordered pairs of connected devices, whole routes counted."""
+        pairs = [
+            route for s, row in enumerate(self._routes) for t, route in enumerate(row) if s != t and route is not None
+        ]
+        if not pairs:
+            return 0.0, 0.0
+        latency = sum(self.links[i].latency_s for route in pairs for i in route) / len(pairs)
+        per_byte = sum(1.0 / self.links[i].bandwidth_bytes_per_s for route in pairs for i in route) / len(pairs)
+        return latency, per_byte
+
+
+def _channel(link: Link) -> str:
+    return link.channel if link.channel is not None else f"{link.source}->{link.target}"

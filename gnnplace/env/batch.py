@@ -1,0 +1,203 @@
+"""Many placements of one problem, stepped together: the same unit is revisited in each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.env.runtime import ProblemRuntime, Runtime, reference_s
+from gnnplace.env.timing import Timing, empty_timing, refresh
+from gnnplace.env.units import UnitTables, unit_tables
+from gnnplace.errors import InvalidAction, InvalidGraph
+from gnnplace.evaluation import Problem
+from gnnplace.placement import Placement, check_legal
+
+__all__ = ["EnvConfig", "PlacementBatch"]
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """How an episode goes."""
+
+    num_sweeps: int = 1
+    """How often every unit is revisited; Placeto (Addanki et al. 2019) visits each once."""
+    lookahead: bool = False
+    """Whether the seconds of every candidate move of the current unit are known before one is chosen."""
+
+
+class PlacementBatch:
+    """`B` placements of one problem; each step chooses a device for one unit in each of them.
+
+    The reward of a step is (seconds before - seconds after) / reference seconds. Seconds are penalised when a placement
+    does not fit (`Problem.penalised_s`); a placement that failed to run counts as `failed_s`, so rewards stay finite. A
+    step that leaves its unit where it is costs no evaluation.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        config: EnvConfig = EnvConfig(),
+        runtime: Runtime | None = None,
+        tables: UnitTables | None = None,
+        reference: float | None = None,
+    ) -> None:
+        """An environment without placements; `reset` brings them.
+
+        `tables` and `reference` (seconds) may be handed in when they are known from earlier.
+
+        Raises:
+            InvalidGraph: there is nothing to place.
+        """
+        if not problem.num_units:
+            raise InvalidGraph(f"graph {problem.graph.name!r} has no ops; there is nothing to place")
+        self.problem = problem
+        self.config = config
+        self.runtime: Runtime = runtime if runtime is not None else ProblemRuntime(problem)
+        self.tables = tables if tables is not None else unit_tables(problem)
+        self.failed_s = 4.0 * max(problem.worst_case_s, 1e-9)
+        self.step_index = 0
+        self.seconds: FloatArray = np.zeros(0)
+        self.best_seconds: FloatArray = np.zeros(0)
+        self.best_assignments: IntArray = np.zeros((0, problem.graph.num_ops), dtype=np.int64)
+        self.timing: Timing = empty_timing(problem, 0)
+        self.candidate_s: FloatArray | None = None
+        self._reference = reference
+        self._routable = np.isfinite(self.tables.route_latency_s)
+        self._neighbours = _neighbours(problem)
+
+    def reset(self, starts: IntArray, start_s: FloatArray | None = None) -> Self:
+        """Begins an episode from `[B, N]` assignments; their seconds `[B]` are evaluated unless they are known.
+
+        Raises:
+            InvalidPlacement: a start is illegal.
+        """
+        for start in np.unique(starts, axis=0):
+            check_legal(self.problem.graph, self.problem.topology, Placement(start))
+        seconds = self.runtime.evaluate_batch(starts) if start_s is None else start_s
+        self.seconds = np.minimum(seconds, self.failed_s)
+        self.best_seconds = self.seconds.copy()
+        self.best_assignments = starts.copy()
+        self.step_index = 0
+        self.timing = empty_timing(self.problem, len(starts))
+        for row, start in enumerate(starts):
+            refresh(self.problem, self.tables, self.timing, row, start)
+        if self._reference is None:
+            self._reference = max(reference_s(self.problem, self.runtime, float(self.seconds.min())), 1e-12)
+        self._look_ahead()
+        return self
+
+    @property
+    def num_placements(self) -> int:
+        """`B`."""
+        return len(self.seconds)
+
+    @property
+    def num_steps(self) -> int:
+        """`T`, the steps of an episode."""
+        return self.config.num_sweeps * self.problem.num_units
+
+    @property
+    def reference_s(self) -> float:
+        """Seconds that rewards are divided by."""
+        assert self._reference is not None, "reset before asking for the reference"
+        return self._reference
+
+    @property
+    def is_done(self) -> bool:
+        """Every sweep is over."""
+        return self.step_index >= self.num_steps
+
+    @property
+    def unit(self) -> int:
+        """The unit whose device is to be chosen; units are visited in topological order."""
+        return self.step_index % self.problem.num_units
+
+    @property
+    def devices(self) -> IntArray:
+        """`[B]` where the current unit is."""
+        return self.timing.assignment[:, self.tables.unit_ops[self.tables.unit_offsets[self.unit]]]
+
+    @property
+    def action_mask(self) -> BoolArray:
+        """`[B, D]` true where the current unit may go: it can run there, and data has a way to and from its neighbours."""
+        allowed = np.repeat(self.problem.action_mask[[self.unit]], self.num_placements, axis=0)
+        producers, consumers = self._neighbours[self.unit]
+        if not self._routable.all():
+            assignment = self.timing.assignment
+            allowed &= self._routable[assignment[:, producers]].all(axis=1)
+            allowed &= self._routable.T[assignment[:, consumers]].all(axis=1)
+        return allowed
+
+    def step(self, actions: IntArray) -> FloatArray:
+        """Moves the current unit to device `actions[b]` in every placement `b`; gives the rewards `[B]`.
+
+        Raises:
+            InvalidAction: a device that the mask forbids, or a step after the end.
+        """
+        self._check(actions)
+        moved = np.flatnonzero(actions != self.devices)
+        after = self.seconds.copy()
+        if len(moved):
+            assignments = self.timing.assignment[moved]
+            ops = self.tables.unit_ops[self.tables.unit_offsets[self.unit] : self.tables.unit_offsets[self.unit + 1]]
+            assignments[:, ops] = actions[moved, None]
+            if self.candidate_s is not None and self.runtime.lookahead_is_exact:
+                after[moved] = self.candidate_s[moved, actions[moved]]
+            else:
+                after[moved] = np.minimum(self.runtime.evaluate_batch(assignments), self.failed_s)
+            for row, assignment in zip(moved.tolist(), assignments, strict=True):
+                refresh(self.problem, self.tables, self.timing, row, assignment)
+        rewards = (self.seconds - after) / self.reference_s
+        self.seconds = after
+        better = after < self.best_seconds
+        self.best_seconds[better] = after[better]
+        self.best_assignments[better] = self.timing.assignment[better]
+        self.step_index += 1
+        self._look_ahead()
+        return rewards
+
+    def _check(self, actions: IntArray) -> None:
+        if self.is_done:
+            raise InvalidAction(f"step {self.step_index} comes after the end of the episode; reset first")
+        mask = self.action_mask
+        known = (actions >= 0) & (actions < mask.shape[1])
+        wrong = np.flatnonzero(~known | ~mask[np.arange(len(mask)), np.where(known, actions, 0)])
+        if len(wrong):
+            name = self.problem.graph.op_names[self.tables.unit_ops[self.tables.unit_offsets[self.unit]]]
+            raise InvalidAction(
+                f"action {actions[wrong[0]]} for op {name!r} is forbidden by the mask {mask[wrong[0]].tolist()}; "
+                "choose a device whose entry is true"
+            )
+
+    def _look_ahead(self) -> None:
+        """Writes `candidate_s` `[B, D]`: seconds after each allowed move, infinite where forbidden."""
+        self.candidate_s = None
+        if not self.config.lookahead or self.is_done:
+            return
+        mask, here = self.action_mask, self.devices
+        candidate_s = np.full(mask.shape, np.inf)
+        rows = np.arange(len(mask))
+        candidate_s[rows, here] = self.seconds
+        mask[rows, here] = False
+        for row in rows.tolist():
+            devices = np.flatnonzero(mask[row])
+            if len(devices):
+                units = np.full(len(devices), self.unit, dtype=np.int64)
+                moved_s = self.runtime.evaluate_moves(self.timing.assignment[row], units, devices)
+                candidate_s[row, devices] = np.minimum(moved_s, self.failed_s)
+        self.candidate_s = candidate_s
+
+
+def _neighbours(problem: Problem) -> list[tuple[IntArray, IntArray]]:
+    """`[U]` (ops that a unit reads from, ops that read from it), its own ops left out."""
+    sources, targets = problem.graph.edges
+    source_unit, target_unit = problem.unit_of_op[sources], problem.unit_of_op[targets]
+    across = source_unit != target_unit
+    sources, targets, source_unit, target_unit = (a[across] for a in (sources, targets, source_unit, target_unit))
+    by_target, by_source = np.argsort(target_unit, kind="stable"), np.argsort(source_unit, kind="stable")
+    into = np.split(sources[by_target], np.searchsorted(target_unit[by_target], np.arange(1, problem.num_units)))
+    out_of = np.split(targets[by_source], np.searchsorted(source_unit[by_source], np.arange(1, problem.num_units)))
+    return list(zip(into, out_of, strict=True))

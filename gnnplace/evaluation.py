@@ -1,0 +1,163 @@
+"""The seams between placements and time: what a problem is, and who may say how long a placement takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
+from gnnplace.devices.topology import Topology
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.placement import Placement, allowed_mask
+from gnnplace.schedule import Schedule
+
+__all__ = ["Evaluation", "EvaluationBatch", "Evaluator", "Objective", "Problem", "ScheduleEstimator"]
+
+Objective = Literal["latency", "throughput"]
+EvaluatorKind = Literal["simulated", "measured"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What one placement costs. Infeasible and failed placements are data: `feasible` is false, `failure` says why."""
+
+    evaluator: EvaluatorKind
+    makespan_s: float
+    """Seconds of one step; infinite when it cannot run at all."""
+    period_s: float
+    """Seconds between pipelined steps: the busiest device or channel."""
+    peak_memory_bytes: IntArray  # [D]
+    shortfall_bytes: IntArray  # [D] bytes above capacity
+    busy_s: FloatArray  # [D]
+    transferred_bytes: int
+    spread_s: float = 0.0
+    """Measured: half the width of the confidence interval of the median."""
+    repeats: int = 1
+    failure: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        """It runs and fits in every device's memory."""
+        return bool(np.isfinite(self.makespan_s)) and not self.shortfall_bytes.any() and not self.failure
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationBatch:
+    """What `B` placements cost, as arrays."""
+
+    makespan_s: FloatArray  # [B] infinite when it cannot run
+    period_s: FloatArray  # [B]
+    shortfall_bytes: FloatArray  # [B] summed over devices; infinite when it cannot run
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """Placement -> runtime, from executing it or from simulating it."""
+
+    @property
+    def kind(self) -> EvaluatorKind:
+        """Which of the two; never mixed in one column."""
+
+    def evaluate(self, placement: Placement) -> Evaluation:
+        """The cost of one placement."""
+
+    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        """The costs of `[B, N]` assignments, default priorities."""
+
+
+@runtime_checkable
+class ScheduleEstimator(Protocol):
+    """Schedules and the effect of moves, for features and lookahead; also there when the reward is measured."""
+
+    def schedule(self, placement: Placement) -> Schedule:
+        """The whole schedule of one placement."""
+
+    def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
+        """`M` moves, each from `assignment` `[N]`: every op `v` with `ops[m, v]` true goes to `devices[m]`.
+
+        `ops` is `[M, N]` boolean or `[M]` op indices; `devices` is `[M]`.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Which device runs which op of `graph`, so that `objective` is least.
+
+    The decisions are `U` units: a colocation group, or a free op. An assignment is always `[N]`, over ops.
+    """
+
+    graph: OpGraph
+    topology: Topology
+    op_time_s: FloatArray  # [N, D]
+    evaluator: Evaluator
+    estimator: ScheduleEstimator
+    objective: Objective = "latency"
+
+    @cached_property
+    def unit_of_op(self) -> IntArray:
+        """`[N]` unit of each op, units in topological order of their first op."""
+        order = self.graph.topological_order
+        key = np.where(
+            self.graph.colocation >= 0, self.graph.colocation, self.graph.num_ops + np.arange(self.graph.num_ops)
+        )
+        _, first, inverse = np.unique(key[order], return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        unit = np.empty(self.graph.num_ops, dtype=np.int64)
+        unit[order] = rank[inverse]
+        return frozen(unit, np.int64)
+
+    @cached_property
+    def num_units(self) -> int:
+        """`U`."""
+        return int(self.unit_of_op.max(initial=-1)) + 1
+
+    @cached_property
+    def unit_ops(self) -> tuple[IntArray, ...]:
+        """`[U]` the ops of each unit."""
+        by_unit = np.argsort(self.unit_of_op, kind="stable")
+        return (
+            tuple(np.split(by_unit, np.cumsum(np.bincount(self.unit_of_op, minlength=self.num_units))[:-1]))
+            if self.num_units
+            else ()
+        )
+
+    @cached_property
+    def action_mask(self) -> BoolArray:
+        """`[U, D]` true where the unit may go."""
+        mask = np.ones((self.num_units, self.topology.num_devices), dtype=np.bool_)
+        np.logical_and.at(mask, self.unit_of_op, allowed_mask(self.graph, self.topology) & np.isfinite(self.op_time_s))
+        return mask
+
+    @cached_property
+    def worst_case_s(self) -> float:
+        """No feasible schedule is longer: every op on its slowest device and every tensor to every device, one by one."""
+        ops_s = float(np.where(np.isfinite(self.op_time_s), self.op_time_s, 0.0).max(axis=1, initial=0.0).sum())
+        links, sent = self.topology.links, float(self.graph.tensor_bytes.sum())
+        hops_s = sum(link.latency_s * self.graph.num_tensors + sent / link.bandwidth_bytes_per_s for link in links)
+        overhead_s = self.graph.num_ops * float(self.topology.dispatch_overhead_s.max())
+        return ops_s + hops_s * self.topology.num_devices + overhead_s
+
+    def objective_s(self, evaluation: Evaluation) -> float:
+        """Seconds that the planner minimises, without regard to memory."""
+        return evaluation.makespan_s if self.objective == "latency" else evaluation.period_s
+
+    def penalised_s(self, evaluation: Evaluation) -> float:
+        """What a search minimises: the objective, and for what does not fit a penalty that falls with the shortfall."""
+        shortfall = float(evaluation.shortfall_bytes.sum()) if not evaluation.failure else np.inf
+        return float(self._penalised(np.array([self.objective_s(evaluation)]), np.array([shortfall]))[0])
+
+    def penalised_batch_s(self, batch: EvaluationBatch) -> FloatArray:
+        """`penalised_s` of `B` evaluations."""
+        return self._penalised(
+            batch.makespan_s if self.objective == "latency" else batch.period_s, batch.shortfall_bytes
+        )
+
+    def _penalised(self, objective_s: FloatArray, shortfall_bytes: FloatArray) -> FloatArray:
+        """Above every feasible placement, and the higher the more is missing."""
+        total = max(1.0, float(self.graph.total_weight_bytes + self.graph.tensor_bytes.sum()))
+        penalty = (1.0 + shortfall_bytes / total) * max(self.worst_case_s, 1e-9)
+        return objective_s + np.where(shortfall_bytes > 0, penalty, 0.0)

@@ -1,0 +1,86 @@
+"""What a session call and a handover between two devices cost, measured with the runner that placed models use."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gnnplace.cost.measured import LinkCosts
+from gnnplace.devices.topology import Topology
+from gnnplace.executors.dataflow import RunnerPart
+from gnnplace.executors.measure import StoppingRule, interleaved
+from gnnplace.executors.runner import PlacedRunner
+from gnnplace.onnx_io.probe import probe_model
+
+__all__ = ["dispatch_overhead_s", "probe_link", "probe_links"]
+
+PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
+# Two lengths of a chain of one-op parts: their difference is free of what a run costs once.
+_SHORT, _LONG = 4, 24
+_SIZES = (1, 1 << 16, 1 << 18, 1 << 20)  # floats
+_FREE_BYTES_PER_S = 1e12  # where the size of a tensor makes no difference that can be measured
+
+
+def dispatch_overhead_s(device: str, rule: StoppingRule = PROBE_RULE) -> float:
+    """Seconds of one more session call on a device."""
+    return _per_part_s(((device,),), 1, rule)[0]
+
+
+def probe_link(source: str, target: str, rule: StoppingRule = PROBE_RULE) -> LinkCosts:
+    """Latency and bandwidth of handing a tensor from one device to another, as the mean over both directions.
+
+    A chain of parts that alternate between the devices is compared with chains on each of them alone, so what the call
+    and the op cost cancels: what is left is the latency for a tensor of four bytes, and what more bytes add.
+    """
+    extra_s = []
+    for size in _SIZES:
+        alternating, on_source, on_target = _per_part_s(((source, target), (source,), (target,)), size, rule)
+        extra_s.append(alternating - (on_source + on_target) / 2)
+    latency_s = max(extra_s[0], 0.0)
+    num_bytes = 4.0 * np.array(_SIZES[1:])
+    beyond_s = np.array(extra_s[1:]) - latency_s
+    s_per_byte = float(num_bytes @ beyond_s / (num_bytes @ num_bytes))  # least squares through the latency
+    return LinkCosts(latency_s, 1 / max(s_per_byte, 1 / _FREE_BYTES_PER_S))
+
+
+def probe_links(topology: Topology, rule: StoppingRule = PROBE_RULE) -> dict[tuple[str, str], LinkCosts]:
+    """The costs of the links by their ends' kinds, each pair of kinds probed on the first link that joins them."""
+    kind_of = {device.name: device.kind for device in topology.devices}
+    found: dict[tuple[str, str], LinkCosts] = {}
+    for link in topology.links:
+        ends = kind_of[link.source], kind_of[link.target]
+        if ends not in found:
+            backwards = ends[::-1]
+            found[ends] = found[backwards] if backwards in found else probe_link(link.source, link.target, rule)
+    return found
+
+
+def _per_part_s(patterns: tuple[tuple[str, ...], ...], num_floats: int, rule: StoppingRule) -> list[float]:
+    """Seconds of one more part in a chain that goes round each of the patterns of devices."""
+    feed = {"v0": np.ones(num_floats, dtype=np.float32)}
+    runners: list[PlacedRunner] = []
+    try:
+        for pattern in patterns:
+            for length in (_SHORT, _LONG):
+                runners.append(PlacedRunner(_chain(num_floats, pattern, length), ["v0"], [f"v{length}"]))
+        samples = interleaved([partial(runner.run, None, feed) for runner in runners], rule)
+    finally:
+        for runner in runners:
+            runner.close()
+    medians = np.median(samples, axis=1).reshape(len(patterns), 2)
+    return [float(long_s - short_s) / (_LONG - _SHORT) for short_s, long_s in medians]
+
+
+def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> list[RunnerPart]:
+    """Parts that each read what the one before has written, on the devices of the pattern in turn."""
+    return [
+        RunnerPart(
+            name=f"probe {number}",
+            device=pattern[number % len(pattern)],
+            model=probe_model(num_floats, f"v{number}", f"v{number + 1}"),
+            inputs=(f"v{number}",),
+            outputs=(f"v{number + 1}",),
+        )
+        for number in range(length)
+    ]

@@ -1,0 +1,120 @@
+"""How seconds are taken and what they say: interleaved repeats, medians, confidence intervals."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray
+from gnnplace.errors import MeasurementFailed
+
+__all__ = ["MedianInterval", "StoppingRule", "interleaved", "median_interval", "without_drift"]
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """When a measurement is good enough."""
+
+    warmup: int = 2
+    """Runs of each candidate that are not counted: caches fill, memory is allocated."""
+    min_repeats: int = 6
+    """Six is the least number of repeats with a 95 % interval."""
+    max_repeats: int = 50
+    max_s: float = 5.0
+    """Seconds of repeats after which no further round begins (`min_repeats` are always made)."""
+    relative_spread: float = 0.02
+    """Enough when half the width of the interval is at most this fraction of the median."""
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_repeats <= self.max_repeats or self.warmup < 0 or not 0 < self.confidence < 1:
+            raise MeasurementFailed(
+                f"repeats of {self.min_repeats} to {self.max_repeats} after {self.warmup} runs at a confidence of "
+                f"{self.confidence} make no rule; expected 1 <= min_repeats <= max_repeats and 0 < confidence < 1"
+            )
+
+
+@dataclass(frozen=True)
+class MedianInterval:
+    """A median and the interval that holds the true one with the wanted confidence."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """Half the width of the interval."""
+        return (self.high - self.low) / 2
+
+
+def median_interval(samples: FloatArray, confidence: float = 0.95) -> MedianInterval:
+    """Median of `[R]` samples with a distribution-free interval: order statistics by the binomial distribution.
+
+    With too few samples for the confidence the interval is from the least to the greatest.
+
+    >>> median_interval(np.arange(1.0, 10.0))
+    MedianInterval(median=5.0, low=2.0, high=8.0)
+    """
+    ordered = np.sort(samples)
+    count = len(ordered)
+    # The true median lies below the k-th smallest of R samples when fewer than k of them do.
+    below, k = 0.0, 0
+    while k < count // 2:
+        below += math.comb(count, k) / 2**count
+        if below >= (1 - confidence) / 2:
+            break
+        k += 1
+    edge = max(k - 1, 0)
+    return MedianInterval(float(np.median(ordered)), float(ordered[edge]), float(ordered[count - 1 - edge]))
+
+
+def without_drift(samples: FloatArray) -> FloatArray:
+    """`[C, R]` seconds as they would be, had the last row, the reference, taken its median in every round.
+
+    What slows a whole round down (another process, a lower clock) slows the reference too, and so cancels.
+
+    >>> without_drift(np.array([[2.0, 4.0, 2.0], [1.0, 2.0, 1.0]])).tolist()
+    [[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]]
+    """
+    reference = samples[-1]
+    return np.asarray(samples / reference * np.median(reference))
+
+
+def interleaved(
+    calls: Sequence[Callable[[], object]], rule: StoppingRule, clock: Callable[[], float] = time.perf_counter
+) -> FloatArray:
+    """`[C, R]` seconds of `R` rounds, each of which makes every call once; the last call is the reference.
+
+    Rounds go forwards and backwards in turn, so that no call always follows the same one. They end when the interval of
+    every row, without drift, is narrow enough, or at a limit of the rule.
+    """
+    for call in calls:
+        for _ in range(rule.warmup):
+            call()
+    rounds: list[list[float]] = []
+    begin_s = clock()
+    while len(rounds) < rule.max_repeats:
+        seconds = [0.0] * len(calls)
+        forwards = len(rounds) % 2 == 0
+        for index in range(len(calls)) if forwards else reversed(range(len(calls))):
+            start_s = clock()
+            calls[index]()
+            seconds[index] = clock() - start_s
+        rounds.append(seconds)
+        if len(rounds) >= rule.min_repeats:
+            samples = np.array(rounds).T
+            if clock() - begin_s >= rule.max_s or _narrow(samples, rule):
+                break
+    return np.array(rounds).T
+
+
+def _narrow(samples: FloatArray, rule: StoppingRule) -> bool:
+    """Every row is known well enough; a single row, or the reference itself, by its own repeats."""
+    rows = samples if len(samples) == 1 else without_drift(samples)[:-1]
+    intervals = [median_interval(row, rule.confidence) for row in rows]
+    return all(interval.spread <= rule.relative_spread * interval.median for interval in intervals)

@@ -1,0 +1,262 @@
+"""Placement -> runtime, from executing it on this machine's devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.topology import Topology
+from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, ScheduleEstimator
+from gnnplace.executors.dataflow import RunnerPart
+from gnnplace.executors.devices import parse_device
+from gnnplace.executors.grouped_parts import GroupedModel, group_order, model_segments, written_parts
+from gnnplace.executors.measure import StoppingRule, median_interval, without_drift
+from gnnplace.executors.worker_process import Answer, Job, Setup, WorkerProcess
+from gnnplace.onnx_io.sample_inputs import sample_inputs
+from gnnplace.onnx_io.segments import Segment
+from gnnplace.placement import Placement
+
+__all__ = ["Comparison", "MeasureOptions", "MeasuredEvaluator", "SimulatedEvaluator"]
+
+
+class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
+    """A simulator: it gives the order in which ops run, and what is not measured (memory, busy time, bytes)."""
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How long measuring may take."""
+
+    search: StoppingRule = StoppingRule(max_repeats=20, max_s=1.0, relative_spread=0.03)
+    """For a placement during the search."""
+    final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=20.0, relative_spread=0.005)
+    """For the side-by-side comparison at the end."""
+    timeout_s: float = 300.0
+    """After which loading and running placements is given up."""
+    seed: int = 0
+    """Of the made-up inputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Placements measured side by side, as they will run."""
+
+    evaluations: tuple[Evaluation, ...]
+    """In the order in which they were given."""
+    single: Evaluation | None
+    """A plain session of the whole model on the best single device; None when no device runs it."""
+    single_device: str | None
+
+
+class MeasuredEvaluator:
+    """Executes placements of a model's op groups in a process of its own; close it, or use it as a context.
+
+    Every group is compiled once per device and kept, so a placement that moves one group builds at most one session.
+    Repeats alternate with a plain session of the whole model, which cancels drift. No placement is measured twice.
+    Peak memory, shortfall, busy time and transferred bytes are simulated. Steps are not pipelined, so the period is the
+    makespan.
+    """
+
+    def __init__(
+        self,
+        grouped: GroupedModel,
+        topology: Topology,
+        simulated: SimulatedEvaluator,
+        options: MeasureOptions = MeasureOptions(),  # noqa: B008  # frozen
+    ) -> None:
+        """Writes the groups as models of their own and measures the plain session.
+
+        Raises:
+            InvalidTopology: a device of the set is not on this machine.
+            UnsupportedModel: the model cannot be cut between the groups, or its inputs cannot be made up.
+        """
+        for name in topology.device_names:
+            parse_device(name)
+        self.measurements = 0
+        """Placements that were executed during the search."""
+        self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
+        self._known: dict[tuple[bytes, bytes], Evaluation] = {}
+        feed = sample_inputs(grouped.model, np.random.default_rng(options.seed))
+        self._folder = tempfile.TemporaryDirectory(prefix="gnnplace-")
+        try:
+            self._parts = written_parts(grouped.model, grouped.ops_of_group, Path(self._folder.name) / "group")
+            model_graph = grouped.model.model.graph
+            outputs = tuple(str(value.name) for value in model_graph.outputs)
+            read = {name for part in self._parts for name in part.inputs}.union(outputs)
+            setup = Setup(
+                inputs=tuple(str(value.name) for value in model_graph.inputs),
+                outputs=outputs,
+                feed={name: value for name, value in feed.items() if name in read},
+            )
+            self._worker = WorkerProcess(setup, options.timeout_s)
+            self._reference, self.single = self._measured_single()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def kind(self) -> Literal["measured"]:
+        """Measured."""
+        return "measured"
+
+    @property
+    def single_device(self) -> str | None:
+        """Where the plain session of the whole model runs; None when no device runs it."""
+        return None if self._reference is None else self._reference.device
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Of the measuring process; None while there is none."""
+        return self._worker.pid
+
+    def evaluate(self, placement: Placement) -> Evaluation:
+        """The measured cost of a placement of the groups; what fails or hangs has a `failure` and takes forever."""
+        priorities = b"" if placement.priorities is None else placement.priorities.tobytes()
+        key = (placement.assignment.tobytes(), priorities)
+        if key not in self._known:
+            self._known[key] = self._measured(placement)
+        return self._known[key]
+
+    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        """The measured costs of `[B, G]` assignments, one after the other."""
+        found = [self.evaluate(Placement(row)) for row in assignments]
+        missing = [np.inf if evaluation.failure else float(evaluation.shortfall_bytes.sum()) for evaluation in found]
+        return EvaluationBatch(
+            makespan_s=np.array([evaluation.makespan_s for evaluation in found], dtype=np.float64),
+            period_s=np.array([evaluation.period_s for evaluation in found], dtype=np.float64),
+            shortfall_bytes=np.array(missing, dtype=np.float64),
+        )
+
+    def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
+        """The segments of the model's ops in which a placement of the groups runs, in a global run order."""
+        return model_segments(self._grouped, placement.assignment, self._group_order(placement))
+
+    def compare(self, placements: Sequence[Placement]) -> Comparison:
+        """Placements as they will run, each in its segments, side by side with the plain session of the whole model."""
+        with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
+            candidates = [
+                self._segment_parts(placement, Path(folder) / f"segment-{number}")
+                for number, placement in enumerate(placements)
+            ]
+            answers = self._side_by_side(candidates)
+        evaluations, single = [], self.single
+        for placement, answer in zip(placements, answers, strict=True):
+            rows = answer.samples
+            row = None if rows is None else rows[0]
+            evaluations.append(self._evaluation(self._simulated.evaluate(placement), row, answer.failure))
+            if single is not None and rows is not None:
+                single = self._evaluation(single, rows[-1], "")
+        return Comparison(tuple(evaluations), single, self.single_device)
+
+    def close(self) -> None:
+        """Ends the measuring process and removes the written parts."""
+        if hasattr(self, "_worker"):
+            self._worker.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> MeasuredEvaluator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _measured(self, placement: Placement) -> Evaluation:
+        simulated = self._simulated.evaluate(placement)
+        if not np.isfinite(simulated.makespan_s):
+            return self._evaluation(simulated, None, simulated.failure or "an op has no device or a tensor no route")
+        names = self._topology.device_names
+        parts = tuple(
+            dataclasses.replace(self._parts[group], device=names[placement.assignment[group]])
+            for group in self._group_order(placement)
+        )
+        self.measurements += 1
+        answer = self._worker.ask(Job((parts, *self._references), self._options.search))
+        if answer.samples is None or self.single is None:
+            return self._evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
+        # Relative to the plain session of this very moment, in the seconds that it took at first.
+        return self._evaluation(simulated, answer.samples[0] / answer.samples[1] * self.single.makespan_s, "")
+
+    def _evaluation(self, simulated: Evaluation, row_s: FloatArray | None, failure: str) -> Evaluation:
+        """What was simulated, with the measured seconds, `[R]`, in place of the simulated ones."""
+        if row_s is None:
+            return dataclasses.replace(
+                simulated, evaluator="measured", makespan_s=np.inf, period_s=np.inf, spread_s=0.0, failure=failure
+            )
+        interval = median_interval(row_s)
+        return dataclasses.replace(
+            simulated,
+            evaluator="measured",
+            makespan_s=interval.median,
+            period_s=interval.median,
+            spread_s=interval.spread,
+            repeats=len(row_s),
+            failure="",
+        )
+
+    def _side_by_side(self, candidates: Sequence[tuple[RunnerPart, ...]]) -> list[Answer]:
+        """For each candidate its seconds, and last those of the reference, without drift; or why there are none.
+
+        A candidate that fails is taken out; when the process ends and nobody can tell why, each is measured alone.
+        """
+        answers = [Answer(None)] * len(candidates)
+        waiting = [list(range(len(candidates)))]
+        while waiting:
+            together = waiting.pop()
+            if not together:
+                continue
+            answer = self._worker.ask(Job((*(candidates[i] for i in together), *self._references), self._options.final))
+            if answer.samples is not None:
+                samples = without_drift(answer.samples) if self._references else answer.samples
+                for index, row in zip(together, samples, strict=False):
+                    answers[index] = Answer(np.stack([row, samples[-1]]))
+            elif answer.culprit is not None and answer.culprit < len(together):
+                answers[together.pop(answer.culprit)] = answer
+                waiting.append(together)
+            elif len(together) == 1:
+                answers[together[0]] = answer
+            else:
+                waiting += [[index] for index in together]
+        return answers
+
+    @property
+    def _references(self) -> tuple[tuple[RunnerPart, ...], ...]:
+        return () if self._reference is None else ((self._reference,),)
+
+    def _measured_single(self) -> tuple[RunnerPart | None, Evaluation | None]:
+        """The whole model on the device where it is simulated to be fastest, and its cost; None where it cannot run."""
+        num_groups = self._grouped.graph.num_ops
+        alone = [self._simulated.evaluate(Placement(np.full(num_groups, d))) for d in range(self._topology.num_devices)]
+        able = [device for device, evaluation in enumerate(alone) if evaluation.feasible]
+        if not able or not num_groups:
+            return None, None
+        best = min(able, key=lambda device: alone[device].makespan_s)
+        every_op = range(self._grouped.model.graph.num_ops)
+        (part,) = written_parts(self._grouped.model, [every_op], Path(self._folder.name) / "whole")
+        part = dataclasses.replace(part, device=self._topology.device_names[best])
+        answer = self._worker.ask(Job(((part,),), self._options.search))
+        if answer.samples is None:
+            return None, None
+        return part, self._evaluation(alone[best], answer.samples[0], "")
+
+    def _segment_parts(self, placement: Placement, folder: Path) -> tuple[RunnerPart, ...]:
+        found = self.segments_of(placement)
+        parts = written_parts(self._grouped.model, [segment.ops for segment in found], folder)
+        names = self._topology.device_names
+        return tuple(
+            dataclasses.replace(part, device=names[segment.device], key=None)
+            for part, segment in zip(parts, found, strict=True)
+        )
+
+    def _group_order(self, placement: Placement) -> list[int]:
+        """The groups in a global run order, by simulated start."""
+        return group_order(self._grouped, placement.assignment, self._simulated.schedule(placement).order())

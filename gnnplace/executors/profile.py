@@ -1,0 +1,146 @@
+"""Seconds of every op on a real device, from ONNX Runtime's profiler, and what they say about other models."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from gnnplace.arrays import FloatArray
+from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
+from gnnplace.cost.measured import CostStore, KindCosts
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import MeasurementFailed
+from gnnplace.executors.devices import RealDevice, create_session, parse_device, pinned, session_options
+from gnnplace.executors.grouped_parts import written_parts
+from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links
+from gnnplace.executors.measure import StoppingRule, interleaved
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.onnx_io.kernels import op_of_kernel
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.sample_inputs import sample_inputs
+
+__all__ = ["OpProfile", "by_signature", "measured_costs", "profile_model"]
+
+PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
+_KERNEL = "_kernel_time"
+
+
+@dataclass(frozen=True, eq=False)
+class OpProfile:
+    """What one model costs on one device."""
+
+    op_s: FloatArray
+    """`[N]` seconds of each op inside a session; 0 for what is fused into another op or folded away."""
+    session_s: float
+    """Of the whole model in a session that is not profiled; `op_s` sums up to it."""
+    ratio: float
+    """`session_s` over the sum of what the profiler saw: how much it adds (below 1) or misses (above 1)."""
+
+
+def profile_model(
+    model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any]], rule: StoppingRule = PROFILE_RULE
+) -> OpProfile:
+    """Seconds of each op of a model on a device such as `cpu:0`.
+
+    The profiled session is the one that runs, with all of ONNX Runtime's optimisations: at lower levels the same models
+    take up to twice as long, unevenly. Kernels are charged to ops by `op_of_kernel`. Each kernel's seconds are the median
+    of the repeats, which alternate with those of a session that is not profiled, and are scaled to it. On a GPU the
+    profiler sees launches, so the share of each op is only as good as launches are.
+
+    Raises:
+        MeasurementFailed: the session fails, or the profile holds no kernel of the model.
+    """
+    device = parse_device(device_name)
+    with tempfile.TemporaryDirectory(prefix="gnnplace-") as name, pinned(device):
+        folder = Path(name)
+        every_op = [list(range(model.graph.num_ops))]
+        (part,) = written_parts(model, every_op, folder / "whole")
+        assert isinstance(part.model, Path)
+        feed = {key: inputs[key] for key in part.inputs}
+        try:
+            plain = create_session(part.model, device)
+            profiled = _profiled_session(part.model, device, folder)
+            seconds = interleaved([lambda: profiled.run(None, feed), lambda: plain.run(None, feed)], rule)
+        except Exception as error:  # ONNX Runtime's errors have no base class of their own
+            message = str(error).split("\n")[0]
+            raise MeasurementFailed(f"{model.path.name} cannot be profiled on {device_name!r}: {message}") from error
+        events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
+        kernel_s = _kernel_s(events, skip=rule.warmup)
+        charged = op_of_kernel(model, folder / "optimised.onnx")
+    op_s = np.zeros(model.graph.num_ops)
+    for kernel, op in charged.items():
+        op_s[op] += kernel_s.get(kernel, 0.0)
+    if not op_s.any():
+        raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
+    session_s = float(np.median(seconds[1]))
+    ratio = session_s / float(op_s.sum())
+    return OpProfile(op_s * ratio, session_s, ratio)
+
+
+def measured_costs(
+    model: OnnxModel, topology: Topology, rng: np.random.Generator, rule: StoppingRule = PROFILE_RULE
+) -> tuple[CostStore, dict[str, FittedRoofline]]:
+    """What this machine says about a set of real devices, and how well a roofline explains it, by device kind.
+
+    Each kind is profiled on its first device: the model's ops by signature, the dispatch overhead, the fitted roofline.
+    Each pair of kinds is probed once for latency and bandwidth.
+
+    Raises:
+        InvalidTopology: a device is not on this machine.
+        MeasurementFailed: a session fails.
+    """
+    inputs = sample_inputs(model, rng)
+    kinds: dict[str, KindCosts] = {}
+    fits: dict[str, FittedRoofline] = {}
+    for device in topology.devices:
+        if device.kind in kinds:
+            continue
+        profile = profile_model(model, device.name, inputs, rule)
+        fit = fits[device.kind] = fit_roofline(model.graph, device, profile.op_s)
+        kinds[device.kind] = KindCosts(
+            op_s=by_signature(model.graph, profile.op_s),
+            dispatch_overhead_s=dispatch_overhead_s(device.name),
+            efficiency=fit.efficiency,
+            launch_s=fit.launch_s,
+        )
+    return CostStore(kinds, probe_links(topology)), fits
+
+
+def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
+    """Mean seconds of the ops of each signature, so that the sum over the graph stays; ops without one are left out."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for signature, seconds in zip(graph.signatures, op_s.tolist(), strict=True):
+        if signature:
+            found[signature].append(seconds)
+    return {signature: sum(seconds) / len(seconds) for signature, seconds in found.items()}
+
+
+def _profiled_session(model: Path, device: RealDevice, folder: Path) -> ort.InferenceSession:
+    """A session that writes its profile, and the model that it made of this one, into `folder`."""
+    options = session_options(device)
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    providers = [(device.provider, device.provider_options)]
+    return ort.InferenceSession(str(model), options, providers=providers, enable_fallback=0)
+
+
+def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:
+    """Median seconds of each kernel by name, without its first `skip` runs."""
+    runs: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
+            runs[event["name"].removesuffix(_KERNEL)].append(event["dur"] * 1e-6)
+    return {name: float(np.median(seconds[skip:])) for name, seconds in runs.items() if len(seconds) > skip}

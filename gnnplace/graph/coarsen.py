@@ -1,0 +1,282 @@
+"""A smaller graph that stands for a large one: ops merged into groups, still acyclic, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnplace.arrays import FloatArray, IntArray, frozen
+from gnnplace.graph.clustering import (
+    Clusters,
+    merge_bands,
+    merge_convex,
+    merge_intervals,
+    merge_single_ended,
+)
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.graph.orders import topological_order
+
+__all__ = ["Coarsening", "coarsen"]
+
+_STALLED = 0.98  # a round that leaves more than this share of the clusters has come to an end
+
+
+@dataclass(frozen=True, eq=False)
+class Coarsening:
+    """`G` op groups that stand for `N` ops."""
+
+    graph: OpGraph
+    """`G` ops, in topological order; the original object itself when nothing was merged."""
+    group_of_op: IntArray  # [N]
+    representative: IntArray  # [G] the op whose device a group takes in `project`
+
+    def expand(self, assignment: IntArray) -> IntArray:
+        """`[N]` from `[G]`: every op goes where its group is."""
+        return assignment[self.group_of_op]
+
+    def project(self, assignment: IntArray) -> IntArray:
+        """`[G]` from `[N]`: every group goes where its heaviest op is (of those in its colocation group, if it has one)."""
+        return assignment[self.representative]
+
+    def total(self, values: FloatArray) -> FloatArray:
+        """`[G, ...]` from `[N, ...]`: sums over the ops of each group, for example of seconds per op and device."""
+        sums = np.zeros((self.graph.num_ops, *values.shape[1:]))
+        np.add.at(sums, self.group_of_op, values)
+        return sums
+
+
+def coarsen(graph: OpGraph, max_groups: int = 512, max_fraction: float | None = None) -> Coarsening:
+    """At most `max_groups` op groups, as far as the rules allow; near linear.
+
+    1. The ops of a colocation group merge as far as the graph stays acyclic; what is left of the group keeps its label.
+    2. While there are more than `max_groups`: edges are contracted where that closes no cycle, heaviest tensors first,
+       up to `max_fraction` (default `4 / max_groups`) of the graph's compute or memory per group.
+    3. If that does not suffice: consecutive pieces of a depth-first topological order.
+
+    Ops of different colocation groups never merge, nor do ops with different allowed devices, except within a
+    colocation group when one op's devices are among those of every other member.
+
+    A group's type and dtype are those of its heaviest op; its name too, so names stay unique. Seconds are summed for a
+    device or kind that every member states, else not stated; FLOPs, accessed and resident bytes are summed (accessed
+    bytes with those of inner tensors: the ops still run one by one). A shared weight that only one group uses becomes
+    resident there. Workspace is the peak of inner tensors and workspaces when the members run in topological order.
+    Tensors that stay inside vanish; the others keep one row each.
+
+    >>> from gnnplace.graph.op_graph import Op, Tensor
+    >>> chain = OpGraph.build("chain", [Op("a"), Op("b"), Op("c")], [Tensor("a", 9, ("b",)), Tensor("b", 1, ("c",))])
+    >>> coarse = coarsen(chain, max_groups=2)
+    >>> coarse.group_of_op.tolist(), coarse.graph.tensor_bytes.tolist()
+    ([0, 0, 1], [1])
+    """
+    if max_groups < 1:
+        raise ValueError(f"max_groups is {max_groups}; at least one group is needed")
+    load = _loads(graph)
+    group = _merge_colocation(graph)
+    clusters, index = _as_clusters(graph, load).merged(group)
+    group = index
+    cap = 4.0 / max_groups if max_fraction is None else max_fraction
+    while clusters.num_clusters > max_groups:
+        clusters, index, stalled = _contract(clusters, cap, max_groups)
+        group = index[group]
+        if stalled:
+            clusters, index = clusters.merged(merge_intervals(clusters, max_groups))
+            group = index[group]
+            break
+    if clusters.num_clusters == graph.num_ops:
+        everything = np.arange(graph.num_ops)
+        return Coarsening(graph, frozen(everything, np.int64), frozen(everything, np.int64))
+    place = np.empty(clusters.num_clusters, dtype=np.int64)
+    place[topological_order(clusters.num_clusters, *clusters.successors())] = np.arange(clusters.num_clusters)
+    return _coarse_graph(graph, place[group], clusters.num_clusters, load.max(axis=1))
+
+
+def _contract(clusters: Clusters, cap: float, max_groups: int) -> tuple[Clusters, IntArray, bool]:
+    """One round; the last value is true when it and its two fallbacks hardly merged anything."""
+    before = clusters.num_clusters
+    after, group = clusters.merged(merge_single_ended(clusters, cap, before - max_groups))
+    for parity in (0, 1):
+        if after.num_clusters > max(max_groups, _STALLED * before):
+            after, index = after.merged(merge_bands(after, cap, after.num_clusters - max_groups, parity))
+            group = index[group]
+    return after, group, after.num_clusters > max(max_groups, _STALLED * before)
+
+
+def _loads(graph: OpGraph) -> FloatArray:
+    """`[N, 2]`: fractions of the graph's compute and resident memory; compute by stated seconds, else FLOPs and bytes."""
+
+    def fraction(values: FloatArray | IntArray) -> FloatArray:
+        total = float(values.sum())
+        return values / total if total > 0 else np.zeros(len(values))
+
+    compute = (fraction(graph.flops) + fraction(graph.bytes_accessed)) / 2
+    if graph.time_s:
+        rows = [fraction(np.nan_to_num(row)) for row in graph.time_s.values()]
+        stated = ~np.isnan(list(graph.time_s.values())).all(axis=0)
+        compute = np.where(stated, np.mean(rows, axis=0), compute)
+    memory = graph.memory_bytes.astype(np.float64)
+    sharers = np.diff(graph.weight_offsets)
+    np.add.at(memory, graph.weight_consumers, np.repeat(graph.weight_bytes / np.maximum(1, sharers), sharers))
+    return np.stack([compute, fraction(memory)], axis=1)
+
+
+def _as_clusters(graph: OpGraph, load: FloatArray) -> Clusters:
+    """Every op a cluster of its own."""
+    kinds: dict[frozenset[str] | None, int] = {}
+    kind = [
+        kinds.setdefault(None if allowed is None else frozenset(allowed), len(kinds))
+        for allowed in _allowed_in_group(graph)
+    ]
+    source, target = graph.edges
+    num_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
+    return Clusters(source, target, num_bytes, load, graph.colocation, np.array(kind, dtype=np.int64))
+
+
+def _allowed_in_group(graph: OpGraph) -> list[tuple[str, ...] | None]:
+    """`[N]` allowed devices, where a whole colocation group takes those of its strictest op if they suit all of it."""
+    allowed = list(graph.allowed_devices)
+    for members in _colocated(graph):
+        stated = {frozenset(a) for op in members if (a := allowed[op]) is not None}
+        if not stated:
+            continue
+        strictest = min(stated, key=lambda names: (len(names), sorted(names)))
+        if all(strictest <= names for names in stated):
+            for op in members:
+                allowed[op] = tuple(sorted(strictest))
+    return allowed
+
+
+def _colocated(graph: OpGraph) -> list[list[int]]:
+    """The ops of each colocation group."""
+    members: list[list[int]] = [[] for _ in graph.colocation_names]
+    for op in np.flatnonzero(graph.colocation >= 0).tolist():
+        members[graph.colocation[op]].append(op)
+    return members
+
+
+def _merge_colocation(graph: OpGraph) -> IntArray:
+    """`[N]`: for each op the op that stands for its cluster once colocation groups have merged."""
+    allowed = _allowed_in_group(graph)
+    sets: list[list[int]] = []
+    for members in _colocated(graph):
+        alike: dict[tuple[str, ...] | None, list[int]] = {}
+        for op in members:
+            alike.setdefault(allowed[op], []).append(op)
+        sets.extend(ops for ops in alike.values() if len(ops) > 1)
+    if not sets:
+        return np.arange(graph.num_ops)
+    offsets = np.concatenate([[0], np.cumsum([len(ops) for ops in sets])]).astype(np.int64)
+    source = graph.edges[0]
+    predecessors = graph.input_offsets, source[np.argsort(graph.consumers, kind="stable")]
+    successors = graph.successor_offsets, graph.successors
+    members_of_sets = np.array([op for ops in sets for op in ops], dtype=np.int64)
+    return np.asarray(merge_convex(graph.topological_order, offsets, members_of_sets, predecessors, successors))
+
+
+def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArray) -> Coarsening:
+    """The graph over groups `[N]`, which are numbered in topological order."""
+    heaviest = _first_of_each(np.lexsort((np.arange(graph.num_ops), -weight, group)), group, count)
+    labelled = np.lexsort((np.arange(graph.num_ops), -weight, graph.colocation < 0, group))
+    representative = _first_of_each(labelled, group, count)
+    sizes = np.bincount(group, minlength=count)
+    keep, offsets, consumers = _outer_tensors(graph, group)
+    by_producer = np.argsort(group[graph.tensor_producer[keep]], kind="stable")
+    lengths = np.diff(offsets)[by_producer]
+    weights = _group_weights(graph, group)
+    shared = [len(users) > 1 for users in weights]
+    memory = _sums(graph.memory_bytes, group, count)
+    for weight_index in np.flatnonzero(np.logical_not(shared)).tolist():
+        memory[weights[weight_index]] += graph.weight_bytes[weight_index]
+    label = graph.colocation[representative]
+    spread = np.bincount(label[label >= 0], minlength=len(graph.colocation_names)) > 1
+    renumbered = np.cumsum(spread) - 1
+    whole = np.array([graph.colocation_names[i] for i in np.flatnonzero(spread)], dtype=object)
+    allowed = _allowed_in_group(graph)
+    coarse = OpGraph(
+        name=graph.name,
+        op_names=tuple(graph.op_names[op] for op in heaviest),
+        op_types=tuple(graph.op_types[op] for op in heaviest),
+        flops=frozen(_sums(graph.flops, group, count), np.float64),
+        bytes_accessed=frozen(_sums(graph.bytes_accessed, group, count), np.float64),
+        memory_bytes=frozen(memory, np.int64),
+        workspace_bytes=frozen(_inner_peak(graph, group, count), np.int64),
+        tensor_producer=frozen(group[graph.tensor_producer[keep]][by_producer], np.int64),
+        tensor_bytes=frozen(graph.tensor_bytes[keep][by_producer], np.int64),
+        consumer_offsets=frozen(np.concatenate([[0], np.cumsum(lengths)]), np.int64),
+        consumers=frozen(consumers[_ranges(offsets[by_producer], lengths)], np.int64),
+        weight_bytes=frozen(graph.weight_bytes[shared], np.int64),
+        weight_offsets=frozen(
+            np.concatenate([[0], np.cumsum([len(w) for w, s in zip(weights, shared, strict=True) if s])]), np.int64
+        ),
+        weight_consumers=frozen([g for w, s in zip(weights, shared, strict=True) if s for g in w], np.int64),
+        time_s={key: frozen(_sums(row, group, count), np.float64) for key, row in graph.time_s.items()},
+        colocation=frozen(
+            np.where((label >= 0) & spread[label], renumbered[label], -1) if len(spread) else label, np.int64
+        ),
+        colocation_names=tuple(whole.tolist()),
+        allowed_devices=tuple(allowed[op] for op in representative),
+        dtypes=tuple(graph.dtypes[op] for op in heaviest),
+        signatures=tuple(
+            graph.signatures[op] if size == 1 else "" for op, size in zip(heaviest, sizes.tolist(), strict=True)
+        ),
+    )
+    return Coarsening(coarse, frozen(group, np.int64), frozen(representative, np.int64))
+
+
+def _sums(values: NDArray[Any], group: IntArray, count: int) -> NDArray[Any]:
+    """`[G]` exact sums in the type of `values`; NaN as soon as one member is NaN."""
+    sums = np.zeros(count, dtype=values.dtype)
+    np.add.at(sums, group, values)
+    return sums
+
+
+def _first_of_each(order: IntArray, group: IntArray, count: int) -> IntArray:
+    """`[G]`: the first op of each group in an order that is sorted by group."""
+    return order[np.searchsorted(group[order], np.arange(count))]
+
+
+def _ranges(starts: IntArray, lengths: IntArray) -> IntArray:
+    """The numbers of `range(start, start + length)` for each pair, one after the other."""
+    total = int(lengths.sum())
+    shift = np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths) if total else starts[:0]
+    return np.arange(total) + shift
+
+
+def _outer_tensors(graph: OpGraph, group: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Tensors that leave their group or are results, with the groups that read each: indices `[K]`, offsets, groups."""
+    tensor, reader = graph.consumer_tensor, group[graph.consumers]
+    outer = reader != group[graph.tensor_producer][tensor]
+    count = max(1, int(group.max(initial=0)) + 1)
+    pairs = np.unique(tensor[outer] * count + reader[outer])
+    keep = np.zeros(graph.num_tensors, dtype=np.bool_)
+    keep[pairs // count] = True
+    keep[np.diff(graph.consumer_offsets) == 0] = True
+    kept = np.flatnonzero(keep)
+    return kept, np.searchsorted(pairs // count, np.append(kept, graph.num_tensors)), pairs % count
+
+
+def _group_weights(graph: OpGraph, group: IntArray) -> list[IntArray]:
+    """The groups that read each shared weight."""
+    return [np.unique(group[graph.weights_of(weight)]) for weight in range(len(graph.weight_bytes))]
+
+
+def _inner_peak(graph: OpGraph, group: IntArray, count: int) -> IntArray:
+    """`[G]` bytes: the most that inner tensors and workspace take when the members run in topological order."""
+    position = np.empty(graph.num_ops, dtype=np.int64)
+    position[graph.topological_order] = np.arange(graph.num_ops)
+    order = np.lexsort((position, group))
+    place = np.empty(graph.num_ops, dtype=np.int64)  # in the order of runs, group after group
+    place[order] = np.arange(graph.num_ops)
+    home = group[graph.tensor_producer]
+    last = np.full(graph.num_tensors, -1, dtype=np.int64)
+    np.maximum.at(last, graph.consumer_tensor, place[graph.consumers])
+    leaves = np.zeros(graph.num_tensors, dtype=np.bool_)
+    np.logical_or.at(leaves, graph.consumer_tensor, group[graph.consumers] != home[graph.consumer_tensor])
+    inner = ~leaves & (last >= 0)
+    change = np.zeros(graph.num_ops + 1, dtype=np.int64)
+    np.add.at(change, place[graph.tensor_producer[inner]], graph.tensor_bytes[inner])
+    np.subtract.at(change, last[inner] + 1, graph.tensor_bytes[inner])
+    level = np.cumsum(change[:-1]) + graph.workspace_bytes[order]
+    return np.maximum.reduceat(level, np.searchsorted(group[order], np.arange(count))) if count else level

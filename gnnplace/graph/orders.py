@@ -1,0 +1,95 @@
+"""Orders and ranks of ops: topological order, cycles, upward ranks, longest paths. No device, no time of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.errors import InvalidGraph
+
+__all__ = ["find_cycle", "longest_path", "topological_order", "upward_rank"]
+
+
+@njit(cache=True, nogil=True)
+def topological_order(num_ops: int, successor_offsets: IntArray, successors: IntArray) -> IntArray:
+    """Kahn's order, first come first served, the smaller index first at the start; shorter than `num_ops` on a cycle.
+
+    >>> topological_order(3, np.array([0, 1, 2, 2]), np.array([1, 2])).tolist()
+    [0, 1, 2]
+    """
+    missing = np.zeros(num_ops, dtype=np.int64)
+    for target in successors:
+        missing[target] += 1
+    order = np.empty(num_ops, dtype=np.int64)
+    head, tail = 0, 0
+    for op in range(num_ops):
+        if missing[op] == 0:
+            order[tail] = op
+            tail += 1
+    while head < tail:
+        op = order[head]
+        head += 1
+        for edge in range(successor_offsets[op], successor_offsets[op + 1]):
+            target = successors[edge]
+            missing[target] -= 1
+            if missing[target] == 0:
+                order[tail] = target
+                tail += 1
+    return order[:tail]
+
+
+def find_cycle(num_ops: int, successor_offsets: IntArray, successors: IntArray) -> list[int]:
+    """Ops along one cycle, the first repeated at the end.
+
+    Raises:
+        InvalidGraph: there is none.
+    """
+    done = set(topological_order(num_ops, successor_offsets, successors).tolist())
+    # Every op that is left has a predecessor that is left, so walking backwards must meet itself.
+    predecessor: dict[int, int] = {}
+    for op in range(num_ops):
+        if op in done:
+            continue
+        for target in successors[successor_offsets[op] : successor_offsets[op + 1]].tolist():
+            predecessor[target] = op
+    left = [op for op in predecessor if op not in done]
+    if not left:
+        raise InvalidGraph("the graph has no cycle")
+    path, seen = [left[0]], {left[0]: 0}
+    while True:
+        step = predecessor[path[-1]]
+        if step in seen:
+            return [step, *reversed(path[seen[step] :])]
+        seen[step] = len(path)
+        path.append(step)
+
+
+@njit(cache=True, nogil=True)
+def upward_rank(
+    order: IntArray,
+    op_cost: FloatArray,
+    successor_offsets: IntArray,
+    successors: IntArray,
+    edge_cost: FloatArray,
+) -> FloatArray:
+    """`[N]`: cost of the most expensive path from the start of each op to the end of the graph.
+
+    `edge_cost` is aligned with `successors`. Topcuoglu et al. 2002, equation (9) when costs are means over devices.
+    """
+    rank = np.zeros(len(order), dtype=np.float64)
+    for position in range(len(order) - 1, -1, -1):
+        op = order[position]
+        below = 0.0
+        for edge in range(successor_offsets[op], successor_offsets[op + 1]):
+            below = max(below, edge_cost[edge] + rank[successors[edge]])
+        rank[op] = op_cost[op] + below
+    return rank
+
+
+def longest_path(
+    order: IntArray, op_cost: FloatArray, successor_offsets: IntArray, successors: IntArray
+) -> float:
+    """Cost of the most expensive path when only ops cost: a lower bound of every schedule; 0 for no op."""
+    free = np.zeros(len(successors))
+    return float(upward_rank(order, op_cost, successor_offsets, successors, free).max(initial=0.0))

@@ -1,0 +1,114 @@
+"""From a normalised ONNX graph and its shapes to the op graph: what depends on what, and what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.onnx_io.normalise.captures import subgraphs, values_read
+from gnnplace.onnx_io.normalise.constants import constant_tensor
+from gnnplace.onnx_io.op_costs.matrix import INTEGER_PRODUCTS
+from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost
+from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
+from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
+from gnnplace.onnx_io.signature import signature
+
+__all__ = ["convert"]
+
+
+def convert(
+    name: str, graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorInfo]
+) -> tuple[OpGraph, tuple[str, ...]]:
+    """The op graph of `graph`, with op `i` for node `i`, and what had to be assumed.
+
+    An initialiser is resident with the op that reads it, and a shared weight when several do. Inputs of the model cost
+    nothing: they are on every device when a step starts. A node with subgraphs is one op that also reads what those
+    capture.
+    """
+    nodes = list(graph)
+    readers: dict[ir.Value, list[str]] = {}
+    for node in nodes:
+        for value in values_read(node):
+            readers.setdefault(value, []).append(str(node.name))
+    resident = Counter({str(node.name): _inner_weight_bytes(node) for node in nodes})
+    shared: list[SharedWeight] = []
+    for value in graph.initializers.values():
+        consumers = readers.get(value, [])
+        if value.is_graph_input() or not consumers:
+            continue
+        if len(consumers) == 1:
+            resident[consumers[0]] += tensors[value].bytes
+        else:
+            shared.append(SharedWeight(tensors[value].bytes, tuple(consumers)))
+    results = set(graph.outputs)
+    produced = [
+        Tensor(str(node.name), tensors[value].bytes, tuple(readers.get(value, ())))
+        for node in nodes
+        for value in node.outputs
+        if value in readers or value in results
+    ]
+    ops = [_op(node, opset, tensors, resident[str(node.name)]) for node in nodes]
+    return OpGraph.build(name, ops, produced, shared), tuple(_assumptions(graph, opset, tensors))
+
+
+def _op(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo], memory_bytes: int) -> Op:
+    cost = node_cost(node, opset, tensors)
+    return Op(
+        name=str(node.name),
+        type=node.op_type if node.domain == "" else f"{node.domain}::{node.op_type}",
+        flops=cost.flops,
+        bytes_accessed=cost.bytes,
+        memory_bytes=memory_bytes,
+        dtype=_dtype(node, tensors),
+        signature=signature(node, opset, tensors),
+    )
+
+
+def _dtype(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> str:
+    """The dtype an op computes in: its first float, else its first tensor; the dtype of the factors if quantised."""
+    found = [tensors[value] for value in (*node.inputs, *node.outputs) if value is not None]
+    known = [tensor for tensor in found if tensor.dtype is not None]
+    if not known:
+        return "float32"
+    if node.domain == "" and node.op_type in INTEGER_PRODUCTS:
+        return known[0].dtype_name
+    return next((tensor for tensor in known if tensor.dtype and tensor.dtype.is_floating_point()), known[0]).dtype_name
+
+
+def _inner_weight_bytes(node: ir.Node) -> int:
+    """Bytes of the constants that a node brings itself: a Constant's value, and what is stored in subgraphs."""
+    if node.domain == "" and node.op_type == "Constant":
+        tensor = constant_tensor(node)
+        return 0 if tensor is None else tensor.nbytes
+    total = 0
+    for body in subgraphs(node):
+        total += sum(value.const_value.nbytes for value in body.initializers.values() if value.const_value is not None)
+        total += sum(_inner_weight_bytes(inner) for inner in body)
+    return total
+
+
+def _assumptions(graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> Iterator[str]:
+    """What the costs assume, each kind of assumption once."""
+    nodes = list(graph.all_nodes())
+    unknown = sorted({f"{node.domain or 'ai.onnx'}::{node.op_type}" for node in nodes if not has_known_cost(node)})
+    if unknown:
+        yield f"no cost is known for {', '.join(unknown)}; 1 FLOP per output element and all bytes moved are taken"
+    control = [node for node in nodes if next(subgraphs(node), None) is not None]
+    branching = [n for n in control if (n.domain, n.op_type) == ("", "If") and len(branches_taken(n, tensors)) > 1]
+    if branching:
+        yield f"{_ops(branching)}: which branch runs depends on the data; the more expensive one is taken"
+    looping = [n for n in control if (n.domain, n.op_type) != ("", "If") and trip_count(n, opset, tensors) is None]
+    if looping:
+        yield f"{_ops(looping)}: how often the body runs depends on the data; once is taken"
+    opaque = [node for node in graph if any(tensors[value].dtype is None for value in node.outputs)]
+    if opaque:
+        yield f"{_ops(opaque)}: the size of a sequence, optional or map is not known; 0 bytes are taken"
+
+
+def _ops(nodes: list[ir.Node]) -> str:
+    """The ops that a message is about: the first, and how many more."""
+    first = f"op {nodes[0].name!r} ({nodes[0].op_type})"
+    return first if len(nodes) == 1 else f"{first} and {len(nodes) - 1} more"

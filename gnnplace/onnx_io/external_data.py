@@ -1,0 +1,85 @@
+"""Weights in files of their own: referred to, never rewritten.
+
+ONNX Runtime refuses external data outside the model's folder, by absolute path, by `..` and through symbolic links. A
+hard link passes, so a model that is written elsewhere gets one (a copy where the file system has no hard links).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from gnnplace.errors import UnsupportedModel
+from gnnplace.files import new_file
+
+__all__ = ["external_files", "link_files", "relocate"]
+
+
+def external_files(model: ir.Model) -> dict[str, Path]:
+    """The file behind every external location that the model's weights name.
+
+    Raises:
+        UnsupportedModel: a file is missing.
+    """
+    found: dict[str, Path] = {}
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                found[os.fspath(tensor.location)] = Path(tensor.path)
+    for location, path in found.items():
+        if not path.is_file():
+            raise UnsupportedModel(
+                f"{path}: the weights that the model keeps in {location!r} are missing; put the file there"
+            )
+    return found
+
+
+def link_files(files: Mapping[str, Path], folder: Path, subfolder: str = "data") -> dict[str, str]:
+    """Makes external files reachable from models in `folder`; the new location of each old one."""
+    locations: dict[str, str] = {}
+    for number, (location, path) in enumerate(files.items()):
+        name = (
+            path.name
+            if path.name not in {Path(taken).name for taken in locations.values()}
+            else f"{number}-{path.name}"
+        )
+        target = folder / subfolder / name
+        locations[location] = f"{subfolder}/{name}"
+        if target.exists() and target.samefile(path):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        try:
+            os.link(path.resolve(), target)
+        except OSError:
+            with new_file(target) as temporary:
+                shutil.copyfile(path, temporary)
+    return locations
+
+
+def relocate(graph: onnx.GraphProto, locations: Mapping[str, str]) -> None:
+    """Replaces the locations of external weights in a graph and in the bodies of its nodes."""
+    if not locations:
+        return
+    for tensor in _tensors(graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = locations.get(entry.value, entry.value)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
+                yield from _tensors(body)
+
+
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)

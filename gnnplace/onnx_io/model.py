@@ -1,0 +1,29 @@
+"""A model that has been read: the normalised ONNX model and its op graph, op by op the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from gnnplace.graph.op_graph import OpGraph
+
+__all__ = ["OnnxModel"]
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxModel:
+    """What `read_onnx` gives: `graph.op_names[i]` is the name of `model.graph[i]`."""
+
+    path: Path
+    """The file that was read."""
+    sha256: str
+    """Of that file."""
+    model: ir.Model
+    """Functions inlined, constants folded, every node uniquely named, in topological order; weights by reference."""
+    graph: OpGraph
+    dims: Mapping[str, int]
+    """The value taken for each symbolic dimension."""
+    warnings: tuple[str, ...] = ()

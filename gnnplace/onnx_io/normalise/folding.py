@@ -1,0 +1,134 @@
+"""Constant folding: nodes that only read constants become initialisers.
+
+Only operators whose result is exact are evaluated, so that folding never changes what a model computes: moving data,
+integer arithmetic, and the float operations that IEEE 754 rounds correctly. Random operators, control flow and
+quantisation (runtimes look for its patterns) are never folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx.reference.ops import load_op
+
+from gnnplace.onnx_io.normalise.constants import constant_array, constant_tensor
+
+__all__ = ["evaluate", "fold_constants"]
+
+FILL_LIMIT_BYTES = 2**30
+"""Constant fills become weights up to this sum, so that the model can still be saved as one file; in memory each is one
+element."""
+GROWTH_LIMIT_BYTES = 2**20
+"""Other results may not be larger than this, unless they replace at least as many bytes of constants."""
+_MOVING = frozenset({
+    "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "NonZero", "Range", "Reshape", "ScatterND",
+    "Shape", "Size", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+_EXACT = frozenset({
+    "Abs", "Add", "And", "Cast", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+    "Max", "Min", "Mul", "Neg", "Not", "Or", "Sign", "Sqrt", "Sub", "Xor",
+})  # fmt: skip
+_EXACT_FOR_INTEGERS = frozenset({"CumSum", "Mod", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"})
+# What the evaluator raises on a node that is malformed; such a node stays as it is, for the runtime to refuse.
+_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AttributeError, AssertionError)
+
+
+def fold_constants(graph: ir.Graph, opset: int) -> None:
+    """Folds the nodes of a sorted graph, in place; subgraphs stay as they are, but read what was folded outside."""
+    fill_bytes_left = FILL_LIMIT_BYTES
+    for node in graph:
+        if node.domain != "" or any(output.is_graph_output() for output in node.outputs):
+            continue
+        if node.op_type == "Identity" and _constant(node.inputs[0]) is not None:
+            assert node.inputs[0] is not None
+            node.outputs[0].replace_all_uses_with(node.inputs[0])
+            graph.remove(node, safe=True)
+            continue
+        tensors = _folded(node, opset, fill_bytes_left)
+        if tensors is None:
+            continue
+        if node.op_type == "ConstantOfShape":
+            fill_bytes_left -= tensors[0].nbytes
+        for output, tensor in zip(node.outputs, tensors, strict=True):
+            if not output.name:
+                continue
+            initializer = ir.Value(
+                name=output.name,
+                type=ir.TensorType(tensor.dtype),
+                shape=ir.Shape(tensor.shape.numpy()),
+                const_value=tensor,
+            )
+            graph.register_initializer(initializer)
+            output.replace_all_uses_with(initializer)
+        graph.remove(node, safe=True)
+
+
+def evaluate(
+    node: ir.Node, opset: int, inputs: Sequence[NDArray[Any] | None]
+) -> tuple[NDArray[Any], ...] | None:
+    """The outputs of a node of the default domain; None when it is not among the exact operators, or malformed."""
+    op_type = node.op_type
+    integers = all(array is None or array.dtype.kind in "biu" for array in inputs)
+    if op_type not in _MOVING and op_type not in _EXACT and not (op_type in _EXACT_FOR_INTEGERS and integers):
+        return None
+    while inputs and inputs[-1] is None:
+        inputs = inputs[:-1]
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    try:
+        with np.errstate(all="ignore"):
+            result = load_op("", op_type, opset).eval(*inputs, n_outputs=len(node.outputs), **attributes)
+    except _MALFORMED:
+        return None
+    arrays = result if isinstance(result, tuple | list) else (result,)
+    return tuple(np.asarray(array) for array in arrays)
+
+
+def _constant(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor of an initialiser that cannot be overridden."""
+    if value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    return value.const_value
+
+
+def _folded(node: ir.Node, opset: int, fill_bytes_left: int) -> Sequence[ir.TensorProtocol] | None:
+    if node.op_type == "Constant":
+        tensor = constant_tensor(node)
+        return None if tensor is None else (tensor,)
+    tensors = [_constant(value) for value in node.inputs]
+    if not tensors or any(t is None and value is not None for t, value in zip(tensors, node.inputs, strict=True)):
+        return None
+    given = [tensor for tensor in tensors if tensor is not None]
+    # A large constant that others read as well would be stored twice.
+    if any(value is not None and len(value.uses()) > 1 and _is_large(value.const_value) for value in node.inputs):
+        return None
+    arrays = [None if tensor is None else constant_array(tensor) for tensor in tensors]
+    if sum(array is not None for array in arrays) < len(given):
+        return None
+    if node.op_type == "ConstantOfShape":
+        return _fill(node, arrays[0], fill_bytes_left)
+    results = evaluate(node, opset, arrays)
+    if results is None or len(results) != len(node.outputs):
+        return None
+    if sum(array.nbytes for array in results) > max(GROWTH_LIMIT_BYTES, sum(tensor.nbytes for tensor in given)):
+        return None
+    return [ir.Tensor(array, name=output.name) for output, array in zip(node.outputs, results, strict=True)]
+
+
+def _is_large(tensor: ir.TensorProtocol | None) -> bool:
+    return tensor is not None and tensor.nbytes > GROWTH_LIMIT_BYTES
+
+
+def _fill(node: ir.Node, shape: NDArray[Any] | None, limit_bytes: int) -> Sequence[ir.TensorProtocol] | None:
+    if shape is None:
+        return None
+    dims = tuple(int(size) for size in shape.ravel())
+    value = node.attributes.get_tensor("value")
+    fill = np.zeros(1, dtype=np.float32) if value is None else value.numpy()
+    dtype = ir.DataType.FLOAT if value is None else value.dtype
+    if min(dims, default=0) < 0 or int(np.prod(dims)) * dtype.itemsize > limit_bytes:
+        return None
+    return (ir.Tensor(np.broadcast_to(fill.reshape(()), dims), dtype=dtype, name=node.outputs[0].name),)

@@ -1,0 +1,75 @@
+"""The passes that make a model placeable, in their order."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from gnnplace.errors import UnsupportedModel
+from gnnplace.onnx_io.normalise.folding import fold_constants
+from gnnplace.onnx_io.normalise.names import name_nodes
+
+__all__ = ["normalise"]
+
+_FIRST_IR_WITH_CONSTANT_INITIALIZERS = 4
+
+
+def normalise(model: ir.Model, where: str) -> None:
+    """Inlines functions, sorts, folds constants, removes dead code and names every node, in place.
+
+    The model's inputs and outputs stay, but for initialisers that IR < 4 lists as inputs: those are constants.
+
+    Raises:
+        UnsupportedModel: the graph has a cycle, or a function cannot be inlined; the message begins with `where`.
+    """
+    if model.ir_version < _FIRST_IR_WITH_CONSTANT_INITIALIZERS:
+        # From IR 4 on an initialiser that is no input is a constant, which is what these are.
+        passes.RemoveInitializersFromInputsPass()(model)
+        model.ir_version = _FIRST_IR_WITH_CONSTANT_INITIALIZERS
+    _inline_functions(model, where)
+    try:
+        model.graph.sort()
+    except ValueError:
+        raise UnsupportedModel(f"{where}: the model's graph has a cycle; an ONNX graph is acyclic") from None
+    fold_constants(model.graph, model.opset_imports.get("", 1))
+    passes.RemoveUnusedNodesPass()(model)
+    passes.RemoveUnusedOpsetsPass()(model)
+    name_nodes(model.graph)
+
+
+def _inline_functions(model: ir.Model, where: str) -> None:
+    if not model.functions:
+        return
+    name_nodes(model.graph)  # names of calls become prefixes of what is inlined
+    for function in model.functions.values():
+        name_nodes(function)
+        _align_opsets(model, function)
+    try:
+        passes.InlinePass()(model)
+    except (ValueError, ir.passes.PassError, ir.passes.InvariantError) as problem:
+        reason = str(problem.__cause__ or problem).splitlines()[0]
+        raise UnsupportedModel(f"{where}: a local function cannot be inlined ({reason})") from None
+    model.functions.clear()  # what is left was never called
+    # Bodies that were inlined twice bring their subgraphs' value names twice.
+    passes.NameFixPass()(model)
+
+
+def _align_opsets(model: ir.Model, function: ir.Function) -> None:
+    """Gives a function the model's opset version where every op that it uses is the same in both.
+
+    ONNX allows a function to import another version as long as that holds.
+    """
+    for domain, version in list(function.opset_imports.items()):
+        wanted = model.opset_imports.get(domain, version)
+        types = {node.op_type for node in function.all_nodes() if node.domain == domain}
+        if wanted != version and all(_since(t, version, domain) == _since(t, wanted, domain) for t in types):
+            function.opset_imports[domain] = wanted
+
+
+def _since(op_type: str, version: int, domain: str) -> int | None:
+    """The version that defined the operator as it is at `version`; None when there is no such operator."""
+    try:
+        return onnx.defs.get_schema(op_type, version, domain).since_version
+    except onnx.defs.SchemaError:
+        return None

@@ -1,0 +1,66 @@
+"""Operators that work element by element: FLOPs per element of the first output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gnnplace.onnx_io.op_costs.call import Call, Rule
+
+__all__ = ["ELEMENTWISE_FLOPS"]
+
+_PER_ELEMENT: Mapping[str, float] = {
+    # one operation
+    **dict.fromkeys(
+        (
+            "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd",
+            "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Cos", "Cosh", "Div", "Equal", "Erf",
+            "Exp", "Floor", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Mod", "Mul",
+            "Neg", "Not", "Or", "Pow", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+            "Range", "Reciprocal", "Relu", "Round", "Sign", "Sin", "Sinh", "Sqrt", "Sub", "Tan", "Tanh", "Where", "Xor",
+        ),
+        1.0,
+    ),
+    # activations, by their formulas in the specification
+    "LeakyRelu": 2, "PRelu": 2, "ThresholdedRelu": 2, "Clip": 2, "Shrink": 3, "Softsign": 3, "Softplus": 3, "Elu": 3,
+    "Celu": 6, "Selu": 4, "Sigmoid": 4, "HardSigmoid": 4, "HardSwish": 5, "Mish": 5, "Swish": 6, "SwiGLU": 7,
+    # quantisation: scale, zero point, rounding, saturation
+    "QuantizeLinear": 5, "DequantizeLinear": 2, "DynamicQuantizeLinear": 7,
+    # a random number and what is done with it
+    "Bernoulli": 2,
+    # rotation of a pair: two products and a sum for each element
+    "RotaryEmbedding": 3,
+    # windows of signal processing, by the cosine terms of their formulas
+    "HannWindow": 4, "HammingWindow": 4, "BlackmanWindow": 8, "MelWeightMatrix": 4,
+}  # fmt: skip
+
+
+def _per_element(flops: float) -> Rule:
+    return lambda call: flops * call.output().size
+
+
+def _variadic(call: Call) -> float:
+    """One operation to join each further input."""
+    return (len(call.inputs) - 1) * call.output().size
+
+
+def _mean(call: Call) -> float:
+    return len(call.inputs) * call.output().size
+
+
+def _gelu(call: Call) -> float:
+    """`x / 2 (1 + erf(x / sqrt 2))`, or its approximation with tanh and a cube."""
+    return (9 if call.text("approximate", "none") == "tanh" else 5) * call.output().size
+
+
+def _dropout(call: Call) -> float:
+    """Nothing at inference; a mask and a product when training."""
+    training = call.input(2).value if call.has(2) else None
+    is_training = call.has(2) and (training is None or bool(training.ravel()[0]))
+    return 3.0 * call.output().size if is_training else 0.0
+
+
+ELEMENTWISE_FLOPS: Mapping[str, Rule] = {
+    **{op_type: _per_element(flops) for op_type, flops in _PER_ELEMENT.items()},
+    "Max": _variadic, "Min": _variadic, "Sum": _variadic, "Mean": _mean,
+    "Gelu": _gelu, "Dropout": _dropout,
+}  # fmt: skip

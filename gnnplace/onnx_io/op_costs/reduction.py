@@ -1,0 +1,140 @@
+"""Reductions, normalisations, pooling, resizing, losses, sorting and transforms: mostly FLOPs per input element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gnnplace.onnx_io.op_costs.call import Call, Rule
+
+__all__ = ["REDUCTION_FLOPS", "SOFTMAX_FLOPS"]
+
+SOFTMAX_FLOPS = 5.0
+"""For each element: maximum, difference, exponential, sum, quotient."""
+
+_PER_INPUT_ELEMENT: Mapping[str, float] = {
+    **dict.fromkeys(
+        ("ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "NonZero", "ReduceMax", "ReduceMean", "ReduceMin",
+         "ReduceProd", "ReduceSum", "GlobalAveragePool", "GlobalMaxPool", "TfIdfVectorizer", "Multinomial"),
+        1.0,
+    ),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare", "GlobalLpPool"), 2.0),
+    "ReduceLogSumExp": 4, "Softmax": SOFTMAX_FLOPS, "LogSoftmax": SOFTMAX_FLOPS, "LpNormalization": 3,
+    # mean and variance (4), then difference, quotient, scale and shift
+    "LayerNormalization": 8, "GroupNormalization": 8, "InstanceNormalization": 8, "MeanVarianceNormalization": 7,
+    "RMSNormalization": 4,
+    "NegativeLogLikelihoodLoss": 1, "SoftmaxCrossEntropyLoss": SOFTMAX_FLOPS + 1,
+    "MaxUnpool": 1,
+}  # fmt: skip
+
+
+def _per_input_element(flops: float) -> Rule:
+    return lambda call: flops * call.input().size
+
+
+def _pool(flops: float) -> Rule:
+    return lambda call: flops * call.window() * call.output().size
+
+
+def _batch_normalisation(call: Call) -> float:
+    """A scale and a shift at inference, which runtimes merge from four; statistics as well when training."""
+    by_outputs = call.opset < 14 and sum(tensor is not None for tensor in call.outputs) > 1
+    training = bool(call.number("training_mode", 0)) or by_outputs
+    return (8.0 if training else 2.0) * call.output().size
+
+
+def _local_response(call: Call) -> float:
+    """A sum of squares over neighbouring channels, then scale, shift, power and quotient."""
+    return (2.0 * call.number("size", 1) + 4.0) * call.output().size
+
+
+def _interpolation(call: Call, dimensions: int, mode: str) -> float:
+    """FLOPs of an output element: a product and a sum for each neighbour, none where the nearest is copied."""
+    taps = {"linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}.get(mode, 0)
+    return 2.0 * taps**dimensions * call.output().size if taps else 0.0
+
+
+def _resize(call: Call) -> float:
+    changed = sum(a != b for a, b in zip(call.input().shape, call.output().shape, strict=False))
+    return _interpolation(call, changed, call.text("mode", "nearest"))
+
+
+def _grid_sample(call: Call) -> float:
+    dimensions = max(len(call.output().shape) - 2, 1)
+    return _interpolation(call, dimensions, call.text("mode", "linear"))
+
+
+def _region_align(call: Call) -> float:
+    """Each output element averages samples, which are interpolated between four neighbours."""
+    samples = max(call.number("sampling_ratio", 0), 1) ** 2
+    return 9.0 * samples * call.output().size
+
+
+def _region_max(call: Call) -> float:
+    """Regions are taken to cover the whole image."""
+    regions = call.input(1).shape[0] if call.input(1).shape else 0
+    return float(regions * call.input().size // max(call.size_along(0), 1))
+
+
+def _sort(call: Call) -> float:
+    """Comparisons of a sort of every element; `Unique` along no axis sorts all of them."""
+    size = call.input().size
+    return size * math.log2(max(size, 2))
+
+
+def _top_k(call: Call) -> float:
+    """Comparisons with a heap of the best `k`, for each element."""
+    best = call.output().size_along(call.number("axis", -1))
+    return call.input().size * math.log2(max(best, 2))
+
+
+def _non_maximum_suppression(call: Call) -> float:
+    """Per batch and class: boxes sorted by score, then each that is kept compared with all (an overlap is 12 FLOPs)."""
+    batches, boxes = (*call.input().shape, 1, 1)[:2]
+    classes = (*call.input(1).shape, 1, 1)[1]
+    limit = call.input(2).value
+    kept = boxes if limit is None or limit.size == 0 else min(int(limit.ravel()[0]), boxes)
+    return float(batches * classes * (boxes * math.log2(max(boxes, 2)) + 12 * kept * boxes))
+
+
+def _determinant(call: Call) -> float:
+    """Elimination: two thirds of the cube of the side, for each matrix."""
+    return 2.0 / 3.0 * call.input().size * call.size_along(-1)
+
+
+def _fourier(call: Call) -> float:
+    """A fast transform of each row: `5 n log2 n` with complex elements."""
+    axis = call.number("axis", 1 if call.opset < 20 else -2)
+    stated = call.input(2).value if call.opset >= 20 else None
+    if stated is not None and stated.size == 1:
+        axis = int(stated.ravel()[0])
+    length = call.size_along(axis)
+    rows = call.output().size / 2 / max(call.output().size_along(axis), 1)
+    return 5.0 * rows * length * math.log2(max(length, 2))
+
+
+def _short_time_fourier(call: Call) -> float:
+    """A window and a fast transform of each frame; output `[B, frames, bins, 2]`."""
+    batch, frames, bins = (*call.output().shape, 1, 1, 1)[:3]
+    length = call.input(2).size or 2 * (bins - 1)
+    return batch * frames * (length + 5.0 * length * math.log2(max(length, 2)))
+
+
+def _column_to_image(call: Call) -> float:
+    return float(call.input().size)
+
+
+def _affine_grid(call: Call) -> float:
+    """A matrix-vector product for each point of the grid."""
+    return 2.0 * call.size_along(-1) * call.output().size
+
+
+REDUCTION_FLOPS: Mapping[str, Rule] = {
+    **{op_type: _per_input_element(flops) for op_type, flops in _PER_INPUT_ELEMENT.items()},
+    "AveragePool": _pool(1), "MaxPool": _pool(1), "LpPool": _pool(2),
+    "BatchNormalization": _batch_normalisation, "LRN": _local_response,
+    "Resize": _resize, "Upsample": _resize, "GridSample": _grid_sample,
+    "RoiAlign": _region_align, "MaxRoiPool": _region_max,
+    "Unique": _sort, "TopK": _top_k, "NonMaxSuppression": _non_maximum_suppression, "Det": _determinant,
+    "DFT": _fourier, "STFT": _short_time_fourier, "Col2Im": _column_to_image, "AffineGrid": _affine_grid,
+}  # fmt: skip

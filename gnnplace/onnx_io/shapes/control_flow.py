@@ -1,0 +1,92 @@
+"""The subgraphs of If, Loop and Scan: which of them run, how often, and what they are fed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from gnnplace.onnx_io.normalise.captures import subgraphs
+from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
+
+__all__ = ["ScanLayout", "branches_taken", "trip_count"]
+
+_ENDLESS = 2**31
+"""Exporters write the largest integer as the trip count of a loop that only its condition ends."""
+
+
+def branches_taken(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> list[ir.Graph]:
+    """The branches of an If that can run: one when the condition is a constant, else both."""
+    condition = tensors[node.inputs[0]].value if node.inputs and node.inputs[0] is not None else None
+    if condition is None:
+        return list(subgraphs(node))
+    return [node.attributes["then_branch" if condition.ravel()[0] else "else_branch"].as_graph()]
+
+
+def trip_count(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> int | None:
+    """How often the body of a Loop (at most) or Scan runs; None when only the run can tell."""
+    if node.op_type == "Scan":
+        return ScanLayout.of(node, opset).trip_count(tensors)
+    if node.op_type != "Loop" or not node.inputs or node.inputs[0] is None:
+        return None
+    limit = tensors[node.inputs[0]].value
+    if limit is None or limit.size != 1 or int(limit.ravel()[0]) >= _ENDLESS:
+        return None
+    return max(int(limit.ravel()[0]), 0)
+
+
+@dataclass(frozen=True)
+class ScanLayout:
+    """How a Scan reads its inputs and stacks its outputs.
+
+    In opset 8 all of them have a batch axis in front, and the first input is lengths.
+    """
+
+    states: tuple[ir.Value | None, ...]
+    sequences: tuple[ir.Value | None, ...]
+    axes: tuple[int, ...]
+    """The axis of each sequence that is scanned."""
+    output_axes: Sequence[int]
+    """The axis of each stacked output that is new; absent means 0."""
+    has_batch: bool
+
+    @classmethod
+    def of(cls, node: ir.Node, opset: int) -> ScanLayout:
+        """The layout of one Scan node."""
+        has_batch = opset < 9
+        inputs = node.inputs[1:] if has_batch else node.inputs
+        num_states = len(inputs) - node.attributes.get_int("num_scan_inputs", 1)
+        sequences = tuple(inputs[num_states:])
+        axes = (1,) * len(sequences)
+        output_axes: Sequence[int] = ()
+        if not has_batch:
+            axes = tuple(node.attributes.get_ints("scan_input_axes", (0,) * len(sequences)))
+            output_axes = node.attributes.get_ints("scan_output_axes", ())
+        return cls(tuple(inputs[:num_states]), sequences, axes, output_axes, has_batch)
+
+    def trip_count(self, tensors: Mapping[ir.Value, TensorInfo]) -> int | None:
+        """Steps of the first sequence, times the batch where there is one."""
+        if not self.sequences or self.sequences[0] is None:
+            return None
+        return math.prod(self.batch_and_steps(tensors))
+
+    def batch_and_steps(self, tensors: Mapping[ir.Value, TensorInfo]) -> tuple[int, ...]:
+        """The steps of the first sequence, behind the batch where there is one."""
+        first = self.sequences[0] if self.sequences else None
+        if first is None:
+            return (1,) * (1 + self.has_batch)
+        steps = tensors[first].size_along(self.axes[0])
+        return (tensors[first].size_along(0), steps) if self.has_batch else (steps,)
+
+    def step(self, sequence: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What one step reads of a sequence of this shape."""
+        axis = self.axes[sequence] % max(len(shape), 1)
+        return tuple(size for i, size in enumerate(shape) if i != axis and not (self.has_batch and i == 0))
+
+    def stacked(self, output: int, shape: tuple[int, ...], batch_and_steps: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a stacked output whose single steps have this shape."""
+        axis = self.output_axes[output] if output < len(self.output_axes) else 0
+        axis %= len(shape) + 1
+        return (*shape[:axis], *batch_and_steps, *shape[axis:])

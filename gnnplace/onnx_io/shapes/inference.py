@@ -1,0 +1,230 @@
+"""Shapes from the inputs through the graph, node by node: ONNX's own inference, and a fallback where it cannot tell.
+
+Going node by node, with the values of small integer tensors at hand, finds shapes that inference over a whole model
+leaves open, goes on after a node that it does not know, and stays linear in the size of the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from gnnplace.onnx_io.normalise.captures import subgraphs
+from gnnplace.onnx_io.normalise.constants import constant_tensor
+from gnnplace.onnx_io.normalise.folding import evaluate
+from gnnplace.onnx_io.shapes.control_flow import ScanLayout, branches_taken, trip_count
+from gnnplace.onnx_io.shapes.dimensions import Dimensions
+from gnnplace.onnx_io.shapes.node_types import (
+    SMALL,
+    NodeTypes,
+    declared_type,
+    small_array,
+    small_constants,
+    tensor_type,
+    with_shape,
+)
+from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
+
+__all__ = ["Shapes", "infer_shapes"]
+
+Types = list[onnx.TypeProto | None]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Every tensor of a model, its subgraphs' included, at concrete dimensions."""
+
+    tensors: Mapping[ir.Value, TensorInfo]
+    warnings: tuple[str, ...]
+
+
+def infer_shapes(model: ir.Model, dimensions: Dimensions) -> Shapes:
+    """The tensors of a normalised model at the given dimensions.
+
+    Where inference cannot tell, a declared shape counts, and otherwise the shape of the largest input of the op, as if
+    the op worked element by element; a single unknown size is what gives the tensor as many elements as that input.
+    """
+    walk = _Walk(NodeTypes.of(model), dimensions.values)
+    for value in model.graph.inputs:
+        is_tensor = isinstance(value.type, ir.TensorType)
+        shape = dimensions.input_shapes[value]
+        walk.bind(value, tensor_type(value.type.dtype, shape) if is_tensor else declared_type(value))
+    walk.graph(model.graph)
+    if not walk.guessed:
+        return Shapes(walk.tensors, ())
+    others = f" and {len(walk.guessed) - 1} more" if len(walk.guessed) > 1 else ""
+    warning = (
+        f"tensor {walk.guessed[0]!r}{others}: the shape depends on the data or on an unknown op; "
+        "the size of the largest input of the op is taken"
+    )
+    return Shapes(walk.tensors, (warning,))
+
+
+@dataclass
+class _Walk:
+    """One pass over a graph and its subgraphs; outputs are known once their node was visited."""
+
+    node_types: NodeTypes
+    dims: Mapping[str, int]
+    types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
+    values: dict[ir.Value, NDArray[Any]] = field(default_factory=dict)
+    tensors: dict[ir.Value, TensorInfo] = field(default_factory=dict)
+    guessed: list[str] = field(default_factory=list)
+
+    def graph(self, graph: ir.Graph) -> None:
+        """Visits the nodes of a graph whose inputs are bound."""
+        self.values.update(small_constants(graph.initializers.values()))
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                self.bind(value, tensor_type(value.const_value.dtype, value.const_value.shape.numpy()))
+        for node in graph:
+            outputs = self._node(node)
+            among = [self.tensors[value] for value in node.inputs if value is not None]
+            for output, found in zip(node.outputs, outputs, strict=True):
+                self.bind(output, found, among)
+            self._follow_values(node)
+
+    def bind(self, value: ir.Value, found: onnx.TypeProto | None, among: Sequence[TensorInfo] = ()) -> None:
+        """Settles the type of a value: what was found, completed by what is declared and by the inputs `among`."""
+        settled = self._settle(value, found, among)
+        self.types[value] = settled
+        elements = settled.tensor_type
+        known = settled.HasField("tensor_type") and elements.elem_type != onnx.TensorProto.UNDEFINED
+        self.tensors[value] = TensorInfo(
+            ir.DataType(elements.elem_type) if known else None,
+            tuple(axis.dim_value for axis in elements.shape.dim),
+            self.values.get(value),
+        )
+
+    def _settle(self, value: ir.Value, found: onnx.TypeProto | None, among: Sequence[TensorInfo]) -> onnx.TypeProto:
+        if found is not None and _is_settled(found):
+            return found
+        stated_types = (found, declared_type(value))
+        candidates = [t for t in stated_types if t is not None and t.WhichOneof("value") is not None]
+        if candidates and not candidates[0].HasField("tensor_type"):
+            return candidates[0]
+        largest = max(among, key=lambda tensor: tensor.size, default=TensorInfo(ir.DataType.FLOAT, ()))
+        stated = [candidate.tensor_type.elem_type for candidate in candidates if candidate.tensor_type.elem_type]
+        dtype = ir.DataType(stated[0]) if stated else largest.dtype or ir.DataType.FLOAT
+        rows = [self._sizes(candidate) for candidate in candidates if candidate.tensor_type.HasField("shape")]
+        if rows and len(rows[0]) == len(rows[-1]):
+            sizes = [first if first is not None else second for first, second in zip(rows[0], rows[-1], strict=True)]
+        else:
+            sizes = rows[0] if rows else list(largest.shape)
+        if value.name and (not rows or None in sizes):
+            self.guessed.append(value.name)
+        if None in sizes:
+            known = math.prod(size for size in sizes if size is not None)
+            sizes[sizes.index(None)] = max(1, largest.size // max(known, 1))
+        return tensor_type(dtype, [1 if size is None else size for size in sizes])
+
+    def _sizes(self, found: onnx.TypeProto) -> list[int | None]:
+        """The axes of a type, as far as they are numbers or dimensions whose number is known."""
+        return [
+            axis.dim_value if axis.HasField("dim_value") else self.dims.get(axis.dim_param)
+            for axis in found.tensor_type.shape.dim
+        ]
+
+    def _follow_values(self, node: ir.Node) -> None:
+        """Keeps the values of small outputs that follow from shapes and small constants."""
+        if node.domain != "" or any(self.tensors[output].size > SMALL for output in node.outputs):
+            return
+        for output, result in zip(node.outputs, self._small_results(node) or (), strict=False):
+            info = self.tensors[output]
+            if info.dtype is not None and info.dtype.numpy() == result.dtype and info.shape == result.shape:
+                self.values[output] = result
+                self.tensors[output] = TensorInfo(info.dtype, info.shape, result)
+
+    def _small_results(self, node: ir.Node) -> Sequence[NDArray[Any]] | None:
+        if node.op_type == "Constant":
+            tensor = constant_tensor(node)
+            array = None if tensor is None else small_array(tensor)
+            return None if array is None else (array,)
+        source = node.inputs[0] if node.inputs else None
+        if source is None:
+            return None
+        shape = self.tensors[source].shape
+        if node.op_type == "Shape":
+            start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(shape))
+            return (np.array(shape[start:end], dtype=np.int64),)
+        if node.op_type == "Size":
+            return (np.array(math.prod(shape), dtype=np.int64),)
+        if any(value is not None and value not in self.values for value in node.inputs):
+            return None
+        if node.op_type == "Identity":
+            return (self.values[source],)
+        inputs = [None if value is None else self.values[value] for value in node.inputs]
+        return evaluate(node, self.node_types.opset, inputs)
+
+    def _node(self, node: ir.Node) -> Types:
+        if node.domain == "" and node.op_type == "If":
+            return self._if(node)
+        if node.domain == "" and node.op_type == "Loop":
+            return self._loop(node)
+        if node.domain == "" and node.op_type == "Scan":
+            return self._scan(node)
+        for body in subgraphs(node):
+            self._body(body, [])
+        return self.node_types.outputs(node, self.types, self.values)
+
+    def _body(self, body: ir.Graph, inputs: Sequence[onnx.TypeProto | None]) -> Types:
+        """The types of the outputs of a subgraph that is fed `inputs`; inputs beyond those are as declared."""
+        for position, value in enumerate(body.inputs):
+            self.bind(value, inputs[position] if position < len(inputs) else None)
+        self.graph(body)
+        return [self.types.get(value) for value in body.outputs]
+
+    def _if(self, node: ir.Node) -> Types:
+        """The outputs of the branch that runs; when that is open, the larger ones."""
+        for branch in subgraphs(node):
+            self._body(branch, [])
+        results = zip(*(branch.outputs for branch in branches_taken(node, self.tensors)), strict=False)
+        larger = [max(values, key=lambda value: self.tensors[value].bytes) for values in results]
+        return _as_many([self.types[value] for value in larger], node)
+
+    def _loop(self, node: ir.Node) -> Types:
+        """The outputs after the first trip; stacked ones have a row per trip, or one where only the run can tell."""
+        carried = [None if value is None else self.types[value] for value in node.inputs[2:]]
+        counter, condition = tensor_type(ir.DataType.INT64, ()), tensor_type(ir.DataType.BOOL, ())
+        results = self._body(node.attributes["body"].as_graph(), [counter, condition, *carried])[1:]
+        trips = trip_count(node, self.node_types.opset, self.tensors)
+        rows = 1 if trips is None else trips
+        stacked = [with_shape(found, lambda shape: (rows, *shape)) for found in results[len(carried) :]]
+        return _as_many([*results[: len(carried)], *stacked], node)
+
+    def _scan(self, node: ir.Node) -> Types:
+        """States after the first step, and stacked outputs with a row per step."""
+        layout = ScanLayout.of(node, self.node_types.opset)
+        stack = layout.batch_and_steps(self.tensors)
+        batch = stack[:-1]
+        fed: Types = [with_shape(self._type_of(value), lambda shape: shape[len(batch) :]) for value in layout.states]
+        for index, value in enumerate(layout.sequences):
+            fed.append(with_shape(self._type_of(value), lambda shape, index=index: layout.step(index, shape)))  # type: ignore[misc]
+        results = self._body(node.attributes["body"].as_graph(), fed)
+        outputs: Types = [with_shape(found, lambda shape: (*batch, *shape)) for found in results[: len(layout.states)]]
+        for index, found in enumerate(results[len(layout.states) :]):
+            outputs.append(with_shape(found, lambda shape, index=index: layout.stacked(index, shape, stack)))  # type: ignore[misc]
+        return _as_many(outputs, node)
+
+    def _type_of(self, value: ir.Value | None) -> onnx.TypeProto | None:
+        return None if value is None else self.types[value]
+
+
+def _is_settled(found: onnx.TypeProto) -> bool:
+    """Whether a type is that of a tensor with nothing left open."""
+    elements = found.tensor_type
+    return bool(
+        elements.elem_type and elements.HasField("shape") and all(d.HasField("dim_value") for d in elements.shape.dim)
+    )
+
+
+def _as_many(types: Sequence[onnx.TypeProto | None], node: ir.Node) -> Types:
+    """As many types as the node has outputs."""
+    return [*types, *[None] * len(node.outputs)][: len(node.outputs)]

@@ -1,0 +1,135 @@
+"""ONNX's own type inference for one node, and the small conversions around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from gnnplace.onnx_io.normalise.captures import captured_values
+from gnnplace.onnx_io.normalise.constants import constant_array
+
+__all__ = [
+    "SMALL",
+    "NodeTypes",
+    "annotate_types",
+    "declared_type",
+    "small_array",
+    "small_constants",
+    "tensor_type",
+    "with_shape",
+]
+
+SMALL = 1024
+"""Elements up to which the value of a tensor is followed."""
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NodeTypes:
+    """What follows for the outputs of a node from the types of its inputs."""
+
+    opsets: Mapping[str, int]
+    schemas: dict[tuple[str, str], onnx.defs.OpSchema | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ir.Model) -> NodeTypes:
+        """With the operator versions that the model imports."""
+        return cls({"": 1, **model.opset_imports})
+
+    @property
+    def opset(self) -> int:
+        """Version of the default domain."""
+        return self.opsets[""]
+
+    def schema(self, node: ir.Node) -> onnx.defs.OpSchema | None:
+        """The operator as it is in the version that the model imports; None for operators that ONNX does not know."""
+        key = (node.domain, node.op_type)
+        if key not in self.schemas:
+            try:
+                self.schemas[key] = onnx.defs.get_schema(node.op_type, self.opsets.get(node.domain, 1), node.domain)
+            except onnx.defs.SchemaError:
+                self.schemas[key] = None
+        return self.schemas[key]
+
+    def outputs(
+        self, node: ir.Node, types: Mapping[ir.Value, onnx.TypeProto], values: Mapping[ir.Value, NDArray[Any]]
+    ) -> list[onnx.TypeProto | None]:
+        """The type of each output, as far as it follows; `values` are what is known of the inputs' elements."""
+        nothing: list[onnx.TypeProto | None] = [None] * len(node.outputs)
+        schema = self.schema(node)
+        inputs = [value for value in node.inputs if value is not None]
+        if schema is None or any(value not in types for value in inputs):
+            return nothing
+        outer = [value for value in captured_values(node) if value in types]
+        try:
+            found = onnx.shape_inference.infer_node_outputs(
+                schema,
+                ir.serde.serialize_node(node),
+                {str(value.name): types[value] for value in (*inputs, *outer)},
+                {str(value.name): onnx.numpy_helper.from_array(values[value]) for value in inputs if value in values},
+                opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()],
+            )
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+            return nothing
+        return [found.get(output.name) if output.name else None for output in node.outputs]
+
+
+def annotate_types(model: ir.Model) -> None:
+    """Fills in types and shapes that the model does not state, keeping its symbolic dimensions; in place.
+
+    Only values of the main graph: those may become inputs of a part, which a runtime wants typed.
+    """
+    node_types = NodeTypes.of(model)
+    types: dict[ir.Value, onnx.TypeProto] = {}
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        if (declared := declared_type(value)) is not None:
+            types[value] = declared
+    constants = small_constants(value for value in model.graph.initializers.values() if not value.is_graph_input())
+    for node in model.graph:
+        for output, found in zip(node.outputs, node_types.outputs(node, types, constants), strict=True):
+            if found is not None and output.type is None:
+                output.type = ir.serde.deserialize_type_proto_for_type(found)
+            if found is not None and output.shape is None:
+                output.shape = ir.serde.deserialize_type_proto_for_shape(found)
+            if (declared := declared_type(output)) is not None:
+                types[output] = declared
+
+
+def declared_type(value: ir.Value) -> onnx.TypeProto | None:
+    """The type, and shape, that the model states for a value."""
+    if value.type is None:
+        return None
+    found = ir.serde.serialize_type(value.type)
+    if value.shape is not None:
+        ir.serde.serialize_shape_into(found, value.shape)
+    return found
+
+
+def tensor_type(dtype: ir.DataType, shape: Iterable[int]) -> onnx.TypeProto:
+    """The type of a tensor."""
+    return onnx.helper.make_tensor_type_proto(dtype.value, list(shape))
+
+
+def with_shape(found: onnx.TypeProto | None, change: Callable[[Shape], Shape]) -> onnx.TypeProto | None:
+    """The same type with another shape; what is no tensor stays as it is."""
+    if found is None or not found.HasField("tensor_type"):
+        return found
+    sizes = tuple(axis.dim_value for axis in found.tensor_type.shape.dim)
+    return tensor_type(ir.DataType(found.tensor_type.elem_type), change(sizes))
+
+
+def small_constants(values: Iterable[ir.Value]) -> dict[ir.Value, NDArray[Any]]:
+    """The elements of the initialisers that are small; of an input, its default."""
+    arrays = ((value, small_array(value.const_value)) for value in values if value.const_value is not None)
+    return {value: array for value, array in arrays if array is not None}
+
+
+def small_array(tensor: ir.TensorProtocol) -> NDArray[Any] | None:
+    """The elements of a tensor that is small and may be read."""
+    return constant_array(tensor) if tensor.size <= SMALL else None

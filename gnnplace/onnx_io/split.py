@@ -1,0 +1,250 @@
+"""Cutting a model into parts that are models of their own, each for one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from gnnplace.errors import UnsupportedModel
+from gnnplace.files import new_file
+from gnnplace.onnx_io.external_data import external_files, link_files, relocate
+from gnnplace.onnx_io.model import OnnxModel
+
+__all__ = [
+    "MAX_IR_VERSION",
+    "MAX_OPSET",
+    "Boundary",
+    "ModelCutter",
+    "Part",
+    "checked_opset",
+    "serialized",
+    "split_model",
+]
+
+MAX_IR_VERSION = 13
+"""The newest IR version that ONNX Runtime 1.31 reads."""
+MAX_OPSET = 26
+"""The newest version of the default operator set that it runs."""
+_FIRST_IR_WITH_FREE_INITIALIZERS = 4
+_MAX_PROTO_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """One written part: its file, and the names of the values that it takes and gives."""
+
+    file: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    optional_inputs: tuple[str, ...] = ()
+    """Model inputs with a default, which the part carries."""
+
+
+@dataclass(frozen=True, eq=False)
+class Boundary:
+    """What a set of ops exchanges with the rest of the model."""
+
+    inputs: tuple[ir.Value, ...]
+    optional_inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    weights: tuple[ir.Value, ...]
+    """Constant initialisers that the ops read; each part has its own copy."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCutter:
+    """Makes parts of one model; values are indexed once, so a part costs only what is in it.
+
+    An op is a node of the main graph, by its index; If, Loop and Scan are whole, with what their bodies capture as inputs.
+    """
+
+    model: ir.Model
+
+    @cached_property
+    def nodes(self) -> tuple[ir.Node, ...]:
+        """Ops by index."""
+        return tuple(self.model.graph)
+
+    @cached_property
+    def _reads(self) -> list[list[ir.Value]]:
+        """`[N]` values of the main graph that each op reads, captured ones included, each once."""
+        return [list(dict.fromkeys(_outer_values(node, self.model.graph))) for node in self.nodes]
+
+    @cached_property
+    def _producer(self) -> dict[ir.Value, int]:
+        return {value: op for op, node in enumerate(self.nodes) for value in node.outputs}
+
+    @cached_property
+    def _readers(self) -> dict[ir.Value, list[int]]:
+        readers: dict[ir.Value, list[int]] = {}
+        for op, values in enumerate(self._reads):
+            for value in values:
+                readers.setdefault(value, []).append(op)
+        return readers
+
+    @cached_property
+    def stray_outputs(self) -> tuple[ir.Value, ...]:
+        """Model outputs that are initialisers: no op produces them."""
+        return tuple(value for value in dict.fromkeys(self.model.graph.outputs) if value.is_initializer())
+
+    def has_default(self, value: ir.Value) -> bool:
+        """The value is a model input that may be left out."""
+        free = self.model.ir_version >= _FIRST_IR_WITH_FREE_INITIALIZERS
+        return free and value.is_initializer() and value.is_graph_input()
+
+    def boundary(self, ops: Sequence[int], extra_outputs: Sequence[ir.Value] = ()) -> Boundary:
+        """What `ops` read and what others read from them; `extra_outputs` are initialisers to hand out as well.
+
+        When nobody reads anything, the outputs of the last op are handed out, as ONNX Runtime refuses a model without outputs.
+        """
+        inside = set(ops)
+        inputs: dict[ir.Value, None] = {}
+        optional_inputs: dict[ir.Value, None] = {}
+        weights: dict[ir.Value, None] = {}
+        read = [value for op in sorted(inside) for value in self._reads[op]]
+        for value in (*read, *extra_outputs):
+            if value in self._producer:
+                if self._producer[value] not in inside:
+                    inputs[value] = None
+            elif self.has_default(value):
+                optional_inputs[value] = None
+            elif value.is_initializer():
+                weights[value] = None
+            else:
+                inputs[value] = None
+        produced = [value for op in sorted(inside) for value in self.nodes[op].outputs if value.name]
+        outputs = [
+            value
+            for value in produced
+            if value.is_graph_output() or any(reader not in inside for reader in self._readers.get(value, ()))
+        ]
+        outputs += extra_outputs
+        if not outputs and inside:
+            outputs = [value for value in self.nodes[max(inside)].outputs if value.name]
+        return Boundary(tuple(inputs), tuple(optional_inputs), tuple(outputs), tuple(weights))
+
+    def part_proto(
+        self, ops: Sequence[int], extra_outputs: Sequence[ir.Value] = ()
+    ) -> tuple[onnx.ModelProto, Boundary]:
+        """The part as a model, and its boundary; external weights keep their locations.
+
+        Raises:
+            UnsupportedModel: a value at the cut has no known type, or the operator set is too new to run.
+        """
+        boundary = self.boundary(ops, extra_outputs)
+        for value in boundary.inputs:
+            if value.type is None:
+                raise UnsupportedModel(
+                    f"the model cannot be cut at the value {value.name!r}: its type is not known; "
+                    "place the ops that exchange it on one device"
+                )
+        source = self.model
+        view = ir.GraphView(
+            [*boundary.inputs, *boundary.optional_inputs],
+            boundary.outputs,
+            nodes=[self.nodes[op] for op in sorted(set(ops))],
+            initializers=[*boundary.optional_inputs, *boundary.weights],
+            opset_imports=dict(checked_opset(source)),
+            name=source.graph.name or "part",
+        )
+        part = ir.Model(
+            view,  # type: ignore[arg-type]  # documented to be allowed, as `Model` only reads it
+            ir_version=min(MAX_IR_VERSION, max(_FIRST_IR_WITH_FREE_INITIALIZERS, source.ir_version)),
+            producer_name=source.producer_name,
+            producer_version=source.producer_version,
+            domain=source.domain,
+            model_version=source.model_version,
+            doc_string=source.doc_string,
+            functions=tuple(source.functions.values()),
+            metadata_props=dict(source.metadata_props),
+        )
+        return ir.to_proto(part), boundary
+
+    def part_bytes(self, ops: Sequence[int]) -> tuple[bytes, Part]:
+        """The part in memory, for sessions that are cached; external weights are found from the model's own folder.
+
+        Raises:
+            UnsupportedModel: see `part_proto`.
+        """
+        proto, boundary = self.part_proto(ops)
+        return serialized(proto, "a part"), _named("", boundary)
+
+
+def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) -> tuple[Part, ...]:
+    """Writes one model per list of ops into `folder`, and gives their files and boundaries in the same order.
+
+    Model outputs that are initialisers come from the first part (a part without ops when there is none); model outputs
+    that are inputs come from no part.
+
+    Raises:
+        UnsupportedModel: see `ModelCutter.part_proto`; or external weights are missing.
+    """
+    cutter = ModelCutter(model.model)
+    locations = link_files(external_files(model.model), folder)
+    written: list[Part] = []
+    for number, ops in enumerate(parts if parts or not cutter.stray_outputs else [()]):
+        file = f"part-{number:04d}.onnx"
+        proto, boundary = cutter.part_proto(ops, cutter.stray_outputs if number == 0 else ())
+        relocate(proto.graph, locations)
+        with new_file(folder / file) as temporary:
+            temporary.write_bytes(serialized(proto, file))
+        written.append(_named(file, boundary))
+    return tuple(written)
+
+
+def checked_opset(model: ir.Model) -> Mapping[str, int]:
+    """The operator sets that the model uses.
+
+    Raises:
+        UnsupportedModel: the default one is newer than ONNX Runtime can run.
+    """
+    version = model.opset_imports.get("", 0)
+    if version > MAX_OPSET:
+        raise UnsupportedModel(f"the model uses opset {version}; up to {MAX_OPSET} can be run, so export it with that")
+    return model.opset_imports
+
+
+def serialized(proto: onnx.ModelProto, what: str) -> bytes:
+    """The bytes of a model.
+
+    Raises:
+        UnsupportedModel: they are more than one file can hold.
+    """
+    if proto.ByteSize() > _MAX_PROTO_BYTES:
+        raise UnsupportedModel(f"{what} has more than 2 GiB of weights in one file; save the model with external data")
+    return bytes(proto.SerializeToString())
+
+
+def _named(file: str, boundary: Boundary) -> Part:
+    return Part(
+        file,
+        inputs=_names(boundary.inputs),
+        outputs=_names(boundary.outputs),
+        optional_inputs=_names(boundary.optional_inputs),
+    )
+
+
+def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
+    return tuple(str(value.name) for value in values)
+
+
+def _outer_values(node: ir.Node, graph: ir.Graph) -> list[ir.Value]:
+    """Values of `graph` that the node reads, directly or in its bodies."""
+    found = [value for value in node.inputs if value is not None and value.graph is graph]
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            bodies = [attribute.as_graph()]
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            bodies = list(attribute.as_graphs())
+        else:
+            continue
+        for body in bodies:
+            for inner in body:
+                found += _outer_values(inner, graph)
+            found += [value for value in body.outputs if value.graph is graph]
+    return found

@@ -1,0 +1,185 @@
+"""Op -> device, with optional op priorities; which placements are legal; the placement file."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import InvalidPlacement
+from gnnplace.files import read_json, write_text
+from gnnplace.graph.op_graph import OpGraph
+
+__all__ = ["FORMAT", "Placement", "allowed_mask", "check_legal", "load_placement", "save_placement"]
+
+FORMAT = "gnnplace.placement/1"
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """`assignment[v]` is the device index of op `v`; larger `priorities` run first, None means upward rank."""
+
+    assignment: IntArray  # [N]
+    priorities: FloatArray | None = None  # [N]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "assignment", frozen(self.assignment, np.int64))
+        if self.priorities is not None:
+            object.__setattr__(self, "priorities", frozen(self.priorities, np.float64))
+
+
+def allowed_mask(graph: OpGraph, topology: Topology) -> BoolArray:
+    """`[N, D]` true where the op may run: its own `devices`, and those of every op of its colocation group.
+
+    Raises:
+        InvalidPlacement: an op, or a colocation group, that no device of the set may run.
+    """
+    mask = np.ones((graph.num_ops, topology.num_devices), dtype=np.bool_)
+    rows: dict[tuple[str, ...], BoolArray] = {}
+    for op, allowed in enumerate(graph.allowed_devices):
+        if allowed is None:
+            continue
+        if allowed not in rows:
+            rows[allowed] = np.array([d.name in allowed or d.kind in allowed for d in topology.devices])
+        mask[op] = rows[allowed]
+    grouped = np.flatnonzero(graph.colocation >= 0)
+    if grouped.size:
+        together = np.ones((len(graph.colocation_names), topology.num_devices), dtype=np.bool_)
+        np.logical_and.at(together, graph.colocation[grouped], mask[grouped])
+        mask[grouped] = together[graph.colocation[grouped]]
+    nowhere = np.flatnonzero(~mask.any(axis=1))
+    if nowhere.size:
+        op = int(nowhere[0])
+        raise InvalidPlacement(
+            f"op {graph.op_names[op]!r} may run on {', '.join(graph.allowed_devices[op] or ('no common device of its group',))}; "
+            f"the devices are {', '.join(f'{d.name} ({d.kind})' for d in topology.devices)}: add one that fits"
+        )
+    return mask
+
+
+def check_legal(graph: OpGraph, topology: Topology, placement: Placement) -> None:
+    """Returns when every op has a device that may run it, colocation groups are whole, and every tensor has a route.
+
+    Raises:
+        InvalidPlacement: it is not so; the message names the op.
+    """
+    assignment = placement.assignment
+    if assignment.shape != (graph.num_ops,):
+        raise InvalidPlacement(f"the placement has {assignment.size} ops, the graph {graph.num_ops}")
+    for label, values in (("device index", assignment), ("priority", placement.priorities)):
+        if values is None:
+            continue
+        if values.shape != (graph.num_ops,):
+            raise InvalidPlacement(f"the placement has {values.size} entries of {label} for {graph.num_ops} ops")
+        bad = ~np.isfinite(values) if label == "priority" else (values < 0) | (values >= topology.num_devices)
+        if bad.any():
+            op = int(np.flatnonzero(bad)[0])
+            raise InvalidPlacement(f"op {graph.op_names[op]!r} has the {label} {values[op]}")
+    allowed = allowed_mask(graph, topology)
+    bad_ops = np.flatnonzero(~allowed[np.arange(graph.num_ops), assignment])
+    if bad_ops.size:
+        op = int(bad_ops[0])
+        raise InvalidPlacement(
+            f"op {graph.op_names[op]!r} may not run on {topology.devices[assignment[op]].name!r}; "
+            f"allowed: {', '.join(topology.device_names[d] for d in np.flatnonzero(allowed[op]))}"
+        )
+    for group, name in enumerate(graph.colocation_names):
+        used = np.unique(assignment[graph.colocation == group])
+        if used.size > 1:
+            raise InvalidPlacement(
+                f"colocation group {name!r} is spread over {', '.join(topology.device_names[d] for d in used)}"
+            )
+    producers, consumers = graph.edges
+    pairs = np.unique(np.stack([assignment[producers], assignment[consumers]], axis=1), axis=0)
+    for source, target in pairs.tolist():
+        if source != target and topology.route(source, target) is None:
+            raise InvalidPlacement(
+                f"a tensor goes from {topology.device_names[source]!r} to {topology.device_names[target]!r}, "
+                "which no link or host connects; add a link"
+            )
+
+
+def save_placement(
+    path: Path,
+    graph: OpGraph,
+    topology: Topology,
+    placement: Placement,
+    facts: Mapping[str, Any],
+) -> None:
+    """Writes a placement; `facts` adds the other keys of the format (`model`, `evaluation`, `planner`, `seed`, `version`)."""
+    document = {
+        "format": FORMAT,
+        "model": {"name": graph.name, "sha256": None, "ops": graph.num_ops, **facts.get("model", {})},
+        "devices": list(topology.device_names),
+        "assignment": {
+            name: topology.device_names[device]
+            for name, device in zip(graph.op_names, placement.assignment, strict=True)
+        },
+        "priorities": None
+        if placement.priorities is None
+        else dict(zip(graph.op_names, placement.priorities.tolist(), strict=True)),
+        **{key: value for key, value in facts.items() if key != "model"},
+    }
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str | None = None) -> Placement:
+    """The placement in a file, for this graph on these devices.
+
+    `sha256` is the hash of the model at hand; a file that states another one is refused.
+
+    Raises:
+        InvalidPlacement: the file is broken, belongs to another model or to other devices, or is illegal.
+    """
+    document = read_json(path, InvalidPlacement)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InvalidPlacement(f'{path}: "format" is not {FORMAT!r}; is this a placement file?')
+    devices, assignment = document.get("devices"), document.get("assignment")
+    if not isinstance(devices, list) or not isinstance(assignment, dict):
+        raise InvalidPlacement(f"{path}: 'devices' (a list) and 'assignment' (an object) are required")
+    model = document.get("model")
+    stated = model.get("sha256") if isinstance(model, dict) else None
+    if stated is not None and sha256 is not None and stated != sha256:
+        raise InvalidPlacement(
+            f"{path}: made for a model with sha256 {str(stated)[:12]}..., this one has {sha256[:12]}..."
+        )
+    for name in (*devices, *assignment.values()):
+        if not isinstance(name, str) or name not in topology.device_index or name not in devices:
+            raise InvalidPlacement(
+                f"{path}: names the device {name!r}; the devices here are {', '.join(topology.device_names)}"
+            )
+    _same_ops(path, "assignment", assignment, graph)
+    priorities = document.get("priorities")
+    values = None
+    if priorities is not None:
+        if not isinstance(priorities, dict):
+            raise InvalidPlacement(f"{path}: 'priorities' is no object and not null")
+        _same_ops(path, "priorities", priorities, graph)
+        for op, value in priorities.items():
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                raise InvalidPlacement(f"{path}: the priority of op {op!r} is {value!r}; expected a number")
+        values = np.array([priorities[name] for name in graph.op_names], dtype=np.float64)
+    placement = Placement(np.array([topology.device_index[assignment[name]] for name in graph.op_names]), values)
+    try:
+        check_legal(graph, topology, placement)
+    except InvalidPlacement as error:
+        raise InvalidPlacement(f"{path}: {error}") from None
+    return placement
+
+
+def _same_ops(path: Path, key: str, entries: Mapping[str, Any], graph: OpGraph) -> None:
+    for name in entries:
+        if name not in graph.op_index:
+            near = difflib.get_close_matches(name, graph.op_names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidPlacement(f"{path}: {key} names the op {name!r}, which {graph.name!r} does not have{hint}")
+    missing = next((name for name in graph.op_names if name not in entries), None)
+    if missing is not None:
+        raise InvalidPlacement(f"{path}: {key} says nothing of the op {missing!r}")

@@ -1,0 +1,59 @@
+"""The planners by name: a new one is one file and one line here."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from gnnplace.errors import GnnplaceError
+from gnnplace.planners.search import Planner
+
+__all__ = ["PLANNERS", "PlannerEntry", "load_planner"]
+
+
+@dataclass(frozen=True)
+class PlannerEntry:
+    """Where a planner is and what it does."""
+
+    module: str
+    """Has a function `plan(problem, budget, seed) -> Solution`."""
+    description: str
+    kind: Literal["heuristic", "learned"]
+
+
+_HEURISTIC = "gnnplace.planners.heuristic"
+
+PLANNERS: Mapping[str, PlannerEntry] = {
+    "single": PlannerEntry(f"{_HEURISTIC}.single", "everything on the best single device", "heuristic"),
+    "round-robin": PlannerEntry(f"{_HEURISTIC}.round_robin", "devices in turn, in topological order", "heuristic"),
+    "heft": PlannerEntry(f"{_HEURISTIC}.heft", "HEFT with insertion (Topcuoglu et al. 2002)", "heuristic"),
+    "segments": PlannerEntry(
+        f"{_HEURISTIC}.segments", "dynamic programming over cuts of random topological orders", "heuristic"
+    ),
+    "greedy": PlannerEntry(
+        f"{_HEURISTIC}.greedy", "the best single move of each op in turn, until none helps", "heuristic"
+    ),
+    "annealing": PlannerEntry(f"{_HEURISTIC}.annealing", "simulated annealing with single moves", "heuristic"),
+    "gnn": PlannerEntry(
+        "gnnplace.planners.learned.gnn", "a graph neural network that revisits ops and moves them", "learned"
+    ),
+}
+
+
+def load_planner(name: str) -> Planner:
+    """The planner of this name; only then is its module imported.
+
+    >>> load_planner("heft").__module__
+    'gnnplace.planners.heuristic.heft'
+
+    Raises:
+        GnnplaceError: no planner has this name.
+    """
+    if name not in PLANNERS:
+        near = difflib.get_close_matches(name, PLANNERS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise GnnplaceError(f"there is no planner {name!r}.{hint} Known are {', '.join(PLANNERS)}")
+    return cast(Planner, importlib.import_module(PLANNERS[name].module).plan)

@@ -1,0 +1,37 @@
+"""HEFT: heterogeneous earliest finish time."""
+
+from __future__ import annotations
+
+from gnnplace.evaluation import Problem
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.list_schedule import ListScheduling, list_schedule
+from gnnplace.planners.search import Search, Solution
+
+__all__ = ["evaluate_heft", "plan"]
+
+_MEMORY_AND_ACTIVATION_SHARES = ((None, 0.0), (1.0, 0.0), (0.9, 0.1), (0.9, 0.3), (0.9, 1.0), (0.5, 0.0), (0.5, 1.0))
+
+
+def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
+    """The placement of HEFT: upward ranks from mean costs, earliest finish time with insertion.
+
+    Topcuoglu, Hariri and Wu 2002, section 4. Departures: a tensor is sent once per device however many ops there read
+    it; colocation groups follow their first op; an op that waited pays the dispatch overhead; only devices that may run
+    the op count. HEFT knows no memory: where its placement does not fit, devices whose weights (and ever more of their
+    activations) would fill more than a share of their memory are no candidates, with sterner shares until it fits.
+    """
+    with Search(problem, budget, "heft", seed) as search:
+        evaluate_heft(search)
+    return search.solution()
+
+
+def evaluate_heft(search: Search) -> None:
+    """Evaluates HEFT's placement, and while nothing fits its memory-aware variants."""
+    problem = search.problem
+    for memory_share, activation_share in _MEMORY_AND_ACTIVATION_SHARES:
+        scheduling = ListScheduling(memory_share=memory_share, activation_share=activation_share)
+        assignment = list_schedule(problem, scheduling=scheduling)
+        # A penalty for memory is at least the worst case, so this tells what fits from what does not.
+        if search.evaluate(Placement(assignment)) <= problem.worst_case_s:
+            return

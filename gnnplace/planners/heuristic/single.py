@@ -1,0 +1,82 @@
+"""Everything on one device: the placement that every other one has to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.search import Search, Solution
+
+__all__ = ["plan", "single_device_assignments"]
+
+
+def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
+    """The best placement on a single device; ops that may not run there go to the fastest device that may run them.
+
+    When no device holds the whole graph, the placement with the least shortfall.
+    """
+    with Search(problem, budget, "single", seed) as search:
+        search.evaluate_batch(single_device_assignments(problem))
+    return search.solution()
+
+
+def single_device_assignments(problem: Problem) -> IntArray:
+    """`[K, N]`, `K <= D`: one placement per device, the most promising first; each is there once.
+
+    Promising is what lacks the least weight memory, then what needs the fewest seconds when ops run one by one.
+    """
+    unit_time = _unit_time_s(problem)
+    rows, seen = [], set()
+    for device in range(problem.topology.num_devices):
+        units = np.where(problem.action_mask[:, device], device, _fastest_elsewhere(problem, unit_time, device))
+        alike = _signature(problem, units, device)
+        if alike in seen:
+            continue
+        seen.add(alike)
+        seconds = float(unit_time[np.arange(problem.num_units), units].sum())
+        assignment = units[problem.unit_of_op]
+        rows.append((_shortfall_bytes(problem, assignment), seconds, device, assignment))
+    rows.sort(key=lambda row: row[:3])
+    return np.array([row[3] for row in rows], dtype=np.int64).reshape(len(rows), problem.graph.num_ops)
+
+
+def _unit_time_s(problem: Problem) -> FloatArray:
+    """`[U, D]` seconds, infinite where the unit may not go."""
+    seconds = np.zeros((problem.num_units, problem.topology.num_devices))
+    np.add.at(seconds, problem.unit_of_op, problem.op_time_s)
+    seconds[~problem.action_mask] = np.inf
+    return seconds
+
+
+def _fastest_elsewhere(problem: Problem, unit_time: FloatArray, device: int) -> IntArray:
+    """`[U]` the fastest allowed device of each unit, of those that can exchange tensors with `device` if there is one."""
+    route = problem.topology.route
+    reachable = np.array(
+        [
+            route(device, other) is not None and route(other, device) is not None
+            for other in range(problem.topology.num_devices)
+        ]
+    )
+    near = np.where(reachable[None, :], unit_time, np.inf)
+    away = ~np.isfinite(near).any(axis=1)
+    near[away] = unit_time[away]
+    return np.asarray(np.argmin(near, axis=1))
+
+
+def _signature(problem: Problem, units: IntArray, device: int) -> object:
+    """Equal for placements that cost the same: whole graphs on devices that cannot be told apart."""
+    if (units != device).any():
+        return device
+    return problem.op_time_s[:, device].tobytes(), int(problem.topology.memory_bytes[device])
+
+
+def _shortfall_bytes(problem: Problem, assignment: IntArray) -> int:
+    """Bytes of weights above capacity, summed over devices."""
+    graph, num_devices = problem.graph, problem.topology.num_devices
+    resident = np.zeros(num_devices, dtype=np.int64)
+    np.add.at(resident, assignment, graph.memory_bytes)
+    for weight, size in enumerate(graph.weight_bytes.tolist()):
+        resident[np.unique(assignment[graph.weights_of(weight)])] += size
+    return int(np.maximum(0, resident - problem.topology.memory_bytes).sum())

@@ -1,0 +1,109 @@
+"""Starts for the improver: placements that are built in one go, and rebuilt around one that is already good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.planners.heuristic.heft import evaluate_heft
+from gnnplace.planners.heuristic.list_schedule import ListScheduling, list_schedule
+from gnnplace.planners.heuristic.segments import segment_assignments
+from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.planners.search import Search
+
+__all__ = ["TRANSFER_FACTORS", "evaluate_starts", "rebuild"]
+
+TRANSFER_FACTORS = tuple(np.geomspace(0.5, 20.0, 8).tolist())
+"""Transfers made dearer than they are keep ops together; which factor is best differs from graph to graph."""
+
+NOISE = 0.2
+"""Spread of the logarithm of the factors by which ranks and op times are varied."""
+
+
+MEMORY_SHARES = (1.0, 0.9, 0.8, 0.65, 0.5)
+"""Of a device's memory for weights: list schedules do not know how much activations will need."""
+
+
+def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray, float]:
+    """Evaluates the best single device, HEFT, segments and list schedules, about `count` in all.
+
+    Gives the distinct ones `[S, N]` from best to worst, their penalised seconds `[S]`, and the seconds of the best
+    single device. Half of the list schedules keep the channels' occupancy while they decide.
+    """
+    problem = search.problem
+    singles = single_device_assignments(problem)
+    single_s = search.evaluate_batch(singles)
+    evaluate_heft(search)
+    rows, seconds = [singles], [single_s]
+    left = count - len(singles) - 1
+    candidates = list(_distinct(_constructions(problem, max(0, left), rng), max(0, left)))
+    if candidates:
+        rows.append(np.array(candidates))
+        seconds.append(search.evaluate_batch(rows[-1]))
+    assignments, values = np.concatenate(rows), np.concatenate(seconds)
+    order = np.argsort(values, kind="stable")
+    return assignments[order], values[order], float(single_s.min())
+
+
+def rebuild(problem: Problem, assignment: IntArray, window: int, pull: float, rng: np.random.Generator) -> IntArray:
+    """A list schedule that is drawn to `assignment` everywhere but in a stretch of the topological order.
+
+    Outside of the stretch of `2 * window + 1` ops, devices other than the present one look `pull` times slower.
+    """
+    ops, devices = problem.op_time_s.shape
+    position = np.argsort(problem.graph.topological_order)
+    outside = np.abs(position - rng.integers(ops)) > window
+    factors = np.exp(0.5 * NOISE * rng.normal(size=(ops, devices)))
+    away = np.ones((ops, devices), dtype=np.bool_)
+    away[np.arange(ops), assignment] = False
+    factors[outside[:, None] & away] *= pull
+    return list_schedule(
+        problem,
+        float(rng.choice(TRANSFER_FACTORS)),
+        np.exp(0.5 * NOISE * rng.normal(size=ops)),
+        ListScheduling(
+            channels=bool(rng.integers(2)),
+            memory_share=float(rng.choice(_memory_shares(problem))),
+            finish_noise=factors,
+        ),
+    )
+
+
+def _memory_shares(problem: Problem) -> tuple[float, ...]:
+    """Only 1 where weights and all activations fit on every device."""
+    everything = problem.graph.total_weight_bytes + int(problem.graph.tensor_bytes.sum())
+    return MEMORY_SHARES if everything > problem.topology.memory_bytes.min() else MEMORY_SHARES[:1]
+
+
+def _constructions(problem: Problem, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """Plain list schedules first, then segments of a few orders, then list schedules with noise, without end."""
+    shares = _memory_shares(problem)
+    for share in shares[::2]:
+        for channels in (True, False):
+            for factor in TRANSFER_FACTORS:
+                yield list_schedule(problem, factor, scheduling=ListScheduling(channels=channels, memory_share=share))
+    for turn in range(1 + count // 50):
+        yield from segment_assignments(problem, rng, turn)
+    ops, devices = problem.op_time_s.shape
+    for turn in range(count):
+        scheduling = ListScheduling(
+            channels=turn % 2 == 0,
+            memory_share=shares[turn % len(shares)],
+            finish_noise=np.exp(NOISE * rng.normal(size=(ops, devices))),
+        )
+        factor = float(np.exp(rng.uniform(np.log(TRANSFER_FACTORS[0]), np.log(TRANSFER_FACTORS[-1]))))
+        yield list_schedule(problem, factor, np.exp(NOISE * rng.normal(size=ops)), scheduling)
+
+
+def _distinct(candidates: Iterator[IntArray], count: int) -> Iterator[IntArray]:
+    seen: set[bytes] = set()
+    for candidate in candidates:
+        if len(seen) >= count:
+            return
+        key = candidate.tobytes()
+        if key not in seen:
+            seen.add(key)
+            yield candidate

@@ -1,0 +1,82 @@
+"""The improver: the best start of several, rollouts and training on this graph, then a search that the policy guides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.learned.constructions import evaluate_starts
+from gnnplace.planners.learned.episodes import EpisodesConfig, train_on_graph, used_share
+from gnnplace.planners.learned.revisit import RevisitConfig, revisit
+from gnnplace.planners.search import Search, Solution
+from gnnplace.policy.checkpoint import load_policy
+from gnnplace.policy.network import build_policy, policy_inputs
+
+__all__ = ["GnnConfig", "plan"]
+
+
+@dataclass(frozen=True)
+class GnnConfig:
+    """Which share of the budget each stage may use; what a stage leaves goes to the last one."""
+
+    max_starts: int = 100
+    """Placements that are built in one go."""
+    starts_share: float = 0.25
+    episodes_share: float = 0.25
+    """Rollouts of the policy, and training on them."""
+    episodes: EpisodesConfig = EpisodesConfig()
+    revisit: RevisitConfig = RevisitConfig()
+    policy: Path | None = None
+    """A trained policy to begin with; None: fresh weights, whose choices follow the head's prior."""
+    unlimited_evaluations_per_unit: int = 1000
+    """Where the budget knows no end."""
+
+
+def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnConfig()) -> Solution:
+    """The best placement seen by any stage; never worse than the best start, and so never worse than `single` and `heft`.
+
+    Stages, noted in the solution: `starts`, `episodes`, `revisit`.
+
+    Raises:
+        InvalidPolicy: the policy file cannot be used.
+    """
+    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
+    if budget.evaluations is None and budget.seconds is None:
+        budget = replace(budget, evaluations=config.unlimited_evaluations_per_unit * problem.num_units)
+    with Search(problem, budget, "gnn", seed) as search, _one_thread():
+        count = config.max_starts
+        if budget.evaluations is not None:
+            count = min(count, int(config.starts_share * budget.evaluations))
+        assignments, seconds, single_s = evaluate_starts(search, count, rng)
+        search.stage("starts")
+        can_run = np.isfinite(seconds)
+        if can_run.any() and (problem.action_mask.sum(axis=1) > 1).any():
+            inputs = policy_inputs(problem)
+            reference_s = single_s if single_s <= problem.worst_case_s else float(seconds[0])
+            end_share = used_share(search) + config.episodes_share
+            starts = assignments[can_run], seconds[can_run]
+            train_on_graph(search, inputs, network, starts, reference_s, end_share, config.episodes, generator)
+            search.stage("episodes")
+            assert search.best is not None
+            revisit(search, inputs, network, (search.best.assignment, search.best_s), 1.0, config.revisit, rng)
+            search.stage("revisit")
+    return search.solution()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch on one thread: the tensors are so small that waking others costs more than it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

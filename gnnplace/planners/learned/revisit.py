@@ -1,0 +1,225 @@
+"""A local search in which the policy says which units are worth revisiting and where they may go.
+
+One move at a time is drawn from the policy's odds of moving over staying, over all units at once; it moves one unit, a cluster of
+neighbours, or rebuilds a stretch of the placement. Acceptance is that of simulated annealing, at low temperatures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.env.timing import Timing, empty_timing, refresh
+from gnnplace.planners.learned.constructions import rebuild
+from gnnplace.planners.learned.episodes import CountedRuntime, used_share
+from gnnplace.planners.search import Search
+from gnnplace.policy.features import sweep_features
+from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+from gnnplace.policy.pair_features import pair_features
+
+__all__ = ["MoveOdds", "RevisitConfig", "revisit"]
+
+
+@dataclass(frozen=True)
+class RevisitConfig:
+    """How moves are drawn and accepted; set by measurement on generated graphs."""
+
+    cluster_share: float = 0.2
+    """Moves that take neighbours on the same device along."""
+    mean_cluster: float = 3.0
+    """Mean number of units in such a move."""
+    rebuild_share: float = 0.3
+    """Moves that rebuild a stretch around the current placement."""
+    max_window: int = 20
+    """Half the length of the longest stretch, in ops."""
+    pull: float = 1.5
+    """How much slower other devices look outside of the stretch."""
+    temperature: float = 1.0
+    """Divides the policy's log odds: larger draws more evenly."""
+    repeat_penalty: float = 1.0
+    """Taken off a move's log odds each time it was tried in vain."""
+    encode_every: int = 50
+    """Accepted moves between two encodings of the graph."""
+    first_acceptance: float = 3e-3
+    """Worsening, as a fraction of the objective, that is accepted with probability 1/e at the start."""
+    last_acceptance: float = 3e-4
+    """And at the end; cooling is geometric in the share of the budget."""
+    screened: int = 16
+    """Moves that the estimator ranks before one is executed, when evaluations are measured."""
+    idle_per_unit: int = 50
+    """Draws of known placements in a row, per unit, after which nothing new is expected."""
+
+
+class MoveOdds:
+    """Log odds of every single move over staying, for one current placement."""
+
+    def __init__(self, search: Search, inputs: PolicyInputs, network: PolicyNetwork, config: RevisitConfig) -> None:
+        self._problem, self._inputs, self._network, self._config = search.problem, inputs, network, config
+        self._units = np.arange(search.problem.num_units)
+        self._first_op = inputs.tables.unit_ops[inputs.tables.unit_offsets[:-1]]
+        self._timing: Timing = empty_timing(search.problem, 1)
+        self._embeddings: torch.Tensor | None = None
+        self._since_encoding = 0
+        self.devices: IntArray = np.zeros(search.problem.num_units, dtype=np.int64)
+        self.log_odds: FloatArray = np.zeros((0, 0))
+
+    def update(self, assignment: IntArray) -> None:
+        """Asks the policy anew, for an assignment `[N]` whose evaluation is already counted."""
+        refresh(self._problem, self._inputs.tables, self._timing, 0, assignment)
+        rows, inputs = np.zeros_like(self._units), self._inputs
+        if self._embeddings is None or self._since_encoding >= self._config.encode_every:
+            nodes, edges = sweep_features(inputs.features, inputs.tables, self._timing)
+            with torch.no_grad():
+                self._embeddings = self._network.encode(inputs, torch.from_numpy(nodes), torch.from_numpy(edges))
+            self._since_encoding = 0
+        self._since_encoding += 1
+        capacity = self._problem.topology.memory_bytes
+        seen = pair_features(inputs.features, inputs.tables, self._timing, rows, self._units, capacity)
+        with torch.no_grad():
+            pair, context, mask = (torch.from_numpy(array) for array in seen)
+            answer = torch.from_numpy(rows), torch.from_numpy(self._units), pair, context, mask
+            logits = self._network.answer(inputs, self._embeddings, *answer)[0].numpy().astype(np.float64)
+        self.devices = assignment[self._first_op]
+        self.log_odds = (logits - logits[self._units, self.devices][:, None]) / self._config.temperature
+        self.log_odds[self._units, self.devices] = -np.inf
+
+    def draw(self, rng: np.random.Generator) -> tuple[int, int] | None:
+        """A unit and another device for it; each draw makes the same one less likely. None when nothing can move."""
+        highest = self.log_odds.max(initial=-np.inf)
+        if highest == -np.inf:
+            return None
+        total = np.cumsum(np.exp(self.log_odds - highest))
+        move = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
+        unit, device = divmod(min(move, total.size - 1), self.log_odds.shape[1])
+        self.log_odds[unit, device] -= self._config.repeat_penalty
+        return unit, device
+
+
+def revisit(
+    search: Search,
+    inputs: PolicyInputs,
+    network: PolicyNetwork,
+    start: tuple[IntArray, float],
+    end_share: float,
+    config: RevisitConfig,
+    rng: np.random.Generator,
+) -> None:
+    """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget is gone."""
+    runtime = CountedRuntime(search, end_share)
+    odds = MoveOdds(search, inputs, network, config)
+    neighbours = _neighbours(inputs)
+    (current, value), begin_share, known, idle = start, used_share(search), _Known(), 0
+    known.note(current, value)
+    odds.update(current)
+    most_idle = config.idle_per_unit * search.problem.num_units
+    while used_share(search) < end_share and idle < most_idle:
+        candidate = _propose(runtime, odds, neighbours, current, config, rng)
+        if candidate is None:
+            return
+        after = known.recall(candidate)
+        idle = 0 if after is None else idle + 1
+        if after is None:
+            after = float(runtime.evaluate_batch(candidate[None])[0])
+            known.note(candidate, after)
+        done = (used_share(search) - begin_share) / max(1e-9, end_share - begin_share)
+        ratio = (config.last_acceptance / config.first_acceptance) ** min(1.0, done)
+        scale_s = max(value * config.first_acceptance * ratio, 1e-300)
+        if after <= value or (np.isfinite(after) and rng.random() < math.exp((value - after) / scale_s)):
+            if not np.array_equal(candidate, current):
+                odds.update(candidate)
+            current, value = candidate, after
+
+
+def _propose(
+    runtime: CountedRuntime,
+    odds: MoveOdds,
+    neighbours: list[IntArray],
+    current: IntArray,
+    config: RevisitConfig,
+    rng: np.random.Generator,
+) -> IntArray | None:
+    """A candidate `[N]`; with a measured evaluator the estimator's favourite of several. None when nothing can move."""
+    if runtime.lookahead_is_exact:
+        return _candidate(runtime, odds, neighbours, current, config, rng)
+    drawn = [_candidate(runtime, odds, neighbours, current, config, rng) for _ in range(config.screened)]
+    candidates = np.array([candidate for candidate in drawn if candidate is not None])
+    if not len(candidates):
+        return None
+    problem = runtime.search.problem
+    estimated_s = [
+        float(problem.penalised_batch_s(problem.estimator.evaluate_moves(candidate, *_no_move(problem.graph.num_ops)))[0])
+        for candidate in candidates
+    ]
+    return np.asarray(candidates[int(np.argmin(estimated_s))])
+
+
+def _candidate(
+    runtime: CountedRuntime,
+    odds: MoveOdds,
+    neighbours: list[IntArray],
+    current: IntArray,
+    config: RevisitConfig,
+    rng: np.random.Generator,
+) -> IntArray | None:
+    problem = runtime.search.problem
+    if rng.random() < config.rebuild_share:
+        return rebuild(problem, current, int(rng.integers(2, config.max_window + 1)), config.pull, rng)
+    move = odds.draw(rng)
+    if move is None:
+        return None
+    unit, device = move
+    moved = current.copy()
+    for member in _cluster(unit, odds.devices, neighbours, config, rng):
+        if problem.action_mask[member, device]:
+            moved[problem.unit_ops[member]] = device
+    return moved
+
+
+def _cluster(
+    unit: int, devices: IntArray, neighbours: list[IntArray], config: RevisitConfig, rng: np.random.Generator
+) -> list[int]:
+    """A unit alone, or with a random connected set of units on its device."""
+    if rng.random() >= config.cluster_share:
+        return [unit]
+    size = 1 + int(rng.geometric(1.0 / config.mean_cluster))
+    members, border = [unit], [unit]
+    while border and len(members) < size:
+        at = border.pop(int(rng.integers(len(border))))
+        fresh = [v for v in neighbours[at].tolist() if devices[v] == devices[unit] and v not in members]
+        fresh = fresh[: size - len(members)]
+        members.extend(fresh)
+        border.extend(fresh)
+    return members
+
+
+def _neighbours(inputs: PolicyInputs) -> list[IntArray]:
+    """`[U]` the units that exchange data with each."""
+    ends = np.concatenate([inputs.features.ends, inputs.features.ends[::-1]], axis=1)
+    order = np.argsort(ends[0], kind="stable")
+    return np.split(ends[1][order], np.searchsorted(ends[0][order], np.arange(1, len(inputs.features.nodes))))
+
+
+def _no_move(num_ops: int) -> tuple[IntArray, IntArray]:
+    """One move that moves nothing: the estimator then tells what the placement itself costs."""
+    return np.zeros((1, num_ops), dtype=np.bool_), np.zeros(1, dtype=np.int64)
+
+
+class _Known:
+    """Seconds of placements that this stage has evaluated: none is paid for twice."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[bytes, float] = {}
+
+    def note(self, assignment: IntArray, seconds: float) -> None:
+        self._seconds[self._key(assignment)] = seconds
+
+    def recall(self, assignment: IntArray) -> float | None:
+        return self._seconds.get(self._key(assignment))
+
+    def _key(self, assignment: IntArray) -> bytes:
+        return hashlib.blake2b(assignment.tobytes(), digest_size=16).digest()

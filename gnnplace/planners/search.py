@@ -1,0 +1,178 @@
+"""What every planner searches with: it counts evaluations and seconds, and keeps the best placement seen."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.errors import InfeasiblePlacement
+from gnnplace.evaluation import Problem
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget, Progress
+
+__all__ = ["BudgetExhausted", "Planner", "Search", "Solution"]
+
+
+class BudgetExhausted(Exception):
+    """Ends a search from within; `Search` catches it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a planner returns."""
+
+    planner: str
+    seed: int
+    placement: Placement
+    objective_s: float
+    """Penalised seconds of the placement as the search saw it; see `Problem.penalised_s`."""
+    evaluations: int
+    wall_s: float
+    history: tuple[tuple[int, float, float], ...]
+    """(evaluations so far, seconds so far, best objective) at every improvement."""
+    stages: tuple[tuple[str, float], ...] = ()
+    """(stage, best objective after it) for planners that work in stages."""
+    interrupted: bool = False
+
+
+class Planner(Protocol):
+    """Anything that returns a placement."""
+
+    def __call__(self, problem: Problem, budget: Budget, seed: int) -> Solution:
+        """The best placement found within the budget; the same seed gives the same answer."""
+
+
+@dataclass(eq=False)
+class Search:
+    """One planner's use of its budget; as a context it ends quietly on an exhausted budget and on Ctrl-C.
+
+    After the block, `solution` gives the best placement seen.
+    """
+
+    problem: Problem
+    budget: Budget
+    planner: str
+    seed: int
+    best: Placement | None = None
+    best_s: float = np.inf
+    evaluations: int = 0
+    history: list[tuple[int, float, float]] = field(default_factory=list)
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    interrupted: bool = False
+    _begin_s: float = field(default_factory=time.perf_counter)
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the search began."""
+        return time.perf_counter() - self._begin_s
+
+    @property
+    def remaining(self) -> int:
+        """Evaluations that may still be made; 0 when the time is up."""
+        if self.budget.seconds is not None and self.wall_s >= self.budget.seconds:
+            return 0
+        return 2**31 if self.budget.evaluations is None else max(0, self.budget.evaluations - self.evaluations)
+
+    def evaluate(self, placement: Placement) -> float:
+        """Penalised seconds of one placement; one evaluation."""
+        self._claim(1)
+        value = self.problem.penalised_s(self.problem.evaluator.evaluate(placement))
+        self._note(placement.assignment, value, placement.priorities)
+        self._report()
+        return value
+
+    def evaluate_batch(self, assignments: IntArray) -> FloatArray:
+        """`[B]` penalised seconds of `[B, N]` assignments; those beyond the budget are not run and give infinity."""
+        count = self._claim(len(assignments))
+        values = np.full(len(assignments), np.inf)
+        values[:count] = self.problem.penalised_batch_s(self.problem.evaluator.evaluate_batch(assignments[:count]))
+        if count:
+            leader = int(np.argmin(values))
+            self._note(assignments[leader], float(values[leader]))
+        self._report()
+        return values
+
+    def evaluate_moves(self, assignment: IntArray, units: IntArray, devices: IntArray) -> FloatArray:
+        """`[M]` penalised seconds after moving `units[m]` to `devices[m]`, each from `assignment`.
+
+        With a simulated evaluator every move is an evaluation, cheaper than a full one; with a measured one the moves
+        are executed like any other placement.
+        """
+        count = self._claim(len(units))
+        values = np.full(len(units), np.inf)
+        if not count:
+            return values
+        if self.problem.evaluator.kind == "simulated":
+            ops = self.problem.unit_of_op[None, :] == units[:count, None] if self._grouped else self._only_ops[units[:count]]
+            batch = self.problem.estimator.evaluate_moves(assignment, ops, devices[:count])
+        else:
+            batch = self.problem.evaluator.evaluate_batch(self._moved(assignment, units[:count], devices[:count]))
+        values[:count] = self.problem.penalised_batch_s(batch)
+        leader = int(np.argmin(values))
+        if values[leader] < self.best_s:
+            self._note(self._moved(assignment, units[[leader]], devices[[leader]])[0], float(values[leader]))
+        self._report()
+        return values
+
+    def stage(self, name: str) -> None:
+        """Notes the best so far under the name of the stage that has ended."""
+        self.stages.append((name, self.best_s))
+
+    def solution(self) -> Solution:
+        """The best placement seen.
+
+        Raises:
+            InfeasiblePlacement: not even one evaluation was made.
+        """
+        if self.best is None:
+            raise InfeasiblePlacement(
+                f"planner {self.planner!r}: the budget ended before one placement was evaluated; allow more evaluations or seconds"
+            )
+        return Solution(
+            self.planner, self.seed, self.best, self.best_s, self.evaluations, self.wall_s,
+            tuple(self.history), tuple(self.stages), self.interrupted,
+        )  # fmt: skip
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if kind is KeyboardInterrupt and self.best is not None:
+            self.interrupted = True
+            return True
+        return kind is BudgetExhausted
+
+    @property
+    def _grouped(self) -> bool:
+        return self.problem.num_units < self.problem.graph.num_ops
+
+    @property
+    def _only_ops(self) -> IntArray:
+        """`[U]` the op of each unit, when every unit is one op."""
+        return np.argsort(self.problem.unit_of_op)
+
+    def _moved(self, assignment: IntArray, units: IntArray, devices: IntArray) -> IntArray:
+        return np.where(self.problem.unit_of_op[None, :] == units[:, None], devices[:, None], assignment[None, :])
+
+    def _claim(self, wanted: int) -> int:
+        count = min(wanted, self.remaining)
+        if wanted and not count:
+            raise BudgetExhausted
+        self.evaluations += count
+        return count
+
+    def _note(self, assignment: IntArray, value: float, priorities: FloatArray | None = None) -> None:
+        if self.best is None or value < self.best_s:
+            self.best, self.best_s = Placement(assignment, priorities), value
+            self.history.append((self.evaluations, self.wall_s, value))
+
+    def _report(self) -> None:
+        if self.budget.on_progress is not None:
+            self.budget.on_progress(Progress(self.planner, self.evaluations, self.wall_s, self.best_s))

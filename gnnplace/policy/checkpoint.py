@@ -1,0 +1,75 @@
+"""Policy files: weights as safetensors, and beside them a JSON card that says what they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from gnnplace.errors import GnnplaceError
+from gnnplace.files import new_file, read_json, write_text
+from gnnplace.policy.features import FEATURE_VERSION
+from gnnplace.policy.network import PolicyConfig, PolicyNetwork
+
+__all__ = ["FORMAT", "InvalidPolicy", "load_policy", "save_policy"]
+
+FORMAT = "gnnplace.policy/1"
+
+
+class InvalidPolicy(GnnplaceError):
+    """The file is no policy, or one for other features or shapes."""
+
+
+def save_policy(path: Path, network: PolicyNetwork, card: Mapping[str, Any]) -> None:
+    """Writes `path` (`.safetensors`) and its card (`.json` beside it); `card` adds facts: data, command, seeds, results."""
+    document = {
+        **card,
+        "format": FORMAT,
+        "feature_version": FEATURE_VERSION,
+        "config": dataclasses.asdict(network.config),
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+    }
+    with new_file(path) as temporary:
+        save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, temporary)
+    write_text(path.with_suffix(".json"), json.dumps(document, indent=1) + "\n")
+
+
+def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
+    """The network in `path` (`.safetensors`) and its card.
+
+    Raises:
+        InvalidPolicy: a file is missing or broken, or was made for other features or shapes.
+    """
+    card = read_json(path.with_suffix(".json"), InvalidPolicy)
+    if not isinstance(card, dict) or card.get("format") != FORMAT:
+        raise InvalidPolicy(f'{path.with_suffix(".json")}: "format" is not {FORMAT!r}; is this the card of a policy?')
+    if card.get("feature_version") != FEATURE_VERSION:
+        raise InvalidPolicy(
+            f"{path}: was trained with feature version {card.get('feature_version')}, this version has {FEATURE_VERSION}; train it again"
+        )
+    network = PolicyNetwork(_config(path, card.get("config")))
+    try:
+        stored = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InvalidPolicy(f"{path}: cannot be read as safetensors ({error})") from None
+    expected = network.state_dict()
+    for name in sorted(set(stored) | set(expected)):
+        here = tuple(expected[name].shape) if name in expected else None
+        there = tuple(stored[name].shape) if name in stored else None
+        if here != there:
+            raise InvalidPolicy(f"{path}: tensor {name!r} has the shape {there}, its card asks for {here}")
+    network.load_state_dict(stored)
+    return network, card
+
+
+def _config(path: Path, stated: object) -> PolicyConfig:
+    fields = {field.name for field in dataclasses.fields(PolicyConfig)}
+    sizes = stated if isinstance(stated, dict) else {}
+    if set(sizes) != fields or not all(type(size) is int and 0 < size <= 4096 for size in sizes.values()):
+        raise InvalidPolicy(f"{path.with_suffix('.json')}: 'config' is {stated}; expected the sizes {', '.join(sorted(fields))}")
+    return PolicyConfig(**sizes)

@@ -1,0 +1,212 @@
+"""What the encoder sees: units, edges and devices in relative numbers, never raw seconds or bytes.
+
+An amount is divided by the graph's mean of its kind (or by the current makespan) and compressed by `log(1 + x)`, so graphs and
+devices of any size look alike. Op types are hashed into a fixed number of buckets; one is kept for the unknown.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.env.timing import Timing
+from gnnplace.env.units import UnitTables
+from gnnplace.evaluation import Problem
+from gnnplace.graph.orders import upward_rank
+
+__all__ = [
+    "DEVICE_FEATURES",
+    "EDGE_FEATURES",
+    "FEATURE_VERSION",
+    "NODE_FEATURES",
+    "NUM_TYPE_BUCKETS",
+    "Float32Array",
+    "GraphFeatures",
+    "graph_features",
+    "sweep_features",
+    "type_bucket",
+]
+
+Float32Array = NDArray[np.float32]
+
+FEATURE_VERSION = 1
+"""Grows whenever the meaning of any feature changes; a checkpoint states the one that it was trained with."""
+
+NUM_TYPE_BUCKETS = 64
+
+STATIC_NODE_FEATURES = (
+    "time", "fastest_time", "time_spread", "memory", "input_bytes", "output_bytes", "transfer_to_compute",
+    "top_level", "bottom_level", "in_degree", "out_degree", "allowed_devices",
+)  # fmt: skip
+DYNAMIC_NODE_FEATURES = ("start", "end", "slack", "slowdown", "device_load")
+NODE_FEATURES = STATIC_NODE_FEATURES + DYNAMIC_NODE_FEATURES
+STATIC_EDGE_FEATURES = ("bytes", "transfer_to_compute")
+DYNAMIC_EDGE_FEATURES = ("is_cut", "wait")
+EDGE_FEATURES = STATIC_EDGE_FEATURES + DYNAMIC_EDGE_FEATURES
+DEVICE_FEATURES = ("slowdown", "memory", "bandwidth", "latency", "dispatch_overhead")
+
+
+@dataclass(frozen=True, eq=False)
+class GraphFeatures:
+    """What does not change within a problem."""
+
+    nodes: Float32Array  # [U, static node features]
+    type_buckets: IntArray  # [U] of the longest op of each unit
+    ends: IntArray  # [2, E] producing and consuming unit, each pair once
+    edges: Float32Array  # [E, static edge features]
+    edge_pairs: IntArray  # [2, E] the ops (producer, consumer) of the heaviest tensor of each edge
+    devices: Float32Array  # [D, device features]
+    mean_unit_s: float
+    """Mean seconds of a unit over the devices that may run it."""
+
+
+def type_bucket(op_type: str) -> int:
+    """The bucket of an op type: 0 for unknown, else 1 to 63 by a hash that is the same everywhere.
+
+    >>> type_bucket("Unknown"), type_bucket("Conv") == type_bucket("Conv"), 0 < type_bucket("BrandNewOp") < 64
+    (0, True, True)
+    """
+    return 0 if op_type == "Unknown" else 1 + zlib.crc32(op_type.encode()) % (NUM_TYPE_BUCKETS - 1)
+
+
+def graph_features(problem: Problem, tables: UnitTables) -> GraphFeatures:
+    """The static features of a problem; linear in its size."""
+    allowed = problem.action_mask
+    times = np.where(allowed, tables.unit_time_s, 0.0)
+    mean_s = times.sum(axis=1) / np.maximum(1, allowed.sum(axis=1))
+    fastest_s = np.where(allowed, tables.unit_time_s, np.inf).min(axis=1)
+    spread_s = np.sqrt((np.where(allowed, times - mean_s[:, None], 0.0) ** 2).sum(axis=1) / np.maximum(1, allowed.sum(axis=1)))
+    mean_unit_s = max(float(mean_s.mean()), 1e-30)
+    latency_s, s_per_byte = problem.topology.mean_transfer
+    ends, edge_bytes, edge_pairs = _unit_edges(problem)
+    transfer_s = latency_s + edge_bytes * s_per_byte
+    input_bytes = np.bincount(ends[1], weights=edge_bytes, minlength=problem.num_units)
+    output_bytes = np.bincount(ends[0], weights=edge_bytes, minlength=problem.num_units)
+    output_s = np.bincount(ends[0], weights=transfer_s, minlength=problem.num_units)
+    top, bottom = _levels(problem, mean_s[problem.unit_of_op] / np.bincount(problem.unit_of_op)[problem.unit_of_op])
+    columns = (
+        np.log1p(mean_s / mean_unit_s),
+        np.log1p(fastest_s / mean_unit_s),
+        spread_s / np.maximum(mean_s, 1e-30),
+        np.log1p(_to_mean(tables.unit_memory_bytes)),
+        np.log1p(_to_mean(input_bytes)),
+        np.log1p(_to_mean(output_bytes)),
+        np.log1p(output_s / np.maximum(mean_s, 1e-3 * mean_unit_s)),
+        top,
+        bottom,
+        np.log1p(np.bincount(ends[1], minlength=problem.num_units)),
+        np.log1p(np.bincount(ends[0], minlength=problem.num_units)),
+        allowed.mean(axis=1),
+    )
+    edges = (np.log1p(_to_mean(edge_bytes)), np.log1p(transfer_s / mean_unit_s))
+    return GraphFeatures(
+        nodes=_stack(columns),
+        type_buckets=_type_buckets(problem),
+        ends=ends,
+        edges=_stack(edges),
+        edge_pairs=edge_pairs,
+        devices=_device_features(problem, tables, mean_unit_s),
+        mean_unit_s=mean_unit_s,
+    )
+
+
+def sweep_features(features: GraphFeatures, tables: UnitTables, timing: Timing) -> tuple[Float32Array, Float32Array]:
+    """Node features `[U, B, F]` and edge features `[E, B, F]` of `B` placements, static and dynamic together."""
+    makespan_s = np.maximum(timing.makespan_s, 1e-30)[:, None]
+    batch, units = len(timing.makespan_s), len(features.nodes)
+    first = tables.unit_ops[tables.unit_offsets[:-1]]
+    device = timing.assignment[:, first]
+    by_unit, offsets = tables.unit_ops, tables.unit_offsets[:-1]
+    start = np.minimum.reduceat(timing.start_s[:, by_unit], offsets, axis=1) / makespan_s
+    end = np.maximum.reduceat(timing.end_s[:, by_unit], offsets, axis=1) / makespan_s
+    slack = np.minimum.reduceat(timing.slack_s[:, by_unit], offsets, axis=1) / makespan_s
+    here_s = tables.unit_time_s[np.arange(units)[None, :], device]
+    slowdown = np.log((here_s + 1e-30) / (tables.unit_time_s.min(axis=1) + 1e-30)[None, :])
+    load = np.take_along_axis(timing.busy_s / makespan_s, device, axis=1)
+    dynamic_nodes = np.stack([start, end, slack, slowdown, load], axis=-1).transpose(1, 0, 2)
+    producer, consumer = features.edge_pairs
+    cut = timing.assignment[:, producer] != timing.assignment[:, consumer]
+    wait = (timing.start_s[:, consumer] - timing.end_s[:, producer]) / makespan_s
+    dynamic_edges = np.stack([cut, wait], axis=-1).transpose(1, 0, 2)
+    repeat = lambda static: np.repeat(static[:, None, :], batch, axis=1)  # noqa: E731 - twice in one line
+    nodes = np.concatenate([repeat(features.nodes), dynamic_nodes], axis=2, dtype=np.float32)
+    edges = np.concatenate([repeat(features.edges), dynamic_edges], axis=2, dtype=np.float32)
+    return nodes, edges
+
+
+def _unit_edges(problem: Problem) -> tuple[IntArray, FloatArray, IntArray]:
+    """Pairs of different units with data between them: ends `[2, E]`, bytes `[E]`, ops of the heaviest tensor `[2, E]`."""
+    sources, targets = problem.graph.edges
+    size = problem.graph.tensor_bytes[problem.graph.consumer_tensor].astype(np.float64)
+    key = problem.unit_of_op[sources] * problem.num_units + problem.unit_of_op[targets]
+    across = problem.unit_of_op[sources] != problem.unit_of_op[targets]
+    sources, targets, size, key = sources[across], targets[across], size[across], key[across]
+    heaviest = np.argsort(-size, kind="stable")
+    pairs, first, inverse = np.unique(key[heaviest], return_index=True, return_inverse=True)
+    edge_bytes = np.bincount(inverse, weights=size[heaviest], minlength=len(pairs)).astype(np.float64)
+    ends = np.stack([pairs // max(1, problem.num_units), pairs % max(1, problem.num_units)])
+    return ends, edge_bytes, np.stack([sources[heaviest][first], targets[heaviest][first]])
+
+
+def _levels(problem: Problem, op_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """`[U]` longest path to the start and from the end of each unit, as a fraction of the longest path of the graph."""
+    graph = problem.graph
+    latency_s, s_per_byte = problem.topology.mean_transfer
+    edge_s = latency_s + s_per_byte * graph.tensor_bytes[graph.consumer_tensor]
+    bottom = upward_rank(graph.topological_order, op_s, graph.successor_offsets, graph.successors, edge_s)
+    top = np.zeros(graph.num_ops)
+    sources, targets = graph.edges
+    entries = np.split(np.arange(len(sources)), graph.successor_offsets[1:-1])
+    for op in graph.topological_order.tolist():
+        row = entries[op]
+        np.maximum.at(top, targets[row], top[op] + op_s[op] + edge_s[row])
+    longest = max(float(bottom.max()), 1e-30)
+    by_unit = np.zeros((2, problem.num_units))
+    np.maximum.at(by_unit[0], problem.unit_of_op, top / longest)
+    np.maximum.at(by_unit[1], problem.unit_of_op, bottom / longest)
+    return by_unit[0], by_unit[1]
+
+
+def _type_buckets(problem: Problem) -> IntArray:
+    """`[U]` the bucket of the longest op of each unit."""
+    op_s = np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0).sum(axis=1)
+    buckets = np.zeros(problem.num_units, dtype=np.int64)
+    for op in np.argsort(op_s, kind="stable").tolist():
+        buckets[problem.unit_of_op[op]] = type_bucket(problem.graph.op_types[op])
+    return buckets
+
+
+def _device_features(problem: Problem, tables: UnitTables, mean_unit_s: float) -> Float32Array:
+    topology = problem.topology
+    fastest_s = tables.unit_time_s.min(axis=1, keepdims=True)
+    ratio = np.where(problem.action_mask, (tables.unit_time_s + 1e-30) / (fastest_s + 1e-30), 1.0)
+    total = max(1.0, float(problem.graph.total_weight_bytes + problem.graph.tensor_bytes.sum()))
+    mean_bytes = float(problem.graph.tensor_bytes.mean()) if problem.graph.num_tensors else 0.0
+    ways = np.isfinite(tables.route_latency_s) & ~np.eye(topology.num_devices, dtype=np.bool_)
+    count = np.maximum(1, ways.sum(axis=1))
+    bandwidth_s = np.where(ways, tables.route_s_per_byte, 0.0).sum(axis=1) / count * mean_bytes
+    latency_s = np.where(ways, tables.route_latency_s, 0.0).sum(axis=1) / count
+    return _stack(
+        (
+            np.log(ratio).mean(axis=0),
+            np.log1p(np.minimum(topology.memory_bytes / total, 1e3)),
+            np.log1p(bandwidth_s / mean_unit_s),
+            np.log1p(latency_s / mean_unit_s),
+            np.log1p(topology.dispatch_overhead_s / mean_unit_s),
+        )
+    )
+
+
+def _to_mean(values: FloatArray) -> FloatArray:
+    """Each value over the mean of all; zeros stay zeros."""
+    mean = float(values.mean()) if len(values) else 0.0
+    return values / mean if mean > 0 else values
+
+
+def _stack(columns: Sequence[FloatArray | IntArray]) -> Float32Array:
+    return np.stack(columns, axis=1).astype(np.float32)

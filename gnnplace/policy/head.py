@@ -1,0 +1,64 @@
+"""Scores of (unit, device) pairs with shared weights, so any number of devices works, and the value of a state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from gnnplace.policy.pair_features import PAIR_FEATURES
+
+__all__ = ["PairHead", "masked_logits"]
+
+PRIOR = {
+    "is_current": 2.0,
+    "slack_kept": 10.0,
+    "path_change": -1.0,
+    "transfer_change": -0.5,
+    "load_after": -1.0,
+    "fits": 2.0,
+    "lookahead_change": -2.0,
+}
+"""What an untrained policy believes: an op with slack stays where it is, a critical one goes where the longest path, the
+transfers or the busiest device get shorter, and what is known by lookahead counts most."""
+
+
+def masked_logits(logits: Tensor, mask: Tensor) -> Tensor:
+    """The logits `[..., D]` with minus infinity where `mask` is false: probability exactly 0."""
+    return logits.masked_fill(~mask, -torch.inf)
+
+
+class PairHead(nn.Module):
+    """A score per device for one unit, and the value of the state.
+
+    The score is a linear function of the pair's features, which starts as `PRIOR` and is learned like everything else,
+    plus a two-layer network that also sees the embeddings and starts at 0.
+    """
+
+    def __init__(self, hidden: int, device_features: int, context_features: int) -> None:
+        """Weights for embeddings of width `hidden`."""
+        super().__init__()
+        pair_features = len(PAIR_FEATURES)
+        self.prior = nn.Linear(pair_features, 1, bias=False)
+        self.unit = nn.Linear(hidden + context_features, hidden)
+        self.graph = nn.Linear(hidden, hidden, bias=False)
+        self.pair = nn.Linear(pair_features + device_features, hidden, bias=False)
+        self.score = nn.Linear(hidden, 1, bias=False)
+        self.value = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1))
+        with torch.no_grad():
+            self.prior.weight.copy_(torch.tensor([[PRIOR.get(name, 0.0) for name in PAIR_FEATURES]]))
+            self.score.weight.zero_()
+
+    def forward(
+        self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Masked logits `[R, D]` and values `[R]` of `R` questions.
+
+        `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, F]`, `mask` `[R, D]`.
+        """
+        about = self.unit(torch.cat([unit, context], dim=-1)) + self.graph(graph)
+        each = torch.cat([pair, devices.expand(len(pair), -1, -1)], dim=-1)
+        hidden = torch.relu(about[:, None, :] + self.pair(each))
+        logits = self.prior(pair).squeeze(-1) + self.score(hidden).squeeze(-1)
+        weight = mask[:, :, None].to(hidden.dtype)
+        pooled = (hidden * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1.0)
+        return masked_logits(logits, mask), self.value(pooled).squeeze(-1)

@@ -1,0 +1,16 @@
+"""The pictures of a report as Plotly figures.
+
+In reading order:
+
+- `theme.py`: colours that work on light and dark ground, inert labels;
+- `schedule.py`: the Gantt chart;
+- `progress.py`: how the best placement improved;
+- `layered_layout.py`: where the nodes of a graph are drawn;
+- `graph.py`: the op graph coloured by device.
+"""
+
+from gnnplace.report.charts.graph import graph_chart
+from gnnplace.report.charts.progress import progress_chart
+from gnnplace.report.charts.schedule import schedule_chart
+
+__all__ = ["graph_chart", "progress_chart", "schedule_chart"]

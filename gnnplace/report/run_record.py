@@ -1,0 +1,176 @@
+"""What one run leaves behind in `run.json`: the only thing that a report is made from.
+
+Seconds that do not exist (infeasible, failed, not computed) are null or infinite; devices are indices into `devices`
+unless a key says otherwise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from gnnplace.errors import GnnplaceError
+from gnnplace.files import read_json
+
+__all__ = [
+    "FORMAT", "DeviceRecord", "LowerBoundRecord", "MeasuredRecord", "MeasuredRun", "MeasuredSummary", "OpsRecord",
+    "PlannerRow", "RunRecord", "Summary", "TransferRecord", "read_run",
+]  # fmt: skip
+
+FORMAT = "gnnplace.run/1"
+
+
+class MeasuredSummary(TypedDict):
+    """The chosen placement, executed."""
+
+    median_s: float
+    spread_s: float
+    """Half the width of the confidence interval of the median."""
+    repeats: int
+    single_session_s: float | None
+    """A plain session of the whole model on the best single device of the set."""
+
+
+class MeasuredRun(TypedDict):
+    """One of the things that were run side by side at the end."""
+
+    label: str
+    median_s: float
+    spread_s: float
+    repeats: int
+
+
+class MeasuredRecord(MeasuredSummary):
+    """What was executed at the end."""
+
+    runs: list[MeasuredRun]
+
+
+class Summary(TypedDict):
+    """The answer of one `place`."""
+
+    model: str
+    ops: int
+    groups: int
+    planner: str
+    objective: Literal["latency", "throughput"]
+    makespan_s: float | None
+    measured: MeasuredSummary | None
+    feasible: bool
+    lower_bound_s: float | None
+    gap: float | None
+    """Fraction by which the makespan lies above the lower bound."""
+    compared: dict[str, float | None]
+    evaluations: int
+    wall_s: float
+    seed: int
+    out: str | None
+
+
+class DeviceRecord(TypedDict):
+    """One device of the set."""
+
+    name: str
+    kind: str
+    memory_bytes: int | None
+    """None: unlimited."""
+
+
+class OpsRecord(TypedDict):
+    """All ops, column by column; the schedule is always the simulator's."""
+
+    name: list[str]
+    type: list[str]
+    device: list[int]
+    group: list[int | str | None]
+    start_s: list[float]
+    end_s: list[float]
+    memory_bytes: list[int]
+
+
+class TransferRecord(TypedDict):
+    """One hop of one tensor."""
+
+    tensor: str
+    """Name of the op that made it."""
+    source: int
+    target: int
+    start_s: float
+    end_s: float
+    bytes: int
+    channel: str | None
+
+
+class PlannerRow(TypedDict):
+    """One planner on this problem."""
+
+    planner: str
+    makespan_s: float | None
+    gap: float | None
+    evaluations: int
+    wall_s: float
+    feasible: bool
+    error: str | None
+
+
+class LowerBoundRecord(TypedDict):
+    """No placement can take less."""
+
+    value_s: float
+    name: str
+
+
+class RunRecord(TypedDict):
+    """All of `run.json`.
+
+    `measured` is there exactly when rewards were measured; the makespans of `summary`, `planners`, `history` and
+    `stages` are then measured seconds, else simulated ones.
+    """
+
+    format: Literal["gnnplace.run/1"]
+    summary: Summary
+    devices: list[DeviceRecord]
+    ops: OpsRecord
+    edges: list[tuple[int, int, int]]
+    """(producer op, consumer op, bytes)."""
+    transfers: list[TransferRecord]
+    peak_memory_bytes: dict[str, int]
+    """By device name."""
+    planners: list[PlannerRow]
+    history: list[tuple[int, float, float | None]]
+    """(evaluations so far, seconds so far, best seconds) at every improvement."""
+    stages: list[tuple[str, float | None]]
+    """(stage, best seconds after it)."""
+    lower_bound: LowerBoundRecord | None
+    measured: MeasuredRecord | None
+    warnings: list[str]
+    command: str
+    versions: dict[str, str]
+
+
+def read_run(path: Path) -> RunRecord:
+    """The run that a `run.json` describes.
+
+    Raises:
+        GnnplaceError: the file is missing, is no JSON, or is no run; the message names the first wrong entry.
+    """
+    content = read_json(path, GnnplaceError)
+    try:
+        run = TypeAdapter(RunRecord).validate_python(content)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole file"
+        raise GnnplaceError(
+            f"{path}: is no run record ({place}: {first['msg']}); make a new one with gnnplace place"
+        ) from None
+    num_ops, num_devices = len(run["ops"]["name"]), len(run["devices"])
+    if any(len(column) != num_ops for column in run["ops"].values()):  # type: ignore[arg-type]  # values() of a TypedDict are objects
+        raise GnnplaceError(f"{path}: the columns of ops differ in length; make a new one with gnnplace place")
+    ends = [op for edge in run["edges"] for op in edge[:2]]
+    places = [*run["ops"]["device"], *(end for row in run["transfers"] for end in (row["source"], row["target"]))]
+    if not all(0 <= op < num_ops for op in ends) or not all(0 <= device < num_devices for device in places):
+        raise GnnplaceError(f"{path}: names an op or device that it does not list; make a new one with gnnplace place")
+    return run

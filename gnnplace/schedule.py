@@ -1,0 +1,253 @@
+"""When everything runs, and an independent check that a schedule is physically possible.
+
+The check shares no code with the engine that makes schedules; it follows the execution model word by word.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.topology import Topology
+from gnnplace.graph.op_graph import OpGraph
+
+__all__ = ["Schedule", "check_schedule"]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Start and end of every op and of every hop of every transfer."""
+
+    assignment: IntArray  # [N] device index
+    start_s: FloatArray  # [N]
+    end_s: FloatArray  # [N]
+    transfer_tensor: IntArray  # [K]
+    transfer_target: IntArray  # [K] device that wants the tensor (not the next hop)
+    transfer_link: IntArray  # [K]
+    transfer_start_s: FloatArray  # [K]
+    transfer_end_s: FloatArray  # [K]
+    peak_memory_bytes: IntArray  # [D]
+
+    @property
+    def makespan_s(self) -> float:
+        """Seconds from the first start to the last end."""
+        return float(max(self.end_s.max(initial=0.0), self.transfer_end_s.max(initial=0.0)))
+
+    def order(self) -> IntArray:
+        """`[N]` ops by start time; ops of one instant by end time."""
+        return np.lexsort((self.end_s, self.start_s))
+
+
+def check_schedule(graph: OpGraph, topology: Topology, op_time_s: FloatArray, schedule: Schedule) -> list[str]:
+    """Every way in which a schedule breaks the execution model, in words; empty when it is physically possible.
+
+    `op_time_s` is `[N, D]`. Checked: durations with dispatch overhead, precedence, one transfer per destination along its
+    route and in time, exclusive devices and channels, work conservation, first come first served, colocation, peak memory.
+    """
+    return [
+        *_durations(graph, topology, op_time_s, schedule),
+        *_transfers(graph, topology, schedule),
+        *_precedence(graph, schedule),
+        *_exclusive(graph, topology, schedule),
+        *_work_conserving(graph, schedule),
+        *_colocation(graph, schedule),
+        *_memory(graph, topology, schedule),
+    ]
+
+
+def _durations(graph: OpGraph, topology: Topology, op_time_s: FloatArray, schedule: Schedule) -> Iterator[str]:
+    """Each op takes its time, plus the dispatch overhead exactly when its device sat waiting before it."""
+    for device in range(topology.num_devices):
+        last_end = 0.0
+        for op in _on_device(schedule, device):
+            waited = schedule.start_s[op] > last_end
+            expected = op_time_s[op, device] + (topology.devices[device].dispatch_overhead_s if waited else 0.0)
+            if not np.isclose(schedule.end_s[op] - schedule.start_s[op], expected, rtol=1e-9, atol=1e-15):
+                yield f"op {graph.op_names[op]} lasts {schedule.end_s[op] - schedule.start_s[op]} s, not {expected} s"
+            last_end = schedule.end_s[op]
+
+
+def _transfers(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
+    """Every needed copy is sent exactly once, hop by hop along its route, from the moment it exists."""
+    hops: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in range(len(schedule.transfer_tensor)):
+        hops[int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])].append(row)
+    needed: set[tuple[int, int]] = set()
+    for tensor in range(graph.num_tensors):
+        home = int(schedule.assignment[graph.tensor_producer[tensor]])
+        targets = {int(schedule.assignment[op]) for op in graph.consumers_of(tensor)} - {home}
+        for target in targets:
+            needed.add((tensor, target))
+            rows = sorted(hops[tensor, target], key=lambda row: schedule.transfer_start_s[row])
+            route = topology.route(home, target)
+            if route is None:
+                yield f"tensor {tensor} has no route from {topology.device_names[home]} to {topology.device_names[target]}"
+                continue
+            if sorted(schedule.transfer_link[rows].tolist()) != sorted(route):
+                yield f"tensor {tensor} to {topology.device_names[target]} takes links {schedule.transfer_link[rows]}, not {route}"
+                continue
+            exists = schedule.end_s[graph.tensor_producer[tensor]]
+            for link in route:
+                row = next(row for row in rows if schedule.transfer_link[row] == link)
+                start, end = schedule.transfer_start_s[row], schedule.transfer_end_s[row]
+                if start < exists:
+                    yield f"tensor {tensor} is sent at {start} s but exists at {exists} s"
+                if not np.isclose(end - start, topology.links[link].transfer_s(graph.tensor_bytes[tensor]), atol=1e-15):
+                    yield f"tensor {tensor} occupies link {link} for {end - start} s"
+                exists = end
+    for extra in set(hops) - needed:
+        yield f"tensor {extra[0]} is sent to device {extra[1]}, where nobody needs it"
+
+
+def _arrivals(graph: OpGraph, schedule: Schedule) -> dict[tuple[int, int], float]:
+    """(tensor, device) -> when it can be used there."""
+    arrival = {
+        (tensor, int(schedule.assignment[op])): float(schedule.end_s[op])
+        for tensor, op in enumerate(graph.tensor_producer.tolist())
+    }
+    for row in range(len(schedule.transfer_tensor)):
+        key = int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])
+        arrival[key] = max(arrival.get(key, 0.0), float(schedule.transfer_end_s[row]))
+    return arrival
+
+
+def _ready_s(graph: OpGraph, schedule: Schedule) -> list[float]:
+    """`[N]` when the last input of each op is on its device; infinite when it never is."""
+    arrival = _arrivals(graph, schedule)
+    return [
+        max((arrival.get((int(t), int(schedule.assignment[op])), np.inf) for t in graph.inputs_of(op)), default=0.0)
+        for op in range(graph.num_ops)
+    ]
+
+
+def _precedence(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
+    for op, ready in enumerate(_ready_s(graph, schedule)):
+        if schedule.start_s[op] < ready:
+            yield f"op {graph.op_names[op]} starts at {schedule.start_s[op]} s, its inputs are there at {ready} s"
+
+
+def _exclusive(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
+    """No two ops on a device and no two transfers on a channel at once; channels serve in order of request."""
+    for device in range(topology.num_devices):
+        yield from _overlaps(
+            topology.device_names[device], schedule.start_s, schedule.end_s, _on_device(schedule, device)
+        )
+    requested = _requests(graph, topology, schedule)
+    for channel, name in enumerate(topology.channel_names):
+        rows = np.flatnonzero(topology.link_channel[schedule.transfer_link] == channel)
+        order = rows[np.lexsort((schedule.transfer_end_s[rows], schedule.transfer_start_s[rows]))]
+        yield from _overlaps(name, schedule.transfer_start_s, schedule.transfer_end_s, order.tolist())
+        free = 0.0
+        for earlier, row in zip([None, *order.tolist()], order.tolist(), strict=False):
+            if earlier is not None and requested[row] < requested[earlier]:
+                yield f"channel {name} serves transfer {row} after {earlier}, which asked later"
+            if not np.isclose(schedule.transfer_start_s[row], max(free, requested[row]), rtol=1e-12, atol=0.0):
+                yield f"channel {name} starts transfer {row} at {schedule.transfer_start_s[row]}, not {max(free, requested[row])}"
+            free = float(schedule.transfer_end_s[row])
+
+
+def _requests(graph: OpGraph, topology: Topology, schedule: Schedule) -> FloatArray:
+    """`[K]` when each hop could start at the earliest: the end of the producer, or of the hop before."""
+    requested = np.zeros(len(schedule.transfer_tensor))
+    end: dict[tuple[int, int, int], float] = {}
+    for row in range(len(requested)):
+        key = int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row]), int(schedule.transfer_link[row])
+        end[key] = float(schedule.transfer_end_s[row])
+    for row in range(len(requested)):
+        tensor, target = int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])
+        producer = int(graph.tensor_producer[tensor])
+        route = topology.route(int(schedule.assignment[producer]), target) or ()
+        hop = route.index(int(schedule.transfer_link[row])) if int(schedule.transfer_link[row]) in route else 0
+        requested[row] = schedule.end_s[producer] if hop == 0 else end.get((tensor, target, route[hop - 1]), np.inf)
+    return requested
+
+
+def _overlaps(name: str, start: FloatArray, end: FloatArray, rows: Sequence[int]) -> Iterator[str]:
+    for before, after in zip(rows, rows[1:], strict=False):
+        if start[after] < end[before]:
+            yield f"{name} does two things at once: until {end[before]} s and from {start[after]} s"
+
+
+def _work_conserving(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
+    """A device never idles while an op is ready for it."""
+    ready = _ready_s(graph, schedule)
+    for device in np.unique(schedule.assignment).tolist():
+        free = 0.0
+        rows = _on_device(schedule, device)
+        earliest = np.minimum.accumulate([ready[op] for op in reversed(rows)])[::-1]
+        for position, op in enumerate(rows):
+            if schedule.start_s[op] > max(free, float(earliest[position])):
+                yield f"device {device} idles before op {graph.op_names[op]} while an op is ready"
+            free = float(schedule.end_s[op])
+
+
+def _colocation(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
+    for group, name in enumerate(graph.colocation_names):
+        if len(set(schedule.assignment[graph.colocation == group].tolist())) > 1:
+            yield f"colocation group {name} is on several devices"
+
+
+def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
+    """Weights, activations, received copies and workspace, replayed as a list of gains and losses per device."""
+    resident = [0] * topology.num_devices
+    for op, device in enumerate(schedule.assignment.tolist()):
+        resident[device] += int(graph.memory_bytes[op])
+    for weight, size in enumerate(graph.weight_bytes.tolist()):
+        for device in {int(schedule.assignment[op]) for op in graph.weights_of(weight)}:
+            resident[device] += size
+    changes: list[list[tuple[float, int]]] = [[] for _ in range(topology.num_devices)]
+
+    def hold(device: int, start: float, end: float, size: int) -> None:
+        changes[device].append((start, size))
+        changes[device].append((end, -size))
+
+    last_hop_start: dict[tuple[int, int], float] = {}
+    first_hop_end: dict[int, float] = defaultdict(float)
+    for row in range(len(schedule.transfer_tensor)):
+        link = topology.links[schedule.transfer_link[row]]
+        tensor, target = int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])
+        if topology.device_index[link.target] == target:
+            last_hop_start[tensor, target] = float(schedule.transfer_start_s[row])
+        if topology.device_index[link.source] == schedule.assignment[graph.tensor_producer[tensor]]:
+            first_hop_end[tensor] = max(first_hop_end[tensor], float(schedule.transfer_end_s[row]))
+    for op, device in enumerate(schedule.assignment.tolist()):
+        hold(device, float(schedule.start_s[op]), float(schedule.end_s[op]), int(graph.workspace_bytes[op]))
+    for tensor, size in enumerate(graph.tensor_bytes.tolist()):
+        producer = int(graph.tensor_producer[tensor])
+        home = int(schedule.assignment[producer])
+        last_use: dict[int, float] = {home: first_hop_end[tensor]}
+        for op in graph.consumers_of(tensor).tolist():
+            device = int(schedule.assignment[op])
+            last_use[device] = max(last_use.get(device, 0.0), float(schedule.end_s[op]))
+        if not len(graph.consumers_of(tensor)):
+            last_use[home] = np.inf
+        for device, end in last_use.items():
+            start = float(schedule.start_s[producer]) if device == home else last_hop_start.get((tensor, device), 0.0)
+            hold(device, start, end, size)
+    # What is freed at an instant is free for what starts at that instant. Things that take no time happen one after the
+    # other within an instant, which the times cannot tell; then the peak is only known to lie between two values.
+    instantaneous = bool((schedule.end_s == schedule.start_s).any()) or bool(
+        (schedule.transfer_end_s == schedule.transfer_start_s).any()
+    )
+    for device, rows in enumerate(changes):
+        least = resident[device] + _peak(sorted(rows))
+        most = resident[device] + _peak(sorted(rows, key=lambda row: (row[0], -row[1]))) if instantaneous else least
+        if not least <= schedule.peak_memory_bytes[device] <= most:
+            name = topology.device_names[device]
+            yield f"device {name} peaks at {least} bytes, the schedule says {schedule.peak_memory_bytes[device]}"
+
+
+def _peak(changes: Sequence[tuple[float, int]]) -> int:
+    """The highest level that a list of (time, change) reaches, from 0."""
+    return max(accumulate((change for _, change in changes), initial=0))
+
+
+def _on_device(schedule: Schedule, device: int) -> list[int]:
+    """Ops of one device in the order in which they run."""
+    ops = np.flatnonzero(schedule.assignment == device)
+    return [int(op) for op in ops[np.lexsort((schedule.end_s[ops], schedule.start_s[ops]))]]

@@ -1,0 +1,116 @@
+"""Seconds that no placement can beat, and which argument says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.topology import Topology
+from gnnplace.evaluation import Objective
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.graph.orders import longest_path, upward_rank
+from gnnplace.sim.relaxation import Units, relaxation_bound
+
+__all__ = ["LowerBound", "lower_bound"]
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """No feasible placement needs less than `value_s`; `name` is the bound that says so."""
+
+    value_s: float
+    name: str
+
+
+def lower_bound(graph: OpGraph, topology: Topology, op_time_s: FloatArray, objective: Objective) -> LowerBound:
+    """The greatest of several lower bounds on the seconds of one step (or between pipelined steps).
+
+    - critical path (latency only): every op on its fastest device, transfers free;
+    - largest unit: a colocation group, or an op, runs on one device, one op after the other;
+    - work over all devices: a linear program that splits units over devices at will, where each device has the
+      objective's time; weights and results must fit in each memory, if memory binds; for latency every path must
+      fit as well, while the program stays small;
+    - forced transfer: a connected part that no device can hold alone is cut somewhere, see `_forced_transfer_s`.
+
+    `op_time_s` is `[N, D]`, infinite where an op cannot run.
+
+    >>> from gnnplace.devices.topology import Device
+    >>> from gnnplace.graph.op_graph import Op
+    >>> pair = OpGraph.build("pair", [Op("a"), Op("b")])
+    >>> lower_bound(pair, Topology("two", (Device("x"), Device("y"))), np.full((2, 2), 3.0), "latency")
+    LowerBound(value_s=3.0, name='critical path')
+    """
+    if graph.num_ops == 0:
+        return LowerBound(0.0, "critical path")
+    units = Units.of(graph, topology, op_time_s)
+    bounds: list[LowerBound] = []
+    if objective == "latency":
+        path_s = longest_path(graph.topological_order, units.fastest_op_s, graph.successor_offsets, graph.successors)
+        bounds.append(LowerBound(path_s, "critical path"))
+    bounds.append(LowerBound(float(units.time_s.min(axis=1).max()), "largest unit"))
+    bounds.append(LowerBound(_forced_transfer_s(graph, topology, units, objective), "forced transfer"))
+    bounds.append(LowerBound(*relaxation_bound(graph, topology, units, paths=objective == "latency")))
+    return max(bounds, key=lambda bound: bound.value_s)
+
+
+def _forced_transfer_s(graph: OpGraph, topology: Topology, units: Units, objective: Objective) -> float:
+    """Seconds of the cheapest way to cut a connected part of the graph that no single device can hold.
+
+    A part whose units (joined by tensors) are connected and which lies on more than one device has a tensor with a
+    consumer elsewhere. Say it is `t`, from `u` to `w`. Then `u` and all on a path to it have run before the transfer
+    begins, the transfer occupies every link of some route for its time, and `w` and all on a path from it follow. So
+    the step lasts at least head(u) + transfer(t) + tail(w), with the fastest devices and the cheapest route; and some
+    link is occupied for at least the cheapest link's time. The minimum over all `t` and `w` that may cross holds
+    whichever it is. A device cannot hold a part when it may not run one of its units, or has less memory than its
+    weights and results, which all are there at the end of the step. Zero when nothing is forced.
+    """
+    producers, consumers = graph.edges
+    num_units = len(units.memory_bytes)
+    source, target = units.unit_of_op[producers], units.unit_of_op[consumers]
+    crossing = np.flatnonzero(source != target)
+    ends = coo_array((np.ones(len(crossing)), (source[crossing], target[crossing])), shape=(num_units, num_units))
+    count, part = connected_components(ends, directed=False)
+    size = np.bincount(part, weights=units.memory_bytes, minlength=count)
+    holds = size[:, None] <= topology.memory_bytes
+    np.logical_and.at(holds, part, np.isfinite(units.time_s))
+    forced = ~holds.any(axis=1)
+    if not forced.any() or not topology.links:
+        return 0.0
+    transfer_s = _cheapest_transfer_s(topology, graph.tensor_bytes, objective)[graph.consumer_tensor[crossing]]
+    if objective == "latency":
+        free = np.zeros(len(graph.consumers))
+        tail = upward_rank(graph.topological_order, units.fastest_op_s, graph.successor_offsets, graph.successors, free)
+        transfer_s = _heads(graph, units.fastest_op_s)[producers[crossing]] + transfer_s + tail[consumers[crossing]]
+    least = np.full(count, np.inf)
+    np.minimum.at(least, part[source[crossing]], transfer_s)
+    least = least[forced & np.isfinite(least)]  # an infinite one fits nowhere at all, which is for others to report
+    return float(least.max(initial=0.0))
+
+
+def _cheapest_transfer_s(topology: Topology, num_bytes: IntArray, objective: Objective) -> FloatArray:
+    """`[T]` seconds over the cheapest route between two devices; for throughput, on the cheapest link."""
+    if objective == "throughput":
+        routes: list[tuple[int, ...]] = [(link,) for link in range(len(topology.links))]
+    else:
+        devices = range(topology.num_devices)
+        routes = [r for s in devices for t in devices if s != t and (r := topology.route(s, t))]
+    least = np.full(len(num_bytes), np.inf)
+    for prices in {
+        (topology.latency_s[list(r)].sum(), (1.0 / topology.bandwidth_bytes_per_s[list(r)]).sum()) for r in routes
+    }:
+        np.minimum(least, prices[0] + prices[1] * num_bytes, out=least)
+    return least
+
+
+def _heads(graph: OpGraph, op_s: FloatArray) -> FloatArray:
+    """`[N]` seconds of the most expensive path that ends with each op, the op included."""
+    predecessors = graph.edges[0][np.argsort(graph.consumers, kind="stable")]
+    return np.asarray(
+        upward_rank(
+            graph.topological_order[::-1].copy(), op_s, graph.input_offsets, predecessors, np.zeros(len(predecessors))
+        )
+    )

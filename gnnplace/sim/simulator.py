@@ -1,0 +1,246 @@
+"""The simulator: evaluates placements, schedules, and moves. Same inputs, same schedule, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import InvalidGraph, InvalidPlacement
+from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.placement import Placement
+from gnnplace.schedule import Schedule
+from gnnplace.sim.batch import evaluate_all, resident_bytes
+from gnnplace.sim.moves import Checkpoints, checkpoints, evaluate_moves, keep_checkpoints
+from gnnplace.sim.state import (
+    FAILED,
+    RECORDED,
+    SENT_BYTES,
+    EngineState,
+    Recording,
+    engine_state,
+    no_recording,
+    recording,
+)
+from gnnplace.sim.tables import EngineTables, IndexArray, engine_tables, mean_upward_rank, priority_order
+
+__all__ = ["Simulator"]
+
+_MAX_CHECKPOINTS = 32
+_MOVES_WORTH_A_BASE_RUN = 4
+
+
+@dataclass(eq=False)
+class Simulator:
+    """Evaluator and schedule estimator of one graph on one topology; may be used from several threads at once.
+
+    >>> from gnnplace.devices import Device, Topology
+    >>> from gnnplace.graph import Op, OpGraph
+    >>> graph = OpGraph.build("two", [Op("a"), Op("b")])
+    >>> simulator = Simulator(graph, Topology("one", (Device("d"),)), np.array([[2.0], [3.0]]))
+    >>> simulator.evaluate(Placement(np.array([0, 0]))).makespan_s
+    5.0
+    """
+
+    graph: OpGraph
+    topology: Topology
+    op_time_s: FloatArray  # [N, D]; infinite where the op cannot run
+    num_threads: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    _idle: list[_Worker] = field(default_factory=list, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        expected = (self.graph.num_ops, self.topology.num_devices)
+        if self.op_time_s.shape != expected:
+            raise InvalidGraph(f"op_time_s has the shape {self.op_time_s.shape}; expected {expected} (ops, devices)")
+        if np.isnan(self.op_time_s).any() or (self.op_time_s < 0).any():
+            op = int(np.argwhere(np.isnan(self.op_time_s) | (self.op_time_s < 0))[0, 0])
+            raise InvalidGraph(f"op {self.graph.op_names[op]!r} has a time that is negative or no number")
+
+    @property
+    def kind(self) -> EvaluatorKind:
+        """Simulated."""
+        return "simulated"
+
+    def evaluate(self, placement: Placement) -> Evaluation:
+        """The cost of one placement, with its own priorities if it has any."""
+        tables = self._tables(placement)
+        with self._worker(placement) as worker:
+            makespan_s, period_s, _ = self._run(tables, placement.assignment[None, :], worker, no_recording())
+            if worker.state.counters[FAILED]:
+                return self._unroutable()
+            peak = self._peak_bytes(tables, placement, worker.state)
+            return Evaluation(
+                evaluator="simulated",
+                makespan_s=float(makespan_s[0]),
+                period_s=float(period_s[0]),
+                peak_memory_bytes=peak,
+                shortfall_bytes=np.maximum(peak - self.topology.memory_bytes, 0),
+                busy_s=worker.state.device_busy_s.copy(),
+                transferred_bytes=int(worker.state.counters[SENT_BYTES]),
+            )
+
+    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        """The costs of `[B, N]` assignments with default priorities, on all threads."""
+        assignments = np.ascontiguousarray(assignments, dtype=np.int64)
+        num_chunks = max(1, min(self.num_threads, len(assignments) * self.graph.num_ops // 20_000))
+        chunks = np.array_split(assignments, num_chunks)
+        if num_chunks == 1:
+            parts = [self._evaluate_chunk(assignments)]
+        else:
+            parts = list(self._pool.map(self._evaluate_chunk, chunks))
+        makespan_s, period_s, shortfall = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return EvaluationBatch(makespan_s, period_s, shortfall)
+
+    def schedule(self, placement: Placement) -> Schedule:
+        """When everything runs.
+
+        Raises:
+            InvalidPlacement: a tensor has no route.
+        """
+        tables = self._tables(placement)
+        record = recording(tables)
+        with self._worker(placement) as worker:
+            self._run(tables, placement.assignment[None, :], worker, record)
+            if worker.state.counters[FAILED]:
+                raise InvalidPlacement("the placement needs a transfer between devices that no link or host connects")
+            count = int(worker.state.counters[RECORDED])
+            peak = self._peak_bytes(tables, placement, worker.state)
+        start_s, end_s = np.empty(self.graph.num_ops), np.empty(self.graph.num_ops)
+        start_s[tables.old_op], end_s[tables.old_op] = record.start_s, record.end_s
+        return Schedule(
+            assignment=placement.assignment,
+            start_s=start_s,
+            end_s=end_s,
+            transfer_tensor=tables.old_tensor[record.tensor[:count]].astype(np.int64),
+            transfer_target=record.target[:count].astype(np.int64),
+            transfer_link=record.link[:count].astype(np.int64),
+            transfer_start_s=record.hop_start_s[:count].copy(),
+            transfer_end_s=record.hop_end_s[:count].copy(),
+            peak_memory_bytes=peak,
+        )
+
+    def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
+        """`M` moves, each from `assignment`; see `ScheduleEstimator`. Equal to evaluating each moved placement whole."""
+        offsets, moved = self._moved_ops(ops)
+        with self._worker() as worker:
+            out = np.empty((len(devices), 3))
+            if len(devices) < _MOVES_WORTH_A_BASE_RUN and not worker.knows(assignment):
+                worker.forget()
+                base, kept = self._engine_assignment(assignment), 0
+            else:
+                base, kept = worker.base(self._default_tables, self._engine_assignment(assignment), assignment)
+            evaluate_moves(
+                self._default_tables, base, self._producer, worker.state, no_recording(), worker.end_s,
+                worker.saved, kept, offsets, moved, np.asarray(devices, dtype=np.int64), out,
+            )  # fmt: skip
+        return EvaluationBatch(out[:, 0], out[:, 1], out[:, 2])
+
+    @cached_property
+    def _default_tables(self) -> EngineTables:
+        rank = mean_upward_rank(self.graph, self.topology, self.op_time_s)
+        return engine_tables(self.graph, self.topology, self.op_time_s, priority_order(self.graph, rank))
+
+    @cached_property
+    def _new_op(self) -> IntArray:
+        """`[N]` the engine's number of each op."""
+        new_op = np.empty(self.graph.num_ops, dtype=np.int64)
+        new_op[self._default_tables.old_op] = np.arange(self.graph.num_ops)
+        return new_op
+
+    @cached_property
+    def _producer(self) -> IndexArray:
+        """`[T]` producers in the engine's numbers."""
+        return self._new_op[self.graph.tensor_producer[self._default_tables.old_tensor]].astype(np.uint32)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.num_threads, thread_name_prefix="simulator")
+
+    def _tables(self, placement: Placement) -> EngineTables:
+        if placement.priorities is None:
+            return self._default_tables
+        order = priority_order(self.graph, placement.priorities)
+        return engine_tables(self.graph, self.topology, self.op_time_s, order)
+
+    def _engine_assignment(self, assignment: IntArray) -> IndexArray:
+        return np.asarray(assignment, dtype=np.uint32)[self._default_tables.old_op]
+
+    def _moved_ops(self, ops: IntArray) -> tuple[IntArray, IntArray]:
+        """Moves as rows of ops, from `[M]` indices or a `[M, N]` mask."""
+        if ops.ndim == 1:
+            return np.arange(len(ops) + 1), self._new_op[ops]
+        rows, columns = np.nonzero(ops)
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(ops)))])
+        return offsets, self._new_op[columns]
+
+    def _evaluate_chunk(self, assignments: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        with self._worker() as worker:
+            return self._run(self._default_tables, assignments, worker, no_recording())
+
+    def _run(
+        self, tables: EngineTables, assignments: IntArray, worker: _Worker, record: Recording
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        out = [np.empty(len(assignments)) for _ in range(3)]
+        evaluate_all(tables, assignments, worker.state, record, *out)
+        return out[0], out[1], out[2]
+
+    def _peak_bytes(self, tables: EngineTables, placement: Placement, state: EngineState) -> IntArray:
+        resident = np.empty(self.topology.num_devices, dtype=np.int64)
+        resident_bytes(tables, placement.assignment.astype(np.uint32)[tables.old_op], resident)
+        return resident + state.peak_bytes
+
+    def _unroutable(self) -> Evaluation:
+        nothing = np.zeros(self.topology.num_devices, dtype=np.int64)
+        return Evaluation(
+            "simulated", np.inf, np.inf, nothing, nothing, nothing.astype(np.float64), 0,
+            failure="a tensor is needed on a device that no link or host connects",
+        )  # fmt: skip
+
+    @contextmanager
+    def _worker(self, placement: Placement | None = None) -> Iterator[_Worker]:
+        """State of an idle thread; a failed run leaves traces that the next reset clears."""
+        if placement is not None and placement.assignment.shape != (self.graph.num_ops,):
+            raise InvalidPlacement(f"the placement has {placement.assignment.size} ops, the graph {self.graph.num_ops}")
+        with self._lock:
+            worker = self._idle.pop() if self._idle else _Worker(self._default_tables)
+        yield worker
+        with self._lock:
+            self._idle.append(worker)
+
+
+class _Worker:
+    """Engine state and the base run of moves, for one thread at a time."""
+
+    def __init__(self, tables: EngineTables) -> None:
+        self.state = engine_state(tables)
+        self.end_s = np.zeros(len(tables.num_inputs))
+        self.saved: Checkpoints = checkpoints(tables, self.state, min(_MAX_CHECKPOINTS, len(self.end_s)))
+        self._assignment: IntArray | None = None
+        self._kept = 0
+
+    def knows(self, assignment: IntArray) -> bool:
+        """The last base run was of this very placement."""
+        return self._assignment is not None and np.array_equal(self._assignment, assignment)
+
+    def forget(self) -> None:
+        """The next moves need a new base run."""
+        self._assignment = None
+
+    def base(self, tables: EngineTables, base: IndexArray, assignment: IntArray) -> tuple[IndexArray, int]:
+        """Runs the base placement once and keeps its checkpoints."""
+        if not self.knows(assignment):
+            no_hops = no_recording()
+            record = no_hops._replace(start_s=np.empty(len(base)), end_s=self.end_s)
+            self._kept = keep_checkpoints(tables, base, self.state, record, self.saved)
+            self._assignment = np.array(assignment, dtype=np.int64)
+        return base, self._kept

@@ -1,0 +1,160 @@
+"""All that changes while the engine runs a step, and where it writes a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.sim.queues import Int32Array, WordArray, push_ready
+from gnnplace.sim.tables import EngineTables, IndexArray
+
+__all__ = ["EngineState", "Recording", "engine_state", "no_recording", "recording", "reset"]
+
+# Positions in EngineState.counters.
+COMPLETED, NUM_EVENTS, FREE_TRANSFER, NUM_TRANSFERS, SENT_BYTES, FAILED, RECORDED = range(7)
+NUM_COUNTERS = 7
+
+
+class EngineState(NamedTuple):
+    """All that changes while a step runs."""
+
+    missing: Int32Array  # [N] inputs that are not there yet
+    uses: Int32Array  # [T * D] uses left of each copy; all zero between runs
+    ready: WordArray  # [D, N / 64] a bit for every ready op
+    ready_words: WordArray  # [D, N / 4096] a bit for every word of `ready` that is not zero
+    num_ready: Int32Array  # [D]
+    running: Int32Array  # [D] op, or -1
+    last_end_s: FloatArray  # [D]
+    live_bytes: IntArray  # [D] activations and workspace, without weights
+    peak_bytes: IntArray  # [D]
+    device_busy_s: FloatArray  # [D]
+    event_s: FloatArray  # [D + channels] heap of coming events
+    event_id: Int32Array  # [D + channels] device, or D + channel
+    queue_head: Int32Array  # [channels] transfer that is under way, or -1
+    queue_tail: Int32Array  # [channels]
+    channel_busy_s: FloatArray  # [channels]
+    transfer_tensor: Int32Array  # [C]
+    transfer_source: Int32Array  # [C]
+    transfer_target: Int32Array  # [C]
+    transfer_hop: Int32Array  # [C] position in route_links
+    transfer_next: Int32Array  # [C] the one behind it in its queue, or the next free slot
+    wake: IndexArray  # [channels] scratch
+    touched: IndexArray  # [D] scratch
+    now_s: FloatArray  # [1]
+    counters: IntArray  # [NUM_COUNTERS]
+    small_ints: Int32Array  # the memory of num_ready, running, event_id, queue_head and queue_tail in one piece
+    small_bytes: IntArray  # of live_bytes, peak_bytes and counters
+    small_seconds: FloatArray  # of last_end_s, device_busy_s, event_s, channel_busy_s and now_s
+    transfers: Int32Array  # [5, C] of the five transfer arrays
+
+
+class Recording(NamedTuple):
+    """Where a run writes its schedule, in the engine's numbers; empty arrays write nothing."""
+
+    start_s: FloatArray  # [N]
+    end_s: FloatArray  # [N]
+    tensor: Int32Array  # [hops]
+    target: Int32Array  # [hops]
+    link: Int32Array  # [hops]
+    hop_start_s: FloatArray  # [hops]
+    hop_end_s: FloatArray  # [hops]
+
+
+def engine_state(tables: EngineTables) -> EngineState:
+    """Fresh state for one thread."""
+    num_ops, num_devices = tables.op_time_s.shape
+    num_tensors, num_pairs, channels = len(tables.tensor_bytes), len(tables.consumers), tables.num_channels
+
+    def ints(*shape: int) -> Int32Array:
+        return np.zeros(shape, dtype=np.int32)
+
+    slots = num_devices + channels
+    small_ints, int_pieces = _pieces(np.int32, [num_devices, num_devices, slots, channels, channels])
+    small_bytes, byte_pieces = _pieces(np.int64, [num_devices, num_devices, NUM_COUNTERS])
+    small_seconds, second_pieces = _pieces(np.float64, [num_devices, num_devices, slots, channels, 1])
+    transfers = ints(5, num_pairs)
+    return EngineState(
+        missing=ints(num_ops),
+        uses=ints(num_tensors * num_devices),
+        ready=np.zeros((num_devices, num_ops // 64 + 1), dtype=np.uint64),
+        ready_words=np.zeros((num_devices, num_ops // 4096 + 1), dtype=np.uint64),
+        num_ready=int_pieces[0],
+        running=int_pieces[1],
+        last_end_s=second_pieces[0],
+        live_bytes=byte_pieces[0],
+        peak_bytes=byte_pieces[1],
+        device_busy_s=second_pieces[1],
+        event_s=second_pieces[2],
+        event_id=int_pieces[2],
+        queue_head=int_pieces[3],
+        queue_tail=int_pieces[4],
+        channel_busy_s=second_pieces[3],
+        transfer_tensor=transfers[0],
+        transfer_source=transfers[1],
+        transfer_target=transfers[2],
+        transfer_hop=transfers[3],
+        transfer_next=transfers[4],
+        wake=np.zeros(channels, dtype=np.uint32),
+        touched=np.zeros(num_devices, dtype=np.uint32),
+        now_s=second_pieces[4],
+        counters=byte_pieces[2],
+        small_ints=small_ints,
+        small_bytes=small_bytes,
+        small_seconds=small_seconds,
+        transfers=transfers,
+    )
+
+
+def _pieces(dtype: Any, lengths: Sequence[int]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+    """One array and views on its consecutive parts, so that all of them can be copied at once."""
+    whole = np.zeros(sum(lengths), dtype=dtype)
+    return whole, np.split(whole, np.cumsum(lengths)[:-1])
+
+
+def recording(tables: EngineTables) -> Recording:
+    """Room for the schedule of one run."""
+    num_ops = len(tables.num_inputs)
+    longest = int(np.diff(tables.route_offsets).max(initial=0))
+    hops = len(tables.consumers) * longest
+    return _room(num_ops, hops)
+
+
+def no_recording() -> Recording:
+    """Writes nothing."""
+    return _room(0, 0)
+
+
+def _room(num_ops: int, hops: int) -> Recording:
+    tensor, target, link = np.zeros((3, hops), dtype=np.int32)
+    return Recording(np.zeros(num_ops), np.zeros(num_ops), tensor, target, link, np.zeros(hops), np.zeros(hops))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def reset(tables: EngineTables, assignment: IndexArray, state: EngineState) -> None:
+    """The state at time 0: ops without inputs are ready. `assignment` `[N]` is in the engine's numbers."""
+    state.num_ready[:] = 0
+    state.running[:] = -1
+    state.last_end_s[:] = 0.0
+    state.live_bytes[:] = 0
+    state.peak_bytes[:] = 0
+    state.device_busy_s[:] = 0.0
+    state.queue_head[:] = -1
+    state.channel_busy_s[:] = 0.0
+    state.now_s[0] = 0.0
+    if state.counters[FAILED]:
+        state.uses[:] = 0
+        state.ready[:] = 0
+        state.ready_words[:] = 0
+    state.counters[:] = 0
+    state.counters[FREE_TRANSFER] = -1
+    for op in range(len(tables.num_inputs)):
+        state.missing[op] = tables.num_inputs[op]
+        if tables.num_inputs[op] == 0:
+            device = assignment[op]
+            push_ready(state.ready, state.ready_words, device, np.uint64(op))
+            state.num_ready[device] += 1

@@ -1,0 +1,120 @@
+"""One graph on one topology as the compact arrays that the engine runs over."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.topology import Topology
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.graph.orders import upward_rank
+
+__all__ = ["EngineTables", "IndexArray", "engine_tables", "mean_upward_rank", "priority_order"]
+
+IndexArray = NDArray[Any]
+"""`uint32`: unsigned, because the compiler then drops the test for indices that count from the end.
+
+To the type checker anything, as it cannot follow how the compiler mixes integers."""
+
+
+class EngineTables(NamedTuple):
+    """Ops renumbered by priority, so that the engine walks memory forwards and compares priorities as op numbers.
+
+    `N` ops, `T` tensors in the order of their producers, `C` (tensor, consumer) pairs, `W` shared weights, `D` devices,
+    `L` links, `R` entries of routes. `old_op` leads back to the graph's numbers.
+    """
+
+    old_op: IndexArray  # [N]
+    num_inputs: IndexArray  # [N]
+    op_time_s: FloatArray  # [N, D]
+    start_bytes: IntArray  # [N] outputs and workspace, taken when the op starts
+    workspace_bytes: IntArray  # [N]
+    memory_bytes: IntArray  # [N]
+    output_offsets: IndexArray  # [N + 1]
+    input_offsets: IndexArray  # [N + 1]
+    input_tensors: IndexArray  # [C]
+    old_tensor: IndexArray  # [T]
+    tensor_bytes: IntArray  # [T]
+    consumer_offsets: IndexArray  # [T + 1]
+    consumers: IndexArray  # [C] in the order of the graph's consumer lists
+    weight_bytes: IntArray  # [W]
+    weight_offsets: IntArray  # [W + 1]
+    weight_consumers: IntArray  # [weight_offsets[-1]]
+    dispatch_overhead_s: FloatArray  # [D]
+    capacity_bytes: IntArray  # [D]
+    route_offsets: IndexArray  # [D * D + 1]
+    route_links: IndexArray  # [R]
+    link_channel: IndexArray  # [L]
+    link_latency_s: FloatArray  # [L]
+    link_bandwidth: FloatArray  # [L] bytes per second
+    num_channels: int
+
+
+def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> FloatArray:
+    """`[N]` upward rank in seconds over mean op times and mean transfer times: the default priorities (HEFT's)."""
+    runs = np.isfinite(op_time_s)
+    mean_s = np.where(runs, op_time_s, 0.0).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
+    latency_s, per_byte_s = topology.mean_transfer
+    edge_s = np.asarray(latency_s + per_byte_s * graph.tensor_bytes[graph.consumer_tensor], dtype=np.float64)
+    return np.asarray(
+        upward_rank(graph.topological_order, mean_s, graph.successor_offsets, graph.successors, edge_s),
+        dtype=np.float64,
+    )
+
+
+def priority_order(graph: OpGraph, priorities: FloatArray) -> IntArray:
+    """`[N]` ops by falling priority, ties by topological index."""
+    topological_index = np.empty(graph.num_ops, dtype=np.int64)
+    topological_index[graph.topological_order] = np.arange(graph.num_ops)
+    return np.lexsort((topological_index, -priorities))
+
+
+def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, order: IntArray) -> EngineTables:
+    """The engine's arrays; `order` `[N]` lists the ops from the highest priority to the lowest."""
+    new_op = np.empty(graph.num_ops, dtype=np.uint32)
+    new_op[order] = np.arange(graph.num_ops, dtype=np.uint32)
+    tensor_order = np.argsort(new_op[graph.tensor_producer], kind="stable")
+    new_tensor = np.empty(graph.num_tensors, dtype=np.uint32)
+    new_tensor[tensor_order] = np.arange(graph.num_tensors, dtype=np.uint32)
+    consumer_offsets, consumers = _reordered(graph.consumer_offsets, graph.consumers, tensor_order)
+    input_offsets, input_tensors = _reordered(graph.input_offsets, graph.input_tensors, order)
+    output_bytes = np.zeros(graph.num_ops, dtype=np.int64)
+    np.add.at(output_bytes, graph.tensor_producer, graph.tensor_bytes)
+    num_outputs = np.diff(graph.output_offsets)[order]
+    return EngineTables(
+        old_op=order.astype(np.uint32),
+        num_inputs=np.diff(input_offsets).astype(np.uint32),
+        op_time_s=np.ascontiguousarray(op_time_s[order], dtype=np.float64),
+        start_bytes=(output_bytes + graph.workspace_bytes)[order],
+        workspace_bytes=graph.workspace_bytes[order],
+        memory_bytes=graph.memory_bytes[order],
+        output_offsets=np.concatenate([[0], np.cumsum(num_outputs)]).astype(np.uint32),
+        input_offsets=input_offsets,
+        input_tensors=new_tensor[input_tensors],
+        old_tensor=tensor_order.astype(np.uint32),
+        tensor_bytes=graph.tensor_bytes[tensor_order],
+        consumer_offsets=consumer_offsets,
+        consumers=new_op[consumers],
+        weight_bytes=graph.weight_bytes.copy(),
+        weight_offsets=graph.weight_offsets.copy(),
+        weight_consumers=new_op[graph.weight_consumers].astype(np.int64),
+        dispatch_overhead_s=topology.dispatch_overhead_s.copy(),
+        capacity_bytes=topology.memory_bytes.copy(),
+        route_offsets=topology.route_offsets.astype(np.uint32),
+        route_links=topology.route_links.astype(np.uint32),
+        link_channel=topology.link_channel.astype(np.uint32),
+        link_latency_s=topology.latency_s.copy(),
+        link_bandwidth=topology.bandwidth_bytes_per_s.copy(),
+        num_channels=len(topology.channel_names),
+    )
+
+
+def _reordered(offsets: IntArray, values: IntArray, order: IntArray) -> tuple[IndexArray, IntArray]:
+    """The rows of a CSR structure in another order."""
+    lengths = np.diff(offsets)[order]
+    new_offsets = np.concatenate([[0], np.cumsum(lengths)])
+    picks = np.arange(new_offsets[-1]) - np.repeat(new_offsets[:-1], lengths) + np.repeat(offsets[:-1][order], lengths)
+    return new_offsets.astype(np.uint32), values[picks]

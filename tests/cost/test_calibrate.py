@@ -1,0 +1,88 @@
+"""The fit of a roofline finds again what made the numbers."""
+
+import numpy as np
+import pytest
+
+from gnnplace.arrays import FloatArray
+from gnnplace.cost.calibrate import fit_roofline
+from gnnplace.cost.roofline import Efficiency, RooflineCost
+from gnnplace.devices.topology import Device, Topology
+from gnnplace.errors import MeasurementFailed
+from gnnplace.graph.op_graph import Op, OpGraph
+
+DEVICE = Device("d", peak_flops_per_s={"float32": 1e12}, memory_bandwidth_bytes_per_s=1e11)
+TRUE = {
+    "convolution": Efficiency(0.55, 0.6),
+    "matrix": Efficiency(0.8, 0.5),
+    "other": Efficiency(0.05, 0.9),
+}
+LAUNCH_S = 4e-6
+
+
+def made_up(seed: int, num_ops: int = 300) -> OpGraph:
+    """Ops of all classes and sizes, bound by computing, by memory, and by the launch."""
+    rng = np.random.default_rng(seed)
+    types = rng.choice(["Conv", "MatMul", "Relu"], num_ops)
+    return OpGraph.build(
+        "made up",
+        [
+            Op(f"op{i}", str(types[i]), flops=float(10 ** rng.uniform(3, 9)), bytes_accessed=float(10 ** rng.uniform(2, 8)))
+            for i in range(num_ops)
+        ],
+    )  # fmt: skip
+
+
+def true_seconds(graph: OpGraph) -> FloatArray:
+    return RooflineCost(TRUE, launch_s=LAUNCH_S).op_time_s(graph, Topology("t", (DEVICE,)))[:, 0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_known_efficiencies_and_the_launch_are_recovered(seed: int) -> None:
+    graph = made_up(seed)
+    fit = fit_roofline(graph, DEVICE, true_seconds(graph))
+    assert fit.relative_error < 1e-6
+    assert fit.median_ratio == pytest.approx(1.0, rel=1e-3)
+    assert fit.launch_s == pytest.approx(LAUNCH_S, rel=1e-2)
+    for name, efficiency in TRUE.items():
+        assert fit.efficiency[name].compute == pytest.approx(efficiency.compute, rel=1e-2)
+        assert fit.efficiency[name].bandwidth == pytest.approx(efficiency.bandwidth, rel=1e-2)
+
+
+def test_noise_fused_ops_and_single_outliers_hardly_move_the_fit() -> None:
+    graph = made_up(7)
+    rng = np.random.default_rng(1)
+    measured = true_seconds(graph) * rng.lognormal(0.0, 0.05, graph.num_ops)
+    measured[rng.choice(graph.num_ops, 15, replace=False)] *= 10
+    measured[::20] = 0.0
+    measured[1::40] = np.nan
+    fit = fit_roofline(graph, DEVICE, measured)
+    assert fit.efficiency["convolution"].compute == pytest.approx(0.55, rel=0.15)
+    assert fit.efficiency["other"].bandwidth == pytest.approx(0.9, rel=0.15)
+    assert fit.median_ratio == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_fitted_roofline_predicts_ops_that_were_not_measured() -> None:
+    seen, unseen = made_up(1), made_up(2)
+    fit = fit_roofline(seen, DEVICE, true_seconds(seen))
+    guess = RooflineCost(fit.efficiency, launch_s=fit.launch_s).op_time_s(unseen, Topology("t", (DEVICE,)))[:, 0]
+    assert np.abs(guess / true_seconds(unseen) - 1).max() < 0.05
+
+
+def test_one_op_is_explained_and_only_its_class_is_reported() -> None:
+    graph = OpGraph.build("one", [Op("a", "Relu", flops=1e6, bytes_accessed=1e6)])
+    fit = fit_roofline(graph, DEVICE, np.array([1e-3]))
+    assert set(fit.efficiency) == {"other"}
+    assert fit.relative_error < 1e-9
+
+
+def test_ops_without_work_tell_only_the_launch() -> None:
+    graph = OpGraph.build("views", [Op(f"r{i}", "Reshape") for i in range(3)])
+    fit = fit_roofline(graph, DEVICE, np.array([1e-6, 2e-6, 9e-6]))
+    assert fit.launch_s == pytest.approx(2e-6)
+
+
+def test_nothing_measured_cannot_be_fitted() -> None:
+    graph = OpGraph.build("none", [Op("a", "Relu", flops=1.0)])
+    for nothing in (np.array([np.nan]), np.array([0.0])):
+        with pytest.raises(MeasurementFailed, match="profile it again"):
+            fit_roofline(graph, DEVICE, nothing)

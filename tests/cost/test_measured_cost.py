@@ -1,0 +1,110 @@
+"""Measured costs: what is stored is read back, what is known wins over the roofline."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnplace.cost.cost_model import CostModel
+from gnnplace.cost.measured import FORMAT, CostStore, KindCosts, LinkCosts, MeasuredCost, read_costs, write_costs
+from gnnplace.cost.roofline import Efficiency
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import InvalidTopology
+from gnnplace.graph.op_graph import Op, OpGraph
+
+STORE = CostStore(
+    {
+        "k": KindCosts({"relu": 1e-3, "conv": 2e-3}, dispatch_overhead_s=7e-6),
+        "f": KindCosts({}, efficiency={"other": Efficiency(0.5, 0.5)}, launch_s=3e-6),
+    },
+    {("k", "f"): LinkCosts(1e-5, 2e9)},
+)
+TOPOLOGY = Topology(
+    "t",
+    (
+        Device("k:0", "k", dispatch_overhead_s=1.0),
+        Device(
+            "f:0", "f", peak_flops_per_s={"float32": 1e9}, memory_bandwidth_bytes_per_s=1e9, dispatch_overhead_s=1.0
+        ),
+    ),
+    (Link("k:0", "f:0", 1.0, 1.0, "bus"), Link("f:0", "k:0", 1.0, 1.0)),
+)
+
+
+def test_a_written_store_is_read_back_equal(tmp_path: Path) -> None:
+    write_costs(STORE, tmp_path / "costs.json")
+    assert read_costs(tmp_path / "costs.json") == STORE
+    write_costs(CostStore(), tmp_path / "empty.json")
+    assert read_costs(tmp_path / "empty.json") == CostStore()
+
+
+def test_known_signatures_take_their_seconds_and_others_the_roofline_that_was_fitted() -> None:
+    graph = OpGraph.build(
+        "g",
+        [
+            Op("a", signature="relu", flops=1e6),
+            Op("b", signature="conv", time_s={"k:0": 5.0}),
+            Op("c", signature="", time_s={"k": 4.0}, flops=1e6),
+        ],
+    )
+    cost = MeasuredCost(STORE)
+    assert isinstance(cost, CostModel)
+    # 1e6 FLOP at half of 1e9 per second are 2 ms; the launch that was fitted is 3 us.
+    expected = [[1e-3, 2.003e-3], [5.0, 3e-6], [4.0, 2.003e-3]]
+    assert cost.op_time_s(graph, TOPOLOGY) == pytest.approx(np.array(expected))
+
+
+def test_an_op_that_nobody_knows_on_a_device_without_rates_is_an_error() -> None:
+    graph = OpGraph.build("g", [Op("a", signature="new", flops=1.0)])
+    with pytest.raises(InvalidTopology, match="'k:0' states no peak_flops_per_s"):
+        MeasuredCost(STORE).op_time_s(graph, TOPOLOGY)
+
+
+def test_an_op_takes_forever_where_it_may_not_run_even_if_it_was_measured_there() -> None:
+    graph = OpGraph.build("g", [Op("a", signature="relu", devices=("f",))])
+    assert MeasuredCost(STORE).op_time_s(graph, TOPOLOGY)[0].tolist() == [np.inf, 3e-6]
+
+
+def test_calibration_replaces_what_was_measured_and_leaves_the_rest() -> None:
+    topology = MeasuredCost(STORE).calibrated(TOPOLOGY)
+    assert topology.dispatch_overhead_s.tolist() == [7e-6, 1.0]
+    assert topology.links == (Link("k:0", "f:0", 1e-5, 2e9, "bus"), Link("f:0", "k:0", 1.0, 1.0))
+
+
+def test_merging_keeps_what_only_one_store_knows_and_takes_the_newer_of_two() -> None:
+    newer = CostStore(
+        {"k": KindCosts({"conv": 9.0, "add": 1.0}), "n": KindCosts({"x": 1.0})}, {("k", "f"): LinkCosts(0, 1)}
+    )
+    merged = STORE.merged(newer)
+    assert merged.kinds["k"] == KindCosts({"relu": 1e-3, "conv": 9.0, "add": 1.0}, dispatch_overhead_s=7e-6)
+    assert merged.kinds["f"] == STORE.kinds["f"]
+    assert merged.kinds["n"] == KindCosts({"x": 1.0})
+    assert merged.links == {("k", "f"): LinkCosts(0, 1)}
+    assert STORE.merged(CostStore()) == STORE
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ([], "format"),
+        ({"format": "gnnplace.graph/1"}, "format"),
+        ({"format": FORMAT, "kinds": []}, "are expected"),
+        ({"format": FORMAT, "kinds": {"k": 3}}, "an object is expected"),
+        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": float("nan")}}}}, "'relu' has the cost nan"),
+        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": -1}}}}, "has the cost -1"),
+        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": "1"}}}}, "has the cost '1'"),
+        ({"format": FORMAT, "kinds": {"k": {"efficiency": {"other": {"compute": 0.5}}}}}, "has the cost None"),
+        ({"format": FORMAT, "links": [{"source_kind": "k", "latency_s": 0, "bandwidth_bytes_per_s": 0}]}, "zero"),
+    ],
+)
+def test_a_broken_store_is_refused_in_one_line_that_names_the_file(
+    broken: object, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(broken))
+    with pytest.raises(InvalidTopology) as error:
+        read_costs(path)
+    assert str(path) in str(error.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,100 @@
+"""Presets: published figures as valid topologies."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnplace.devices.presets import CPUS, GPUS, preset, preset_names
+from gnnplace.errors import InvalidTopology
+from gnnplace.units import GIB
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_has_rates_memory_and_a_route_between_all_its_devices(name: str) -> None:
+    topology = preset(f"{name}x2")
+    for device in topology.devices:
+        assert device.peak_flops_per_s["float32"] > device.peak_flops_per_s["float64"] > 1e11
+        assert device.memory_bandwidth_bytes_per_s is not None
+        assert device.memory_bytes is not None and device.memory_bytes >= 12 * GIB
+        assert device.dispatch_overhead_s > 0
+    count = topology.num_devices
+    assert all(topology.route(s, t) is not None for s in range(count) for t in range(count))
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_names_its_source(name: str) -> None:
+    source = GPUS[name].source if name in GPUS else CPUS[name].source
+    assert "20" in source and ("data sheet" in source or "ARK" in source or "product page" in source)
+
+
+@given(name=st.sampled_from(sorted(GPUS)), count=st.integers(1, 64))
+def test_a_set_has_that_many_equal_gpus_and_one_host(name: str, count: int) -> None:
+    topology = preset(f"{name}x{count}")
+    assert topology.device_names == (*(f"{name}:{i}" for i in range(count)), "cpu:0")
+    assert {device.kind for device in topology.devices[:-1]} == {name}
+    assert topology.devices[-1].kind.startswith("cpu")
+
+
+def test_k40_and_its_host_have_the_published_figures() -> None:
+    gpu, host = preset("k40").devices
+    assert gpu.peak_flops_per_s == {"float32": 4.29e12, "float64": 1.43e12}
+    assert (gpu.memory_bytes, gpu.memory_bandwidth_bytes_per_s) == (12 * GIB, 288e9)
+    assert host.kind == "cpu-haswell"
+    assert host.peak_flops_per_s["float32"] == pytest.approx(1.3248e12)
+
+
+def test_gpus_over_pcie_exchange_data_over_the_host_on_channels_of_their_own() -> None:
+    topology = preset("k40x4")
+    route = topology.route(0, 3)
+    assert route is not None
+    assert [(topology.links[i].source, topology.links[i].target) for i in route] == [
+        ("k40:0", "cpu:0"),
+        ("cpu:0", "k40:3"),
+    ]
+    assert len(topology.channel_names) == 8
+
+
+def test_the_two_dies_of_a_k80_board_share_one_slot_and_the_third_has_another() -> None:
+    topology = preset("k80x3")
+    inward = [topology.links[i].channel for i in range(len(topology.links)) if topology.links[i].source == "cpu:0"]
+    assert inward == ["pcie:k80:0:in", "pcie:k80:0:in", "pcie:k80:1:in"]
+
+
+def test_sxm_gpus_send_directly_and_share_only_their_own_outgoing_rate() -> None:
+    topology = preset("h100-sxmx3")
+    assert all(len(topology.route(s, t) or ()) == 1 for s in range(3) for t in range(3) if s != t)
+    nvlink = [link for link in topology.links if link.channel is not None and link.channel.startswith("nvlink")]
+    assert {link.channel for link in nvlink if link.source == "h100-sxm:1"} == {"nvlink:h100-sxm:1:out"}
+    assert np.unique([link.bandwidth_bytes_per_s for link in nvlink]).tolist() == [450e9]
+
+
+def test_a_joined_name_gives_a_mixed_set_with_the_newer_host_and_going_numbers() -> None:
+    topology = preset("k40x2+v100+k40")
+    assert topology.device_names == ("k40:0", "k40:1", "v100:0", "k40:2", "cpu:0")
+    assert topology.devices[-1].kind == "cpu-epyc"
+    assert preset("v100+haswell").devices[-1].kind == "cpu-haswell"
+
+
+def test_memory_after_an_at_sign_is_that_of_each_device_of_the_part() -> None:
+    topology = preset("k40x2@300MiB+v100")
+    assert [d.memory_bytes for d in topology.devices[:3]] == [300 * 2**20, 300 * 2**20, 16 * GIB]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("k41x4", "did you mean 'k40'"),
+        ("quantum", "known are k40"),
+        ("k40x0", "1 to 64"),
+        ("k40x65", "1 to 64"),
+        ("k40x40+v100x40", "1 to 64"),
+        ("haswellx3", "1 to 2"),
+        ("haswell+epyc", "two kinds of CPU"),
+        ("k40+", "no hardware ''"),
+        ("k40@lots", "no amount of bytes"),
+    ],
+)
+def test_a_name_that_stands_for_nothing_is_refused_with_a_hint(name: str, message: str) -> None:
+    with pytest.raises(InvalidTopology, match=message):
+        preset(name)

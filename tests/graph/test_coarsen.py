@@ -1,0 +1,204 @@
+"""Coarsening: fewer ops, the same computation."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnplace.graph.coarsen import coarsen
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+
+
+def chain(length: int, **costs: float) -> OpGraph:
+    """Ops o0 -> o1 -> ..., the tensor of `o_i` has `i + 1` bytes."""
+    ops = [Op(f"o{i}", flops=costs.get("flops", 1.0)) for i in range(length)]
+    return OpGraph.build("chain", ops, [Tensor(f"o{i}", i + 1, (f"o{i + 1}",)) for i in range(length - 1)])
+
+
+def random_graph(seed: int, num_ops: int, labels: int = 0, pinned: bool = False) -> OpGraph:
+    rng = np.random.default_rng(seed)
+    ops = [
+        Op(
+            f"o{i}",
+            type=f"T{rng.integers(3)}",
+            time_s={"fast": float(rng.random())} if rng.random() < 0.9 else {},
+            flops=float(rng.integers(0, 100)),
+            bytes_accessed=float(rng.integers(0, 100)),
+            memory_bytes=int(rng.integers(0, 50)),
+            workspace_bytes=int(rng.integers(0, 9)),
+            group=f"g{rng.integers(labels)}" if labels and rng.random() < 0.5 else None,
+            devices=("cpu",) if pinned and rng.random() < 0.2 else None,
+        )
+        for i in range(num_ops)
+    ]
+    tensors = [
+        Tensor(
+            f"o{i}",
+            int(rng.integers(0, 100)),
+            tuple({f"o{j}" for j in rng.integers(i + 1, min(num_ops, i + 9), rng.integers(0, 4))})
+            if i + 1 < num_ops
+            else (),
+        )
+        for i in range(num_ops)
+        for _ in range(int(rng.integers(0, 3)))
+    ]
+    weights = [
+        SharedWeight(int(rng.integers(1, 50)), tuple({f"o{j}" for j in rng.integers(0, num_ops, 3)})) for _ in range(4)
+    ]
+    return OpGraph.build("random", ops, tensors, weights)
+
+
+def test_a_graph_that_is_small_enough_is_returned_itself() -> None:
+    graph = chain(5)
+    coarsening = coarsen(graph, max_groups=5)
+    assert coarsening.graph is graph
+    assert coarsening.group_of_op.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("num_ops", [0, 1])
+def test_graphs_of_no_op_and_of_one_op_stay_as_they_are(num_ops: int) -> None:
+    graph = chain(num_ops)
+    assert coarsen(graph, max_groups=1).graph is graph
+
+
+def test_fewer_than_one_group_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_groups is 0"):
+        coarsen(chain(3), max_groups=0)
+
+
+def test_the_heaviest_tensors_stay_inside_groups() -> None:
+    ops = [Op("a"), Op("b"), Op("c"), Op("d")]
+    graph = OpGraph.build("chain", ops, [Tensor("a", 1, ("b",)), Tensor("b", 3, ("c",)), Tensor("c", 2, ("d",))])
+    coarsening = coarsen(graph, max_groups=2)
+    assert coarsening.graph.tensor_bytes.tolist() == [1]
+    assert coarsening.group_of_op.tolist() == [0, 1, 1, 1]
+
+
+def test_the_costs_of_a_group_are_those_of_its_members() -> None:
+    ops = [
+        Op("a", "Conv", {"gpu": 3.0, "cpu": 9.0}, 30.0, 7.0, 100, 5, dtype="float16", signature="sa"),
+        Op("b", "Relu", {"gpu": 1.0}, 10.0, 8.0, 10, 50, signature="sb"),
+        Op("c", "Gemm", {"gpu": 1.0, "cpu": 2.0}, 20.0, 9.0, 1, 0, signature="sc"),
+    ]
+    tensors = [Tensor("a", 1000, ("b",)), Tensor("b", 1, ("c",)), Tensor("a", 2, ("c",)), Tensor("b", 3)]
+    graph = OpGraph.build("three", ops, tensors, [SharedWeight(40, ("a", "b")), SharedWeight(60, ("b", "c"))])
+    coarse = coarsen(graph, max_groups=2).graph
+    assert coarse.op_names == ("a", "c")
+    assert coarse.op_types == ("Conv", "Gemm")
+    assert coarse.dtypes == ("float16", "float32")
+    assert coarse.signatures == ("", "sc")
+    assert coarse.time_s["gpu"].tolist() == [4.0, 1.0]
+    np.testing.assert_array_equal(coarse.time_s["cpu"], [np.nan, 2.0])  # b states nothing for it
+    assert coarse.flops.tolist() == [40.0, 20.0]
+    assert coarse.bytes_accessed.tolist() == [15.0, 9.0]
+    assert coarse.memory_bytes.tolist() == [150, 1]  # the weight that only a and b use is resident there
+    assert coarse.weight_bytes.tolist() == [60]
+    assert coarse.weights_of(0).tolist() == [0, 1]
+    assert coarse.workspace_bytes.tolist() == [1050, 0]  # while b runs, the inner tensor and b's workspace
+    rows = [(int(b), coarse.consumers_of(t).tolist()) for t, b in enumerate(coarse.tensor_bytes)]
+    assert sorted(rows) == [(1, [1]), (2, [1]), (3, [])]
+
+
+def test_a_tensor_with_several_readers_in_one_group_is_sent_there_once() -> None:
+    ops = [Op("a"), Op("b"), Op("c"), Op("d")]
+    tensors = [Tensor("a", 5, ("b", "c", "d")), Tensor("b", 90, ("d",)), Tensor("c", 80, ("d",))]
+    coarse = coarsen(OpGraph.build("fan", ops, tensors), max_groups=2).graph
+    assert coarse.tensor_bytes.tolist() == [5]
+    assert coarse.consumers.tolist() == [1]
+
+
+def test_a_colocation_group_becomes_one_op_where_no_path_leaves_it_and_returns() -> None:
+    ops = [Op("a", group="g"), Op("b"), Op("c", group="g"), Op("x", group="g")]
+    coarsening = coarsen(OpGraph.build("v", ops, [Tensor("a", 1, ("b",)), Tensor("a", 1, ("c",))]), max_groups=9)
+    group = coarsening.group_of_op
+    assert group[0] == group[2] == group[3] != group[1]
+    assert coarsening.graph.colocation_names == ()
+
+
+def test_what_cannot_merge_keeps_its_colocation_label() -> None:
+    ops = [Op("a", group="g"), Op("b"), Op("c", group="g")]
+    graph = OpGraph.build("sandwich", ops, [Tensor("a", 1, ("b",)), Tensor("b", 1, ("c",))])
+    assert coarsen(graph, max_groups=9).graph is graph
+    ops = [Op("a0", group="g"), Op("a1", group="g"), Op("b"), Op("c", group="g")]
+    tensors = [Tensor("a0", 1, ("a1",)), Tensor("a1", 1, ("b",)), Tensor("b", 1, ("c",))]
+    coarsening = coarsen(OpGraph.build("sandwich", ops, tensors), max_groups=9)
+    assert coarsening.group_of_op.tolist() == [0, 0, 1, 2]
+    assert coarsening.graph.colocation_names == ("g",)
+    assert coarsening.graph.colocation.tolist() == [0, -1, 0]
+
+
+def test_two_interlocked_colocation_groups_merge_without_a_cycle() -> None:
+    ops = [Op("a", group="g"), Op("b", group="h"), Op("c", group="h"), Op("d", group="g")]
+    coarsening = coarsen(OpGraph.build("x", ops, [Tensor("a", 1, ("b",)), Tensor("c", 1, ("d",))]), max_groups=9)
+    assert coarsening.graph.num_ops == 3  # merging both would close a cycle
+
+
+def test_a_group_runs_where_its_strictest_op_may() -> None:
+    ops = [Op("a", group="g", devices=("cpu", "gpu")), Op("b", group="g", devices=("cpu",)), Op("c", group="g")]
+    coarse = coarsen(OpGraph.build("g", ops), max_groups=9).graph
+    assert coarse.allowed_devices == (("cpu",),)
+
+
+def test_ops_of_different_allowed_devices_never_merge() -> None:
+    ops = [Op(f"o{i}", devices=("cpu",) if i % 2 else None) for i in range(6)]
+    graph = OpGraph.build("zip", ops, [Tensor(f"o{i}", 1, (f"o{i + 1}",)) for i in range(5)])
+    assert coarsen(graph, max_groups=2).graph.num_ops == 6
+
+
+def test_no_group_exceeds_the_cap_while_edges_are_contracted() -> None:
+    coarsening = coarsen(chain(100), max_groups=50, max_fraction=0.03)
+    assert coarsening.graph.num_ops == 50
+    assert np.bincount(coarsening.group_of_op).max() <= 3
+
+
+def test_isolated_ops_are_spread_evenly() -> None:
+    coarsening = coarsen(OpGraph.build("isolated", [Op(f"o{i}") for i in range(1000)]), max_groups=10)
+    assert np.bincount(coarsening.group_of_op).tolist() == [100] * 10
+
+
+def test_a_chain_of_ten_thousand_ops_needs_no_recursion() -> None:
+    assert coarsen(chain(10_000), max_groups=64).graph.num_ops <= 64
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    num_ops=st.integers(2, 60),
+    max_groups=st.integers(1, 30),
+    labels=st.integers(0, 4),
+    pinned=st.booleans(),
+)
+def test_coarsening_keeps_the_graph_acyclic_and_its_totals(
+    seed: int, num_ops: int, max_groups: int, labels: int, pinned: bool
+) -> None:
+    graph = random_graph(seed, num_ops, labels, pinned)
+    coarsening = coarsen(graph, max_groups)
+    coarse, group = coarsening.graph, coarsening.group_of_op
+    if not labels and not pinned:
+        assert coarse.num_ops <= max_groups
+    quotient = nx.DiGraph()
+    quotient.add_nodes_from(range(coarse.num_ops))
+    quotient.add_edges_from({(group[p], group[c]) for p, c in zip(*graph.edges, strict=True) if group[p] != group[c]})
+    assert nx.is_directed_acyclic_graph(quotient)
+    assert set(quotient.edges) == {(int(p), int(c)) for p, c in zip(*coarse.edges, strict=True)}
+    assert coarse.flops.sum() == graph.flops.sum()
+    assert coarse.total_weight_bytes == graph.total_weight_bytes
+    for label in range(len(graph.colocation_names)):
+        used = np.unique(group[graph.colocation == label])
+        assert len(used) <= 1 or (len(set(coarse.colocation[used])) == 1 and coarse.colocation[used[0]] >= 0)
+    for op in range(num_ops):
+        allowed = coarse.allowed_devices[group[op]]
+        assert graph.allowed_devices[op] in (None, allowed)
+    labels_in = [set(graph.colocation[group == g]) - {-1} for g in range(coarse.num_ops)]
+    assert max(map(len, labels_in)) <= 1
+    outer = {
+        (t, group[c]) for t, c in zip(graph.consumer_tensor, graph.consumers, strict=True)
+        if group[c] != group[graph.tensor_producer[t]]
+    }  # fmt: skip
+    assert len(outer) == len(coarse.consumers)
+    assignment = np.random.default_rng(seed).integers(0, 3, coarse.num_ops)
+    np.testing.assert_array_equal(coarsening.project(coarsening.expand(assignment)), assignment)
+    np.testing.assert_allclose(coarsening.total(graph.flops), coarse.flops)

@@ -1,0 +1,361 @@
+"""`read_onnx`: what becomes of ops, tensors, weights and dimensions, and what it says about files that are no models."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from gnnplace.errors import UnsupportedModel
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.onnx_io.read import read_onnx
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
+CHAIN = HEAD + "g (float[B, 4] x) => (float[B, 4] y) { a = Relu(x)  b = Exp(a)  y = Add(a, b) }"
+
+
+def edges(graph: OpGraph) -> set[tuple[str, str]]:
+    return {(graph.op_names[a], graph.op_names[b]) for a, b in zip(*graph.edges, strict=True)}
+
+
+def only_line(path: Path, problem: pytest.ExceptionInfo[UnsupportedModel]) -> str:
+    """The message, which is one line that names the file."""
+    text = str(problem.value)
+    assert "\n" not in text
+    assert text.startswith(str(path))
+    return text
+
+
+def write(path: Path, text: str) -> onnx.ModelProto:
+    proto = onnx.parser.parse_model(text)
+    onnx.save(proto, path)
+    return proto
+
+
+def test_ops_follow_nodes_and_tensors_carry_the_bytes_at_the_given_dimension(read_text) -> None:
+    model = read_text(CHAIN, B=3)
+    graph = model.graph
+    assert graph.op_names == ("Relu_1", "Exp_1", "Add_1") == tuple(node.name for node in model.model.graph)
+    assert graph.op_types == ("Relu", "Exp", "Add")
+    assert edges(graph) == {("Relu_1", "Exp_1"), ("Relu_1", "Add_1"), ("Exp_1", "Add_1")}
+    assert graph.tensor_bytes.tolist() == [48, 48, 48]
+    assert graph.consumers_of(2).tolist() == []  # the model's output stays
+    assert graph.flops.tolist() == [12, 12, 12]
+    assert graph.bytes_accessed.tolist() == [96, 96, 144]
+    assert graph.name == "model"
+    assert model.dims == {"B": 3}
+    assert model.warnings == ()
+    assert model.sha256 == hashlib.sha256(model.path.read_bytes()).hexdigest()
+
+
+def test_a_dimension_that_is_not_given_is_1_and_the_warning_says_how_to_set_it(read_text) -> None:
+    model = read_text(CHAIN)
+    assert model.dims == {"B": 1}
+    assert model.graph.tensor_bytes.tolist() == [16, 16, 16]
+    assert model.warnings == ("dimension 'B' is not given; 1 is taken (set it with --dim B=N)",)
+
+
+def test_the_model_keeps_its_symbolic_dimensions(read_text, run_both) -> None:
+    model = read_text(CHAIN, B=3)
+    assert str(model.model.graph.inputs[0].shape) == "[B,4]"
+    assert [str(node.outputs[0].shape) for node in model.model.graph] == ["[B,4]"] * 3
+    assert run_both(model, {"x": np.ones((5, 4), np.float32)})[0].shape == (5, 4)
+
+
+def test_an_unknown_dimension_is_refused_with_the_name_that_was_meant(read_text) -> None:
+    with pytest.raises(UnsupportedModel, match=r"no input has a dimension 'bach'; did you mean 'batch'\?"):
+        read_text(CHAIN.replace("B", "batch"), bach=2)
+    with pytest.raises(UnsupportedModel, match="no input has a dimension 'B'; all of them are fixed"):
+        read_text(CHAIN.replace("B", "2"), B=2)
+    with pytest.raises(UnsupportedModel, match="dimension 'B' is given as 0; expected at least 1"):
+        read_text(CHAIN, B=0)
+
+
+def test_an_axis_without_a_name_can_be_set_by_input_and_position(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, -1, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    model = read_onnx(path, {"x.0": 5})
+    assert model.dims == {"x.0": 5, "x.1": 1}
+    assert model.graph.tensor_bytes.tolist() == [5 * 1 * 2 * 4]
+
+
+def test_a_dimension_that_is_a_sum_of_others_follows_from_them(read_text) -> None:
+    text = CHAIN.replace("float[B, 4] x)", 'float[B, 4] x, float[P] past, float["P + B"] mask)')
+    model = read_text(text, B=3, P=2)
+    assert model.dims == {"B": 3, "P": 2, "P + B": 5}
+    assert model.warnings == ()
+
+
+def test_a_dimension_whose_name_only_looks_like_an_expression_is_a_name(read_text) -> None:
+    model = read_text(CHAIN.replace("[B,", '["seq-len",'), **{"seq-len": 6})
+    assert model.dims == {"seq-len": 6}
+
+
+def test_a_weight_is_resident_with_its_op_and_a_shared_one_once_per_device(read_text) -> None:
+    model = read_text(
+        HEAD
+        + """g (float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {1, 2, 3, 4}, float[2] bias = {5, 6}>
+        { a = MatMul(x, w)  b = Add(a, bias)  y = MatMul(b, w) }"""
+    )
+    graph = model.graph
+    assert graph.memory_bytes.tolist() == [0, 8, 0]
+    assert graph.weight_bytes.tolist() == [16]
+    assert graph.weights_of(0).tolist() == [0, 2]
+    assert graph.total_weight_bytes == 24
+    assert graph.bytes_accessed.tolist() == [8 + 16 + 8, 8 + 8 + 8, 8 + 16 + 8]
+
+
+def test_a_weight_that_one_op_reads_twice_is_no_shared_weight(read_text) -> None:
+    graph = read_text(HEAD + "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Sum(x, w, w) }").graph
+    assert (graph.memory_bytes.tolist(), len(graph.weight_bytes)) == ([8], 0)
+
+
+def test_an_overridable_initialiser_stays_an_input_with_its_default(read_text, run_both) -> None:
+    model = read_text(HEAD + "g (float[2] x, float[2] w = {3, 4}) => (float[2] y) { y = Add(x, w) }")
+    assert [value.name for value in model.model.graph.inputs] == ["x", "w"]
+    assert model.graph.total_weight_bytes == 0
+    (default,) = run_both(model, {"x": np.array([1, 1], np.float32)})
+    (overridden,) = run_both(model, {"x": np.array([1, 1], np.float32), "w": np.array([7, 7], np.float32)})
+    assert (default.tolist(), overridden.tolist()) == ([4, 5], [8, 8])
+
+
+def test_initialisers_that_old_models_list_as_inputs_are_constants(tmp_path: Path, run_both) -> None:
+    path = tmp_path / "old.onnx"
+    proto = onnx.parser.parse_model(
+        '<ir_version: 3, opset_import: ["": 9]> g (float[2] x, float[2] w) => (float[2] y) { y = Add(x, w) }'
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([3, 4], np.float32), "w"))
+    onnx.save(proto, path)
+    model = read_onnx(path)
+    assert [value.name for value in model.model.graph.inputs] == ["x"]
+    assert model.model.ir_version == 4
+    assert model.graph.memory_bytes.tolist() == [8]
+    assert run_both(model, {"x": np.array([1, 1], np.float32)})[0].tolist() == [4, 5]
+
+
+def test_results_that_no_node_makes_are_left_alone(read_text, run_both) -> None:
+    model = read_text(
+        HEAD + "g (float[2] x) => (float[2] y, float[2] w, float[2] x) <float[2] w = {1, 2}> { y = Add(x, w) }"
+    )
+    assert (model.graph.num_ops, model.graph.num_tensors) == (1, 1)
+    assert [out.tolist() for out in run_both(model, {"x": np.zeros(2, np.float32)})] == [[1, 2], [1, 2], [0, 0]]
+
+
+def test_a_model_without_nodes_is_an_empty_graph(read_text) -> None:
+    model = read_text(HEAD + "g (float[2] x) => (float[2] x) { }")
+    assert (model.graph.num_ops, model.graph.num_tensors, model.warnings) == (0, 0, ())
+
+
+def test_nodes_may_be_stored_in_any_order(read_text, tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(CHAIN)
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(reversed(nodes))
+    onnx.save(proto, tmp_path / "reversed.onnx")
+    assert read_onnx(tmp_path / "reversed.onnx").graph.op_types == ("Relu", "Exp", "Add")
+
+
+def test_newer_versions_than_runtimes_take_are_read(tmp_path: Path) -> None:
+    proto = write(tmp_path / "new.onnx", CHAIN.replace("8, opset", "14, opset").replace("17", "28"))
+    assert (proto.ir_version, proto.opset_import[0].version) == (14, 28)
+    assert read_onnx(tmp_path / "new.onnx").graph.op_types == ("Relu", "Exp", "Add")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"this is a text file\nwith two lines\n", "is no ONNX model"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x00\x00\x00\x01\x00\x08\x06\x00\x00\x00", "is no ONNX model"),
+        (b'{"format": "gnnplace.graph/1"}', "is no ONNX model"),
+        (onnx.ModelProto(ir_version=8).SerializeToString(), "holds no graph"),
+    ],
+)
+def test_a_file_that_is_no_model_is_named_in_one_line(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "no.onnx"
+    path.write_bytes(content)
+    with pytest.raises(UnsupportedModel, match=says) as problem:
+        read_onnx(path)
+    only_line(path, problem)
+
+
+def test_missing_files_and_directories_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="cannot be read .No such file") as problem:
+        read_onnx(tmp_path / "none.onnx")
+    only_line(tmp_path / "none.onnx", problem)
+    with pytest.raises(UnsupportedModel, match="is a directory"):
+        read_onnx(str(tmp_path))
+
+
+def test_a_model_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "whole.onnx"
+    write(path, CHAIN)
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(UnsupportedModel) as problem:
+            read_onnx(path)
+        only_line(path, problem)
+
+
+def test_a_cycle_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cycle.onnx"
+    write(path, HEAD + "g (float[2] x) => (float[2] y) { a = Add(x, b)  b = Relu(a)  y = Exp(b) }")
+    with pytest.raises(UnsupportedModel, match="the model's graph has a cycle") as problem:
+        read_onnx(path)
+    only_line(path, problem)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("a = Relu(z)  y = Exp(a)", r"a node of type Relu reads 'z', which nothing writes"),
+        ("y = Relu(x)  y = Exp(x)", r"value 'y' is written twice, once by a node of type Exp"),
+        ("a = Relu(x)", r"output 'y' is written by no node"),
+        (
+            "c = Constant<value = bool {1}>() y = If(c) <then_branch = t () => (float[2] p) { p = Relu(q) }, "
+            "else_branch = e () => (float[2] r) { r = Exp(x) }>",
+            "reads 'q', which nothing writes",
+        ),
+    ],
+)
+def test_values_that_are_not_written_exactly_once_are_named(tmp_path: Path, body: str, says: str) -> None:
+    path = tmp_path / "model.onnx"
+    write(path, HEAD + f"g (float[2] x) => (float[2] y) {{ {body} }}")
+    with pytest.raises(UnsupportedModel, match=says) as problem:
+        read_onnx(path)
+    only_line(path, problem)
+
+
+def external_model(folder: Path, location: str = "weights.bin", length: int = 4096) -> Path:
+    """`y = (x w) * two`, with a weight of 4 KiB and a number in a file of their own; `two` also gives `y` its rows."""
+    folder.mkdir(exist_ok=True)
+    proto = onnx.parser.parse_model(
+        HEAD
+        + """g (float[B, 32] x) => (float[B, R, 32] y)
+        { a = MatMul(x, w)  one = Constant<value = int64[1] {1}>()  t = Mul(two, one)
+          axis = Constant<value = int64[1] {1}>()  b = Unsqueeze(a, axis)
+          repeats = Concat<axis = 0>(one, t, one)  y = Tile(b, repeats) }"""
+    )
+    for name, dtype, dims, offset, size in (
+        ("w", TensorProto.FLOAT, [32, 32], 0, length),
+        ("two", TensorProto.INT64, [1], 4096, 8),
+    ):
+        tensor = TensorProto(name=name, data_type=dtype, dims=dims, data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", location), ("offset", offset), ("length", size)):
+            tensor.external_data.add(key=key, value=str(value))
+        proto.graph.initializer.append(tensor)
+    weights = np.random.default_rng(0).standard_normal(1024).astype(np.float32)
+    (folder / "weights.bin").write_bytes(weights.tobytes() + np.array([2], np.int64).tobytes())
+    onnx.save(proto, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def test_external_data_stays_where_it_is(tmp_path: Path, run_both, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = external_model(tmp_path / "model")
+    monkeypatch.chdir(path.parent)
+    model = read_onnx("model.onnx", {"B": 2})  # a relative path: the weights must be found from elsewhere too
+    monkeypatch.chdir(tmp_path)
+    weight = model.model.graph.initializers["w"].const_value
+    assert isinstance(weight, ir.ExternalTensor)
+    assert weight.raw is None  # not mapped, so not loaded
+    assert Path(weight.path) == path.parent / "weights.bin"
+    assert model.graph.op_types == ("MatMul", "Unsqueeze", "Tile")
+    assert model.graph.memory_bytes.tolist() == [4096, 8, 24]
+    assert model.graph.tensor_bytes.tolist() == [256, 256, 512]  # the few bytes that give a shape were looked at
+    (result,) = run_both(read_onnx(path), {"x": np.ones((3, 32), np.float32)})
+    assert result.shape == (3, 2, 32)
+
+
+def test_external_data_with_a_second_name_is_read_the_same(tmp_path: Path) -> None:
+    path = external_model(tmp_path / "model")
+    before = read_onnx(path)
+    (tmp_path / "link.bin").hardlink_to(path.parent / "weights.bin")
+    assert read_onnx(path).graph.signatures == before.graph.signatures
+
+
+@pytest.mark.parametrize(
+    ("location", "length", "says"),
+    [
+        ("lost.bin", 4096, "external data file 'lost.bin' is missing"),
+        ("weights.bin", 9999, "external data file 'weights.bin' is cut off; expected at least 9999 bytes"),
+        ("../weights.bin", 4096, "external data file '../weights.bin' is outside of the model's folder"),
+        ("/etc/hostname", 4096, "external data file '/etc/hostname' is outside of the model's folder"),
+        ("link.bin", 4096, "external data file 'link.bin' is outside of the model's folder"),
+    ],
+)
+def test_external_data_that_is_missing_short_or_outside_is_refused(
+    tmp_path: Path, location: str, length: int, says: str
+) -> None:
+    (tmp_path / "weights.bin").write_bytes(bytes(5000))
+    path = external_model(tmp_path / "model", location, length)
+    (path.parent / "link.bin").symlink_to(tmp_path / "weights.bin")
+    with pytest.raises(UnsupportedModel, match=re.escape(says)) as problem:
+        read_onnx(path)
+    only_line(path, problem)
+
+
+def test_a_sparse_initialiser_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.onnx"
+    proto = onnx.parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = Add(x, w) }")
+    values = numpy_helper.from_array(np.array([1], np.float32), "w")
+    indices = numpy_helper.from_array(np.array([0], np.int64), "i")
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2]))
+    onnx.save(proto, path)
+    with pytest.raises(UnsupportedModel, match="initialiser 'w' is sparse"):
+        read_onnx(path)
+
+
+def test_strings_take_16_bytes_and_packed_integers_half_a_byte(read_text) -> None:
+    graph = read_text(
+        '<ir_version: 10, opset_import: ["": 21]>\n'
+        "g (string[3] s, float[5] x) => (string[3] t, int4[5] q) <float[1] scale = {2}> "
+        "{ t = Identity(s)  q = QuantizeLinear<output_dtype = 22>(x, scale) }"
+    ).graph
+    assert graph.tensor_bytes.tolist() == [48, 3]
+    assert graph.dtypes == ("string", "float32")
+
+
+def test_a_sequence_has_0_bytes_and_a_warning(read_text) -> None:
+    model = read_text(
+        HEAD + "g (float[4, 2] x) => (seq(float[2, 2]) s) { k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) }"
+    )
+    assert model.graph.tensor_bytes.tolist() == [0]
+    assert model.warnings == (
+        "op 'SplitToSequence_1' (SplitToSequence): the size of a sequence, optional or map is not known; 0 bytes are taken",
+    )
+
+
+def test_unknown_operators_get_an_honest_default_and_one_warning_names_their_types(read_text) -> None:
+    model = read_text(
+        '<ir_version: 8, opset_import: ["": 17, "my.ops": 1]>\n'
+        "g (float[2, 3] x, float[3] z) => (y) { a = my.ops.Foo(x, z)  b = my.ops.Foo(a, z)  y = my.ops.Bar(b) }"
+    )
+    assert model.graph.op_types == ("my.ops::Foo", "my.ops::Foo", "my.ops::Bar")
+    assert model.graph.flops.tolist() == [6, 6, 6]
+    assert model.graph.bytes_accessed.tolist() == [24 + 12 + 24, 24 + 12 + 24, 24 + 24]
+    assert model.warnings == (
+        "tensor 'a' and 2 more: the shape depends on the data or on an unknown op; "
+        "the size of the largest input of the op is taken",
+        "no cost is known for my.ops::Bar, my.ops::Foo; 1 FLOP per output element and all bytes moved are taken",
+    )
+
+
+def test_the_dtype_of_an_op_is_what_it_computes_in(read_text) -> None:
+    graph = read_text(
+        HEAD
+        + """g (bool[4] c, float16[4] h, int64[2] i, uint8[4, 4] q, float[4] f, bfloat16[4] b)
+          => (float16[4] y, float[2] g, int32[4, 4] m, int8[4] n, bfloat16[4] o)
+        { y = Where(c, h, h)  g = Gather(f, i)  m = MatMulInteger(q, q)  n = Cast<to = 3>(f)  o = Relu(b) }"""
+    ).graph
+    assert graph.dtypes == ("float16", "float32", "uint8", "float32", "bfloat16")

@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnplace.errors import InvalidPlacement
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.onnx_io.segments import Segment, segment_numbers, segments
+
+
+def graph_of(num_ops: int, edges: list[tuple[int, int]]) -> OpGraph:
+    names = [f"op{i}" for i in range(num_ops)]
+    return OpGraph.build("g", [Op(n) for n in names], [Tensor(names[a], 4, (names[b],)) for a, b in edges])
+
+
+def ops_of(found: tuple[Segment, ...]) -> list[tuple[int, ...]]:
+    return [segment.ops for segment in found]
+
+
+@st.composite
+def placed_graphs(draw: st.DrawFn) -> tuple[OpGraph, list[int], list[int]]:
+    num_ops = draw(st.integers(1, 24))
+    pairs = st.tuples(st.integers(0, num_ops - 1), st.integers(0, num_ops - 1))
+    edges = [(min(p), max(p)) for p in draw(st.lists(pairs, max_size=40)) if p[0] != p[1]]
+    names = draw(st.permutations(range(num_ops)))  # so that op indices are in no order
+    devices = draw(st.lists(st.integers(0, 3), min_size=num_ops, max_size=num_ops))
+    order = draw(st.permutations(range(num_ops)))  # ops of one instant: any order
+    return graph_of(num_ops, [(names[a], names[b]) for a, b in edges]), devices, order
+
+
+def remote_edges(graph: OpGraph, devices: list[int]) -> list[tuple[int, int]]:
+    return [(a, b) for a, b in zip(*(e.tolist() for e in graph.edges), strict=True) if devices[a] != devices[b]]
+
+
+def test_an_empty_graph_has_no_segment() -> None:
+    assert segments(OpGraph.build("empty", []), [], []) == ()
+
+
+def test_one_device_runs_the_whole_model_as_one_segment() -> None:
+    graph = graph_of(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert ops_of(segments(graph, [1, 1, 1, 1], [0, 2, 1, 3])) == [(0, 2, 1, 3)]
+
+
+def test_a_segment_ends_after_an_op_that_another_device_reads() -> None:
+    graph = graph_of(4, [(0, 1), (1, 2), (0, 3)])
+    assert ops_of(segments(graph, [0, 0, 0, 1], [0, 1, 2, 3])) == [(0,), (1, 2), (3,)]
+
+
+def test_a_segment_begins_before_an_op_that_waits_for_another_device() -> None:
+    graph = graph_of(4, [(0, 1), (2, 3), (1, 3)])
+    # op 2 can start at once, so op 3, which needs op 1 of the other device, must not hold it back.
+    assert ops_of(segments(graph, [1, 1, 0, 0], [0, 2, 1, 3])) == [(0, 1), (2,), (3,)]
+
+
+def test_a_remote_input_that_the_segment_has_waited_for_cuts_nothing() -> None:
+    graph = graph_of(3, [(0, 1), (0, 2)])
+    assert ops_of(segments(graph, [1, 0, 0], [0, 1, 2])) == [(0,), (1, 2)]
+
+
+def test_outputs_that_are_only_read_together_are_sent_together() -> None:
+    graph = graph_of(3, [(0, 2), (1, 2)])
+    assert ops_of(segments(graph, [0, 0, 1], [0, 1, 2])) == [(0, 1), (2,)]
+
+
+def test_an_output_that_another_device_can_begin_with_is_sent_at_once() -> None:
+    graph = graph_of(4, [(0, 2), (1, 3), (2, 3)])
+    assert ops_of(segments(graph, [0, 0, 1, 1], [0, 1, 2, 3])) == [(0,), (1,), (2,), (3,)]
+
+
+def test_ping_pong_between_devices_keeps_every_cut() -> None:
+    graph = graph_of(4, [(0, 1), (1, 2), (2, 3)])
+    assert ops_of(segments(graph, [0, 1, 0, 1], [0, 1, 2, 3])) == [(0,), (1,), (2,), (3,)]
+
+
+def test_an_order_that_ties_a_consumer_before_its_producer_is_repaired() -> None:
+    graph = graph_of(3, [(0, 1), (1, 2)])
+    assert ops_of(segments(graph, [0, 0, 0], [2, 1, 0])) == [(0, 1, 2)]
+
+
+def test_segment_numbers_are_positions_in_the_global_order() -> None:
+    assert segment_numbers([Segment(0, (2, 0)), Segment(1, (1,))], 3) == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("devices", "order"), [([0], [0, 1]), ([0, 0], [0]), ([0, 0], [0, 0]), ([0, 0], [0, 2])])
+def test_an_assignment_or_order_of_another_graph_is_refused(devices: list[int], order: list[int]) -> None:
+    with pytest.raises(InvalidPlacement, match="'g'"):
+        segments(graph_of(2, [(0, 1)]), devices, order)
+
+
+@given(placed_graphs())
+@settings(deadline=None, max_examples=300)
+def test_every_op_is_in_one_segment_of_its_device_after_all_that_it_reads(
+    placed: tuple[OpGraph, list[int], list[int]],
+) -> None:
+    graph, devices, order = placed
+    found = segments(graph, np.array(devices), np.array(order))
+    number = segment_numbers(found, graph.num_ops)
+    assert sorted(op for segment in found for op in segment.ops) == list(range(graph.num_ops))
+    assert all(devices[op] == segment.device for segment in found for op in segment.ops)
+    place = {op: i for i, op in enumerate(op for segment in found for op in segment.ops)}
+    for producer, consumer in zip(*(e.tolist() for e in graph.edges), strict=True):
+        assert place[producer] < place[consumer]
+    assert all(number[a] < number[b] for a, b in remote_edges(graph, devices))
+
+
+@given(placed_graphs(), st.lists(st.floats(0.01, 10.0), min_size=24, max_size=24))
+@settings(deadline=None, max_examples=300)
+def test_merged_segments_finish_every_op_as_early_as_ops_run_one_by_one(
+    placed: tuple[OpGraph, list[int], list[int]], seconds: list[float]
+) -> None:
+    """Without transfer times, an op that is its own segment can be sent at once and waits for nothing but itself."""
+    graph, devices, order = placed
+    found = segments(graph, devices, order)
+    singles = [Segment(devices[op], (op,)) for segment in _in_device_order(graph, devices, order) for op in segment]
+    merged_end, alone_end = (finish_times(graph, devices, list(row), seconds) for row in (found, singles))
+    for segment in found:
+        assert merged_end[segment.ops[-1]] == pytest.approx(alone_end[segment.ops[-1]])
+
+
+def _in_device_order(graph: OpGraph, devices: list[int], order: list[int]) -> list[tuple[int, ...]]:
+    """The repaired order, which one device for all shows."""
+    return ops_of(segments(graph, [0] * graph.num_ops, order))
+
+
+def finish_times(graph: OpGraph, devices: list[int], found: list[Segment], seconds: list[float]) -> dict[int, float]:
+    """When each op is done if a segment waits for all of its remote inputs and gives its outputs at its end."""
+    free: dict[int, float] = {}
+    given: dict[int, float] = {}
+    end: dict[int, float] = {}
+    sources: dict[int, list[int]] = {}
+    for producer, consumer in remote_edges(graph, devices):
+        sources.setdefault(consumer, []).append(producer)
+    for segment in found:
+        clock = max([free.get(segment.device, 0.0), *(given[s] for op in segment.ops for s in sources.get(op, []))])
+        for op in segment.ops:
+            clock += seconds[op]
+            end[op] = clock
+        given.update(dict.fromkeys(segment.ops, clock))
+        free[segment.device] = clock
+    return end

@@ -1,0 +1,202 @@
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from gnnplace.errors import UnsupportedModel
+from gnnplace.onnx_io.external_data import link_files
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.split import ModelCutter, split_model
+
+Models = Callable[[str], OnnxModel]
+Protos = Callable[..., OnnxModel]
+
+
+def run_parts(
+    model: OnnxModel, parts: list[list[int]], folder: Path, feed: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Every part in a session of its own, one after the other."""
+    values = dict(feed)
+    for part in split_model(model, parts, folder):
+        session = ort.InferenceSession(str(folder / part.file), providers=["CPUExecutionProvider"])
+        taken = [*part.inputs, *(name for name in part.optional_inputs if name in values)]
+        values.update(zip(part.outputs, session.run(list(part.outputs), {n: values[n] for n in taken}), strict=True))
+    return values
+
+
+def test_every_op_as_its_own_part_gives_the_outputs_of_the_whole(
+    each_small_model: OnnxModel, random_inputs: Callable[[OnnxModel], Mapping[str, np.ndarray]], tmp_path: Path
+) -> None:
+    model, feed = each_small_model, random_inputs(each_small_model)
+    expected = ort.InferenceSession(str(model.path), providers=["CPUExecutionProvider"]).run(None, feed)
+    found = run_parts(model, [[op] for op in range(model.graph.num_ops)], tmp_path / "parts", feed)
+    for value, wanted in zip(model.model.graph.outputs, expected, strict=True):
+        np.testing.assert_allclose(found[str(value.name)], wanted, rtol=1e-5)
+
+
+def test_every_part_passes_the_onnx_checker(each_small_model: OnnxModel, tmp_path: Path) -> None:
+    for part in split_model(each_small_model, [[op] for op in range(each_small_model.graph.num_ops)], tmp_path):
+        proto = onnx.load(tmp_path / part.file)
+        if all(value.type.tensor_type.HasField("shape") for value in (*proto.graph.input, *proto.graph.output)):
+            onnx.checker.check_model(
+                proto, full_check=True
+            )  # asks for the rank of what is exchanged; ONNX Runtime does not
+        assert 4 <= proto.ir_version <= 13
+        assert {o.domain: o.version for o in proto.opset_import} == dict(each_small_model.model.opset_imports)
+
+
+def test_a_part_takes_what_it_reads_and_gives_what_others_read(small_model: Models, tmp_path: Path) -> None:
+    # a = Relu(x)  b = Tanh(z)  c = Add(a, b)  d = Mul(a, z)  y = Sub(c, d)  both = Concat(c, b)
+    first, second = split_model(small_model("branches"), [[0, 1, 2], [3, 4, 5]], tmp_path)
+    assert (first.file, set(first.inputs), set(first.outputs)) == ("part-0000.onnx", {"x", "z"}, {"a", "b", "c"})
+    assert (second.file, set(second.inputs), set(second.outputs)) == (
+        "part-0001.onnx",
+        {"a", "z", "c", "b"},
+        {"y", "both"},
+    )
+
+
+def test_values_that_a_body_captures_are_inputs_of_its_part(small_model: Models, tmp_path: Path) -> None:
+    # a = Exp(x)  b = Neg(a)  c = If(on) {a + w | Relu(b * w)}  y = Mul(c, a)
+    _, part, _ = split_model(small_model("captured_by_if"), [[0, 1], [2], [3]], tmp_path)
+    assert set(part.inputs) == {"on", "a", "b"}
+    assert [tensor.name for tensor in onnx.load(tmp_path / part.file).graph.initializer] == ["w"]
+
+
+def test_a_weight_is_in_every_part_that_uses_it_and_in_no_other(small_model: Models, tmp_path: Path) -> None:
+    parts = split_model(small_model("shared_weights"), [[0], [1], [2], [3]], tmp_path)
+    weights = [[t.name for t in onnx.load(tmp_path / part.file).graph.initializer] for part in parts]
+    assert weights == [["w"], ["bias"], ["w"], ["bias"]]
+    assert [part.inputs for part in parts] == [("x",), ("a",), ("b",), ("c",)]
+
+
+def test_an_initialiser_that_may_be_overridden_stays_an_input_with_a_default(
+    small_model: Models, tmp_path: Path
+) -> None:
+    first, middle, last = split_model(small_model("overridable_initialiser"), [[0], [1], [2]], tmp_path)
+    assert (first.inputs, first.optional_inputs, first.outputs) == (("x",), ("w",), ("a", "w"))
+    assert (middle.inputs, middle.optional_inputs) == (("a",), ())
+    assert (last.inputs, last.optional_inputs) == (("b",), ("w",))
+
+
+def test_initialisers_listed_as_inputs_are_constants_before_ir_version_4(onnx_model: Protos, tmp_path: Path) -> None:
+    w = onnx.numpy_helper.from_array(np.array([2, 3], np.float32), "w")
+    values = [helper.make_tensor_value_info(name, 1, [2]) for name in ("x", "w", "y")]
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", values[:2], values[2:], [w])
+    model = onnx_model(helper.make_model(graph, ir_version=3, opset_imports=[helper.make_opsetid("", 9)]))
+    (part,) = split_model(model, [[0]], tmp_path)
+    assert (part.inputs, part.optional_inputs) == (("x",), ())
+    assert run_parts(model, [[0]], tmp_path, {"x": np.ones(2, np.float32)})["y"].tolist() == [2, 3]
+
+
+def test_outputs_that_nobody_reads_are_not_given(small_model: Models, tmp_path: Path) -> None:
+    split, top, _ = split_model(small_model("several_outputs"), [[0], [1], [2]], tmp_path)
+    assert split.outputs == ("a", "b")
+    assert top.outputs == ("v",)
+
+
+def test_a_part_that_nobody_reads_from_can_still_be_loaded(onnx_model: Protos, tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x)  dead = Neg(x) }'
+    _, dead = split_model(onnx_model(onnx.parser.parse_model(text)), [[0], [1]], tmp_path)
+    assert dead.outputs == ("dead",)
+
+
+def test_a_cut_value_without_a_type_is_refused_by_name(small_model: Models, tmp_path: Path) -> None:
+    model = small_model("chain")
+    model.model.graph[0].outputs[0].type = None
+    with pytest.raises(UnsupportedModel, match="cannot be cut at the value 'a'"):
+        split_model(model, [[0], [1, 2, 3]], tmp_path)
+
+
+def test_an_operator_set_that_cannot_be_run_is_refused(small_model: Models, tmp_path: Path) -> None:
+    model = small_model("chain")
+    model.model.opset_imports[""] = 27
+    with pytest.raises(UnsupportedModel, match="opset 27; up to 26"):
+        split_model(model, [[0, 1, 2, 3]], tmp_path)
+
+
+def test_the_model_itself_is_left_as_it_was(each_small_model: OnnxModel, tmp_path: Path) -> None:
+    before = ir.to_proto(each_small_model.model).SerializeToString(deterministic=True)
+    split_model(each_small_model, [[op] for op in range(each_small_model.graph.num_ops)], tmp_path)
+    assert ir.to_proto(each_small_model.model).SerializeToString(deterministic=True) == before
+
+
+@pytest.fixture
+def external_model(onnx_model: Protos, tmp_path: Path) -> OnnxModel:
+    """y = (x @ w) @ w with w in a file of its own in a subfolder."""
+    w = onnx.numpy_helper.from_array(np.array([[0, 1], [2, 0]], np.float32), "w")
+    (tmp_path / "source" / "weights").mkdir(parents=True)
+    (tmp_path / "source" / "weights" / "w.bin").write_bytes(b"padding!" + w.raw_data)
+    onnx.external_data_helper.set_external_data(w, "weights/w.bin", offset=8, length=16)
+    w.ClearField("raw_data")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, 1, ["N", 2]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [w])
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    return onnx_model(proto, tmp_path / "source" / "model.onnx")
+
+
+def test_external_weights_are_linked_and_not_rewritten(external_model: OnnxModel, tmp_path: Path) -> None:
+    values = run_parts(external_model, [[0], [1]], tmp_path / "out", {"x": np.array([[1, 1]], np.float32)})
+    assert values["y"].tolist() == [[2, 2]]
+    assert (tmp_path / "out" / "data" / "w.bin").samefile(tmp_path / "source" / "weights" / "w.bin")
+    assert (tmp_path / "out" / "part-0000.onnx").stat().st_size < 300
+
+
+def test_external_weights_are_copied_where_links_are_impossible(
+    external_model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(*_: object) -> None:
+        raise OSError("other file system")
+
+    monkeypatch.setattr("os.link", no_link)
+    assert run_parts(external_model, [[0], [1]], tmp_path / "out", {"x": np.ones((1, 2), np.float32)})[
+        "y"
+    ].tolist() == [[2, 2]]
+    assert not (tmp_path / "out" / "data" / "w.bin").samefile(tmp_path / "source" / "weights" / "w.bin")
+
+
+def test_external_files_of_one_name_stay_apart(tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w").write_text(folder)
+    for _ in range(2):  # again over what is there
+        locations = link_files({"a/w": tmp_path / "a" / "w", "b/w": tmp_path / "b" / "w"}, tmp_path / "out")
+        assert [(tmp_path / "out" / locations[old]).read_text() for old in ("a/w", "b/w")] == ["a", "b"]
+
+
+def test_missing_external_weights_are_named(external_model: OnnxModel, tmp_path: Path) -> None:
+    (tmp_path / "source" / "weights" / "w.bin").unlink()
+    with pytest.raises(
+        UnsupportedModel, match=r"w.bin: the weights that the model keeps in 'weights/w.bin' are missing"
+    ):
+        split_model(external_model, [[0], [1]], tmp_path / "out")
+
+
+def test_a_part_in_memory_finds_external_weights_in_the_models_folder(external_model: OnnxModel) -> None:
+    data, part = ModelCutter(external_model.model).part_bytes([1])
+    assert (part.file, part.inputs, part.outputs) == ("", ("a",), ("y",))
+    options = ort.SessionOptions()
+    folder = str(external_model.path.parent)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    assert session.run(None, {"a": np.array([[1, 2]], np.float32)})[0].tolist() == [[4, 1]]
+
+
+def test_parts_together_hold_every_node_once_when_there_are_many(onnx_model: Protos, tmp_path: Path) -> None:
+    names = [f"v{i}" for i in range(301)]
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in pairwise(names)]
+    ends = [helper.make_tensor_value_info(name, 1, [2]) for name in (names[0], names[-1])]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:]), ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
+    )
+    parts = split_model(onnx_model(proto), [[op, op + 150] for op in range(150)], tmp_path)
+    assert sum(len(onnx.load(tmp_path / part.file).graph.node) for part in parts) == 300
+    assert parts[0].inputs == ("v0", "v150")
+    assert parts[-1].outputs == ("v150", "v300")

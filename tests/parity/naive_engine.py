@@ -1,0 +1,140 @@
+"""The execution model written down as slowly and plainly as possible: the oracle of the compiled engine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gnnplace.devices.topology import Topology
+from gnnplace.graph.op_graph import OpGraph
+
+
+@dataclass
+class NaiveRun:
+    """One step, event by event."""
+
+    graph: OpGraph
+    topology: Topology
+    op_time_s: np.ndarray
+    assignment: list[int]
+    order: list[int]  # ops from the highest priority to the lowest
+    start_s: dict[int, float] = field(default_factory=dict)
+    end_s: dict[int, float] = field(default_factory=dict)
+    hops: list[tuple[int, int, int, float, float]] = field(default_factory=list)  # tensor, target, link, start, end
+    sent_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        devices = range(self.topology.num_devices)
+        self.running = dict.fromkeys(devices)
+        self.last_end = dict.fromkeys(devices, 0.0)
+        self.live = dict.fromkeys(devices, 0)
+        self.peak = dict.fromkeys(devices, 0)
+        self.device_busy = dict.fromkeys(devices, 0.0)
+        self.queues = defaultdict(list)  # channel -> [[tensor, source, target, hop number]]; the first is under way
+        self.channel_end = {}
+        self.channel_busy = defaultdict(float)
+        self.here = {(t, None) for t in range(0)}  # (tensor, device) that can be used
+        self.holders = {}  # (tensor, device) -> set of uses that are left
+        self.run()
+
+    def outputs(self, op: int) -> list[int]:
+        return [t for t in range(self.graph.num_tensors) if self.graph.tensor_producer[t] == op]
+
+    def is_ready(self, op: int) -> bool:
+        return all((t, self.assignment[op]) in self.here for t in self.graph.inputs_of(op).tolist())
+
+    def run(self) -> None:
+        now = 0.0
+        self.start_ops(now)
+        while True:
+            events = [(self.end_s[op], 0, device) for device, op in self.running.items() if op is not None]
+            events += [(end, 1, channel) for channel, end in self.channel_end.items()]
+            if not events:
+                break
+            now = min(events)[0]
+            while True:
+                events = [(0, d) for d, op in self.running.items() if op is not None and self.end_s[op] == now]
+                events += [(1, c) for c, end in self.channel_end.items() if end == now]
+                if not events:
+                    break
+                what, which = min(events)
+                if what == 0:
+                    self.end_op(which, now)
+                else:
+                    self.end_hop(which, now)
+            self.start_ops(now)
+        self.makespan = now
+
+    def start_ops(self, now: float) -> None:
+        for device in self.running:
+            waiting = [v for v in self.order if self.assignment[v] == device and v not in self.start_s]
+            ready = [v for v in waiting if self.is_ready(v)]
+            if self.running[device] is None and ready:
+                op = ready[0]
+                duration = float(self.op_time_s[op, device])
+                if now > self.last_end[device]:
+                    duration += self.topology.devices[device].dispatch_overhead_s
+                self.running[device] = op
+                self.start_s[op], self.end_s[op] = now, now + duration
+                self.device_busy[device] += duration
+                self.live[device] += int(self.graph.workspace_bytes[op])
+                self.live[device] += sum(int(self.graph.tensor_bytes[t]) for t in self.outputs(op))
+            self.peak[device] = max(self.peak[device], self.live[device])
+
+    def end_op(self, device: int, now: float) -> None:
+        op = self.running[device]
+        self.running[device] = None
+        self.last_end[device] = now
+        self.live[device] -= int(self.graph.workspace_bytes[op])
+        for tensor in self.graph.inputs_of(op).tolist():
+            self.release(tensor, device, op)
+        for tensor in self.outputs(op):
+            self.here.add((tensor, device))
+            consumers = self.graph.consumers_of(tensor).tolist()
+            for consumer in consumers:
+                self.holders.setdefault((tensor, self.assignment[consumer]), set()).add(consumer)
+            for target in dict.fromkeys(self.assignment[c] for c in consumers):
+                if target != device:
+                    self.holders.setdefault((tensor, device), set()).add(("copy", target))
+                    self.sent_bytes += int(self.graph.tensor_bytes[tensor])
+                    self.request([tensor, device, target, 0], now)
+
+    def release(self, tensor: int, device: int, use: object) -> None:
+        self.holders[tensor, device].remove(use)
+        if not self.holders[tensor, device]:
+            self.live[device] -= int(self.graph.tensor_bytes[tensor])
+
+    def link_of(self, transfer: list[int]) -> int:
+        return self.topology.route(transfer[1], transfer[2])[transfer[3]]
+
+    def request(self, transfer: list[int], now: float) -> None:
+        channel = int(self.topology.link_channel[self.link_of(transfer)])
+        self.queues[channel].append(transfer)
+        if len(self.queues[channel]) == 1:
+            self.begin_hop(channel, now)
+
+    def begin_hop(self, channel: int, now: float) -> None:
+        transfer = self.queues[channel][0]
+        tensor, source, target, hop = transfer
+        link = self.topology.links[self.link_of(transfer)]
+        duration = link.latency_s + int(self.graph.tensor_bytes[tensor]) / link.bandwidth_bytes_per_s
+        if hop + 1 == len(self.topology.route(source, target)):
+            self.live[target] += int(self.graph.tensor_bytes[tensor])
+        self.channel_end[channel] = now + duration
+        self.channel_busy[channel] += duration
+        self.hops.append((tensor, target, self.link_of(transfer), now, now + duration))
+
+    def end_hop(self, channel: int, now: float) -> None:
+        transfer = self.queues[channel].pop(0)
+        del self.channel_end[channel]
+        if self.queues[channel]:
+            self.begin_hop(channel, now)
+        tensor, source, target, hop = transfer
+        if hop == 0:
+            self.release(tensor, source, ("copy", target))
+        if hop + 1 < len(self.topology.route(source, target)):
+            self.request([tensor, source, target, hop + 1], now)
+        else:
+            self.here.add((tensor, target))

@@ -1,0 +1,62 @@
+"""Small random problems for property tests: every feature of graphs and topologies turns up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+
+
+def random_graph(generator: np.random.Generator, max_ops: int = 14) -> OpGraph:
+    """Ops with workspaces and weights, several outputs, shared weights, tensors of zero bytes, unused outputs."""
+    num_ops = int(generator.integers(1, max_ops + 1))
+    names = [f"op{i}" for i in range(num_ops)]
+    ops = [
+        Op(name, memory_bytes=int(generator.integers(0, 50)), workspace_bytes=int(generator.integers(0, 20)))
+        for name in names
+    ]
+    tensors = []
+    for producer in range(num_ops):
+        for _ in range(int(generator.integers(0, 3))):
+            later = [c for c in range(producer + 1, num_ops) if generator.random() < 0.3]
+            size = 0 if generator.random() < 0.1 else int(generator.integers(1, 100))
+            tensors.append(Tensor(names[producer], size, tuple(names[c] for c in later)))
+    weights = [
+        SharedWeight(
+            int(generator.integers(1, 40)), tuple(generator.choice(names, size=min(3, num_ops), replace=False))
+        )
+        for _ in range(int(generator.integers(0, 3)))
+    ]
+    shuffled = [ops[i] for i in generator.permutation(num_ops)]
+    return OpGraph.build("random", shuffled, tensors, weights)
+
+
+def random_topology(generator: np.random.Generator, max_devices: int = 4) -> Topology:
+    """A host and devices around it; some pairs linked directly, some links on a shared channel."""
+    num_devices = int(generator.integers(1, max_devices + 1))
+    names = ["cpu:0", *(f"gpu:{i}" for i in range(1, num_devices))]
+    devices = tuple(
+        Device(
+            name,
+            kind=name.split(":")[0],
+            memory_bytes=None if generator.random() < 0.3 else int(generator.integers(50, 600)),
+            dispatch_overhead_s=float(generator.choice([0.0, 0.25, 1.0])),
+        )
+        for name in names
+    )
+    links = []
+    for source in names:
+        for target in names:
+            over_host = "cpu:0" in (source, target)
+            if source != target and (over_host or generator.random() < 0.4):
+                channel = "bus" if generator.random() < 0.4 else None
+                latency = float(generator.choice([0.0, 0.5, 1.0]))
+                links.append(Link(source, target, latency, float(generator.choice([10.0, 50.0, 1e9])), channel))
+    return Topology("random", devices, tuple(links))
+
+
+def random_times(generator: np.random.Generator, graph: OpGraph, topology: Topology, zeros: bool = True) -> np.ndarray:
+    """Whole seconds, so that many things happen at the same instant; a few ops take none."""
+    times = generator.integers(0 if zeros else 1, 5, size=(graph.num_ops, topology.num_devices)).astype(np.float64)
+    return times if generator.random() < 0.5 else times * generator.uniform(0.5, 1.5, size=times.shape)

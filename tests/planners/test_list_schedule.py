@@ -1,0 +1,167 @@
+"""List scheduling and HEFT, against the paper's example and by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from gnnplace.arrays import FloatArray
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.graph.orders import longest_path
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic import heft, single
+from gnnplace.planners.heuristic.list_schedule import ListScheduling, build_list_schedule, list_schedule
+from gnnplace.sim.simulator import Simulator
+
+# Topcuoglu, Hariri and Wu 2002, figure 2: seconds of ten tasks on three processors, and bytes of the edges.
+PAPER_TIMES = np.array(
+    [[14, 16, 9], [13, 19, 18], [11, 13, 19], [13, 8, 17], [12, 13, 10],
+     [13, 16, 9], [7, 15, 11], [5, 11, 14], [18, 12, 20], [21, 7, 16]], dtype=np.float64,
+)  # fmt: skip
+PAPER_EDGES = {
+    (1, 2): 18, (1, 3): 12, (1, 4): 9, (1, 5): 11, (1, 6): 14, (2, 8): 19, (2, 9): 16, (3, 7): 23,
+    (4, 8): 27, (4, 9): 23, (5, 9): 13, (6, 8): 15, (7, 10): 17, (8, 10): 11, (9, 10): 13,
+}  # fmt: skip
+
+
+def connected(*devices: Device, latency_s: float = 0.0, bandwidth: float = 1.0) -> Topology:
+    links = (Link(a.name, b.name, latency_s, bandwidth) for a, b in itertools.permutations(devices, 2))
+    return Topology("connected", devices, tuple(links))
+
+
+def problem_of(graph: OpGraph, topology: Topology, times: FloatArray) -> Problem:
+    simulator = Simulator(graph, topology, times)
+    return Problem(graph, topology, times, simulator, simulator)
+
+
+def paper_problem() -> Problem:
+    ops = [Op(f"n{i + 1}") for i in range(10)]
+    tensors = [Tensor(f"n{a}", size, (f"n{b}",)) for (a, b), size in PAPER_EDGES.items()]
+    topology = connected(Device("p1"), Device("p2"), Device("p3"))
+    return problem_of(OpGraph.build("paper", ops, tensors), topology, PAPER_TIMES)
+
+
+def test_heft_gives_the_schedule_of_its_paper() -> None:
+    schedule = build_list_schedule(paper_problem())
+    assert schedule.length_s == 80.0
+    assert (schedule.assignment + 1).tolist() == [3, 1, 3, 2, 3, 2, 3, 1, 2, 2]
+    assert schedule.start_s.tolist() == [0, 27, 9, 18, 28, 26, 38, 57, 56, 73]
+
+
+def test_the_best_single_processor_of_the_paper_takes_127() -> None:
+    assert single.plan(paper_problem(), Budget(9), 0).objective_s == 127.0
+
+
+def test_heft_evaluates_one_placement() -> None:
+    solution = heft.plan(paper_problem(), Budget(9), 0)
+    assert solution.evaluations == 1
+    np.testing.assert_array_equal(solution.placement.assignment, list_schedule(paper_problem()))
+
+
+def test_an_op_goes_into_a_gap_before_ops_that_were_placed_earlier() -> None:
+    ops = [Op("a"), Op("b"), Op("c"), Op("gap")]
+    graph = OpGraph.build("gap", ops, [Tensor("a", 5, ("b",)), Tensor("b", 1, ("c",))])
+    # b is pinned to y by its times, so y waits for a until 4 + 5; `gap` fits before it.
+    times = np.array([[4.0, 99.0], [np.inf, 6.0], [np.inf, 6.0], [np.inf, 3.0]])
+    problem = problem_of(graph, connected(Device("x"), Device("y")), times)
+    assert build_list_schedule(problem).start_s.tolist() == [0.0, 9.0, 15.0, 0.0]
+    without = build_list_schedule(problem, scheduling=ListScheduling(insertion=False))
+    assert without.start_s.tolist() == [0.0, 9.0, 15.0, 21.0]
+
+
+def test_a_larger_transfer_factor_keeps_ops_together() -> None:
+    graph = OpGraph.build("v", [Op("a"), Op("b"), Op("c")], [Tensor("a", 1, ("b", "c"))])
+    problem = problem_of(graph, connected(Device("x"), Device("y")), np.full((3, 2), 4.0))
+    assert sorted(list_schedule(problem).tolist()) == [0, 0, 1]
+    assert list_schedule(problem, transfer_factor=9.0).tolist() == [0, 0, 0]
+
+
+def test_a_tensor_is_sent_once_however_many_ops_read_it() -> None:
+    graph = OpGraph.build("fan", [Op("a"), Op("b"), Op("c")], [Tensor("a", 10, ("b", "c"))])
+    times = np.array([[1.0, np.inf], [np.inf, 2.0], [np.inf, 2.0]])
+    schedule = build_list_schedule(
+        problem_of(graph, connected(Device("x"), Device("y")), times), scheduling=ListScheduling(channels=True)
+    )
+    assert schedule.start_s.tolist() == [0.0, 11.0, 13.0]
+
+
+def test_transfers_wait_for_their_channel_only_when_asked_to() -> None:
+    graph = OpGraph.build("two", [Op("a"), Op("b"), Op("c")], [Tensor("a", 10, ("b",)), Tensor("a", 10, ("c",))])
+    times = np.array([[1.0, np.inf], [np.inf, 2.0], [np.inf, 2.0]])
+    problem = problem_of(graph, connected(Device("x"), Device("y")), times)
+    assert build_list_schedule(problem).length_s == 15.0
+    assert build_list_schedule(problem, scheduling=ListScheduling(channels=True)).length_s == 23.0
+
+
+def test_a_route_over_the_host_counts_every_hop() -> None:
+    graph = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 10, ("b",))])
+    devices = (Device("g0", "gpu"), Device("g1", "gpu"), Device("host", "cpu"))
+    links = tuple(Link(a, b, 1.0, 10.0) for a, b in (("g0", "host"), ("host", "g0"), ("g1", "host"), ("host", "g1")))
+    times = np.array([[1.0, np.inf, np.inf], [np.inf, 1.0, np.inf]])
+    assert build_list_schedule(problem_of(graph, Topology("pcie", devices, links), times)).length_s == 6.0
+
+
+def test_a_device_that_waited_pays_its_dispatch_overhead() -> None:
+    graph = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 10, ("b",))])
+    times = np.array([[1.0, np.inf], [np.inf, 1.0]])
+    topology = connected(Device("x", dispatch_overhead_s=0.5), Device("y", dispatch_overhead_s=0.25))
+    assert build_list_schedule(problem_of(graph, topology, times)).length_s == 12.25
+
+
+def test_weights_never_exceed_a_memory_that_they_can_be_kept_out_of() -> None:
+    ops = [Op("a", memory_bytes=60), Op("b", memory_bytes=40), Op("c", memory_bytes=1)]
+    graph = OpGraph.build("free", ops, [], [SharedWeight(40, ("a", "b", "c"))])
+    topology = connected(Device("fast", memory_bytes=140), Device("slow"))
+    times = np.array([[3.0, 90.0], [2.0, 80.0], [1.0, 70.0]])
+    # a and b fill the fast device to the last byte, the shared weight counted once; c goes elsewhere.
+    assert list_schedule(problem_of(graph, topology, times)).tolist() == [0, 0, 1]
+    forgetful = list_schedule(problem_of(graph, topology, times), scheduling=ListScheduling(memory_share=None))
+    assert forgetful.tolist() == [0, 0, 0]
+
+
+def test_the_first_op_of_a_colocation_group_decides() -> None:
+    ops = [Op("a", group="g"), Op("b"), Op("c", group="g")]
+    graph = OpGraph.build("g", ops, [Tensor("a", 1, ("b",)), Tensor("b", 1, ("c",))])
+    times = np.array([[1.0, 2.0], [1.0, 1.0], [50.0, 1.0]])
+    assignment = list_schedule(problem_of(graph, connected(Device("x"), Device("y")), times))
+    assert assignment[0] == assignment[2] == 0
+
+
+def test_devices_that_are_not_connected_are_not_mixed() -> None:
+    graph = OpGraph.build("join", [Op("a"), Op("b"), Op("c")], [Tensor("a", 1, ("c",)), Tensor("b", 1, ("c",))])
+    topology = Topology("islands", (Device("x"), Device("y")))
+    solution = heft.plan(problem_of(graph, topology, np.ones((3, 2))), Budget(9), 0)
+    assert len(set(solution.placement.assignment.tolist())) == 1
+    assert solution.objective_s == 3.0
+
+
+def test_zero_costs_keep_producers_before_consumers() -> None:
+    graph = OpGraph.build("zero", [Op("b"), Op("a")], [Tensor("a", 0, ("b",))])
+    schedule = build_list_schedule(problem_of(graph, connected(Device("x"), Device("y")), np.zeros((2, 2))))
+    assert schedule.length_s == 0.0
+    assert schedule.connected
+
+
+def test_noise_on_ranks_keeps_the_order_topological() -> None:
+    problem = paper_problem()
+    producers, consumers = problem.graph.edges
+    for seed in range(20):
+        noise = np.random.default_rng(seed).lognormal(0.0, 1.0, 10)
+        schedule = build_list_schedule(problem, rank_noise=noise)
+        assert (schedule.end_s[producers] <= schedule.start_s[consumers]).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_list_schedule_is_within_grahams_bound_when_transfers_are_free(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tensors = [Tensor(f"o{i}", 0, tuple({f"o{j}" for j in rng.integers(i + 1, 30, 2)})) for i in range(29)]
+    graph = OpGraph.build("random", [Op(f"o{i}") for i in range(30)], tensors)
+    seconds = rng.integers(1, 9, 30).astype(np.float64)
+    devices = [Device(f"d{i}") for i in range(3)]
+    problem = problem_of(graph, connected(*devices), np.repeat(seconds[:, None], 3, axis=1))
+    path = longest_path(graph.topological_order, seconds, graph.successor_offsets, graph.successors)
+    assert build_list_schedule(problem).length_s <= path + (seconds.sum() - path) / 3

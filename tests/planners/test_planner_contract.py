@@ -1,0 +1,166 @@
+"""What every planner in the catalog keeps to."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+
+import numpy as np
+import pytest
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement
+from gnnplace.evaluation import Objective, Problem
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.placement import check_legal
+from gnnplace.planners.budget import Budget, Progress
+from gnnplace.planners.catalog import PLANNERS, load_planner
+from gnnplace.sim.simulator import Simulator
+
+BUILT = [name for name, entry in PLANNERS.items() if importlib.util.find_spec(entry.module) is not None]
+
+
+def make_problem(
+    seed: int = 0, num_ops: int = 24, memory_bytes: int | None = None, objective: Objective = "latency"
+) -> Problem:
+    """A random layered graph on two accelerators and a host; two colocation groups, two ops only for the host."""
+    rng = np.random.default_rng(seed)
+    ops = [
+        Op(
+            f"o{i}",
+            memory_bytes=10,
+            group={5: "g", 9: "g", 14: "h", 15: "h"}.get(i),
+            devices=("cpu",) if i in (3, 17) else None,
+        )
+        for i in range(num_ops)
+    ]
+    tensors = [
+        Tensor(
+            f"o{i}", int(rng.integers(1, 100)), tuple({f"o{j}" for j in rng.integers(i + 1, min(num_ops, i + 7), 2)})
+        )
+        for i in range(num_ops - 1)
+    ]
+    weights = [SharedWeight(20, ("o1", "o2", "o20"))] if num_ops > 20 else []
+    graph = OpGraph.build("random", ops, tensors, weights)
+    devices = (Device("g0", "gpu", memory_bytes), Device("g1", "gpu", memory_bytes), Device("c0", "cpu"))
+    links = tuple(
+        Link(a.name, b.name, 1e-3, 1e5) for a in devices for b in devices if a is not b and "cpu" in (a.kind, b.kind)
+    )
+    topology = Topology("two and a host", devices, links)
+    times = rng.uniform(1e-3, 1e-2, (num_ops, 1)) * np.array([1.0, 1.0, 4.0])
+    simulator = Simulator(graph, topology, times)
+    return Problem(graph, topology, times, simulator, simulator, objective)
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+@pytest.mark.parametrize("name", BUILT)
+def test_a_planner_returns_a_legal_placement_whose_value_is_the_evaluators(name: str, objective: Objective) -> None:
+    problem = make_problem(objective=objective)
+    solution = load_planner(name)(problem, Budget(200), 3)
+    check_legal(problem.graph, problem.topology, solution.placement)  # colocation and allowed devices too
+    evaluation = problem.evaluator.evaluate(solution.placement)
+    assert evaluation.feasible
+    assert solution.objective_s == pytest.approx(problem.penalised_s(evaluation), rel=1e-12)
+    assert solution.planner == name
+    assert solution.seed == 3
+    assert solution.history[-1][2] == solution.objective_s
+    assert [value for _, _, value in solution.history] == sorted((v for _, _, v in solution.history), reverse=True)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_same_seed_gives_the_same_answer(name: str) -> None:
+    first, second = (load_planner(name)(make_problem(), Budget(150), 7) for _ in range(2))
+    np.testing.assert_array_equal(first.placement.assignment, second.placement.assignment)
+    assert first.evaluations == second.evaluations
+    assert first.objective_s == second.objective_s
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_planner_leaves_its_inputs_alone(name: str) -> None:
+    problem = make_problem()
+    times, graph, budget = problem.op_time_s.copy(), copy.deepcopy(problem.graph.__dict__), Budget(100)
+    load_planner(name)(problem, budget, 0)
+    np.testing.assert_array_equal(problem.op_time_s, times)
+    for key, value in graph.items():
+        np.testing.assert_equal(problem.graph.__dict__[key], value)
+    assert budget == Budget(100)
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 37])
+@pytest.mark.parametrize("name", BUILT)
+def test_a_planner_evaluates_no_more_than_its_budget(name: str, evaluations: int) -> None:
+    problem = make_problem()
+    solution = load_planner(name)(problem, Budget(evaluations), 0)
+    assert 1 <= solution.evaluations <= evaluations
+    check_legal(problem.graph, problem.topology, solution.placement)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_an_exhausted_budget_without_any_placement_is_an_error(name: str) -> None:
+    with pytest.raises(InfeasiblePlacement, match="budget ended before one placement"):
+        load_planner(name)(make_problem(), Budget(0), 0)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_an_interrupt_gives_the_best_placement_so_far(name: str) -> None:
+    problem = make_problem()
+    seen: list[float] = []
+
+    def interrupt(progress: Progress) -> None:
+        seen.append(progress.best_s)
+        raise KeyboardInterrupt
+
+    solution = load_planner(name)(problem, Budget(200, on_progress=interrupt), 0)
+    assert solution.interrupted
+    assert solution.objective_s == seen[0]
+    check_legal(problem.graph, problem.topology, solution.placement)
+
+
+@pytest.mark.parametrize("name", [n for n in BUILT if n not in ("single", "round-robin")])
+def test_a_planner_fits_a_graph_into_memories_none_of_which_holds_it(name: str) -> None:
+    problem = make_problem(memory_bytes=600)
+    solution = load_planner(name)(problem, Budget(400), 1)
+    evaluation = problem.evaluator.evaluate(solution.placement)
+    assert evaluation.feasible, evaluation.shortfall_bytes
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_what_fits_nowhere_is_returned_as_data(name: str) -> None:
+    graph = OpGraph.build("big", [Op("a", memory_bytes=100), Op("b", memory_bytes=100)], [Tensor("a", 1, ("b",))])
+    topology = Topology("small", (Device("x", memory_bytes=50), Device("y", memory_bytes=60)),
+                        (Link("x", "y", 1e-3, 1e6), Link("y", "x", 1e-3, 1e6)))  # fmt: skip
+    times = np.ones((2, 2))
+    simulator = Simulator(graph, topology, times)
+    problem = Problem(graph, topology, times, simulator, simulator)
+    solution = load_planner(name)(problem, Budget(30), 0)
+    assert not problem.evaluator.evaluate(solution.placement).feasible
+    assert solution.objective_s > problem.worst_case_s
+
+
+@pytest.mark.parametrize("num_ops", [0, 1])
+@pytest.mark.parametrize("name", BUILT)
+def test_graphs_of_no_op_and_of_one_op_are_placed(name: str, num_ops: int) -> None:
+    graph = OpGraph.build("tiny", [Op(f"o{i}") for i in range(num_ops)])
+    topology = Topology("pair", (Device("slow"), Device("fast")), (Link("slow", "fast", 0.0, 1.0),))
+    times = np.tile([[3.0, 2.0]], (num_ops, 1))
+    simulator = Simulator(graph, topology, times)
+    solution = load_planner(name)(Problem(graph, topology, times, simulator, simulator), Budget(20), 0)
+    assert solution.placement.assignment.shape == (num_ops,)
+    if name != "round-robin":
+        assert solution.objective_s == 2.0 * num_ops
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_one_device_takes_everything(name: str) -> None:
+    graph = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 8, ("b",))])
+    topology = Topology("one", (Device("d"),))
+    times = np.array([[1.0], [2.0]])
+    simulator = Simulator(graph, topology, times)
+    solution = load_planner(name)(Problem(graph, topology, times, simulator, simulator), Budget(20), 0)
+    assert solution.placement.assignment.tolist() == [0, 0]
+    assert solution.objective_s == 3.0
+
+
+def test_an_unknown_planner_is_an_error_that_names_the_nearest() -> None:
+    with pytest.raises(GnnplaceError, match=r"no planner 'anealing'\. Did you mean 'annealing'"):
+        load_planner("anealing")

@@ -1,0 +1,145 @@
+"""A report shows the numbers of its run, needs no network, and lets no name from a model act."""
+
+from __future__ import annotations
+
+import copy
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from gnnplace.report import RunRecord, render_report, write_report
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    """The text outside scripts and styles, the scripts, and every address that a tag refers to."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.scripts: list[str] = []
+        self.addresses: list[str] = []
+        self._tag = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._tag = tag
+        if tag == "script":
+            self.scripts.append("")
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action")]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._tag = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._tag == "script":
+            self.scripts[-1] += data
+        elif self._tag != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_the_page_states_the_answer_and_every_planner(run: RunRecord) -> None:
+    text = Page(render_report(run)).text
+    assert (
+        "One step of tiny takes 6.00 ms (simulated) on 2 of 2 devices, 1.50x faster than the best single device "
+        "(9.00 ms). No placement can take less than 5.00 ms (critical path): the gap is 20.0 %." in text
+    )
+    assert "gnn chosen 6.00 ms 20.0 % 40 1.50 s single 9.00 ms 80.0 % 2 10.0 ms metis" in text
+    assert "pymetis is missing" in text
+
+
+def test_the_page_states_memory_stages_warnings_and_how_it_was_made(run: RunRecord) -> None:
+    text = Page(render_report(run)).text
+    assert "gpu:0 k40 2 2.0 KiB of 4.0 KiB 50.0 %" in text
+    assert "cpu:0 1 768 B no limit" in text
+    assert "heft 7.00 ms sweep 1 6.00 ms" in text
+    assert "dimension 'batch' is not given; 1 is taken" in text
+    assert "gnnplace place tiny.onnx --devices k40x1" in text
+    assert "gnnplace 0.1.0, onnx 1.23.2" in text
+
+
+def test_measured_runs_are_called_measured_and_compared_with_the_plain_session(run: RunRecord) -> None:
+    run["measured"] = {
+        "median_s": 0.008, "spread_s": 0.0001, "repeats": 21, "single_session_s": 0.010,
+        "runs": [
+            {"label": "plain session", "median_s": 0.010, "spread_s": 0.0002, "repeats": 21},
+            {"label": "gnn", "median_s": 0.008, "spread_s": 0.0001, "repeats": 21},
+        ],
+    }  # fmt: skip
+    text = Page(render_report(run)).text
+    assert "takes 8.00 ms ± 100 us (measured, 21 repeats) on 2 of 2 devices, 1.25x faster than a plain session" in text
+    assert "one step (measured)" in text
+    assert "one step (simulated)" not in text
+    assert "gnn 8.00 ms ± 100 us 21 1.25x faster than the first" in text
+
+
+def test_a_run_without_an_answer_says_so(run: RunRecord) -> None:
+    run["summary"]["feasible"] = False
+    run["peak_memory_bytes"]["gpu:0"] = 8192
+    text = Page(render_report(run)).text
+    assert "No placement of tiny that fits was found" in text
+    assert "8.0 KiB of 4.0 KiB 200.0 % does not fit" in text
+
+
+def test_a_missing_single_device_time_is_not_compared(run: RunRecord) -> None:
+    run["summary"]["compared"]["single"] = float("inf")
+    assert "there is no time of a single device to compare with" in Page(render_report(run)).text
+
+
+def test_names_from_a_model_are_shown_and_never_act(run: RunRecord) -> None:
+    plain = Page(render_report(copy.deepcopy(run)))
+    run["summary"]["model"] = run["command"] = HOSTILE
+    run["ops"]["name"][0] = run["ops"]["type"][1] = run["transfers"][0]["tensor"] = HOSTILE
+    run["devices"][0]["name"] = run["devices"][0]["kind"] = run["transfers"][0]["channel"] = HOSTILE
+    run["planners"][0]["planner"] = run["planners"][2]["error"] = run["warnings"][0] = HOSTILE
+    run["stages"][0] = (HOSTILE, 0.007)
+    run["versions"] = {HOSTILE: HOSTILE}
+    run["lower_bound"] = {"value_s": 0.005, "name": HOSTILE}
+    page = render_report(run)
+    assert HOSTILE not in page
+    assert len(Page(page).scripts) == len(plain.scripts)
+    assert Page(page).text.count(HOSTILE) >= 9
+
+
+def test_a_dollar_sign_in_a_name_stays_as_it_is(run: RunRecord) -> None:
+    run["summary"]["model"] = "$style"
+    assert "One step of $style takes" in Page(render_report(run)).text
+
+
+def test_the_page_refers_to_nothing_outside_itself(run: RunRecord) -> None:
+    page = render_report(run)
+    assert Page(page).addresses == []
+    assert "default-src 'none'" in page
+    charts = [script for script in Page(page).scripts if "Plotly.newPlot(" in script and len(script) < 100_000]
+    assert len(charts) == 3
+    assert all('"modeBarButtonsToRemove": ["sendChartToCloud"' in chart for chart in charts)
+
+
+def test_the_same_run_gives_the_same_page(run: RunRecord) -> None:
+    assert render_report(run) == render_report(copy.deepcopy(run))
+
+
+def test_the_report_is_written_beside_the_run(run: RunRecord, tmp_path: Path) -> None:
+    path = write_report(run, tmp_path / "plan")
+    assert path == tmp_path / "plan" / "report.html"
+    assert path.read_text(encoding="utf-8") == render_report(run)
+
+
+@pytest.mark.parametrize("part", ["history", "stages", "planners", "transfers", "warnings"])
+def test_an_empty_part_leaves_the_rest_whole(run: RunRecord, part: str) -> None:
+    run[part] = []  # type: ignore[literal-required]
+    assert "One step of tiny takes 6.00 ms" in Page(render_report(run)).text
+
+
+def test_an_empty_graph_has_a_report(run: RunRecord) -> None:
+    for column in run["ops"].values():
+        column.clear()  # type: ignore[attr-defined]
+    run["edges"], run["transfers"], run["summary"]["ops"] = [], [], 0
+    assert re.search(r"takes 6.00 ms \(simulated\) on 0 of 2 devices", Page(render_report(run)).text)

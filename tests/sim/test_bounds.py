@@ -1,0 +1,146 @@
+"""Lower bounds: never above any schedule, and tight where they can be."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Objective
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.placement import allowed_mask
+from gnnplace.sim import relaxation
+from gnnplace.sim.bounds import LowerBound, lower_bound
+from gnnplace.sim.simulator import Simulator
+
+
+def connected(*devices: Device, latency_s: float = 1.0) -> Topology:
+    links = (Link(a.name, b.name, latency_s, 10.0) for a, b in itertools.permutations(devices, 2))
+    return Topology("connected", devices, tuple(links))
+
+
+def chain(length: int, memory_bytes: int = 0) -> OpGraph:
+    ops = [Op(f"o{i}", memory_bytes=memory_bytes) for i in range(length)]
+    return OpGraph.build("chain", ops, [Tensor(f"o{i}", 10 * (i + 1), (f"o{i + 1}",)) for i in range(length - 1)])
+
+
+def test_an_empty_graph_takes_no_time() -> None:
+    graph = OpGraph.build("empty", [])
+    assert lower_bound(graph, connected(Device("x")), np.zeros((0, 1)), "latency") == LowerBound(0.0, "critical path")
+
+
+def test_the_critical_path_takes_the_fastest_device_of_each_op() -> None:
+    times = np.array([[1.0, 5.0], [6.0, 2.0], [3.0, 3.0]])
+    bound = lower_bound(chain(3), connected(Device("x"), Device("y")), times, "latency")
+    assert bound == LowerBound(6.0, "critical path")
+
+
+def test_equal_devices_share_the_work() -> None:
+    graph = OpGraph.build("wide", [Op(f"o{i}") for i in range(8)])
+    bound = lower_bound(graph, connected(Device("x"), Device("y")), np.ones((8, 2)), "latency")
+    assert bound.value_s == pytest.approx(4.0)
+    assert bound.name == "work over all devices"
+
+
+def test_unequal_devices_share_the_work_by_the_linear_program() -> None:
+    graph = OpGraph.build("wide", [Op(f"o{i}") for i in range(9)])
+    bound = lower_bound(graph, connected(Device("x"), Device("y")), np.array([[1.0, 2.0]] * 9), "throughput")
+    assert bound.value_s == pytest.approx(6.0)  # six ops here, three there
+
+
+def test_an_op_that_one_device_alone_can_run_counts_there() -> None:
+    graph = OpGraph.build("pinned", [Op(f"o{i}", devices=("x",) if i < 5 else None) for i in range(8)])
+    bound = lower_bound(graph, connected(Device("x"), Device("y")), np.ones((8, 2)), "latency")
+    assert bound.value_s == pytest.approx(5.0)
+
+
+def test_a_colocation_group_is_as_long_as_its_ops_one_after_the_other() -> None:
+    graph = OpGraph.build("group", [Op(f"o{i}", group="g") for i in range(4)])
+    bound = lower_bound(graph, connected(Device("x"), Device("y")), np.ones((4, 2)), "latency")
+    assert bound == LowerBound(4.0, "largest unit")
+
+
+def test_memory_sends_work_to_the_slow_device() -> None:
+    graph = OpGraph.build("wide", [Op(f"o{i}", memory_bytes=10) for i in range(4)])
+    topology = connected(Device("fast", memory_bytes=20), Device("slow"))
+    bound = lower_bound(graph, topology, np.array([[1.0, 100.0]] * 4), "throughput")
+    assert bound.value_s == pytest.approx(200.0)
+    assert "memory" in bound.name
+
+
+def test_memory_makes_a_path_longer() -> None:
+    topology = connected(Device("fast", memory_bytes=20), Device("slow"), latency_s=0.0)
+    bound = lower_bound(chain(4, memory_bytes=10), topology, np.array([[1.0, 100.0]] * 4), "latency")
+    assert bound.value_s == pytest.approx(202.0)
+    assert bound.name == "paths, memory over all devices"
+
+
+def test_a_chain_that_fits_on_no_device_pays_its_cheapest_transfer() -> None:
+    topology = connected(Device("x", memory_bytes=30), Device("y", memory_bytes=30))
+    bound = lower_bound(chain(4, memory_bytes=10), topology, np.ones((4, 2)), "latency")
+    assert bound == LowerBound(6.0, "forced transfer")  # four ops, and 1 s + 10 bytes / 10 bytes per second
+
+
+def test_parts_that_fit_on_their_own_force_no_transfer() -> None:
+    ops = [Op(f"o{i}", memory_bytes=10) for i in range(4)]
+    graph = OpGraph.build("two", ops, [Tensor("o0", 10, ("o1",)), Tensor("o2", 10, ("o3",))])
+    topology = connected(Device("x", memory_bytes=20), Device("y", memory_bytes=20), latency_s=9.0)
+    assert lower_bound(graph, topology, np.ones((4, 2)), "latency").value_s == pytest.approx(2.0)
+
+
+def test_ops_for_different_devices_force_a_transfer() -> None:
+    graph = OpGraph.build("pair", [Op("a", devices=("x",)), Op("b", devices=("y",))], [Tensor("a", 10, ("b",))])
+    topology = connected(Device("x"), Device("y"))
+    assert lower_bound(graph, topology, np.ones((2, 2)), "latency") == LowerBound(4.0, "forced transfer")
+
+
+def test_a_program_that_is_too_large_is_solved_for_similar_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    graph = OpGraph.build("wide", [Op(f"o{i}", memory_bytes=int(rng.integers(1, 9))) for i in range(200)])
+    topology = connected(Device("x", memory_bytes=400), Device("y"))
+    times = rng.uniform(1.0, 2.0, (200, 2))
+    exact = lower_bound(graph, topology, times, "throughput").value_s
+    monkeypatch.setattr(relaxation, "_MAX_VARIABLES", 40)
+    joined = lower_bound(graph, topology, times, "throughput").value_s
+    assert 0.9 * exact < joined <= exact * (1 + 1e-9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 10**6), objective=st.sampled_from(["latency", "throughput"]), tight=st.booleans())
+def test_no_feasible_placement_beats_the_bound(seed: int, objective: Objective, tight: bool) -> None:
+    rng = np.random.default_rng(seed)
+    num_ops, num_devices = int(rng.integers(1, 9)), int(rng.integers(1, 4))
+    ops = [
+        Op(
+            f"o{i}",
+            memory_bytes=int(rng.integers(0, 10)),
+            group="g" if rng.random() < 0.2 else None,
+            devices=("d0",) if rng.random() < 0.1 else None,
+        )
+        for i in range(num_ops)
+    ]
+    tensors = [
+        Tensor(f"o{i}", int(rng.integers(0, 20)), tuple({f"o{j}" for j in rng.integers(i + 1, num_ops, 2)}))
+        for i in range(num_ops - 1)
+    ] + [Tensor(f"o{num_ops - 1}", 3)]
+    graph = OpGraph.build("random", ops, tensors, [SharedWeight(5, ("o0", f"o{num_ops - 1}"))])
+    memory = max(1, int(graph.total_weight_bytes * rng.uniform(0.4, 1.2))) if tight else None
+    topology = connected(*(Device(f"d{i}", memory_bytes=memory) for i in range(num_devices)), latency_s=0.1)
+    times = rng.uniform(0.5, 3.0, (num_ops, num_devices)) if rng.random() < 0.7 else np.ones((num_ops, num_devices))
+    bound = lower_bound(graph, topology, times, objective).value_s
+    choices = np.array(list(itertools.product(range(num_devices), repeat=num_ops)), dtype=np.int64)
+    choices = rng.permutation(choices)[:3000]
+    mask = allowed_mask(graph, topology)
+    legal = mask[np.arange(num_ops), choices].all(axis=1)
+    grouped = np.flatnonzero(graph.colocation >= 0)
+    if grouped.size:
+        legal &= (choices[:, grouped] == choices[:, grouped[:1]]).all(axis=1)
+    batch = Simulator(graph, topology, times).evaluate_batch(choices[legal])
+    feasible = batch.shortfall_bytes == 0
+    seconds = (batch.makespan_s if objective == "latency" else batch.period_s)[feasible]
+    assert bound > 0
+    assert (seconds >= bound * (1 - 1e-9)).all()
