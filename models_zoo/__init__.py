@@ -1,6 +1,6 @@
-"""Recipes that build ONNX workloads, and trained policies with their cards; nothing in `gnnplace` needs them.
+"""Recipes that build ONNX workloads; nothing in `gnnplace` needs them.
 
-In reading order: `networks/`, `policies/`.
+In reading order: `networks/`.
 """
 
 __all__: list[str] = []

@@ -15,7 +15,8 @@ from gnnplace.api.workload import Workload
 from gnnplace.cost.measured import CostStore, MeasuredCost, write_costs
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import UnsupportedModel
-from gnnplace.executors.measured_evaluator import Comparison, GroupedModel, MeasuredEvaluator
+from gnnplace.executors.grouped_parts import GroupedModel
+from gnnplace.executors.measured_evaluator import Comparison, MeasuredEvaluator
 from gnnplace.executors.profile import measured_costs
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.placement import Placement

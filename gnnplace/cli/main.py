@@ -6,7 +6,6 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from gnnplace import __version__
@@ -57,11 +56,11 @@ def _run(arguments: list[str]) -> int:
         return _say(str(error), NO_ANSWER)
     except GnnplaceError as error:
         return _say(str(error), BAD_INPUT)
-    except click.exceptions.Exit as stop:
+    except typer.Exit as stop:
         return stop.exit_code
-    except click.ClickException as error:
-        return _say(error.format_message(), BAD_INPUT)
-    except (KeyboardInterrupt, click.Abort):
+    except typer.TyperException as error:
+        return _say(getattr(error, "format_message", error.__str__)(), BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted before there was an answer", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnxruntime as ort  # type: ignore[import-untyped]
+import onnxruntime as ort
 
 from gnnplace.errors import InvalidTopology, MissingDependency
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort  # type: ignore[import-untyped]
-from onnxruntime.capi import _pybind_state as native  # type: ignore[import-untyped]
+import onnxruntime as ort
+from onnxruntime.capi import _pybind_state as native
 
 from gnnplace.executors.devices import RealDevice, create_session
 

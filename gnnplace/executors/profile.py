@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
+import onnxruntime as ort  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
 from gnnplace.cost.measured import CostStore, KindCosts
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import MeasurementFailed
+from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.executors.devices import RealDevice, create_session, parse_device, pinned, session_options
 from gnnplace.executors.grouped_parts import written_parts
 from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links
@@ -70,6 +70,8 @@ def profile_model(
             plain = create_session(part.model, device)
             profiled = _profiled_session(part.model, device, folder)
             seconds = interleaved([lambda: profiled.run(None, feed), lambda: plain.run(None, feed)], rule)
+        except GnnplaceError:
+            raise
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
             message = str(error).split("\n")[0]
             raise MeasurementFailed(f"{model.path.name} cannot be profiled on {device_name!r}: {message}") from error

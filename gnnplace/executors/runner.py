@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort  # type: ignore[import-untyped]
+import onnxruntime as ort
 
 from gnnplace.errors import GnnplaceError, InvalidInput, MeasurementFailed
 from gnnplace.executors.dataflow import START, RunnerPart, Step, plan_steps

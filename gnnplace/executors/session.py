@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort  # type: ignore[import-untyped]
+import onnxruntime as ort
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart

@@ -87,9 +87,7 @@ def upward_rank(
     return rank
 
 
-def longest_path(
-    order: IntArray, op_cost: FloatArray, successor_offsets: IntArray, successors: IntArray
-) -> float:
+def longest_path(order: IntArray, op_cost: FloatArray, successor_offsets: IntArray, successors: IntArray) -> float:
     """Cost of the most expensive path when only ops cost: a lower bound of every schedule; 0 for no op."""
     free = np.zeros(len(successors))
     return float(upward_rank(order, op_cost, successor_offsets, successors, free).max(initial=0.0))

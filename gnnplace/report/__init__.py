@@ -9,7 +9,4 @@ In reading order:
 - `page.py`, `page.html`, `page.css`: all of it as one file that needs no network.
 """
 
-from gnnplace.report.page import render_report, write_report
-from gnnplace.report.run_record import RunRecord, read_run
-
-__all__ = ["RunRecord", "read_run", "render_report", "write_report"]
+__all__: list[str] = []

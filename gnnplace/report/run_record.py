@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from gnnplace.errors import GnnplaceError
@@ -157,6 +156,8 @@ def read_run(path: Path) -> RunRecord:
     Raises:
         GnnplaceError: the file is missing, is no JSON, or is no run; the message names the first wrong entry.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     content = read_json(path, GnnplaceError)
     try:
         run = TypeAdapter(RunRecord).validate_python(content)

@@ -86,7 +86,8 @@ def test_every_folder_with_modules_is_a_package() -> None:
     [
         ("gnnplace", {"torch", "dgl", "ray", "plotly", "onnxruntime"}),
         ("gnnplace.executors", {"torch", "dgl", "ray", "plotly"}),
-        ("gnnplace.report", {"torch", "dgl", "ray", "onnxruntime"}),
+        ("gnnplace.report.page", {"torch", "dgl", "ray", "onnxruntime"}),
+        ("gnnplace.report.run_record", {"plotly", "pydantic"}),
     ],
 )
 def test_importing_a_package_does_not_load_what_it_can_do_without(module: str, unwanted: set[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnplace.report import RunRecord
+from gnnplace.report.run_record import RunRecord
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.report import RunRecord
 from gnnplace.report.charts import graph_chart, progress_chart, schedule_chart
 from gnnplace.report.charts.graph import MOST_NODES
 from gnnplace.report.charts.layered_layout import layered_layout
 from gnnplace.report.charts.schedule import MOST_BARS
 from gnnplace.report.charts.theme import device_colour
+from gnnplace.report.run_record import RunRecord
 
 
 def chain(run: RunRecord, count: int, group_size: int) -> RunRecord:

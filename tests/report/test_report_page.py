@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.report import RunRecord, render_report, write_report
+from gnnplace.report.page import render_report, write_report
+from gnnplace.report.run_record import RunRecord
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -18,12 +18,16 @@ __all__ = ["AnnealingConfig", "anneal", "plan"]
 
 @dataclass(frozen=True)
 class AnnealingConfig:
-    """Kirkpatrick, Gelatt and Vecchi 1983, with a start temperature from the moves of the instance."""
+    """Kirkpatrick, Gelatt and Vecchi 1983, with temperatures from the moves of the instance."""
 
     sampled_moves: int = 64
     """Moves from the start whose effect sets the temperature, at most a tenth of what is left of the budget."""
     initial_acceptance: float = 1e-3
     """Chance of a median worsening move at the start; low, as the search begins at a good placement."""
+    reheated_acceptance: float = 0.3
+    """The same for the later cycles of a search that has time for several; each begins at the best placement so far."""
+    cycle_evaluations_per_move: int = 25
+    """A cycle has at least this many evaluations for each (unit, other device) there is."""
     final_ratio: float = 1e-2
     """Last temperature over first; cooling is geometric in evaluations (or seconds, whichever ends first)."""
     follow_neighbour: float = 0.8
@@ -50,16 +54,21 @@ def anneal(
         return
     moves = _Moves(problem, movable, config.follow_neighbour)
     clock = _Clock(search, config.unlimited_evaluations_per_unit * problem.num_units)
-    hottest = _start_temperature(search, assignment, value, moves, rng, config)
-    current = assignment.copy()
-    while (done := clock.share_done()) < 1.0:
+    scale_s = _typical_rise(search, assignment, value, moves, rng, config)
+    cycles = max(1, clock.expected_evaluations() // (config.cycle_evaluations_per_move * moves.count))
+    current, cycle = assignment.copy(), 0
+    while (done := cycles * clock.share_done()) < cycles:
+        if int(done) > cycle and search.best is not None:
+            cycle, current, value = int(done), search.best.assignment.copy(), search.best_s
+        acceptance = config.reheated_acceptance if cycle else config.initial_acceptance
+        temperature_s = scale_s / -math.log(acceptance) * config.final_ratio ** (done - int(done))
         unit, device = moves.draw(current, rng)
         moved = current.copy()
         moved[problem.unit_ops[unit]] = device
         # A full evaluation: the move's cheaper one would first have to evaluate what it starts from.
         after = float(search.evaluate_batch(moved[None])[0])
         rise = after - value
-        if rise <= 0 or rng.random() < math.exp(-rise / max(hottest * config.final_ratio**done, 1e-300)):
+        if rise <= 0 or (temperature_s > 0 and rng.random() < math.exp(-rise / temperature_s)):
             current, value = moved, after
 
 
@@ -74,7 +83,15 @@ class _Clock:
         self._last = search.evaluations + unlimited if endless else budget.evaluations
         self._begin_s, self._end_s = search.wall_s, budget.seconds
 
+    def expected_evaluations(self) -> int:
+        """What the budget allows, by the rate so far where it only names seconds."""
+        if self._last is not None:
+            return self._last - self._first
+        rate_per_s = self._search.evaluations / max(1e-9, self._search.wall_s)
+        return int(rate_per_s * max(0.0, (self._end_s or 0.0) - self._begin_s))
+
     def share_done(self) -> float:
+        """From 0 to 1."""
         shares = [0.0]
         if self._last is not None:
             shares.append((self._search.evaluations - self._first) / max(1, self._last - self._first))
@@ -96,6 +113,7 @@ class _Moves:
         self._neighbour_op = first_op[np.concatenate([target, source])[order]]
         self._offsets = np.searchsorted(ends[order], np.arange(problem.num_units + 1))
         self._first_op = first_op
+        self.count = int((problem.action_mask[movable].sum(axis=1) - 1).sum())
         self._allowed = [np.flatnonzero(row) for row in problem.action_mask]
 
     def draw(self, assignment: IntArray, rng: np.random.Generator) -> tuple[int, int]:
@@ -111,10 +129,10 @@ class _Moves:
         return unit, int(allowed[choice] if allowed[choice] < here else allowed[choice + 1])
 
 
-def _start_temperature(
+def _typical_rise(
     search: Search, assignment: IntArray, value: float, moves: _Moves, rng: np.random.Generator, config: AnnealingConfig
 ) -> float:
-    """Seconds at which a median worsening move from `assignment` is accepted with the initial chance."""
+    """Seconds that a median worsening move from `assignment` costs; 0 when none worsens."""
     count = min(config.sampled_moves, search.remaining // 10)
     if count < 1:
         return 0.0
@@ -122,4 +140,4 @@ def _start_temperature(
     rises: FloatArray = search.evaluate_moves(assignment, drawn[:, 0], drawn[:, 1]) - value
     # What does not fit is worse by a penalty that says nothing of the landscape.
     rises = rises[(rises > 0) & (rises + value <= search.problem.worst_case_s)]
-    return float(np.median(rises)) / -math.log(config.initial_acceptance) if rises.size else 0.0
+    return float(np.median(rises)) if rises.size else 0.0

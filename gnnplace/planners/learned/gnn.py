@@ -66,7 +66,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
             train_on_graph(search, inputs, network, starts, reference_s, end_share, config.episodes, generator)
             search.stage("episodes")
             assert search.best is not None
-            revisit(search, inputs, network, (search.best.assignment, search.best_s), 1.0, config.revisit, rng)
+            revisit(search, inputs, network, (search.best.assignment, search.best_s), 1.0, config.revisit, rng, generator)
             search.stage("revisit")
     return search.solution()
 

@@ -21,6 +21,7 @@ from gnnplace.planners.search import Search
 from gnnplace.policy.features import sweep_features
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.policy.pair_features import pair_features
+from gnnplace.training.move_odds import MoveOddsConfig, MoveOddsTrainer, TriedMove
 
 __all__ = ["MoveOdds", "RevisitConfig", "revisit"]
 
@@ -49,6 +50,8 @@ class RevisitConfig:
     """Worsening, as a fraction of the objective, that is accepted with probability 1/e at the start."""
     last_acceptance: float = 3e-4
     """And at the end; cooling is geometric in the share of the budget."""
+    odds: MoveOddsConfig | None = MoveOddsConfig()
+    """How the policy learns from the moves that were tried; None: it does not."""
     screened: int = 16
     """Moves that the estimator ranks before one is executed, when evaluations are measured."""
     idle_per_unit: int = 50
@@ -81,12 +84,18 @@ class MoveOdds:
         capacity = self._problem.topology.memory_bytes
         seen = pair_features(inputs.features, inputs.tables, self._timing, rows, self._units, capacity)
         with torch.no_grad():
-            pair, context, mask = (torch.from_numpy(array) for array in seen)
-            answer = torch.from_numpy(rows), torch.from_numpy(self._units), pair, context, mask
+            self._seen = tuple(torch.from_numpy(array) for array in seen)
+            answer = torch.from_numpy(rows), torch.from_numpy(self._units), *self._seen
             logits = self._network.answer(inputs, self._embeddings, *answer)[0].numpy().astype(np.float64)
         self.devices = assignment[self._first_op]
         self.log_odds = (logits - logits[self._units, self.devices][:, None]) / self._config.temperature
         self.log_odds[self._units, self.devices] = -np.inf
+
+    def tried(self, unit: int, device: int, helped: bool) -> TriedMove:
+        """The outcome of a move from the current placement, with what was known before."""
+        pair, context, mask = self._seen
+        embeddings = self._embeddings[:, 0]
+        return TriedMove(embeddings[unit], embeddings.mean(dim=0), pair[unit], context[unit], mask[unit], int(self.devices[unit]), device, helped)
 
     def draw(self, rng: np.random.Generator) -> tuple[int, int] | None:
         """A unit and another device for it; each draw makes the same one less likely. None when nothing can move."""
@@ -97,6 +106,7 @@ class MoveOdds:
         move = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
         unit, device = divmod(min(move, total.size - 1), self.log_odds.shape[1])
         self.log_odds[unit, device] -= self._config.repeat_penalty
+        self.last = (unit, device)
         return unit, device
 
 
@@ -108,12 +118,14 @@ def revisit(
     end_share: float,
     config: RevisitConfig,
     rng: np.random.Generator,
+    generator: torch.Generator,
 ) -> None:
     """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget is gone."""
     runtime = CountedRuntime(search, end_share)
     odds = MoveOdds(search, inputs, network, config)
     neighbours = _neighbours(inputs)
     (current, value), begin_share, known, idle = start, used_share(search), _Known(), 0
+    trainer = MoveOddsTrainer(network, inputs.devices, config.odds, generator) if config.odds is not None else None
     known.note(current, value)
     odds.update(current)
     most_idle = config.idle_per_unit * search.problem.num_units
@@ -126,6 +138,8 @@ def revisit(
         if after is None:
             after = float(runtime.evaluate_batch(candidate[None])[0])
             known.note(candidate, after)
+            if trainer is not None and odds.last is not None:
+                if trainer.note(odds.tried(*odds.last, after < value)): odds.update(current)
         done = (used_share(search) - begin_share) / max(1e-9, end_share - begin_share)
         ratio = (config.last_acceptance / config.first_acceptance) ** min(1.0, done)
         scale_s = max(value * config.first_acceptance * ratio, 1e-300)
@@ -168,13 +182,16 @@ def _candidate(
 ) -> IntArray | None:
     problem = runtime.search.problem
     if rng.random() < config.rebuild_share:
+        odds.last = None
         return rebuild(problem, current, int(rng.integers(2, config.max_window + 1)), config.pull, rng)
     move = odds.draw(rng)
     if move is None:
         return None
     unit, device = move
     moved = current.copy()
-    for member in _cluster(unit, odds.devices, neighbours, config, rng):
+    members = _cluster(unit, odds.devices, neighbours, config, rng)
+    if len(members) > 1: odds.last = None
+    for member in members:
         if problem.action_mask[member, device]:
             moved[problem.unit_ops[member]] = device
     return moved

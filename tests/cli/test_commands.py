@@ -1,0 +1,189 @@
+"""The commands as a user and a program see them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnplace.cli.main import _run as run_command
+from gnnplace.graph.json_format import write_graph
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from models_zoo.networks.light import write_light_model
+
+PLACE_KEYS = {
+    "model", "ops", "groups", "planner", "objective", "makespan_s", "measured", "feasible", "lower_bound_s", "gap",
+    "compared", "evaluations", "wall_s", "seed", "out",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "light_squeezenet.onnx"
+    write_light_model("squeezenet", path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    ops = [Op("a", time_s={"k40": 1.0, "haswell": 9.0}), *(Op(n, time_s={"k40": 2.0, "haswell": 9.0}) for n in "bcd")]
+    tensors = [Tensor("a", 8, ("b", "c")), Tensor("b", 8, ("d",)), Tensor("c", 8, ("d",))]
+    path = tmp_path / "graph.json"
+    write_graph(OpGraph.build("diamond", [Op(o.name, "T", {"k40": o.time_s["k40"]}, devices=("k40",)) for o in ops], tensors), path)
+    return path
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+    code = run_command(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, _ = called(capsys, *arguments, "--json")
+    assert code == 0
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def test_place_writes_everything_and_the_placed_model_runs(
+    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "placed"
+    answer = as_json(capsys, "place", str(model), "--devices", "cpu:0,cpu:1", "--planner", "heft", "--out", str(out))
+    assert set(answer) == PLACE_KEYS
+    assert set(answer["compared"]) == {"single", "heft"}
+    assert answer["out"] == str(out)
+    assert {path.name for path in out.iterdir()} == {"placement.json", "placed.onnx", "parts", "run.json", "report.html"}
+    assert json.loads((out / "run.json").read_text())["summary"] == answer
+
+    ran = as_json(capsys, "run", str(out), "--output", str(tmp_path / "y.npz"), "--repeat", "2")
+    assert ran["repeats"] == 2
+    with np.load(tmp_path / "y.npz") as outputs:
+        assert {name: list(outputs[name].shape) for name in outputs.files} == {
+            name: facts["shape"] for name, facts in ran["outputs"].items()
+        }
+
+    evaluated = as_json(
+        capsys, "evaluate", str(model), "--devices", "cpu:0,cpu:1", "--placement", str(out / "placement.json")
+    )
+    assert evaluated["makespan_s"] == pytest.approx(answer["makespan_s"])
+    assert evaluated["feasible"]
+    assert evaluated["segments"] >= 1
+    assert as_json(capsys, "report", str(out))["report"] == str(out / "report.html")
+
+
+def test_an_op_graph_is_placed_and_beats_the_single_device(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    answer = as_json(capsys, "place", str(graph), "--devices", "k40x2", "--planner", "greedy", "--evaluations", "100")
+    assert answer["compared"]["single"] == pytest.approx(7.0)
+    assert answer["makespan_s"] == pytest.approx(5.0, abs=0.01)
+    assert answer["lower_bound_s"] == pytest.approx(5.0)
+    assert answer["evaluations"] <= 100
+
+
+def test_compare_gives_a_row_per_planner(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    planners = "single,round-robin,heft,segments,greedy,annealing"
+    answer = as_json(
+        capsys, "compare", str(graph), "--devices", "k40x2", "--planners", planners, "--evaluations", "50"
+    )
+    assert [row["planner"] for row in answer["rows"]] == planners.split(",")
+    assert all(
+        set(row) == {"planner", "makespan_s", "gap", "evaluations", "wall_s", "feasible", "error"} for row in answer["rows"]
+    )
+    assert all(row["evaluations"] <= 50 and row["feasible"] and row["error"] is None for row in answer["rows"])
+
+
+def test_the_same_seed_gives_the_same_answer(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    arguments = ["place", str(graph), "--devices", "k40x2", "--planner", "annealing", "--evaluations", "60", "--seed", "3"]
+    first, second = as_json(capsys, *arguments), as_json(capsys, *arguments)
+    assert {k: v for k, v in first.items() if k != "wall_s"} == {k: v for k, v in second.items() if k != "wall_s"}
+
+
+def test_planners_and_devices_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {"single", "heft", "annealing", "gnn"} <= set(as_json(capsys, "planners"))
+    answer = as_json(capsys, "devices", "k40x2")
+    assert [device["name"] for device in answer["devices"]] == ["k40:0", "k40:1", "cpu:0"]
+    assert answer["format"] == "gnnplace.topology/1"
+
+
+def test_a_person_gets_a_table(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+    code, out, _ = called(capsys, "place", str(graph), "--devices", "k40x2", "--planner", "heft")
+    assert code == 0
+    assert "heft" in out
+    assert "diamond:" in out
+
+
+def bad(tmp_path: Path, graph: Path) -> dict[str, tuple[list[str], int, str]]:
+    """Name -> (arguments, exit code, what the one line says)."""
+    files = {
+        "empty.onnx": b"", "text.onnx": b"hello, this is no model\n" * 20, "cut.onnx": b"\x08\x07\x12\x04test\x3a\xff\xff",
+        "cycle.json": json.dumps({"format": "gnnplace.graph/1", "name": "c", "ops": [{"name": "a"}, {"name": "b"}],
+            "tensors": [{"producer": "a", "bytes": 1, "consumers": ["b"]}, {"producer": "b", "bytes": 1, "consumers": ["a"]}]}).encode(),
+        "nan.json": b'{"format": "gnnplace.graph/1", "name": "n", "ops": [{"name": "a", "flops": NaN}], "tensors": []}',
+        "nothing.json": b'{"format": "gnnplace.topology/1", "devices": [], "links": []}',
+        "islands.json": json.dumps({"format": "gnnplace.topology/1", "links": [], "devices": [
+            {"name": name, "kind": "k40", "memory_bytes": None, "peak_flops_per_s": {"float32": 1e12},
+             "memory_bandwidth_bytes_per_s": 1e11, "dispatch_overhead_s": 0.0, "slots": 1} for name in ("x", "y")]}).encode(),
+        "big.json": json.dumps({"format": "gnnplace.graph/1", "name": "big", "tensors": [],
+            "ops": [{"name": "a", "flops": 1.0, "memory_bytes": 2**50}]}).encode(),
+        "unknown.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["k40:0", "k40:1", "cpu:0"],
+            "assignment": {"a": "k40:0", "bb": "k40:0", "c": "k40:0", "d": "k40:0"}}).encode(),
+        "split.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["x", "y"],
+            "assignment": {"a": "x", "b": "y", "c": "x", "d": "x"}}).encode(),
+    }  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    at = lambda name: str(tmp_path / name)  # noqa: E731 - a word for every row
+    heft = ["--planner", "heft"]
+    return {
+        "missing model": (["place", at("absent.onnx"), "--devices", "k40x2"], 2, "absent.onnx"),
+        "empty model": (["place", at("empty.onnx"), "--devices", "k40x2"], 2, "empty.onnx"),
+        "no model": (["place", at("text.onnx"), "--devices", "k40x2"], 2, "text.onnx"),
+        "cut model": (["place", at("cut.onnx"), "--devices", "k40x2"], 2, "cut.onnx"),
+        "a folder": (["place", str(tmp_path), "--devices", "k40x2"], 2, tmp_path.name),
+        "zoo name": (["place", "zoo:light_squeezent", "--devices", "k40x2"], 2, "did you mean zoo:light_squeezenet"),
+        "cycle": (["place", at("cycle.json"), "--devices", "k40x2"], 2, "has a cycle"),
+        "NaN": (["place", at("nan.json"), "--devices", "k40x2"], 2, "nan"),
+        "unknown preset": (["place", str(graph), "--devices", "k41x2"], 2, "k41"),
+        "unknown core": (["place", str(graph), "--devices", "cpu:0,cpu:999"], 2, "999"),
+        "zero devices": (["place", str(graph), "--devices", at("nothing.json")], 2, "no device"),
+        "no spec": (["place", str(graph), "--devices", ""], 2, "device set is empty"),
+        "no link": (["evaluate", str(graph), "--devices", at("islands.json"), "--placement", at("split.json")], 2, "no link"),
+        "fits nowhere": (["place", at("big.json"), "--devices", "k40x2", *heft], 1, "lacks"),
+        "unknown op": (["evaluate", str(graph), "--devices", "k40x2", "--placement", at("unknown.json")], 2, "'bb'"),
+        "unknown planner": (["place", str(graph), "--devices", "k40x2", "--planner", "hefty"], 2, "'heft'"),
+        "bad dim": (["place", str(graph), "--devices", "k40x2", "--dim", "batch"], 2, "NAME=N"),
+        "op graph cannot be measured": (["place", str(graph), "--devices", "cpu:0", "--measure"], 2, "ONNX model"),
+        "no devices": (["place", str(graph)], 2, "--devices"),
+        "no such command": (["plac"], 2, "plac"),
+        "zero evaluations": (["place", str(graph), "--devices", "k40x2", "--evaluations", "0"], 2, "--evaluations"),
+        "nothing to run": (["run", str(tmp_path)], 2, "manifest.json"),
+        "nothing to report": (["report", str(tmp_path)], 2, "run.json"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [
+    "missing model", "empty model", "no model", "cut model", "a folder", "zoo name", "cycle", "NaN", "unknown preset",
+    "unknown core", "zero devices", "no spec", "no link", "fits nowhere", "unknown op", "unknown planner", "bad dim",
+    "op graph cannot be measured", "no devices", "no such command", "zero evaluations", "nothing to run", "nothing to report",
+])  # fmt: skip
+def test_bad_input_gets_one_clear_line_and_leaves_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, graph: Path, case: str
+) -> None:
+    arguments, expected, says = bad(tmp_path, graph)[case]
+    out = tmp_path / "out"
+    if arguments[0] == "place":
+        arguments = [*arguments, "--out", str(out)]
+    code, printed, errors = called(capsys, *arguments)
+    assert code == expected
+    lines = [line for line in errors.splitlines() if not line.startswith("warning:")]
+    assert len(lines) == 1, errors
+    assert says in lines[0]
+    assert "Traceback" not in errors + printed
+    assert not out.exists()

@@ -1,0 +1,191 @@
+"""Measured evaluation of tiny models: what is measured, what is cached, what becomes of failures."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.spec import load_topology
+from gnnplace.errors import InvalidTopology
+from gnnplace.evaluation import Evaluator
+from gnnplace.executors.grouped_parts import GroupedModel
+from gnnplace.executors.measure import StoppingRule
+from gnnplace.executors.measured_evaluator import MeasuredEvaluator, MeasureOptions
+from gnnplace.graph.coarsen import coarsen
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.placement import Placement
+from gnnplace.sim.simulator import Simulator
+
+CORES = sorted(os.sched_getaffinity(0))
+pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+QUICK = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
+OPTIONS = MeasureOptions(search=QUICK, final=QUICK, timeout_s=60.0)
+
+BRANCHES = """(float[N, 4] x, float[N, 4] z, float[N] unread) => (float[N, 4] y, float[N, 8] both)
+    { a = Relu(x)  b = Tanh(z)  c = Add(a, b)  d = Mul(a, z)  y = Sub(c, d)  both = Concat<axis=1>(c, b) }"""
+RAISING = """(float[3] x) => (float[1] y) <float[1] far = {7}>
+    { a = Relu(x)  s = ReduceSum<keepdims=0>(a)  t = Mul(s, far)  i = Add(t, far)  at = Cast<to=7>(i)  y = Gather(x, at) }"""
+
+
+@pytest.fixture
+def evaluator(tmp_path: Path) -> Iterator[Callable[..., MeasuredEvaluator]]:
+    """Makes evaluators of small models over two cores, and closes them."""
+    opened: list[MeasuredEvaluator] = []
+
+    def make(text: str, max_groups: int = 512, options: MeasureOptions = OPTIONS) -> MeasuredEvaluator:
+        path = tmp_path / "model.onnx"
+        onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}'), path)
+        model = read_onnx(path)
+        coarse = coarsen(model.graph, max_groups)
+        topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
+        seconds = RooflineCost().op_time_s(model.graph, topology)
+        group_s = np.stack([coarse.total(seconds[:, device]) for device in range(2)], axis=1)
+        simulator = Simulator(coarse.graph, topology, group_s)
+        grouped = GroupedModel(model, coarse.graph, coarse.group_of_op)
+        opened.append(MeasuredEvaluator(grouped, topology, simulator, options))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def placement(*devices: int) -> Placement:
+    return Placement(np.array(devices))
+
+
+def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
+    measured = evaluator(BRANCHES)
+    assert isinstance(measured, Evaluator)
+    split = placement(0, 1, 0, 1, 0, 1)
+    found, simulated = measured.evaluate(split), measured._simulated.evaluate(split)
+    assert (measured.kind, found.evaluator, found.failure) == ("measured", "measured", "")
+    assert found.feasible
+    assert 0 < found.makespan_s < 10
+    assert found.period_s == found.makespan_s != simulated.makespan_s
+    assert found.repeats == 6
+    assert found.peak_memory_bytes.tolist() == simulated.peak_memory_bytes.tolist()
+    assert found.transferred_bytes == simulated.transferred_bytes > 0
+    assert measured.single is not None and measured.single.makespan_s > 0
+    assert measured.single_device == f"cpu:{CORES[0]}"
+
+
+def test_no_placement_is_measured_twice_and_priorities_make_another_one(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
+    measured = evaluator(BRANCHES)
+    first = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
+    assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)) is first
+    assert measured.measurements == 1
+    measured.evaluate(Placement(np.array([0, 1, 0, 1, 0, 1]), np.arange(6.0)))
+    assert measured.measurements == 2
+    batch = measured.evaluate_batch(np.array([[0, 1, 0, 1, 0, 1], [1, 1, 1, 1, 1, 1]]))
+    assert measured.measurements == 3
+    assert batch.makespan_s[0] == first.makespan_s
+    assert batch.shortfall_bytes.tolist() == [0.0, 0.0]
+
+
+def test_groups_are_expanded_to_the_ops_of_the_model(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+    measured = evaluator(BRANCHES, max_groups=2)
+    num_groups = measured._grouped.graph.num_ops
+    assert num_groups <= 2
+    alternating = placement(*(group % 2 for group in range(num_groups)))
+    assert measured.evaluate(alternating).feasible
+    found = measured.segments_of(alternating)
+    assert sorted(op for segment in found for op in segment.ops) == list(range(6))
+    for segment in found:
+        assert {int(measured._grouped.group_of_op[op]) % 2 for op in segment.ops} == {segment.device}
+
+
+def test_the_final_comparison_measures_segments_beside_the_plain_session(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
+    measured = evaluator(BRANCHES)
+    comparison = measured.compare([placement(0, 0, 0, 0, 0, 0), placement(0, 1, 0, 1, 0, 1)])
+    assert [one.repeats for one in comparison.evaluations] == [6, 6]
+    assert all(one.feasible and one.evaluator == "measured" for one in comparison.evaluations)
+    assert comparison.single is not None and comparison.single.repeats == 6
+    assert measured.measurements == 0
+    assert measured.compare([]).evaluations == ()
+
+
+def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
+    measured = evaluator(RAISING)
+    assert measured.single is None
+    found = measured.evaluate(placement(0, 0, 1, 1, 0, 1))
+    assert found.makespan_s == np.inf
+    assert not found.feasible
+    assert "group 5" in found.failure and "out of data bounds" in found.failure
+    batch = measured.evaluate_batch(np.array([[0, 0, 1, 1, 0, 1]]))
+    assert (batch.makespan_s[0], batch.shortfall_bytes[0]) == (np.inf, np.inf)
+    comparison = measured.compare([placement(0, 0, 0, 0, 0, 0), placement(1, 1, 1, 1, 1, 0)])
+    assert all("out of data bounds" in one.failure for one in comparison.evaluations)
+    assert comparison.single is None
+
+
+def test_a_killed_process_fails_its_placement_and_no_other(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+    measured = evaluator(BRANCHES)
+    pid = measured.worker_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # at work for as long as it takes
+    killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    killed = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
+    killer.join()
+    assert "SIGKILL" in killed.failure
+    assert killed.makespan_s == np.inf
+    assert measured.evaluate(placement(0, 1, 1, 1, 0, 1)).feasible
+    assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)) is killed
+
+
+def test_a_process_that_hangs_fails_its_placement_and_no_other(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+    measured = evaluator(BRANCHES, options=MeasureOptions(search=QUICK, final=QUICK, timeout_s=5.0))
+    pid = measured.worker_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    hung = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
+    assert "took longer than 5 s" in hung.failure
+    assert measured.evaluate(placement(0, 1, 1, 1, 0, 1)).feasible
+
+
+def test_a_model_without_ops_takes_no_time_to_speak_of(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+    measured = evaluator("(float[3] x) => (float[3] x) { }")
+    found = measured.evaluate(Placement(np.array([], dtype=np.int64)))
+    assert found.failure == ""
+    assert found.makespan_s < 1
+    assert measured.single is None
+
+
+def test_devices_that_are_not_on_this_machine_are_refused_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y) { y = Exp(x) }'
+        ),
+        path,
+    )
+    model = read_onnx(path)
+    topology = load_topology("k40")
+    simulator = Simulator(model.graph, topology, np.ones((1, 2)))
+    with pytest.raises(InvalidTopology, match="'k40:0' does not exist on this machine"):
+        MeasuredEvaluator(GroupedModel(model, model.graph, np.array([0])), topology, simulator)
+
+
+def test_closing_ends_the_process_and_removes_the_parts(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+    measured = evaluator(BRANCHES)
+    folder = Path(measured._folder.name)
+    assert len(list((folder / "group").glob("*.onnx"))) == 6
+    measured.close()
+    assert measured.worker_pid is None
+    assert not folder.exists()

@@ -1,0 +1,68 @@
+"""Made-up inputs have the dtypes and shapes that the model wants."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from gnnplace.errors import UnsupportedModel
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.sample_inputs import sample_inputs
+
+
+def read(text: str, folder: Path, **dims: int) -> OnnxModel:
+    path = folder / "model.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}'), path)
+    return read_onnx(path, dims)
+
+
+def test_every_dtype_gets_values_that_are_safe(tmp_path: Path) -> None:
+    model = read(
+        """(float[2, N] f, float16[2] h, double[1] d, int64[3] ids, uint8[2] u, int32 trips, bool[2] mask, string[2] s,
+            float[?] u1, float[2] default = {1, 2}) => (float[2, N] y) { y = Relu(f) }""",
+        tmp_path,
+        N=3,
+    )
+    inputs = sample_inputs(model, np.random.default_rng(0))
+    assert {name: (value.dtype.name, value.shape) for name, value in inputs.items()} == {
+        "f": ("float32", (2, 3)),
+        "h": ("float16", (2,)),
+        "d": ("float64", (1,)),
+        "ids": ("int64", (3,)),
+        "u": ("uint8", (2,)),
+        "trips": ("int32", ()),
+        "mask": ("bool", (2,)),
+        "s": ("object", (2,)),
+        "u1": ("float32", (1,)),
+    }
+    assert ((inputs["f"] >= 0) & (inputs["f"] < 1)).all()
+    assert inputs["ids"].tolist() == [0, 0, 0]
+    assert inputs["trips"] == 1
+    assert inputs["mask"].all()
+
+
+def test_the_same_seed_gives_the_same_values(tmp_path: Path) -> None:
+    model = read("(float[4] x) => (float[4] y) { y = Relu(x) }", tmp_path)
+    first, again, other = (sample_inputs(model, np.random.default_rng(seed))["x"] for seed in (1, 1, 2))
+    assert first.tolist() == again.tolist() != other.tolist()
+
+
+def test_an_axis_without_a_name_has_the_size_that_was_chosen_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Relu(x) }'
+    )
+    proto.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+    onnx.save(proto, path)
+    assert sample_inputs(read_onnx(path, {"x.0": 5}), np.random.default_rng(0))["x"].shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [("bfloat16[2]", "is BFLOAT16"), ("seq(float[2])", "is no tensor but Sequence")]
+)
+def test_an_input_that_numpy_cannot_hold_is_refused_by_name(kind: str, message: str, tmp_path: Path) -> None:
+    model = read(f"({kind} odd, float[1] x) => (float[1] y) {{ y = Relu(x) }}", tmp_path)
+    with pytest.raises(UnsupportedModel, match=f"'odd' of model.onnx {message}"):
+        sample_inputs(model, np.random.default_rng(0))

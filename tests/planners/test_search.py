@@ -1,0 +1,68 @@
+"""The search keeps its budget and the best placement it saw."""
+
+import numpy as np
+import pytest
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import InfeasiblePlacement
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget, Progress
+from gnnplace.planners.search import Search
+from gnnplace.sim.simulator import Simulator
+
+
+@pytest.fixture
+def problem() -> Problem:
+    graph = OpGraph.build("g", [Op("a"), Op("b", group="q"), Op("c", group="q")])
+    topology = Topology("t", (Device("d"), Device("e")), (Link("d", "e", 0.0, 1.0), Link("e", "d", 0.0, 1.0)))
+    times = np.array([[2.0, 5.0], [1.0, 1.0], [1.0, 1.0]])
+    simulator = Simulator(graph, topology, times)
+    return Problem(graph, topology, times, simulator, simulator)
+
+
+def test_the_best_of_everything_evaluated_is_kept(problem: Problem) -> None:
+    with Search(problem, Budget(10), "test", 7) as search:
+        assert search.evaluate(Placement(np.array([0, 0, 0]))) == 4.0
+        assert search.evaluate_batch(np.array([[1, 1, 1], [1, 0, 0]])).tolist() == [7.0, 5.0]
+        units = np.array([problem.unit_of_op[1], problem.unit_of_op[0]])
+        assert search.evaluate_moves(np.array([0, 0, 0]), units, np.array([1, 1])).tolist() == [2.0, 5.0]
+    solution = search.solution()
+    assert solution.placement.assignment.tolist() == [0, 1, 1]
+    assert (solution.objective_s, solution.evaluations, solution.seed) == (2.0, 5, 7)
+    assert [best for _, _, best in solution.history] == [4.0, 2.0]
+
+
+def test_a_batch_beyond_the_budget_is_cut_and_then_the_search_ends(problem: Problem) -> None:
+    reached = []
+    with Search(problem, Budget(3), "test", 0) as search:
+        reached.append(search.evaluate_batch(np.zeros((5, 3), dtype=np.int64)).tolist())
+        search.evaluate(Placement(np.array([0, 0, 0])))
+        reached.append("beyond")
+    assert reached == [[4.0, 4.0, 4.0, np.inf, np.inf]]
+    assert search.evaluations == 3
+
+
+def test_no_second_is_spent_after_the_time_is_up(problem: Problem) -> None:
+    with Search(problem, Budget(None, seconds=0.0), "test", 0) as search:
+        search.evaluate(Placement(np.array([0, 0, 0])))
+    with pytest.raises(InfeasiblePlacement, match="before one placement was evaluated"):
+        search.solution()
+
+
+def test_an_interrupt_keeps_the_best_so_far(problem: Problem) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.evaluations >= 2:
+            raise KeyboardInterrupt
+
+    with Search(problem, Budget(10, None, interrupt), "test", 0) as search:
+        search.evaluate(Placement(np.array([0, 0, 0])))
+        search.evaluate(Placement(np.array([0, 1, 1])))
+    assert search.solution().interrupted
+    assert search.solution().objective_s == 2.0
+
+
+def test_an_interrupt_before_the_first_evaluation_is_not_swallowed(problem: Problem) -> None:
+    with pytest.raises(KeyboardInterrupt), Search(problem, Budget(10), "test", 0):
+        raise KeyboardInterrupt

@@ -1,0 +1,69 @@
+"""Policy files."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnnplace.policy.checkpoint import InvalidPolicy, load_policy, save_policy
+from gnnplace.policy.network import PolicyConfig, build_policy
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A small policy on disk."""
+    path = tmp_path / "policy.safetensors"
+    save_policy(path, build_policy(3, PolicyConfig(hidden=8, rounds=1)), {"data": "toy", "seed": 3})
+    return path
+
+
+def change(path: Path, **entries: object) -> None:
+    """Overwrites entries of the card."""
+    card = path.with_suffix(".json")
+    card.write_text(json.dumps({**json.loads(card.read_text()), **entries}))
+
+
+def test_a_saved_policy_comes_back_with_its_card(saved: Path) -> None:
+    network, card = load_policy(saved)
+    expected = build_policy(3, PolicyConfig(hidden=8, rounds=1))
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), expected.parameters(), strict=True))
+    assert (card["data"], card["seed"]) == ("toy", 3)
+    assert card["parameters"] == sum(p.numel() for p in expected.parameters())
+
+
+def test_other_features_are_refused(saved: Path) -> None:
+    change(saved, feature_version=0)
+    with pytest.raises(InvalidPolicy, match="feature version 0, this version has 1"):
+        load_policy(saved)
+
+
+def test_other_shapes_are_refused(saved: Path) -> None:
+    change(saved, config={"hidden": 16, "rounds": 1, "type_width": 8})
+    with pytest.raises(InvalidPolicy, match=r"tensor 'encoder.inputs.bias' has the shape \(8,\), its card asks for \(16,\)"):
+        load_policy(saved)
+
+
+@pytest.mark.parametrize("config", [None, {}, {"hidden": -1, "rounds": 1, "type_width": 8}, {"hidden": "8"}])
+def test_a_card_without_sizes_is_refused(saved: Path, config: object) -> None:
+    change(saved, config=config)
+    with pytest.raises(InvalidPolicy, match="expected the sizes hidden, rounds, type_width"):
+        load_policy(saved)
+
+
+def test_broken_and_missing_files_are_refused_in_one_line(saved: Path) -> None:
+    saved.write_bytes(saved.read_bytes()[:100])
+    with pytest.raises(InvalidPolicy, match="cannot be read as safetensors"):
+        load_policy(saved)
+    saved.unlink()
+    with pytest.raises(InvalidPolicy, match="cannot be read"):
+        load_policy(saved)
+    saved.with_suffix(".json").unlink()
+    with pytest.raises(InvalidPolicy, match="check the path"):
+        load_policy(saved)
+
+
+def test_a_card_of_another_format_is_refused(saved: Path) -> None:
+    change(saved, format="something else")
+    with pytest.raises(InvalidPolicy, match="is this the card of a policy"):
+        load_policy(saved)

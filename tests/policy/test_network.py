@@ -1,0 +1,109 @@
+"""Encoder, head and the whole network."""
+
+import numpy as np
+import pytest
+import torch
+
+from gnnplace.env.timing import empty_timing, refresh
+from gnnplace.evaluation import Problem
+from gnnplace.policy.dgl_graph import to_dgl
+from gnnplace.policy.features import sweep_features
+from gnnplace.policy.head import masked_logits
+from gnnplace.policy.network import PolicyNetwork, build_policy, policy_inputs
+from gnnplace.policy.pair_features import pair_features
+from tests.env.toy_problems import random_layers, renamed, two_chains
+
+
+def lively(seed: int = 0) -> PolicyNetwork:
+    """A network whose scores depend on everything, as after training."""
+    network = build_policy(seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        network.head.score.weight.copy_(torch.randn(network.head.score.weight.shape, generator=generator))
+    return network
+
+
+def answers(problem: Problem, assignments: np.ndarray, network: PolicyNetwork, with_dgl: bool) -> tuple[torch.Tensor, ...]:
+    """Embeddings `[U, B, H]`, logits `[B, U, D]`, values `[B, U]` for all units of all placements."""
+    inputs = policy_inputs(problem, with_dgl)
+    timing = empty_timing(problem, len(assignments))
+    for row, assignment in enumerate(assignments):
+        refresh(problem, inputs.tables, timing, row, assignment)
+    nodes, edges = sweep_features(inputs.features, inputs.tables, timing)
+    rows = np.repeat(np.arange(len(assignments)), problem.num_units)
+    units = np.tile(np.arange(problem.num_units), len(assignments))
+    seen = pair_features(inputs.features, inputs.tables, timing, rows, units, problem.topology.memory_bytes)
+    embeddings = network.encode(inputs, torch.from_numpy(nodes), torch.from_numpy(edges))
+    logits, values = network.answer(
+        inputs, embeddings, torch.from_numpy(rows), torch.from_numpy(units), *(torch.from_numpy(a) for a in seen)
+    )
+    shape = len(assignments), problem.num_units
+    return embeddings, logits.view(*shape, -1), values.view(shape)
+
+
+def random_assignments(problem: Problem, count: int) -> np.ndarray:
+    """`[count, N]`."""
+    devices = problem.topology.num_devices
+    units = np.random.default_rng(0).integers(0, devices, (count, problem.num_units))
+    return units[:, problem.unit_of_op]
+
+
+@pytest.mark.parametrize("problem", [random_layers(), two_chains(length=1)], ids=["layers", "no edges"])
+def test_dgl_and_plain_torch_give_the_same_embeddings_logits_and_gradients(problem: Problem) -> None:
+    network, assignments = lively(), random_assignments(problem, 4)
+    gradients = []
+    for with_dgl in (True, False):
+        network.zero_grad()
+        embeddings, logits, values = answers(problem, assignments, network, with_dgl)
+        (logits.sum() + values.sum()).backward()
+        gradients.append((embeddings, logits, values, *(p.grad for p in network.parameters() if p.grad is not None)))
+    assert len(gradients[0]) > 20
+    for first, second in zip(*gradients, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
+
+
+def test_listing_the_ops_in_another_order_reorders_the_answers_and_changes_nothing_else() -> None:
+    problem = random_layers()
+    order = np.random.default_rng(4).permutation(problem.graph.num_ops)
+    other = renamed(problem, order)
+    assignments = random_assignments(problem, 2)
+    network = lively()
+    embeddings, logits, _ = answers(problem, assignments, network, with_dgl=True)
+    other_embeddings, other_logits, _ = answers(other, assignments[:, order], network, with_dgl=True)
+    unit = torch.from_numpy(problem.unit_of_op[order])
+    other_unit = torch.from_numpy(other.unit_of_op.copy())
+    torch.testing.assert_close(other_embeddings[other_unit], embeddings[unit], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(other_logits[:, other_unit], logits[:, unit], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 7])
+def test_one_network_serves_any_number_of_devices(num_devices: int) -> None:
+    problem = random_layers(num_devices=num_devices)
+    _, logits, values = answers(problem, random_assignments(problem, 1), lively(), with_dgl=True)
+    assert logits.shape == (1, problem.num_units, num_devices)
+    assert torch.isfinite(logits).all()
+    assert torch.isfinite(values).all()
+
+
+def test_a_masked_device_has_probability_exactly_0() -> None:
+    logits = masked_logits(torch.tensor([[50.0, 1.0, 1.0]]), torch.tensor([[False, True, True]]))
+    assert torch.softmax(logits, dim=-1).tolist() == [[0.0, 0.5, 0.5]]
+
+
+def test_the_same_seed_gives_the_same_network_and_leaves_torchs_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    first, second, third = build_policy(1), build_policy(1), build_policy(2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(first.encoder.inputs.weight, third.encoder.inputs.weight)
+
+
+def test_the_dgl_graph_holds_units_edges_and_their_features() -> None:
+    problem = random_layers()
+    inputs = policy_inputs(problem)
+    graph = to_dgl(problem, inputs.features)
+    assert graph.num_nodes() == problem.num_units == 29
+    source, target = (ends.numpy() for ends in graph.edges())
+    between = {(problem.unit_of_op[a], problem.unit_of_op[b]) for a, b in zip(*problem.graph.edges, strict=True)}
+    assert set(zip(source.tolist(), target.tolist(), strict=True)) == {(a, b) for a, b in between if a != b}
+    assert torch.equal(graph.ndata["features"], torch.from_numpy(inputs.features.nodes))
