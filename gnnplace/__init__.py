@@ -7,12 +7,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnnplace.api import Plan, compare, evaluate, load_topology, place, read_onnx
+    from gnnplace.api import PlaceOptions, Plan, compare, evaluate, load_topology, place, read_onnx
     from gnnplace.executors.session import Session
 
 __version__ = "0.1.0"
 
-__all__ = ["Plan", "Session", "__version__", "compare", "evaluate", "load_topology", "place", "read_onnx"]
+__all__ = [
+    "PlaceOptions",
+    "Plan",
+    "Session",
+    "__version__",
+    "compare",
+    "evaluate",
+    "load_topology",
+    "place",
+    "read_onnx",
+]
 
 _HOMES = {"Session": "gnnplace.executors.session"}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -168,7 +168,7 @@ def _requests(graph: OpGraph, topology: Topology, schedule: Schedule) -> FloatAr
 
 
 def _overlaps(name: str, start: FloatArray, end: FloatArray, rows: Sequence[int]) -> Iterator[str]:
-    for before, after in zip(rows, rows[1:], strict=False):
+    for before, after in pairwise(rows):
         if start[after] < end[before]:
             yield f"{name} does two things at once: until {end[before]} s and from {start[after]} s"
 

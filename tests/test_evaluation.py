@@ -25,7 +25,9 @@ def test_the_simulator_is_an_evaluator_and_an_estimator() -> None:
 
 def test_units_are_colocation_groups_and_free_ops_in_topological_order() -> None:
     graph = OpGraph.build(
-        "g", [Op("late", group="q"), Op("a"), Op("b", group="q"), Op("c")], [Tensor("c", 1, ("a",)), Tensor("a", 1, ("late",))]
+        "g",
+        [Op("late", group="q"), Op("a"), Op("b", group="q"), Op("c")],
+        [Tensor("c", 1, ("a",)), Tensor("a", 1, ("late",))],
     )
     problem = problem_of(graph, Topology("t", (Device("d"),)), np.ones((4, 1)))
     assert problem.num_units == 3

@@ -13,10 +13,14 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement, allowed_mask, check_legal, load_placement, save_placement
 
 GRAPH = OpGraph.build(
-    "g", [Op("first", group="q"), Op("second", devices=("gpu",)), Op("third", group="q")], [Tensor("first", 4, ("second",))]
+    "g",
+    [Op("first", group="q"), Op("second", devices=("gpu",)), Op("third", group="q")],
+    [Tensor("first", 4, ("second",))],
 )
 DEVICES = (Device("cpu:0", "cpu"), Device("g0", "gpu"), Device("g1", "gpu"))
-TOPOLOGY = Topology("t", DEVICES, tuple(Link(s, t, 0.0, 1.0) for s, t in [("cpu:0", "g0"), ("g0", "cpu:0"), ("cpu:0", "g1")]))
+TOPOLOGY = Topology(
+    "t", DEVICES, tuple(Link(s, t, 0.0, 1.0) for s, t in [("cpu:0", "g0"), ("g0", "cpu:0"), ("cpu:0", "g1")])
+)
 
 
 def test_an_op_may_run_on_the_names_and_kinds_that_it_lists() -> None:
@@ -97,7 +101,9 @@ def test_only_format_devices_and_assignment_are_required(tmp_path: Path) -> None
         ({"priorities": {"first": 1, "second": "high", "third": 2}}, "the priority of op 'second' is 'high'"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_a_file_that_does_not_fit_is_refused_with_the_reason(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     path = tmp_path / "p.json"
     path.write_text(json.dumps({**MINIMAL, **change}))
     with pytest.raises(InvalidPlacement, match=message):

@@ -73,9 +73,7 @@ def test_a_transfer_that_starts_before_its_tensor_exists_is_found(schedule: Sche
 
 
 def test_a_transfer_that_is_too_fast_is_found(schedule: Schedule) -> None:
-    assert "occupies link 0 for" in found(
-        replace(schedule, transfer_end_s=with_entry(schedule.transfer_end_s, 0, 1.5))
-    )
+    assert "occupies link 0 for" in found(replace(schedule, transfer_end_s=with_entry(schedule.transfer_end_s, 0, 1.5)))
 
 
 def test_idling_while_an_op_is_ready_is_found(schedule: Schedule) -> None:

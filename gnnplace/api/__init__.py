@@ -14,8 +14,8 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.onnx_io.read import read_onnx
 
 __all__ = [
-    "Plan",
     "PlaceOptions",
+    "Plan",
     "Workload",
     "compare",
     "evaluate",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gnnplace.files import write_text
 from gnnplace.onnx_io.annotate import write_placed
 from gnnplace.onnx_io.manifest import write_parts
-from gnnplace.onnx_io.segments import segment_numbers, segments
+from gnnplace.onnx_io.segments import segment_numbers
 from gnnplace.placement import save_placement
 from gnnplace.report.page import write_report
 
@@ -45,7 +45,7 @@ def _write(plan: Plan, folder: Path, out: Path) -> None:
     save_placement(folder / "placement.json", graph, topology, plan.placement, plan.facts())
     model = setting.workload.onnx
     if model is not None:
-        found = segments(graph, assignment, plan.run_order())
+        found = plan.segments
         write_placed(model, topology, assignment, segment_numbers(found, graph.num_ops), folder / "placed.onnx")
         write_parts(model, found, topology.device_names, folder / "parts")
     record = plan.record(out)

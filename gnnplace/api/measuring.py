@@ -28,7 +28,7 @@ from gnnplace.report.run_record import MeasuredRecord, PlannerRow
 __all__ = ["MEASURED_GROUPS", "executable", "place_measured", "profiled"]
 
 MEASURED_GROUPS = 64
-"""While searching every group is a session of its own; more of them would measure the calls, not the placement."""
+"""Every evaluation takes a second or so: a few hundred of them cannot decide on more groups."""
 _REHEARSED = ("single", "heft", "annealing")
 """Planned in the simulator, then measured beside what was found by measuring."""
 
@@ -40,7 +40,9 @@ def executable(workload: Workload) -> OnnxModel:
         UnsupportedModel: it is an op graph, which says what ops cost and not what they compute.
     """
     if workload.onnx is None:
-        raise UnsupportedModel(f"{workload.name!r} is an op graph and cannot be executed; give an ONNX model to measure")
+        raise UnsupportedModel(
+            f"{workload.name!r} is an op graph and cannot be executed; give an ONNX model to measure"
+        )
     return workload.onnx
 
 
@@ -84,7 +86,9 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         solution = load_planner(options.planner)(setting.problem(evaluator), options.budget, options.seed)
         candidates = {options.planner: solution.placement, **rehearsed}
         comparison = evaluator.compare(list(candidates.values()))
-    return _plan(setting, solution, candidates, comparison, begin_s)
+        plan = _plan(setting, solution, candidates, comparison, begin_s)
+        chosen = Placement(setting.coarsening.project(plan.placement.assignment))
+        return dataclasses.replace(plan, measured_segments=evaluator.segments_of(chosen))
 
 
 def _plan(

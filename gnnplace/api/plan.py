@@ -15,9 +15,9 @@ import numpy as np
 from gnnplace.api.artefacts import write_artefacts
 from gnnplace.api.setting import Setting
 from gnnplace.api.solved import finite
-from gnnplace.arrays import IntArray
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
+from gnnplace.onnx_io.segments import Segment, segments
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, Summary
@@ -45,6 +45,16 @@ class Plan:
     wall_s: float
     measured: MeasuredRecord | None = None
     warnings: tuple[str, ...] = ()
+    measured_segments: tuple[Segment, ...] | None = None
+    """Those that were executed side by side, where rewards were measured."""
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """What runs: the measured segments, else those of the simulated schedule."""
+        if self.measured_segments is not None:
+            return self.measured_segments
+        order = np.asarray(self.schedule.order(), dtype=np.int64)
+        return segments(self.setting.workload.graph, self.placement.assignment, order)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -186,10 +196,6 @@ class Plan:
         """By device name."""
         peaks = self.evaluation.peak_memory_bytes.tolist()
         return dict(zip(self.setting.topology.device_names, peaks, strict=True))
-
-    def run_order(self) -> IntArray:
-        """`[N]` ops by simulated start: the order in which each device runs its own."""
-        return np.asarray(self.schedule.order(), dtype=np.int64)
 
     def facts(self) -> dict[str, Any]:
         """What `placement.json` says besides the assignment."""

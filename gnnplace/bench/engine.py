@@ -1,6 +1,6 @@
 """How fast the engine is: nanoseconds per op of an evaluation, of a batch on all cores, and of a single-op move.
 
-The graph is layered: an op reads from the layer before and, every second one, also from one of the three layers before. It runs on four devices of unequal speed
+The graph is layered: every op is read by one of the next layer, and every second one also reads from one of the three layers before it. It runs on four devices of unequal speed
 that are all linked; dispatch overhead, memory, workspace and shared weights are on. Three kinds of placement: `local`, contiguous quarters of
 a topological order with one op in twenty moved at random (what a search evaluates), `list` (HEFT), and `random`, the worst
 case, in which three of four tensors travel. Times are the least of several rounds, as everything else on a machine only adds.
@@ -55,17 +55,24 @@ def layered_graph(num_ops: int, seed: int) -> OpGraph:
     rng = np.random.default_rng(seed)
     width = max(4, math.isqrt(num_ops) // 2)
     names = [f"op{index}" for index in range(num_ops)]
-    ops = [Op(name, memory_bytes=int(rng.integers(1, 10**6)), workspace_bytes=int(rng.integers(0, 10**5))) for name in names]
+    ops = [
+        Op(name, memory_bytes=int(rng.integers(1, 10**6)), workspace_bytes=int(rng.integers(0, 10**5)))
+        for name in names
+    ]
     consumers: list[list[str]] = [[] for _ in names]
-    for index in range(width, num_ops):
-        layer_begin = index // width * width
-        first = max(0, layer_begin - 3 * width)
-        producers = {int(rng.integers(layer_begin - width, layer_begin))}
-        if rng.random() < 0.5:
-            producers.add(int(rng.integers(first, layer_begin)))
-        for producer in sorted(producers):
-            consumers[producer].append(names[index])
-    tensors = [Tensor(name, int(rng.integers(10**3, 10**6)), tuple(readers)) for name, readers in zip(names, consumers, strict=True)]
+    for layer_begin in range(width, num_ops, width):
+        # Everything that a layer makes is read by the next one, as in networks; only the last layer's results stay.
+        mains = rng.permutation(width) + layer_begin - width
+        for index, main in zip(range(layer_begin, min(layer_begin + width, num_ops)), mains.tolist(), strict=False):
+            producers = {main}
+            if rng.random() < 0.5:
+                producers.add(int(rng.integers(max(0, layer_begin - 3 * width), layer_begin)))
+            for producer in sorted(producers):
+                consumers[producer].append(names[index])
+    tensors = [
+        Tensor(name, int(rng.integers(10**3, 10**6)), tuple(readers))
+        for name, readers in zip(names, consumers, strict=True)
+    ]
     shared = [SharedWeight(10**5, tuple(names[i] for i in rng.integers(0, num_ops, 3))) for _ in range(num_ops // 100)]
     return OpGraph.build(f"layered-{num_ops}", ops, tensors, shared)
 

@@ -65,7 +65,11 @@ def bench_equality(seed: int) -> BenchResult:
     return BenchResult(
         "equality",
         rows,
-        {"runs": len(rows), "equal": sum(row["relative_error"] <= RELATIVE for row in rows), "worst_relative_error": worst},
+        {
+            "runs": len(rows),
+            "equal": sum(row["relative_error"] <= RELATIVE for row in rows),
+            "worst_relative_error": worst,
+        },
         seed,
     )
 

@@ -61,7 +61,9 @@ def run(
         ["output", "shape", "dtype"],
         [[name, str(facts["shape"]), facts["dtype"]] for name, facts in result["outputs"].items()],
     )
-    print(f"{repeat} run(s) on {', '.join(devices)}: {format_s(interval.median)} +- {format_s(interval.spread)} (median)")
+    print(
+        f"{repeat} run(s) on {', '.join(devices)}: {format_s(interval.median)} +- {format_s(interval.spread)} (median)"
+    )
 
 
 def profile(
@@ -97,7 +99,12 @@ def profile(
     print_table(
         ["kind", "op signatures", "dispatch", "roofline error"],
         [
-            [kind, str(row["ops"]), format_s(row["dispatch_overhead_s"] or 0.0), f"{row['roofline_relative_error']:.0%}"]
+            [
+                kind,
+                str(row["ops"]),
+                format_s(row["dispatch_overhead_s"] or 0.0),
+                f"{row['roofline_relative_error']:.0%}",
+            ]
             for kind, row in rows.items()
         ],
     )

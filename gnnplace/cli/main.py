@@ -66,7 +66,9 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:
-        return _say(f"{error.filename or 'file system'}: {error.strerror or error}; nothing was half-written", BAD_INPUT)
+        return _say(
+            f"{error.filename or 'file system'}: {error.strerror or error}; nothing was half-written", BAD_INPUT
+        )
 
 
 def _say(message: str, code: int) -> int:

@@ -92,7 +92,9 @@ def place(
         print(f"report: {saved / 'report.html'}   run it: gnnplace run {saved}")
 
 
-def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="what place wrote")], json: JsonOption = False) -> None:
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="what place wrote")], json: JsonOption = False
+) -> None:
     """Draw report.html again from run.json."""
     from gnnplace.report.page import write_report
     from gnnplace.report.run_record import read_run

@@ -4,3 +4,5 @@ Reading order: `units` (the problem as arrays over units), `timing` (what the cu
 says how long placements take), `batch` (many placements of one problem, stepped at once), `observation` and
 `placement_env` (the Gymnasium view of a batch of one).
 """
+
+__all__: list[str] = []

@@ -23,7 +23,7 @@ class EnvConfig:
     """How an episode goes."""
 
     num_sweeps: int = 1
-    """How often every unit is revisited; Placeto (Addanki et al. 2019) visits each once."""
+    """How often each unit of the episode is revisited; Placeto (Addanki et al. 2019) visits every unit once."""
     lookahead: bool = False
     """Whether the seconds of every candidate move of the current unit are known before one is chosen."""
 
@@ -59,6 +59,7 @@ class PlacementBatch:
         self.tables = tables if tables is not None else unit_tables(problem)
         self.failed_s = 4.0 * max(problem.worst_case_s, 1e-9)
         self.step_index = 0
+        self.visited: IntArray = np.arange(problem.num_units)
         self.seconds: FloatArray = np.zeros(0)
         self.best_seconds: FloatArray = np.zeros(0)
         self.best_assignments: IntArray = np.zeros((0, problem.graph.num_ops), dtype=np.int64)
@@ -68,8 +69,10 @@ class PlacementBatch:
         self._routable = np.isfinite(self.tables.route_latency_s)
         self._neighbours = _neighbours(problem)
 
-    def reset(self, starts: IntArray, start_s: FloatArray | None = None) -> Self:
+    def reset(self, starts: IntArray, start_s: FloatArray | None = None, visited: IntArray | None = None) -> Self:
         """Begins an episode from `[B, N]` assignments; their seconds `[B]` are evaluated unless they are known.
+
+        `visited` are the units of a sweep, in order; all in topological order when none are given.
 
         Raises:
             InvalidPlacement: a start is illegal.
@@ -81,6 +84,7 @@ class PlacementBatch:
         self.best_seconds = self.seconds.copy()
         self.best_assignments = starts.copy()
         self.step_index = 0
+        self.visited = np.arange(self.problem.num_units) if visited is None else visited
         self.timing = empty_timing(self.problem, len(starts))
         for row, start in enumerate(starts):
             refresh(self.problem, self.tables, self.timing, row, start)
@@ -97,7 +101,12 @@ class PlacementBatch:
     @property
     def num_steps(self) -> int:
         """`T`, the steps of an episode."""
-        return self.config.num_sweeps * self.problem.num_units
+        return self.config.num_sweeps * len(self.visited)
+
+    @property
+    def begins_sweep(self) -> bool:
+        """The current step is the first of a sweep."""
+        return self.step_index % len(self.visited) == 0
 
     @property
     def reference_s(self) -> float:
@@ -112,8 +121,8 @@ class PlacementBatch:
 
     @property
     def unit(self) -> int:
-        """The unit whose device is to be chosen; units are visited in topological order."""
-        return self.step_index % self.problem.num_units
+        """The unit whose device is to be chosen."""
+        return int(self.visited[self.step_index % len(self.visited)])
 
     @property
     def devices(self) -> IntArray:

@@ -7,6 +7,7 @@ of the current makespan (dynamic), bytes fractions of the graph's totals: nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -21,31 +22,28 @@ __all__ = ["Observation", "observation_space", "observe", "static_observation"]
 LARGEST = 1e6
 """Ratios above it are cut: a space needs finite bounds."""
 
-Observation = Mapping[str, Mapping[str, NDArray[np.generic]]]
+Observation = dict[str, Any]
 
 
 def observation_space(problem: Problem) -> spaces.Dict:
     """The shapes and bounds of every entry."""
     units, devices, edges = problem.num_units, problem.topology.num_devices, len(problem.graph.edges[0])
-    share = lambda *shape: spaces.Box(0.0, 1.0, shape, np.float32)  # noqa: E731 - one word for seven lines
-    amount = lambda *shape: spaces.Box(0.0, LARGEST, shape, np.float32)  # noqa: E731
-    index = lambda size, *shape: spaces.Box(0, size - 1, shape, np.int64)  # noqa: E731
-    static = {
-        "unit_time": amount(units, devices),
+    static: dict[str, spaces.Space[Any]] = {
+        "unit_time": _amount(units, devices),
         "unit_allowed": spaces.MultiBinary((units, devices)),
-        "unit_memory": share(units),
-        "edges": index(units, edges, 2),
-        "edge_bytes": share(edges),
-        "device_memory": amount(devices),
+        "unit_memory": _share(units),
+        "edges": _index(units, edges, 2),
+        "edge_bytes": _share(edges),
+        "device_memory": _amount(devices),
     }
-    dynamic = {
-        "unit": index(units, 1),
-        "device": index(devices, units),
-        "start": share(units),
-        "end": share(units),
-        "slack": share(units),
-        "load": share(devices),
-        "peak_memory": amount(devices),
+    dynamic: dict[str, spaces.Space[Any]] = {
+        "unit": _index(units, 1),
+        "device": _index(devices, units),
+        "start": _share(units),
+        "end": _share(units),
+        "slack": _share(units),
+        "load": _share(devices),
+        "peak_memory": _amount(devices),
         "candidate_change": spaces.Box(-LARGEST, LARGEST, (devices,), np.float32),
         "action_mask": spaces.MultiBinary(devices),
     }
@@ -86,14 +84,13 @@ def observe(batch: PlacementBatch, static: Mapping[str, NDArray[np.generic]]) ->
     change = np.zeros(devices)
     if batch.candidate_s is not None:
         change[mask] = (batch.candidate_s[0, mask] - batch.seconds[0]) / batch.reference_s
-    fraction = lambda values: np.clip(values / makespan_s, 0.0, 1.0).astype(np.float32)  # noqa: E731
     dynamic = {
-        "unit": np.array([units - 1 if batch.is_done else batch.unit], dtype=np.int64),
+        "unit": np.array([batch.visited[-1] if batch.is_done else batch.unit], dtype=np.int64),
         "device": timing.assignment[0, first],
-        "start": fraction(start),
-        "end": fraction(end),
-        "slack": fraction(slack),
-        "load": fraction(timing.busy_s[0]),
+        "start": _fraction(start, makespan_s),
+        "end": _fraction(end, makespan_s),
+        "slack": _fraction(slack, makespan_s),
+        "load": _fraction(timing.busy_s[0], makespan_s),
         "peak_memory": _ratio(timing.peak_memory_bytes[0] / batch.problem.topology.memory_bytes.clip(min=1)),
         "candidate_change": _ratio(change),
         "action_mask": mask.astype(np.int8),
@@ -101,5 +98,21 @@ def observe(batch: PlacementBatch, static: Mapping[str, NDArray[np.generic]]) ->
     return {"static": {name: values.copy() for name, values in static.items()}, "dynamic": dynamic}
 
 
+def _share(*shape: int) -> spaces.Box:
+    return spaces.Box(0.0, 1.0, shape, np.float32)
+
+
+def _amount(*shape: int) -> spaces.Box:
+    return spaces.Box(0.0, LARGEST, shape, np.float32)
+
+
+def _index(size: int, *shape: int) -> spaces.Box:
+    return spaces.Box(0, size - 1, shape, np.int64)
+
+
 def _ratio(values: FloatArray) -> NDArray[np.float32]:
     return np.clip(values, -LARGEST, LARGEST).astype(np.float32)
+
+
+def _fraction(seconds: FloatArray, makespan_s: float) -> NDArray[np.float32]:
+    return np.clip(seconds / makespan_s, 0.0, 1.0).astype(np.float32)

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from gnnplace.arrays import IntArray
+from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.env.batch import EnvConfig, PlacementBatch
 from gnnplace.env.observation import Observation, observation_space, observe, static_observation
 from gnnplace.env.runtime import Runtime
@@ -24,8 +24,6 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
     (`terminated`) after `num_sweeps * U` steps. `reset(options={"start": assignment})` begins elsewhere than at `start`.
     The environment is deterministic; seeds change nothing.
     """
-
-    metadata: dict[str, Any] = {"render_modes": []}
 
     def __init__(
         self, problem: Problem, start: IntArray, config: EnvConfig = EnvConfig(), runtime: Runtime | None = None
@@ -63,9 +61,10 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         reward = float(self.batch.step(np.array([action], dtype=np.int64))[0])
         return observe(self.batch, self._static), reward, self.batch.is_done, False, self._info()
 
-    def action_masks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def action_masks(self) -> BoolArray:
         """`[D]` true where the current unit may go (the name that masked trainers of other libraries look for)."""
-        return self.batch.action_mask[0]
+        mask: BoolArray = self.batch.action_mask[0]
+        return mask
 
     def _info(self) -> dict[str, Any]:
         return {

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.units import single_device_assignments
 from gnnplace.evaluation import Problem

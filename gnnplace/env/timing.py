@@ -67,7 +67,7 @@ def tail_s(timing: Timing) -> FloatArray:
     return timing.makespan_s[:, None] - timing.start_s - timing.slack_s
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _arrivals(
     tables: UnitTables,
     assignment: IntArray,
@@ -91,7 +91,7 @@ def _arrivals(
     return arrival_s
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _slack(
     tables: UnitTables,
     assignment: IntArray,

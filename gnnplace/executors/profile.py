@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort  # type: ignore[import-untyped]
+import onnxruntime as ort
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray
@@ -19,8 +19,9 @@ from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
 from gnnplace.cost.measured import CostStore, KindCosts
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError, MeasurementFailed
+from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import RealDevice, create_session, parse_device, pinned, session_options
-from gnnplace.executors.grouped_parts import written_parts
+from gnnplace.executors.grouped_parts import PartMaker
 from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links
 from gnnplace.executors.measure import StoppingRule, interleaved
 from gnnplace.graph.op_graph import OpGraph
@@ -62,13 +63,11 @@ def profile_model(
     device = parse_device(device_name)
     with tempfile.TemporaryDirectory(prefix="gnnplace-") as name, pinned(device):
         folder = Path(name)
-        every_op = [list(range(model.graph.num_ops))]
-        (part,) = written_parts(model, every_op, folder / "whole")
-        assert isinstance(part.model, Path)
+        part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
         feed = {key: inputs[key] for key in part.inputs}
         try:
-            plain = create_session(part.model, device)
-            profiled = _profiled_session(part.model, device, folder)
+            plain = create_session(part.model, device, part.data_folder)
+            profiled = _profiled_session(part, device, folder)
             seconds = interleaved([lambda: profiled.run(None, feed), lambda: plain.run(None, feed)], rule)
         except GnnplaceError:
             raise
@@ -126,7 +125,7 @@ def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
     return {signature: sum(seconds) / len(seconds) for signature, seconds in found.items()}
 
 
-def _profiled_session(model: Path, device: RealDevice, folder: Path) -> ort.InferenceSession:
+def _profiled_session(part: RunnerPart, device: RealDevice, folder: Path) -> ort.InferenceSession:
     """A session that writes its profile, and the model that it made of this one, into `folder`."""
     options = session_options(device)
     options.enable_profiling = True
@@ -135,8 +134,9 @@ def _profiled_session(model: Path, device: RealDevice, folder: Path) -> ort.Infe
     # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(part.data_folder))
     providers = [(device.provider, device.provider_options)]
-    return ort.InferenceSession(str(model), options, providers=providers, enable_fallback=0)
+    return ort.InferenceSession(part.model, options, providers=providers, enable_fallback=0)
 
 
 def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:

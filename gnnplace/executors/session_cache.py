@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from threading import Lock
 
 from gnnplace.executors.part_session import PartSession
@@ -44,6 +44,12 @@ class SessionCache:
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._sessions
+
+    def retain(self, keys: Collection[Hashable]) -> None:
+        """Drops all sessions but those of `keys`."""
+        with self._lock:
+            for key in [key for key in self._sessions if key not in keys]:
+                del self._sessions[key]
 
     def clear(self) -> None:
         """Drops all sessions; those in use live on with their users."""

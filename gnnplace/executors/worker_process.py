@@ -12,12 +12,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Hashable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import IO, Any
 
@@ -42,6 +45,8 @@ class Setup:
     outputs: tuple[str, ...]
     feed: Mapping[str, Any]
     """An array for every input that must be given."""
+    kept_jobs: int
+    """The sessions of this many last jobs stay loaded; those of older ones make room."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,8 @@ class WorkerProcess:
 
     def _last_words(self) -> str:
         """How the process ended, and the last line that it wrote; the process is gone afterwards."""
-        assert self._process is not None and self._errors is not None
+        assert self._process is not None
+        assert self._errors is not None
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5.0)  # a broken pipe is seen before the end of the process
         code = self._process.poll()
@@ -164,12 +170,24 @@ class WorkerProcess:
 
 def main(descriptor: int) -> None:
     """The life of the worker: one setup, then a job after the other until the parent hangs up."""
+    Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     with Connection(descriptor) as connection, suppress(EOFError, ConnectionError):
         setup: Setup = connection.recv()
         connection.send(None)
         cache = SessionCache()
+        recent: deque[set[Hashable]] = deque(maxlen=setup.kept_jobs)
         while True:
-            connection.send(_measure(setup, connection.recv(), cache))
+            job: Job = connection.recv()
+            recent.append({(part.key, part.device) for parts in job.candidates for part in parts})
+            cache.retain({key for keys in recent for key in keys})
+            connection.send(_measure(setup, job, cache))
+
+
+def _leave_with(parent: int) -> None:
+    """Ends the process when its parent has died, also in the middle of a job that would go on for ever."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:

@@ -4,15 +4,20 @@ In reading order:
 
 - `read.py`: any model file as an `OnnxModel`;
 - `model.py`: the normalised model and its op graph, op by op the same;
+- `checks.py`: what a model must keep to before anything is made of it;
 - `normalise/`: the same model, easier to place;
 - `shapes/`: every tensor at concrete dimensions;
 - `op_costs/`: FLOPs and moved bytes of one node;
-- `signature.py`: what a node does and on which shapes, as one string;
 - `conversion.py`: from nodes and shapes to the op graph;
-- `segments.py`: which ops a device runs in one go, and in which order;
+- `segments.py`: what a device runs between two exchanges with others;
+- `external_data.py`: weights in files of their own, referred to and never rewritten;
 - `split.py`: a model file for each part;
 - `annotate.py`: the placement written into the model, as ONNX's own annotation and as metadata;
-- `manifest.py`: what a folder of parts holds.
+- `manifest.py`: what a folder of parts holds;
+- `light_copy.py`: the model with its weights outside, for cutting it again and again;
+- `sample_inputs.py`: made-up inputs that the model accepts;
+- `kernels.py`: which op a kernel of a runtime's optimised model stands for;
+- `probe.py`: the smallest model, for measuring calls and handovers.
 """
 
 __all__: list[str] = []

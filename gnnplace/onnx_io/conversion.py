@@ -12,9 +12,9 @@ from gnnplace.onnx_io.normalise.captures import subgraphs, values_read
 from gnnplace.onnx_io.normalise.constants import constant_tensor
 from gnnplace.onnx_io.op_costs.matrix import INTEGER_PRODUCTS
 from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost
+from gnnplace.onnx_io.op_costs.signature import signature
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
-from gnnplace.onnx_io.signature import signature
 
 __all__ = ["convert"]
 

@@ -108,7 +108,11 @@ class Search:
         if not count:
             return values
         if self.problem.evaluator.kind == "simulated":
-            ops = self.problem.unit_of_op[None, :] == units[:count, None] if self._grouped else self._only_ops[units[:count]]
+            ops = (
+                self.problem.unit_of_op[None, :] == units[:count, None]
+                if self._grouped
+                else self._only_ops[units[:count]]
+            )
             batch = self.problem.estimator.evaluate_moves(assignment, ops, devices[:count])
         else:
             batch = self.problem.evaluator.evaluate_batch(self._moved(assignment, units[:count], devices[:count]))

@@ -4,3 +4,5 @@ Reading order: `features` (ops, edges and devices in relative numbers), `pair_fe
 `encoder` (message passing), `dgl_graph` (the same on a DGLGraph; dgl is imported nowhere else), `head` (scores per device and
 the value), `network` (all together), `checkpoint` (files).
 """
+
+__all__: list[str] = []

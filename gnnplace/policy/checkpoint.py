@@ -71,5 +71,7 @@ def _config(path: Path, stated: object) -> PolicyConfig:
     fields = {field.name for field in dataclasses.fields(PolicyConfig)}
     sizes = stated if isinstance(stated, dict) else {}
     if set(sizes) != fields or not all(type(size) is int and 0 < size <= 4096 for size in sizes.values()):
-        raise InvalidPolicy(f"{path.with_suffix('.json')}: 'config' is {stated}; expected the sizes {', '.join(sorted(fields))}")
+        raise InvalidPolicy(
+            f"{path.with_suffix('.json')}: 'config' is {stated}; expected the sizes {', '.join(sorted(fields))}"
+        )
     return PolicyConfig(**sizes)

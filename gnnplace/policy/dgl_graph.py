@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gnnplace.evaluation import Problem
-from gnnplace.policy.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures
+from gnnplace.policy.features import GraphFeatures
 
 __all__ = ["DglMessages", "to_dgl"]
 
@@ -50,7 +50,10 @@ def to_dgl(problem: Problem, features: GraphFeatures) -> Any:
 
     Node data: `features` `[U, F]` (static), `type_bucket` `[U]`. Edge data: `features` `[E, F]` (static).
     """
-    graph = dgl.graph((torch.from_numpy(features.ends[0].copy()), torch.from_numpy(features.ends[1].copy())), num_nodes=problem.num_units)
+    graph = dgl.graph(
+        (torch.from_numpy(features.ends[0].copy()), torch.from_numpy(features.ends[1].copy())),
+        num_nodes=problem.num_units,
+    )
     graph.ndata["features"] = torch.from_numpy(features.nodes)
     graph.ndata["type_bucket"] = torch.from_numpy(features.type_buckets)
     graph.edata["features"] = torch.from_numpy(features.edges)

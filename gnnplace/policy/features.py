@@ -80,7 +80,9 @@ def graph_features(problem: Problem, tables: UnitTables) -> GraphFeatures:
     times = np.where(allowed, tables.unit_time_s, 0.0)
     mean_s = times.sum(axis=1) / np.maximum(1, allowed.sum(axis=1))
     fastest_s = np.where(allowed, tables.unit_time_s, np.inf).min(axis=1)
-    spread_s = np.sqrt((np.where(allowed, times - mean_s[:, None], 0.0) ** 2).sum(axis=1) / np.maximum(1, allowed.sum(axis=1)))
+    spread_s = np.sqrt(
+        (np.where(allowed, times - mean_s[:, None], 0.0) ** 2).sum(axis=1) / np.maximum(1, allowed.sum(axis=1))
+    )
     mean_unit_s = max(float(mean_s.mean()), 1e-30)
     latency_s, s_per_byte = problem.topology.mean_transfer
     ends, edge_bytes, edge_pairs = _unit_edges(problem)
@@ -88,7 +90,8 @@ def graph_features(problem: Problem, tables: UnitTables) -> GraphFeatures:
     input_bytes = np.bincount(ends[1], weights=edge_bytes, minlength=problem.num_units)
     output_bytes = np.bincount(ends[0], weights=edge_bytes, minlength=problem.num_units)
     output_s = np.bincount(ends[0], weights=transfer_s, minlength=problem.num_units)
-    top, bottom = _levels(problem, mean_s[problem.unit_of_op] / np.bincount(problem.unit_of_op)[problem.unit_of_op])
+    sizes = np.bincount(problem.unit_of_op)
+    top, bottom = _levels(problem, (mean_s / sizes)[problem.unit_of_op])
     columns = (
         np.log1p(mean_s / mean_unit_s),
         np.log1p(fastest_s / mean_unit_s),
@@ -133,9 +136,9 @@ def sweep_features(features: GraphFeatures, tables: UnitTables, timing: Timing) 
     cut = timing.assignment[:, producer] != timing.assignment[:, consumer]
     wait = (timing.start_s[:, consumer] - timing.end_s[:, producer]) / makespan_s
     dynamic_edges = np.stack([cut, wait], axis=-1).transpose(1, 0, 2)
-    repeat = lambda static: np.repeat(static[:, None, :], batch, axis=1)  # noqa: E731 - twice in one line
-    nodes = np.concatenate([repeat(features.nodes), dynamic_nodes], axis=2, dtype=np.float32)
-    edges = np.concatenate([repeat(features.edges), dynamic_edges], axis=2, dtype=np.float32)
+    static_nodes, static_edges = (np.repeat(a[:, None, :], batch, axis=1) for a in (features.nodes, features.edges))
+    nodes = np.concatenate([static_nodes, dynamic_nodes], axis=2, dtype=np.float32)
+    edges = np.concatenate([static_edges, dynamic_edges], axis=2, dtype=np.float32)
     return nodes, edges
 
 
@@ -157,7 +160,7 @@ def _levels(problem: Problem, op_s: FloatArray) -> tuple[FloatArray, FloatArray]
     """`[U]` longest path to the start and from the end of each unit, as a fraction of the longest path of the graph."""
     graph = problem.graph
     latency_s, s_per_byte = problem.topology.mean_transfer
-    edge_s = latency_s + s_per_byte * graph.tensor_bytes[graph.consumer_tensor]
+    edge_s = np.asarray(latency_s + s_per_byte * graph.tensor_bytes[graph.consumer_tensor], dtype=np.float64)
     bottom = upward_rank(graph.topological_order, op_s, graph.successor_offsets, graph.successors, edge_s)
     top = np.zeros(graph.num_ops)
     sources, targets = graph.edges
@@ -202,10 +205,10 @@ def _device_features(problem: Problem, tables: UnitTables, mean_unit_s: float) -
     )
 
 
-def _to_mean(values: FloatArray) -> FloatArray:
+def _to_mean(values: FloatArray | IntArray) -> FloatArray:
     """Each value over the mean of all; zeros stay zeros."""
     mean = float(values.mean()) if len(values) else 0.0
-    return values / mean if mean > 0 else values
+    return np.asarray(values / mean if mean > 0 else values, dtype=np.float64)
 
 
 def _stack(columns: Sequence[FloatArray | IntArray]) -> Float32Array:

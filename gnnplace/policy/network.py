@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gnnplace.env.units import UnitTables, unit_tables
 from gnnplace.evaluation import Problem
 from gnnplace.policy.dgl_graph import DglMessages, to_dgl
-from gnnplace.policy.encoder import Messages, MessagePassingEncoder, ScatterMessages
+from gnnplace.policy.encoder import MessagePassingEncoder, Messages, ScatterMessages
 from gnnplace.policy.features import (
     DEVICE_FEATURES,
     EDGE_FEATURES,
@@ -22,7 +22,7 @@ from gnnplace.policy.features import (
 from gnnplace.policy.head import PairHead
 from gnnplace.policy.pair_features import CONTEXT_FEATURES
 
-__all__ = ["PolicyConfig", "PolicyInputs", "PolicyNetwork", "build_policy", "policy_inputs"]
+__all__ = ["PolicyConfig", "PolicyInputs", "PolicyNetwork", "Questions", "build_policy", "policy_inputs"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,17 @@ class PolicyConfig:
     """Message rounds; both directions in each."""
     type_width: int = 8
     """Numbers that describe an op type."""
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """`R` questions: where to put `units[r]` in placement `rows[r]`."""
+
+    rows: Tensor  # [R]
+    units: Tensor  # [R]
+    pair: Tensor  # [R, D, F]
+    context: Tensor  # [R, F]
+    mask: Tensor  # [R, D] true where the unit may go
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +94,12 @@ class PolicyNetwork(nn.Module):
         self,
         inputs: PolicyInputs,
         embeddings: Tensor,
-        rows: Tensor,
-        units: Tensor,
-        pair: Tensor,
-        context: Tensor,
-        mask: Tensor,
+        questions: Questions,
     ) -> tuple[Tensor, Tensor]:
-        """Masked logits `[R, D]` and values `[R]`: where to put `units[r]` in placement `rows[r]`."""
-        graph = embeddings.mean(dim=0)
-        logits, values = self.head(embeddings[units, rows], graph[rows], inputs.devices, pair, context, mask)
+        """Masked logits `[R, D]` and values `[R]`; `embeddings` `[U, B, H]` are those of the current sweep."""
+        unit = embeddings[questions.units, questions.rows]
+        graph = embeddings.mean(dim=0)[questions.rows]
+        logits, values = self.head(unit, graph, inputs.devices, questions.pair, questions.context, questions.mask)
         return logits, values
 
 

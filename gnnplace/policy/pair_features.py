@@ -40,7 +40,7 @@ def pair_features(
     raw = _raw(tables, timing, tail_s(timing), rows, units)
     devices = timing.assignment[rows, tables.unit_ops[tables.unit_offsets[units]]]
     here = np.arange(raw.shape[1])[None, :] == devices[:, None]
-    mask: BoolArray = np.isfinite(raw).all(axis=2)
+    mask = np.asarray(np.isfinite(raw).all(axis=2))
     raw = np.where(mask[:, :, None], raw, 0.0)
     now = raw[np.arange(len(rows)), devices][:, None, :]
     mean_s = features.mean_unit_s
@@ -49,7 +49,9 @@ def pair_features(
     load_after_s = load_s + np.where(here, 0.0, raw[:, :, TIME])
     fastest_s = tables.unit_time_s[units].min(axis=1)[:, None]
     room = np.maximum(1.0, capacity_bytes.astype(np.float64))[None, :]
-    memory_after = (timing.peak_memory_bytes[rows] + np.where(here, 0.0, tables.unit_memory_bytes[units][:, None])) / room
+    memory_after = (
+        timing.peak_memory_bytes[rows] + np.where(here, 0.0, tables.unit_memory_bytes[units][:, None])
+    ) / room
     slack_s = np.minimum.reduceat(timing.slack_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)[rows, units]
     slack = (slack_s / makespan_s[:, 0])[:, None]
     known = np.zeros_like(mask) if change is None else np.isfinite(change)
@@ -86,7 +88,7 @@ def _signed_log(values: FloatArray) -> FloatArray:
     return np.sign(values) * np.log1p(np.abs(values))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _raw(
     tables: UnitTables, timing: Timing, op_tail_s: FloatArray, rows: IntArray, units: IntArray
 ) -> NDArray[np.float64]:
@@ -148,7 +150,9 @@ def _raw(
                         if target == device:
                             outputs_there += size
                         else:
-                            hop_s = tables.route_latency_s[device, target] + size * tables.route_s_per_byte[device, target]
+                            hop_s = (
+                                tables.route_latency_s[device, target] + size * tables.route_s_per_byte[device, target]
+                            )
                             if not asked[target]:
                                 output_s += hop_s
                                 asked[target] = True

@@ -19,19 +19,24 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from gnnplace.sim.queues import ONE, Index, join, pop_event, pop_ready, push_event, push_ready, touch
+from gnnplace.sim.queues import NOTHING, ONE, Index, join, pop_event, pop_ready, push_event, push_ready, touch
 from gnnplace.sim.state import (
     COMPLETED,
     FAILED,
     FREE_TRANSFER,
+    HOP,
+    NEXT,
     NUM_EVENTS,
     NUM_TRANSFERS,
     RECORDED,
     SENT_BYTES,
+    SOURCE,
+    TARGET,
+    TENSOR,
     EngineState,
     Recording,
 )
-from gnnplace.sim.tables import EngineTables, IndexArray
+from gnnplace.sim.tables import FIRST_HOP, LAST_HOP, EngineTables, IndexArray
 
 __all__ = ["advance"]
 
@@ -45,11 +50,10 @@ def advance(
     One long function on local names: a call per event, or a field of a tuple per access, costs more than the event.
     """
     (_, _, op_time_s, start_bytes, workspace_bytes, _, output_offsets, input_offsets, input_tensors, _, tensor_bytes,
-     consumer_offsets, consumers, _, _, _, dispatch_overhead_s, _, route_offsets, route_links, link_channel,
-     link_latency_s, link_bandwidth, _) = tables  # fmt: skip
+     consumer_offsets, consumers, _, _, _, dispatch_overhead_s, _, route_offsets, hop_link, hop_channel, hop_place,
+     hop_latency_s, hop_bandwidth, _) = tables  # fmt: skip
     (missing, uses, ready, ready_words, num_ready, running, last_end_s, live_bytes, peak_bytes, device_busy_s, event_s, event_id,
-     queue_head, queue_tail, channel_busy_s, transfer_tensor, transfer_source, transfer_target, transfer_hop,
-     transfer_next, wake, touched, clock_s, counters, _, _, _, _) = state  # fmt: skip
+     queue_head, queue_tail, channel_busy_s, transfers, wake, touched, clock_s, counters, _, _, _, _) = state  # fmt: skip
     record_start_s, record_end_s, record_tensor, record_target, record_link, record_hop_start_s, record_hop_end_s = (
         record
     )
@@ -57,7 +61,8 @@ def advance(
     record_ops, record_hops = len(record_start_s) > 0, len(record_link) > 0
     now_s = clock_s[0]
     num_completed, num_events, failed = counters[COMPLETED], counters[NUM_EVENTS], counters[FAILED]
-    free_transfer, num_transfers, sent_bytes = counters[FREE_TRANSFER], counters[NUM_TRANSFERS], counters[SENT_BYTES]
+    free_transfer = np.uint32(counters[FREE_TRANSFER])
+    num_transfers, sent_bytes = counters[NUM_TRANSFERS], counters[SENT_BYTES]
     recorded = counters[RECORDED]
     tensor: Index
     num_touched = len(running)
@@ -122,54 +127,40 @@ def advance(
                             if hop == route_offsets[device * num_devices + target + ONE]:
                                 failed = 1
                                 continue
-                            if free_transfer < 0:
-                                transfer: Index = num_transfers
+                            if free_transfer == NOTHING:
+                                transfer = np.uint32(num_transfers)
                                 num_transfers += 1
                             else:
                                 transfer = free_transfer
-                                free_transfer = transfer_next[transfer]
-                            transfer_tensor[transfer] = tensor
-                            transfer_source[transfer] = device
-                            transfer_target[transfer] = target
-                            transfer_hop[transfer] = hop
+                                free_transfer = transfers[transfer, NEXT]
+                            transfers[transfer, TENSOR] = tensor
+                            transfers[transfer, SOURCE] = device
+                            transfers[transfer, TARGET] = target
+                            transfers[transfer, HOP] = hop
                             num_wake = join(
-                                transfer,
-                                link_channel[route_links[hop]],
-                                queue_head,
-                                queue_tail,
-                                transfer_next,
-                                wake,
-                                num_wake,
+                                transfer, hop_channel[hop], queue_head, queue_tail, transfers, wake, num_wake
                             )
             else:  # a hop ends: free the channel, hand the tensor on or to its consumers
                 channel = event - num_devices
-                transfer = np.uint32(queue_head[channel])
-                queue_head[channel] = transfer_next[transfer]
-                if queue_head[channel] >= 0:
+                transfer = queue_head[channel]
+                queue_head[channel] = transfers[transfer, NEXT]
+                if queue_head[channel] != NOTHING:
                     wake[num_wake] = channel
                     num_wake += 1
-                tensor = np.uint64(transfer_tensor[transfer])
-                target = np.uint64(transfer_target[transfer])
-                route = np.uint64(transfer_source[transfer]) * num_devices + target
-                hop = np.uint32(transfer_hop[transfer])
-                if hop == route_offsets[route]:
-                    copy = tensor * num_devices + np.uint64(transfer_source[transfer])
+                tensor = np.uint64(transfers[transfer, TENSOR])
+                target = transfers[transfer, TARGET]
+                hop = transfers[transfer, HOP]
+                if hop_place[hop] & FIRST_HOP:
+                    source = transfers[transfer, SOURCE]
+                    copy = tensor * num_devices + source
                     uses[copy] -= 1
                     if uses[copy] == 0:
-                        live_bytes[transfer_source[transfer]] -= tensor_bytes[tensor]
-                if hop + ONE < route_offsets[route + ONE]:
-                    transfer_hop[transfer] = hop + ONE
-                    num_wake = join(
-                        transfer,
-                        link_channel[route_links[hop + ONE]],
-                        queue_head,
-                        queue_tail,
-                        transfer_next,
-                        wake,
-                        num_wake,
-                    )
+                        live_bytes[source] -= tensor_bytes[tensor]
+                if not hop_place[hop] & LAST_HOP:
+                    transfers[transfer, HOP] = hop + ONE
+                    num_wake = join(transfer, hop_channel[hop + ONE], queue_head, queue_tail, transfers, wake, num_wake)
                 else:
-                    transfer_next[transfer] = free_transfer
+                    transfers[transfer, NEXT] = free_transfer
                     free_transfer = transfer
                     num_touched = touch(target, touched, num_touched)
                     for entry in range(consumer_offsets[tensor], consumer_offsets[tensor + ONE]):
@@ -181,11 +172,11 @@ def advance(
                                 num_ready[target] += 1
             for position in range(num_wake):  # the heads of those queues go on the wire
                 channel = wake[position]
-                transfer = np.uint32(queue_head[channel])
-                tensor, hop = np.uint32(transfer_tensor[transfer]), np.uint32(transfer_hop[transfer])
-                target, link = np.uint64(transfer_target[transfer]), route_links[hop]
-                duration_s = link_latency_s[link] + tensor_bytes[tensor] / link_bandwidth[link]
-                if hop + ONE == route_offsets[np.uint64(transfer_source[transfer]) * num_devices + target + ONE]:
+                transfer = queue_head[channel]
+                tensor, hop = np.uint64(transfers[transfer, TENSOR]), transfers[transfer, HOP]
+                target = transfers[transfer, TARGET]
+                duration_s = hop_latency_s[hop] + tensor_bytes[tensor] / hop_bandwidth[hop]
+                if hop_place[hop] & LAST_HOP:
                     live_bytes[target] += tensor_bytes[tensor]
                     num_touched = touch(target, touched, num_touched)
                 channel_busy_s[channel] += duration_s
@@ -194,7 +185,7 @@ def advance(
                 if record_hops:
                     record_tensor[recorded] = tensor
                     record_target[recorded] = target
-                    record_link[recorded] = link
+                    record_link[recorded] = hop_link[hop]
                     record_hop_start_s[recorded] = now_s
                     record_hop_end_s[recorded] = now_s + duration_s
                     recorded += 1

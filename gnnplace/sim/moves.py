@@ -32,7 +32,8 @@ class Checkpoints(NamedTuple):
     small_ints: IndexArray  # [K, ...]
     small_bytes: IntArray  # [K, ...]
     small_seconds: FloatArray  # [K, ...]
-    transfers: IndexArray  # [K, 5, C] the first NUM_TRANSFERS of each
+    queues: IndexArray  # [K, ...]
+    transfers: IndexArray  # [K, C, 5] the first NUM_TRANSFERS rows
 
 
 def checkpoints(tables: EngineTables, state: EngineState, count: int) -> Checkpoints:
@@ -51,6 +52,7 @@ def checkpoints(tables: EngineTables, state: EngineState, count: int) -> Checkpo
         small_ints=room(state.small_ints),
         small_bytes=room(state.small_bytes),
         small_seconds=room(state.small_seconds),
+        queues=room(state.queues),
         transfers=room(state.transfers),
     )
 
@@ -72,7 +74,8 @@ def _keep(state: EngineState, saved: Checkpoints, row: int) -> None:
     saved.small_bytes[row] = state.small_bytes
     saved.small_seconds[row] = state.small_seconds
     count = state.counters[NUM_TRANSFERS]
-    saved.transfers[row, :, :count] = state.transfers[:, :count]
+    saved.queues[row] = state.queues
+    saved.transfers[row, :count] = state.transfers[:count]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -95,9 +98,11 @@ def _restore(state: EngineState, saved: Checkpoints, row: int) -> None:
             state.ready[device, word] = saved.ready[row, device, word]
         for word in range(state.ready_words.shape[1]):
             state.ready_words[device, word] = saved.ready_words[row, device, word]
-    for column in range(5):
-        for transfer in range(state.counters[NUM_TRANSFERS]):
-            state.transfers[column, transfer] = saved.transfers[row, column, transfer]
+    for entry in range(len(state.queues)):
+        state.queues[entry] = saved.queues[row, entry]
+    for transfer in range(state.counters[NUM_TRANSFERS]):
+        for column in range(5):
+            state.transfers[transfer, column] = saved.transfers[row, transfer, column]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -22,6 +22,8 @@ Index = Any
 ONE = np.uint64(1)  # unsigned plus a plain 1 would be a float
 WORD = np.uint64(6)  # 64 = 2**6 bits in a word
 LOW = np.uint64(63)
+NOTHING = np.uint32(2**32 - 1)  # where a transfer's row would stand
+_NEXT = 4  # column of a transfer's row, see EngineState
 
 
 def _lowest_bit_code(typing_context: Any, word: Any) -> Any:
@@ -110,19 +112,19 @@ def touch(device: Index, touched: IndexArray, num_touched: int) -> int:
 def join(
     transfer: Index,
     channel: Index,
-    queue_head: Int32Array,
-    queue_tail: Int32Array,
-    transfer_next: Int32Array,
-    wake: Int32Array,
+    queue_head: IndexArray,
+    queue_tail: IndexArray,
+    transfers: IndexArray,
+    wake: IndexArray,
     num_wake: int,
 ) -> int:
     """Joins a channel's queue; an idle channel is noted in `wake`. Returns how many are noted."""
-    transfer_next[transfer] = -1
-    if queue_head[channel] < 0:
+    transfers[transfer, _NEXT] = NOTHING
+    if queue_head[channel] == NOTHING:
         queue_head[channel] = transfer
         wake[num_wake] = channel
         num_wake += 1
     else:
-        transfer_next[queue_tail[channel]] = transfer
+        transfers[queue_tail[channel], _NEXT] = transfer
     queue_tail[channel] = transfer
     return num_wake

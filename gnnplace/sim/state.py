@@ -10,7 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.sim.queues import Int32Array, WordArray, push_ready
+from gnnplace.sim.queues import NOTHING, Int32Array, WordArray, push_ready
 from gnnplace.sim.tables import EngineTables, IndexArray
 
 __all__ = ["EngineState", "Recording", "engine_state", "no_recording", "recording", "reset"]
@@ -18,6 +18,8 @@ __all__ = ["EngineState", "Recording", "engine_state", "no_recording", "recordin
 # Positions in EngineState.counters.
 COMPLETED, NUM_EVENTS, FREE_TRANSFER, NUM_TRANSFERS, SENT_BYTES, FAILED, RECORDED = range(7)
 NUM_COUNTERS = 7
+# Columns of EngineState.transfers: NEXT is the one behind it in its queue, or the next free row.
+TENSOR, SOURCE, TARGET, HOP, NEXT = range(5)
 
 
 class EngineState(NamedTuple):
@@ -35,22 +37,18 @@ class EngineState(NamedTuple):
     device_busy_s: FloatArray  # [D]
     event_s: FloatArray  # [D + channels] heap of coming events
     event_id: Int32Array  # [D + channels] device, or D + channel
-    queue_head: Int32Array  # [channels] transfer that is under way, or -1
-    queue_tail: Int32Array  # [channels]
+    queue_head: IndexArray  # [channels] transfer that is under way, or NOTHING
+    queue_tail: IndexArray  # [channels]
     channel_busy_s: FloatArray  # [channels]
-    transfer_tensor: Int32Array  # [C]
-    transfer_source: Int32Array  # [C]
-    transfer_target: Int32Array  # [C]
-    transfer_hop: Int32Array  # [C] position in route_links
-    transfer_next: Int32Array  # [C] the one behind it in its queue, or the next free slot
+    transfers: IndexArray  # [C, 5] TENSOR, SOURCE, TARGET, HOP and NEXT of each
     wake: IndexArray  # [channels] scratch
     touched: IndexArray  # [D] scratch
     now_s: FloatArray  # [1]
     counters: IntArray  # [NUM_COUNTERS]
-    small_ints: Int32Array  # the memory of num_ready, running, event_id, queue_head and queue_tail in one piece
+    small_ints: Int32Array  # the memory of num_ready, running and event_id in one piece
+    queues: IndexArray  # of queue_head and queue_tail
     small_bytes: IntArray  # of live_bytes, peak_bytes and counters
     small_seconds: FloatArray  # of last_end_s, device_busy_s, event_s, channel_busy_s and now_s
-    transfers: Int32Array  # [5, C] of the five transfer arrays
 
 
 class Recording(NamedTuple):
@@ -74,10 +72,10 @@ def engine_state(tables: EngineTables) -> EngineState:
         return np.zeros(shape, dtype=np.int32)
 
     slots = num_devices + channels
-    small_ints, int_pieces = _pieces(np.int32, [num_devices, num_devices, slots, channels, channels])
+    small_ints, int_pieces = _pieces(np.int32, [num_devices, num_devices, slots])
+    queues, queue_pieces = _pieces(np.uint32, [channels, channels])
     small_bytes, byte_pieces = _pieces(np.int64, [num_devices, num_devices, NUM_COUNTERS])
     small_seconds, second_pieces = _pieces(np.float64, [num_devices, num_devices, slots, channels, 1])
-    transfers = ints(5, num_pairs)
     return EngineState(
         missing=ints(num_ops),
         uses=ints(num_tensors * num_devices),
@@ -91,22 +89,18 @@ def engine_state(tables: EngineTables) -> EngineState:
         device_busy_s=second_pieces[1],
         event_s=second_pieces[2],
         event_id=int_pieces[2],
-        queue_head=int_pieces[3],
-        queue_tail=int_pieces[4],
+        queue_head=queue_pieces[0],
+        queue_tail=queue_pieces[1],
         channel_busy_s=second_pieces[3],
-        transfer_tensor=transfers[0],
-        transfer_source=transfers[1],
-        transfer_target=transfers[2],
-        transfer_hop=transfers[3],
-        transfer_next=transfers[4],
+        transfers=np.zeros((num_pairs, 5), dtype=np.uint32),
         wake=np.zeros(channels, dtype=np.uint32),
         touched=np.zeros(num_devices, dtype=np.uint32),
         now_s=second_pieces[4],
         counters=byte_pieces[2],
         small_ints=small_ints,
+        queues=queues,
         small_bytes=small_bytes,
         small_seconds=small_seconds,
-        transfers=transfers,
     )
 
 
@@ -143,7 +137,7 @@ def reset(tables: EngineTables, assignment: IndexArray, state: EngineState) -> N
     state.live_bytes[:] = 0
     state.peak_bytes[:] = 0
     state.device_busy_s[:] = 0.0
-    state.queue_head[:] = -1
+    state.queue_head[:] = NOTHING
     state.channel_busy_s[:] = 0.0
     state.now_s[0] = 0.0
     if state.counters[FAILED]:
@@ -151,7 +145,7 @@ def reset(tables: EngineTables, assignment: IndexArray, state: EngineState) -> N
         state.ready[:] = 0
         state.ready_words[:] = 0
     state.counters[:] = 0
-    state.counters[FREE_TRANSFER] = -1
+    state.counters[FREE_TRANSFER] = NOTHING
     for op in range(len(tables.num_inputs)):
         state.missing[op] = tables.num_inputs[op]
         if tables.num_inputs[op] == 0:

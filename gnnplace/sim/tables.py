@@ -20,6 +20,9 @@ IndexArray = NDArray[Any]
 To the type checker anything, as it cannot follow how the compiler mixes integers."""
 
 
+FIRST_HOP, LAST_HOP = 1, 2
+
+
 class EngineTables(NamedTuple):
     """Ops renumbered by priority, so that the engine walks memory forwards and compares priorities as op numbers.
 
@@ -45,11 +48,12 @@ class EngineTables(NamedTuple):
     weight_consumers: IntArray  # [weight_offsets[-1]]
     dispatch_overhead_s: FloatArray  # [D]
     capacity_bytes: IntArray  # [D]
-    route_offsets: IndexArray  # [D * D + 1]
-    route_links: IndexArray  # [R]
-    link_channel: IndexArray  # [L]
-    link_latency_s: FloatArray  # [L]
-    link_bandwidth: FloatArray  # [L] bytes per second
+    route_offsets: IndexArray  # [D * D + 1] where the hops from `s` to `t` begin, at `s * D + t`
+    hop_link: IndexArray  # [R]
+    hop_channel: IndexArray  # [R]
+    hop_place: IndexArray  # [R] FIRST_HOP, LAST_HOP, both added, or 0
+    hop_latency_s: FloatArray  # [R]
+    hop_bandwidth: FloatArray  # [R] bytes per second
     num_channels: int
 
 
@@ -104,12 +108,22 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
         dispatch_overhead_s=topology.dispatch_overhead_s.copy(),
         capacity_bytes=topology.memory_bytes.copy(),
         route_offsets=topology.route_offsets.astype(np.uint32),
-        route_links=topology.route_links.astype(np.uint32),
-        link_channel=topology.link_channel.astype(np.uint32),
-        link_latency_s=topology.latency_s.copy(),
-        link_bandwidth=topology.bandwidth_bytes_per_s.copy(),
+        hop_link=topology.route_links.astype(np.uint32),
+        hop_channel=topology.link_channel[topology.route_links].astype(np.uint32),
+        hop_place=_hop_places(topology.route_offsets),
+        hop_latency_s=topology.latency_s[topology.route_links],
+        hop_bandwidth=topology.bandwidth_bytes_per_s[topology.route_links],
         num_channels=len(topology.channel_names),
     )
+
+
+def _hop_places(route_offsets: IntArray) -> IndexArray:
+    """`[R]` which hops begin and which end a route."""
+    places = np.zeros(route_offsets[-1], dtype=np.uint32)
+    used = np.diff(route_offsets) > 0
+    places[route_offsets[:-1][used]] += FIRST_HOP
+    places[route_offsets[1:][used] - 1] += LAST_HOP
+    return places
 
 
 def _reordered(offsets: IntArray, values: IntArray, order: IntArray) -> tuple[IndexArray, IntArray]:

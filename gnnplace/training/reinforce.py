@@ -79,7 +79,9 @@ def train_reinforce(
         nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
         optimizer.step()
         updates.append(
-            ReinforceUpdate(float(rollout.start_s.mean()), float(rollout.best_s.min()), policy_loss.item(), entropy.item())
+            ReinforceUpdate(
+                float(rollout.start_s.mean()), float(rollout.best_s.min()), policy_loss.item(), entropy.item()
+            )
         )
         if on_update is not None:
             on_update(index, updates[-1])

@@ -12,7 +12,7 @@ from torch import Tensor
 from gnnplace.arrays import FloatArray
 from gnnplace.env.batch import PlacementBatch
 from gnnplace.policy.features import sweep_features
-from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+from gnnplace.policy.network import PolicyInputs, PolicyNetwork, Questions
 from gnnplace.policy.pair_features import pair_features
 
 __all__ = ["Episodes", "Judgement", "Rollout", "Sweep", "judge", "roll_out"]
@@ -56,7 +56,9 @@ class Judgement:
     values: Tensor  # [T, M]
 
 
-def roll_out(batch: PlacementBatch, inputs: PolicyInputs, network: PolicyNetwork, generator: torch.Generator) -> Rollout:
+def roll_out(
+    batch: PlacementBatch, inputs: PolicyInputs, network: PolicyNetwork, generator: torch.Generator
+) -> Rollout:
     """One episode per placement of `batch`, which has just been reset; actions are sampled with `generator`."""
     start_s = batch.seconds.copy()
     sweeps: list[Sweep] = []
@@ -64,13 +66,15 @@ def roll_out(batch: PlacementBatch, inputs: PolicyInputs, network: PolicyNetwork
     steps: list[tuple[Tensor, ...]] = []
     with torch.no_grad():
         while not batch.is_done:
-            if batch.unit == 0:
+            if batch.begins_sweep:
                 nodes, edges = sweep_features(inputs.features, inputs.tables, batch.timing)
                 sweeps.append(Sweep(torch.from_numpy(nodes), torch.from_numpy(edges)))
                 embeddings = network.encode(inputs, sweeps[-1].nodes, sweeps[-1].edges)
             units.append(batch.unit)
             steps.append(_step(batch, inputs, network, embeddings, generator))
-    pair, context, mask, actions, log_probs, values, rewards = (torch.stack(column) for column in zip(*steps, strict=True))
+    pair, context, mask, actions, log_probs, values, rewards = (
+        torch.stack(column) for column in zip(*steps, strict=True)
+    )
     return Rollout(
         inputs, tuple(sweeps), torch.tensor(units), pair, context, mask, actions, log_probs, values, rewards,
         start_s, batch.best_seconds.copy(),
@@ -87,11 +91,13 @@ def judge(network: PolicyNetwork, rollout: Rollout, members: Tensor) -> Judgemen
         sweep_logits, sweep_values = network.answer(
             rollout.inputs,
             embeddings,
-            rows,
-            rollout.units[chosen].repeat_interleave(len(members)),
-            rollout.pair[chosen][:, members].flatten(0, 1),
-            rollout.context[chosen][:, members].flatten(0, 1),
-            rollout.mask[chosen][:, members].flatten(0, 1),
+            Questions(
+                rows,
+                rollout.units[chosen].repeat_interleave(len(members)),
+                rollout.pair[chosen][:, members].flatten(0, 1),
+                rollout.context[chosen][:, members].flatten(0, 1),
+                rollout.mask[chosen][:, members].flatten(0, 1),
+            ),
         )
         logits.append(sweep_logits.view(-1, len(members), devices))
         values.append(sweep_values.view(-1, len(members)))
@@ -117,7 +123,8 @@ def _step(
     capacity = batch.problem.topology.memory_bytes
     pair, context, _ = pair_features(inputs.features, inputs.tables, batch.timing, rows, units, capacity, change)
     seen = torch.from_numpy(pair), torch.from_numpy(context), torch.from_numpy(batch.action_mask)
-    logits, values = network.answer(inputs, embeddings, torch.from_numpy(rows), torch.from_numpy(units), *seen)
+    questions = Questions(torch.from_numpy(rows), torch.from_numpy(units), *seen)
+    logits, values = network.answer(inputs, embeddings, questions)
     log_probs = torch.log_softmax(logits, dim=-1)
     actions = torch.multinomial(log_probs.exp(), 1, generator=generator)
     rewards = torch.from_numpy(batch.step(actions.squeeze(-1).numpy()).astype(np.float32))

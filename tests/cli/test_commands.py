@@ -35,7 +35,10 @@ def graph(tmp_path: Path) -> Path:
     ops = [Op("a", time_s={"k40": 1.0, "haswell": 9.0}), *(Op(n, time_s={"k40": 2.0, "haswell": 9.0}) for n in "bcd")]
     tensors = [Tensor("a", 8, ("b", "c")), Tensor("b", 8, ("d",)), Tensor("c", 8, ("d",))]
     path = tmp_path / "graph.json"
-    write_graph(OpGraph.build("diamond", [Op(o.name, "T", {"k40": o.time_s["k40"]}, devices=("k40",)) for o in ops], tensors), path)
+    write_graph(
+        OpGraph.build("diamond", [Op(o.name, "T", {"k40": o.time_s["k40"]}, devices=("k40",)) for o in ops], tensors),
+        path,
+    )
     return path
 
 
@@ -60,7 +63,13 @@ def test_place_writes_everything_and_the_placed_model_runs(
     assert set(answer) == PLACE_KEYS
     assert set(answer["compared"]) == {"single", "heft"}
     assert answer["out"] == str(out)
-    assert {path.name for path in out.iterdir()} == {"placement.json", "placed.onnx", "parts", "run.json", "report.html"}
+    assert {path.name for path in out.iterdir()} == {
+        "placement.json",
+        "placed.onnx",
+        "parts",
+        "run.json",
+        "report.html",
+    }
     assert json.loads((out / "run.json").read_text())["summary"] == answer
 
     ran = as_json(capsys, "run", str(out), "--output", str(tmp_path / "y.npz"), "--repeat", "2")
@@ -89,18 +98,28 @@ def test_an_op_graph_is_placed_and_beats_the_single_device(capsys: pytest.Captur
 
 def test_compare_gives_a_row_per_planner(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
     planners = "single,round-robin,heft,segments,greedy,annealing"
-    answer = as_json(
-        capsys, "compare", str(graph), "--devices", "k40x2", "--planners", planners, "--evaluations", "50"
-    )
+    answer = as_json(capsys, "compare", str(graph), "--devices", "k40x2", "--planners", planners, "--evaluations", "50")
     assert [row["planner"] for row in answer["rows"]] == planners.split(",")
     assert all(
-        set(row) == {"planner", "makespan_s", "gap", "evaluations", "wall_s", "feasible", "error"} for row in answer["rows"]
+        set(row) == {"planner", "makespan_s", "gap", "evaluations", "wall_s", "feasible", "error"}
+        for row in answer["rows"]
     )
     assert all(row["evaluations"] <= 50 and row["feasible"] and row["error"] is None for row in answer["rows"])
 
 
 def test_the_same_seed_gives_the_same_answer(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
-    arguments = ["place", str(graph), "--devices", "k40x2", "--planner", "annealing", "--evaluations", "60", "--seed", "3"]
+    arguments = [
+        "place",
+        str(graph),
+        "--devices",
+        "k40x2",
+        "--planner",
+        "annealing",
+        "--evaluations",
+        "60",
+        "--seed",
+        "3",
+    ]
     first, second = as_json(capsys, *arguments), as_json(capsys, *arguments)
     assert {k: v for k, v in first.items() if k != "wall_s"} == {k: v for k, v in second.items() if k != "wall_s"}
 

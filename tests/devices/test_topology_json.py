@@ -93,5 +93,5 @@ def test_a_missing_or_truncated_file_is_named(content: str | None, tmp_path: Pat
     path = tmp_path / "rack.json"
     if content is not None:
         path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(InvalidTopology, match="rack.json"):
+    with pytest.raises(InvalidTopology, match=r"rack\.json"):
         read_topology(path)

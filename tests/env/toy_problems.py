@@ -39,7 +39,9 @@ def random_layers(seed: int = 0, num_ops: int = 30, num_devices: int = 3) -> Pro
     """A random layered graph with one colocation group of two ops, op times and tensors of all sizes."""
     rng = np.random.default_rng(seed)
     groups = {4: "pair", 9: "pair"}
-    ops = [Op(f"o{i}", f"Type{i % 4}", memory_bytes=int(rng.integers(1, 50)), group=groups.get(i)) for i in range(num_ops)]
+    ops = [
+        Op(f"o{i}", f"Type{i % 4}", memory_bytes=int(rng.integers(1, 50)), group=groups.get(i)) for i in range(num_ops)
+    ]
     tensors = [
         Tensor(f"o{i}", int(rng.integers(0, 20)), tuple({f"o{j}" for j in rng.integers(i + 1, min(num_ops, i + 6), 2)}))
         for i in range(num_ops - 1)

@@ -17,8 +17,11 @@ from gnnplace.evaluation import Evaluator
 from gnnplace.executors.grouped_parts import GroupedModel
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measured_evaluator import MeasuredEvaluator, MeasureOptions
+from gnnplace.executors.session_cache import SessionCache
+from gnnplace.executors.worker_process import Job, _measure
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.sim.simulator import Simulator
 
@@ -75,7 +78,8 @@ def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(
     assert found.repeats == 6
     assert found.peak_memory_bytes.tolist() == simulated.peak_memory_bytes.tolist()
     assert found.transferred_bytes == simulated.transferred_bytes > 0
-    assert measured.single is not None and measured.single.makespan_s > 0
+    assert measured.single is not None
+    assert measured.single.makespan_s > 0
     assert measured.single_device == f"cpu:{CORES[0]}"
 
 
@@ -106,6 +110,31 @@ def test_groups_are_expanded_to_the_ops_of_the_model(evaluator: Callable[..., Me
         assert {int(measured._grouped.group_of_op[op]) % 2 for op in segment.ops} == {segment.device}
 
 
+def test_moving_one_group_compiles_at_most_one_new_session_when_groups_are_the_pieces(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
+    measured = evaluator(BRANCHES, options=MeasureOptions(search=QUICK, final=QUICK, pieces="groups"))
+    cache, setup = SessionCache(), measured._setup(sample_inputs(measured._grouped.model, np.random.default_rng(0)))
+    before = measured._pieces(placement(0, 0, 0, 0, 0, 0))
+    after = measured._pieces(placement(0, 0, 0, 1, 0, 0))
+    assert len(before) == 6
+    assert _measure(setup, Job((before,), QUICK), cache).samples is not None
+    assert len(cache) == 6
+    assert _measure(setup, Job((after,), QUICK), cache).samples is not None
+    assert len(cache) == 7
+    assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)).feasible
+
+
+def test_the_whole_model_on_one_device_is_one_session_the_same_as_the_plain_one(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
+    measured = evaluator(BRANCHES)
+    (part,) = measured._pieces(placement(0, 0, 0, 0, 0, 0))
+    reference = measured._reference
+    assert reference is not None
+    assert (part.key, part.device) == (reference.key, reference.device)
+
+
 def test_the_final_comparison_measures_segments_beside_the_plain_session(
     evaluator: Callable[..., MeasuredEvaluator],
 ) -> None:
@@ -113,7 +142,8 @@ def test_the_final_comparison_measures_segments_beside_the_plain_session(
     comparison = measured.compare([placement(0, 0, 0, 0, 0, 0), placement(0, 1, 0, 1, 0, 1)])
     assert [one.repeats for one in comparison.evaluations] == [6, 6]
     assert all(one.feasible and one.evaluator == "measured" for one in comparison.evaluations)
-    assert comparison.single is not None and comparison.single.repeats == 6
+    assert comparison.single is not None
+    assert comparison.single.repeats == 6
     assert measured.measurements == 0
     assert measured.compare([]).evaluations == ()
 
@@ -126,7 +156,8 @@ def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(
     found = measured.evaluate(placement(0, 0, 1, 1, 0, 1))
     assert found.makespan_s == np.inf
     assert not found.feasible
-    assert "group 5" in found.failure and "out of data bounds" in found.failure
+    assert "segment" in found.failure
+    assert "out of data bounds" in found.failure
     batch = measured.evaluate_batch(np.array([[0, 0, 1, 1, 0, 1]]))
     assert (batch.makespan_s[0], batch.shortfall_bytes[0]) == (np.inf, np.inf)
     comparison = measured.compare([placement(0, 0, 0, 0, 0, 0), placement(1, 1, 1, 1, 1, 0)])
@@ -185,7 +216,7 @@ def test_devices_that_are_not_on_this_machine_are_refused_and_nothing_is_left_be
 def test_closing_ends_the_process_and_removes_the_parts(evaluator: Callable[..., MeasuredEvaluator]) -> None:
     measured = evaluator(BRANCHES)
     folder = Path(measured._folder.name)
-    assert len(list((folder / "group").glob("*.onnx"))) == 6
+    assert folder.exists()
     measured.close()
     assert measured.worker_pid is None
     assert not folder.exists()

@@ -56,7 +56,8 @@ def test_seconds_of_the_ops_add_up_to_the_session_and_go_where_the_work_is(model
     profile = profile_model(model, FIRST, inputs(model), QUICK)
     assert profile.op_s.shape == (5,)
     assert profile.op_s.sum() == pytest.approx(profile.session_s)
-    assert profile.session_s > 0 and profile.ratio > 0
+    assert profile.session_s > 0
+    assert profile.ratio > 0
     seconds = dict(zip(model.graph.op_names, profile.op_s, strict=True))
     assert min(seconds["large"], seconds["again"]) > max(seconds["small"], seconds["exp"])
 
@@ -72,7 +73,7 @@ def test_profiling_leaves_the_calling_thread_where_it_was_and_no_file_behind(
 
 
 def test_a_model_that_fails_or_a_device_that_is_not_there_is_an_error_in_one_line(model: OnnxModel) -> None:
-    with pytest.raises(MeasurementFailed, match="m.onnx cannot be profiled") as error:
+    with pytest.raises(MeasurementFailed, match=r"m\.onnx cannot be profiled") as error:
         profile_model(model, FIRST, {"x": np.zeros((2, 3), np.float32)}, QUICK)
     assert "\n" not in str(error.value)
     with pytest.raises(InvalidTopology, match="does not exist on this machine"):
@@ -109,7 +110,7 @@ def test_a_session_call_takes_some_microseconds() -> None:
 def test_a_handover_has_a_latency_and_a_bandwidth() -> None:
     costs = probe_link(f"cpu:{CORES[0]}", f"cpu:{CORES[1]}", QUICK)
     assert 0 <= costs.latency_s < 1e-1
-    assert 1e6 < costs.bandwidth_bytes_per_s <= 1e12
+    assert 1e6 < costs.bandwidth_bytes_per_s <= 1e11
 
 
 def test_a_set_without_links_needs_no_probe() -> None:

@@ -1,15 +1,18 @@
 """A process of its own: what fails, hangs or dies there is a result here."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 
 from gnnplace.errors import MeasurementFailed
@@ -41,7 +44,7 @@ ENDLESS = (
 
 @pytest.fixture
 def worker() -> Iterator[WorkerProcess]:
-    with WorkerProcess(Setup(("x", "at"), ("y",), FEED), timeout_s=60.0) as process:
+    with WorkerProcess(Setup(("x", "at"), ("y",), FEED, kept_jobs=2), timeout_s=60.0) as process:
         yield process
 
 
@@ -95,7 +98,7 @@ def test_a_process_that_died_while_idle_is_replaced_without_a_word(worker: Worke
 
 
 def test_what_takes_too_long_is_stopped() -> None:
-    with WorkerProcess(Setup(("x", "at"), ("y",), FEED), timeout_s=1.0) as worker:
+    with WorkerProcess(Setup(("x", "at"), ("y",), FEED, kept_jobs=2), timeout_s=1.0) as worker:
         answer = worker.ask(Job((ENDLESS,), QUICK))
         assert answer.samples is None
         assert answer.failure == "took longer than 1 s; the measuring process was stopped"
@@ -125,6 +128,24 @@ def test_a_process_that_cannot_start_is_an_error_with_its_last_words(
     monkeypatch.setattr(worker_process, "_PROGRAM", "raise SystemExit('no room: {}')")
     with pytest.raises(MeasurementFailed, match="does not start: exit code 1: no room"):
         worker.ask(Job((GOOD,), QUICK))
+
+
+def test_the_process_ends_with_its_parent_even_in_the_middle_of_an_endless_job(tmp_path: Path) -> None:
+    (tmp_path / "job").write_bytes(pickle.dumps((Setup(("x", "at"), ("y",), FEED, 1), Job((ENDLESS,), QUICK))))
+    program = (
+        "import pickle, sys, threading; from gnnplace.executors.worker_process import WorkerProcess;"
+        "setup, job = pickle.load(open(sys.argv[1], 'rb')); worker = WorkerProcess(setup, 600.0);"
+        "threading.Thread(target=worker.ask, args=(job,), daemon=True).start();"
+        "import time\nwhile worker.pid is None: time.sleep(0.05)\nprint(worker.pid, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "job")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert psutil.pid_exists(pid)
+        parent.kill()
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=30)
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_the_process_needs_neither_torch_nor_dgl_nor_ray() -> None:

@@ -176,7 +176,10 @@ def test_newer_versions_than_runtimes_take_are_read(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"this is a text file\nwith two lines\n", "is no ONNX model"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x00\x00\x00\x01\x00\x08\x06\x00\x00\x00", "is no ONNX model"),
+        (
+            b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x00\x00\x00\x01\x00\x08\x06\x00\x00\x00",
+            "is no ONNX model",
+        ),
         (b'{"format": "gnnplace.graph/1"}', "is no ONNX model"),
         (onnx.ModelProto(ir_version=8).SerializeToString(), "holds no graph"),
     ],
@@ -190,7 +193,7 @@ def test_a_file_that_is_no_model_is_named_in_one_line(tmp_path: Path, content: b
 
 
 def test_missing_files_and_directories_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="cannot be read .No such file") as problem:
+    with pytest.raises(UnsupportedModel, match=r"cannot be read \(No such file") as problem:
         read_onnx(tmp_path / "none.onnx")
     only_line(tmp_path / "none.onnx", problem)
     with pytest.raises(UnsupportedModel, match="is a directory"):
@@ -235,6 +238,19 @@ def test_values_that_are_not_written_exactly_once_are_named(tmp_path: Path, body
     with pytest.raises(UnsupportedModel, match=says) as problem:
         read_onnx(path)
     only_line(path, problem)
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ("y = Concat(x)", "a node of type Concat lacks its attribute 'axis'"),
+        ("y = Softmax<axis = 1.5>(x)", "attribute 'axis' of a node of type Softmax is of type FLOAT; expected INT"),
+        ("y = If(c)", "a node of type If lacks its attribute '(then|else)_branch'"),
+    ],
+)
+def test_attributes_that_the_operator_does_not_know_so_are_named(read_text, node: str, says: str) -> None:
+    with pytest.raises(UnsupportedModel, match=says):
+        read_text(HEAD + f"g (float[2] x, bool c) => (float[2] y) {{ {node} }}")
 
 
 def external_model(folder: Path, location: str = "weights.bin", length: int = 4096) -> Path:
@@ -328,7 +344,8 @@ def test_strings_take_16_bytes_and_packed_integers_half_a_byte(read_text) -> Non
 
 def test_a_sequence_has_0_bytes_and_a_warning(read_text) -> None:
     model = read_text(
-        HEAD + "g (float[4, 2] x) => (seq(float[2, 2]) s) { k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) }"
+        HEAD
+        + "g (float[4, 2] x) => (seq(float[2, 2]) s) { k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) }"
     )
     assert model.graph.tensor_bytes.tolist() == [0]
     assert model.warnings == (

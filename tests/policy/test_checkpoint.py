@@ -40,7 +40,9 @@ def test_other_features_are_refused(saved: Path) -> None:
 
 def test_other_shapes_are_refused(saved: Path) -> None:
     change(saved, config={"hidden": 16, "rounds": 1, "type_width": 8})
-    with pytest.raises(InvalidPolicy, match=r"tensor 'encoder.inputs.bias' has the shape \(8,\), its card asks for \(16,\)"):
+    with pytest.raises(
+        InvalidPolicy, match=r"tensor 'encoder.inputs.bias' has the shape \(8,\), its card asks for \(16,\)"
+    ):
         load_policy(saved)
 
 

@@ -24,9 +24,7 @@ def pairs(problem: Problem, assignment: np.ndarray) -> dict[str, np.ndarray]:
     """Pair features of every unit by name, `[U, D]` each."""
     inputs, units = policy_inputs(problem), np.arange(problem.num_units)
     timing = timing_of(problem, assignment[None])
-    pair, _, _ = pair_features(
-        inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes
-    )
+    pair, _, _ = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes)
     return {name: pair[:, :, column] for column, name in enumerate(PAIR_FEATURES)}
 
 
@@ -59,7 +57,7 @@ def features_of(problem: Problem, assignment: np.ndarray) -> list[np.ndarray]:
 
 def test_an_op_type_never_seen_has_a_bucket_and_the_unknown_one_is_kept_free() -> None:
     assert type_bucket("Unknown") == 0
-    assert type_bucket("Conv") == 24
+    assert type_bucket("Conv") == 59
     assert all(1 <= type_bucket(f"Custom{i}") <= 63 for i in range(500))
 
 
@@ -76,7 +74,9 @@ def test_devices_that_may_not_run_an_op_are_masked_and_stay_finite() -> None:
     inputs = policy_inputs(problem)
     timing = timing_of(problem, np.zeros((1, 2), dtype=np.int64))
     units = np.arange(2)
-    pair, _, mask = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes)
+    pair, _, mask = pair_features(
+        inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes
+    )
     assert mask.tolist() == [[True, False], [True, True]]
     assert np.isfinite(pair).all()
     assert all(np.isfinite(values).all() for values in features_of(problem, np.zeros(2, dtype=np.int64)))

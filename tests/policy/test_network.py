@@ -9,7 +9,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.policy.dgl_graph import to_dgl
 from gnnplace.policy.features import sweep_features
 from gnnplace.policy.head import masked_logits
-from gnnplace.policy.network import PolicyNetwork, build_policy, policy_inputs
+from gnnplace.policy.network import PolicyNetwork, Questions, build_policy, policy_inputs
 from gnnplace.policy.pair_features import pair_features
 from tests.env.toy_problems import random_layers, renamed, two_chains
 
@@ -23,7 +23,9 @@ def lively(seed: int = 0) -> PolicyNetwork:
     return network
 
 
-def answers(problem: Problem, assignments: np.ndarray, network: PolicyNetwork, with_dgl: bool) -> tuple[torch.Tensor, ...]:
+def answers(
+    problem: Problem, assignments: np.ndarray, network: PolicyNetwork, with_dgl: bool
+) -> tuple[torch.Tensor, ...]:
     """Embeddings `[U, B, H]`, logits `[B, U, D]`, values `[B, U]` for all units of all placements."""
     inputs = policy_inputs(problem, with_dgl)
     timing = empty_timing(problem, len(assignments))
@@ -34,9 +36,8 @@ def answers(problem: Problem, assignments: np.ndarray, network: PolicyNetwork, w
     units = np.tile(np.arange(problem.num_units), len(assignments))
     seen = pair_features(inputs.features, inputs.tables, timing, rows, units, problem.topology.memory_bytes)
     embeddings = network.encode(inputs, torch.from_numpy(nodes), torch.from_numpy(edges))
-    logits, values = network.answer(
-        inputs, embeddings, torch.from_numpy(rows), torch.from_numpy(units), *(torch.from_numpy(a) for a in seen)
-    )
+    questions = Questions(*(torch.from_numpy(array) for array in (rows, units, *seen)))
+    logits, values = network.answer(inputs, embeddings, questions)
     shape = len(assignments), problem.num_units
     return embeddings, logits.view(*shape, -1), values.view(shape)
 

@@ -56,9 +56,7 @@ def test_a_tensor_is_sent_once_per_destination() -> None:
 
 
 def test_a_channel_serves_in_order_of_request_and_one_at_a_time() -> None:
-    graph = OpGraph.build(
-        "g", [Op("x"), Op("y"), Op("u"), Op("v")], [Tensor("x", 10, ("u",)), Tensor("y", 10, ("v",))]
-    )
+    graph = OpGraph.build("g", [Op("x"), Op("y"), Op("u"), Op("v")], [Tensor("x", 10, ("u",)), Tensor("y", 10, ("v",))])
     _, schedule = place(graph, pair(), [[1.0, 1.0]] * 4, [0, 0, 1, 1], np.array([2.0, 1.0, 0.0, 0.0]))
     assert sorted(zip(schedule.transfer_start_s, schedule.transfer_end_s, strict=True)) == [(1.0, 3.0), (3.0, 5.0)]
 
@@ -117,7 +115,11 @@ def test_larger_priorities_run_first_and_ties_go_by_topological_index() -> None:
 
 def test_by_default_the_op_with_the_longer_way_to_the_end_runs_first() -> None:
     graph = OpGraph.build("g", [Op("short"), Op("head"), Op("tail")], [Tensor("head", 1, ("tail",))])
-    assert place(graph, Topology("one", (Device("a"),)), [[1.0], [1.0], [5.0]], [0, 0, 0])[1].start_s.tolist() == [6, 0, 1]
+    assert place(graph, Topology("one", (Device("a"),)), [[1.0], [1.0], [5.0]], [0, 0, 0])[1].start_s.tolist() == [
+        6,
+        0,
+        1,
+    ]
 
 
 def test_memory_is_weights_plus_live_activations_plus_copies_plus_workspace() -> None:
@@ -184,7 +186,11 @@ def test_scaling_all_times_scales_the_makespan() -> None:
 
 def test_renaming_equal_devices_changes_nothing() -> None:
     generator = np.random.default_rng(1)
-    graph = OpGraph.build("g", [Op(f"o{i}") for i in range(40)], [Tensor(f"o{i}", 8, (f"o{i + 5}",)) for i in range(35)])
+    graph = OpGraph.build(
+        "g", [Op(f"o{i}") for i in range(40)], [Tensor(f"o{i}", 8, (f"o{i + 5}",)) for i in range(35)]
+    )
     times, assignment = np.repeat(generator.uniform(1, 2, (40, 1)), 2, axis=1), generator.integers(0, 2, 40)
     simulator = Simulator(graph, pair(), times)
-    assert simulator.evaluate(Placement(assignment)).makespan_s == simulator.evaluate(Placement(1 - assignment)).makespan_s
+    assert (
+        simulator.evaluate(Placement(assignment)).makespan_s == simulator.evaluate(Placement(1 - assignment)).makespan_s
+    )

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gnnplace.env.batch import PlacementBatch
+from gnnplace.env.batch import EnvConfig, PlacementBatch
 from gnnplace.evaluation import Problem
 from gnnplace.policy.network import PolicyConfig, PolicyInputs, PolicyNetwork, build_policy, policy_inputs
-from gnnplace.training.move_odds import MoveOddsConfig, MoveOddsTrainer, TriedMove
 from gnnplace.training.ppo import PpoConfig, train_ppo
 from gnnplace.training.reinforce import ReinforceConfig, train_reinforce
 from gnnplace.training.rollout import Episodes, judge, roll_out
@@ -32,35 +31,34 @@ def from_one_device(problem: Problem, num_envs: int) -> tuple[Episodes, PolicyIn
     return lambda _: (env.reset(starts), inputs), inputs
 
 
-def mean_end_s(problem: Problem, network: PolicyNetwork) -> float:
-    """Mean seconds at the end of 64 sampled episodes."""
+def share_at_optimum(problem: Problem, network: PolicyNetwork, optimum_s: float) -> float:
+    """Share of 64 sampled episodes that end at the optimum."""
     episodes, inputs = from_one_device(problem, 64)
     batch, _ = episodes(0)
     roll_out(batch, inputs, network, torch.Generator().manual_seed(9))
-    return float(batch.seconds.mean())
+    return float((batch.seconds == optimum_s).mean())
 
 
 def ppo(network: PolicyNetwork, episodes: Episodes, seed: int) -> None:
     """PPO for a few seconds."""
-    config = PpoConfig(num_updates=40, learning_rate=1e-2, ent_coef=0.0)
+    config = PpoConfig(num_updates=30, learning_rate=1e-2, num_minibatches=4, ent_coef=0.0)
     train_ppo(network, episodes, config, torch.Generator().manual_seed(seed))
 
 
 def reinforce(network: PolicyNetwork, episodes: Episodes, seed: int) -> None:
     """REINFORCE for a few seconds."""
-    config = ReinforceConfig(num_updates=100, learning_rate=2e-2, final_learning_rate=2e-3, ent_coef=0.0)
+    config = ReinforceConfig(num_updates=60, learning_rate=5e-2, final_learning_rate=5e-3, ent_coef=0.0)
     train_reinforce(network, episodes, config, torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("train", [ppo, reinforce])
 def test_training_reaches_the_known_optimum(train: Callable[[PolicyNetwork, Episodes, int], None]) -> None:
-    problem = two_chains()
+    # Two chains of two seconds on two devices: 2 s, which a coin finds in one episode of eight.
+    problem = two_chains(length=2)
     network = ignorant(0)
-    before = mean_end_s(problem, network)
+    assert share_at_optimum(problem, network, 2.0) < 0.25
     train(network, from_one_device(problem, 16)[0], 0)
-    assert before > 4.0
-    # Two chains of three seconds on two devices: 3 s, and nearly every sampled episode ends there.
-    assert mean_end_s(problem, network) < 3.15
+    assert share_at_optimum(problem, network, 2.0) > 0.7
 
 
 def test_the_same_seed_trains_the_same_network() -> None:
@@ -101,31 +99,20 @@ def test_a_kl_limit_ends_the_epochs_early() -> None:
         network = ignorant(0)
         config = PpoConfig(num_updates=1, update_epochs=8, learning_rate=1e-2, target_kl=target_kl)
         train_ppo(network, from_one_device(problem, 8)[0], config, torch.Generator().manual_seed(0))
-        moved.append(sum(float((a - b).abs().sum()) for a, b in zip(network.parameters(), ignorant(0).parameters(), strict=True)))
+        fresh = ignorant(0).state_dict()
+        moved.append(sum(float((tensor - fresh[name]).abs().sum()) for name, tensor in network.state_dict().items()))
     assert moved[1] < 0.7 * moved[0]
 
 
-def test_moves_that_helped_become_likelier_than_those_that_did_not() -> None:
-    problem = two_chains()
+def test_an_episode_may_revisit_only_some_units() -> None:
+    problem = random_layers()
     inputs = policy_inputs(problem)
-    network = ignorant(0)
-    trainer = MoveOddsTrainer(network, inputs.devices, MoveOddsConfig(learning_rate=1e-2), torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(1)
-    num_features = network.head.prior.in_features
-
-    def tried(helps: bool) -> TriedMove:
-        pair = torch.randn(2, num_features, generator=generator)
-        pair[1, 0] = 1.0 if helps else -1.0
-        zeros = torch.zeros(16)
-        return TriedMove(zeros, zeros, pair, torch.zeros(3), torch.tensor([True, True]), 0, 1, helps)
-
-    learned = [trainer.note(tried(turn % 2 == 0)) for turn in range(640)]
-    assert sum(learned) == 20
-    questions = [tried(helps) for helps in (True, False)]
-    odds = []
-    for move in questions:
-        logits, _ = network.head(
-            move.unit[None], move.graph[None], inputs.devices, move.pair[None], move.context[None], move.mask[None]
-        )
-        odds.append(float((logits[0, 1] - logits[0, 0]).detach()))
-    assert odds[0] > odds[1] + 1.0
+    visited = np.array([3, 7, 20])
+    batch = PlacementBatch(problem, EnvConfig(num_sweeps=2)).reset(np.zeros((2, 30), dtype=np.int64), visited=visited)
+    rollout = roll_out(batch, inputs, build_policy(0), torch.Generator().manual_seed(0))
+    assert rollout.units.tolist() == [3, 7, 20, 3, 7, 20]
+    assert len(rollout.sweeps) == 2
+    untouched = ~np.isin(problem.unit_of_op, visited)
+    assert (batch.timing.assignment[:, untouched] == 0).all()
+    judgement = judge(build_policy(0), rollout, torch.tensor([0, 1]))
+    torch.testing.assert_close(judgement.log_probs, rollout.log_probs, rtol=1e-5, atol=1e-5)

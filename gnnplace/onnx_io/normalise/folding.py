@@ -7,6 +7,7 @@ quantisation (runtimes look for its patterns) are never folded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,9 +68,7 @@ def fold_constants(graph: ir.Graph, opset: int) -> None:
         graph.remove(node, safe=True)
 
 
-def evaluate(
-    node: ir.Node, opset: int, inputs: Sequence[NDArray[Any] | None]
-) -> tuple[NDArray[Any], ...] | None:
+def evaluate(node: ir.Node, opset: int, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...] | None:
     """The outputs of a node of the default domain; None when it is not among the exact operators, or malformed."""
     op_type = node.op_type
     integers = all(array is None or array.dtype.kind in "biu" for array in inputs)
@@ -83,8 +82,8 @@ def evaluate(
             result = load_op("", op_type, opset).eval(*inputs, n_outputs=len(node.outputs), **attributes)
     except _MALFORMED:
         return None
-    arrays = result if isinstance(result, tuple | list) else (result,)
-    return tuple(np.asarray(array) for array in arrays)
+    arrays = tuple(np.asarray(array) for array in (result if isinstance(result, tuple | list) else (result,)))
+    return arrays if all(array.dtype.kind in "biuf" for array in arrays) else None
 
 
 def _constant(value: ir.Value | None) -> ir.TensorProtocol | None:
@@ -110,12 +109,31 @@ def _folded(node: ir.Node, opset: int, fill_bytes_left: int) -> Sequence[ir.Tens
         return None
     if node.op_type == "ConstantOfShape":
         return _fill(node, arrays[0], fill_bytes_left)
-    results = evaluate(node, opset, arrays)
-    if results is None or len(results) != len(node.outputs):
+    limit_bytes = max(GROWTH_LIMIT_BYTES, sum(tensor.nbytes for tensor in given))
+    if _largest_size(node, arrays) > limit_bytes:  # before memory is taken for it
         return None
-    if sum(array.nbytes for array in results) > max(GROWTH_LIMIT_BYTES, sum(tensor.nbytes for tensor in given)):
+    results = evaluate(node, opset, arrays)
+    if results is None or len(results) != len(node.outputs) or sum(array.nbytes for array in results) > limit_bytes:
         return None
     return [ir.Tensor(array, name=output.name) for output, array in zip(node.outputs, results, strict=True)]
+
+
+def _largest_size(node: ir.Node, arrays: Sequence[NDArray[Any] | None]) -> float:
+    """A bound of the elements of the result, for operators whose result may be larger than all of their inputs."""
+    given = [array for array in arrays if array is not None]
+    try:
+        if node.op_type in ("Expand", "Tile"):
+            return float(np.prod(given[1], dtype=np.float64)) * max(given[0].size, 1)
+        if node.op_type == "Range":
+            start, limit, delta = (float(array.item()) for array in given)
+            return (limit - start) / delta
+        if node.op_type == "Gather":
+            return float(given[1].size * given[0].size / given[0].shape[node.attributes.get_int("axis", 0)])
+        if node.op_type in _EXACT or node.op_type == "Where":
+            return math.prod(np.broadcast_shapes(*(array.shape for array in given)))
+    except _MALFORMED:
+        return math.inf
+    return 0.0
 
 
 def _is_large(tensor: ir.TensorProtocol | None) -> bool:

@@ -11,7 +11,8 @@ In reading order:
 - `matrix.py`: convolutions, matrix products and their quantised forms;
 - `sequence.py`: attention and recurrent layers;
 - `reduction.py`: reductions, normalisations, pooling, resizing, sorting, transforms;
-- `node_cost.py`: the tables joined, the default for what is in none, and If, Loop and Scan through their bodies.
+- `node_cost.py`: the tables joined, the default for what is in none, and If, Loop and Scan through their bodies;
+- `signature.py`: one string for what a node does and on which shapes: equal signatures cost the same.
 """
 
 __all__: list[str] = []

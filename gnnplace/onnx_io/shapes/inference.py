@@ -53,9 +53,10 @@ def infer_shapes(model: ir.Model, dimensions: Dimensions) -> Shapes:
     """
     walk = _Walk(NodeTypes.of(model), dimensions.values)
     for value in model.graph.inputs:
-        is_tensor = isinstance(value.type, ir.TensorType)
-        shape = dimensions.input_shapes[value]
-        walk.bind(value, tensor_type(value.type.dtype, shape) if is_tensor else declared_type(value))
+        if isinstance(value.type, ir.TensorType):
+            walk.bind(value, tensor_type(value.type.dtype, dimensions.input_shapes[value]))
+        else:
+            walk.bind(value, declared_type(value))
     walk.graph(model.graph)
     if not walk.guessed:
         return Shapes(walk.tensors, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,15 +10,13 @@ import torch
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.batch import EnvConfig, PlacementBatch
-from gnnplace.planners.search import BudgetExhausted, Search
-from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+from gnnplace.env.timing import empty_timing, refresh
+from gnnplace.evaluation import Problem
+from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
+from gnnplace.policy.network import PolicyInputs
 from gnnplace.training.ppo import PpoConfig, PpoUpdate, train_ppo
 
-__all__ = ["CountedRuntime", "EpisodesConfig", "ShareUsed", "train_on_graph", "used_share"]
-
-
-class ShareUsed(Exception):
-    """Ends a stage whose share of the budget is used up."""
+__all__ = ["EpisodesConfig", "train_on_graph"]
 
 
 @dataclass(frozen=True)
@@ -26,75 +25,21 @@ class EpisodesConfig:
 
     num_envs: int = 8
     """Placements that are rolled out together."""
+    visited_units: int = 32
+    """An episode revisits that many units; which ones is drawn, those with little slack being likelier."""
+    slack_scale: float = 0.1
+    """A unit with this much slack, as a fraction of the makespan, is 1/e times as likely to be visited."""
     lookahead: bool = False
     """Asking for the effect of every move before each step costs as many evaluations as there are other devices."""
     ppo: PpoConfig = PpoConfig(num_updates=30)
 
 
-def used_share(search: Search) -> float:
-    """Which share of the budget is gone, in evaluations or seconds, whichever is nearer its end."""
-    evaluations, seconds = search.budget.evaluations, search.budget.seconds
-    return max(
-        0.0 if evaluations is None else search.evaluations / max(1, evaluations),
-        0.0 if seconds is None else search.wall_s / max(1e-9, seconds),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class CountedRuntime:
-    """A search's evaluator for an environment: counts every evaluation, and ends a stage at a share of the budget.
-
-    Lookahead is counted like everything else when the evaluator is simulated. When it is measured, lookahead comes from the
-    estimator and costs nothing: only placements that the policy chose are executed.
-    """
-
-    search: Search
-    end_share: float = 1.0
-
-    @property
-    def lookahead_is_exact(self) -> bool:
-        """A move's seconds are those of the moved placement."""
-        return self.search.problem.evaluator.kind == "simulated"
-
-    def evaluate_batch(self, assignments: IntArray) -> FloatArray:
-        """`[B]` penalised seconds.
-
-        Raises:
-            ShareUsed: the stage's share is used up.
-            BudgetExhausted: the budget is.
-        """
-        self._check()
-        return self._complete(self.search.evaluate_batch(assignments))
-
-    def evaluate_moves(self, assignment: IntArray, units: IntArray, devices: IntArray) -> FloatArray:
-        """`[M]` penalised seconds; see `evaluate_batch`."""
-        if self.lookahead_is_exact:
-            self._check()
-            return self._complete(self.search.evaluate_moves(assignment, units, devices))
-        problem = self.search.problem
-        ops = problem.unit_of_op[None, :] == units[:, None]
-        return problem.penalised_batch_s(problem.estimator.evaluate_moves(assignment, ops, devices))
-
-    def _check(self) -> None:
-        if used_share(self.search) >= self.end_share:
-            raise ShareUsed
-
-    def _complete(self, seconds: FloatArray) -> FloatArray:
-        # Placements beyond the budget have not been run, and their infinity must not be learned from.
-        if not np.isfinite(seconds).all() and not self.search.remaining:
-            raise BudgetExhausted
-        return seconds
-
-
 def train_on_graph(
-    search: Search,
-    inputs: PolicyInputs,
-    network: PolicyNetwork,
+    policy_search: PolicySearch,
     starts: tuple[IntArray, FloatArray],
     reference_s: float,
     end_share: float,
     config: EpisodesConfig,
-    generator: torch.Generator,
 ) -> list[PpoUpdate]:
     """Rolls out from the best starts, again and again, and trains after each batch; gives what the updates saw.
 
@@ -102,9 +47,11 @@ def train_on_graph(
     what the batches before it found. Ends without a word when the stage's share of the budget is used up; the steps of an
     unfinished batch count as search, but are not learned from.
     """
-    runtime = CountedRuntime(search, end_share)
-    env_config = EnvConfig(lookahead=config.lookahead)
-    env = PlacementBatch(search.problem, env_config, runtime, inputs.tables, max(reference_s, 1e-12))
+    problem, inputs, rng = policy_search.search.problem, policy_search.inputs, policy_search.rng
+    runtime = CountedRuntime(policy_search.search, end_share)
+    env = PlacementBatch(
+        problem, EnvConfig(lookahead=config.lookahead), runtime, inputs.tables, max(reference_s, 1e-12)
+    )
     pool, pool_s = starts
 
     def episodes(index: int) -> tuple[PlacementBatch, PolicyInputs]:
@@ -115,11 +62,24 @@ def train_on_graph(
         order = first[np.argsort(pool_s[first], kind="stable")][: config.num_envs]
         pool, pool_s = pool[order], pool_s[order]
         rows = np.arange(config.num_envs) % len(pool)
-        return env.reset(pool[rows], pool_s[rows]), inputs
+        return env.reset(pool[rows], pool_s[rows], _worth_a_visit(problem, inputs, pool[0], config, rng)), inputs
 
     updates: list[PpoUpdate] = []
-    try:
-        train_ppo(network, episodes, config.ppo, generator, lambda _, update: updates.append(update))
-    except ShareUsed:
-        pass
+    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    with contextlib.suppress(ShareUsed):
+        train_ppo(policy_search.network, episodes, config.ppo, generator, lambda _, update: updates.append(update))
     return updates
+
+
+def _worth_a_visit(
+    problem: Problem, inputs: PolicyInputs, best: IntArray, config: EpisodesConfig, rng: np.random.Generator
+) -> IntArray:
+    """Units to be visited, in topological order, drawn by their slack in the best placement."""
+    timing = empty_timing(problem, 1)
+    refresh(problem, inputs.tables, timing, 0, best)
+    slack_s = np.full(problem.num_units, np.inf)
+    np.minimum.at(slack_s, inputs.tables.unit_of_op, timing.slack_s[0])
+    scale_s = config.slack_scale * max(float(timing.makespan_s[0]), 1e-300)
+    likely = -slack_s / scale_s + rng.gumbel(size=problem.num_units)
+    movable = np.flatnonzero(problem.action_mask.sum(axis=1) > 1)
+    return np.sort(movable[np.argsort(-likely[movable], kind="stable")[: config.visited_units]])

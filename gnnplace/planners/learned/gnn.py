@@ -13,7 +13,8 @@ import torch
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
-from gnnplace.planners.learned.episodes import EpisodesConfig, train_on_graph, used_share
+from gnnplace.planners.learned.episodes import EpisodesConfig, train_on_graph
+from gnnplace.planners.learned.policy_search import PolicySearch, used_share
 from gnnplace.planners.learned.revisit import RevisitConfig, revisit
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.checkpoint import load_policy
@@ -47,7 +48,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     Raises:
         InvalidPolicy: the policy file cannot be used.
     """
-    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    rng = np.random.default_rng(seed)
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
     if budget.evaluations is None and budget.seconds is None:
         budget = replace(budget, evaluations=config.unlimited_evaluations_per_unit * problem.num_units)
@@ -59,14 +60,14 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
         search.stage("starts")
         can_run = np.isfinite(seconds)
         if can_run.any() and (problem.action_mask.sum(axis=1) > 1).any():
-            inputs = policy_inputs(problem)
+            policy_search = PolicySearch(search, policy_inputs(problem), network, rng)
             reference_s = single_s if single_s <= problem.worst_case_s else float(seconds[0])
             end_share = used_share(search) + config.episodes_share
             starts = assignments[can_run], seconds[can_run]
-            train_on_graph(search, inputs, network, starts, reference_s, end_share, config.episodes, generator)
+            train_on_graph(policy_search, starts, reference_s, end_share, config.episodes)
             search.stage("episodes")
             assert search.best is not None
-            revisit(search, inputs, network, (search.best.assignment, search.best_s), 1.0, config.revisit, rng, generator)
+            revisit(policy_search, (search.best.assignment, search.best_s), 1.0, config.revisit)
             search.stage("revisit")
     return search.solution()
 

@@ -16,12 +16,10 @@ import torch
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.timing import Timing, empty_timing, refresh
 from gnnplace.planners.learned.constructions import rebuild
-from gnnplace.planners.learned.episodes import CountedRuntime, used_share
-from gnnplace.planners.search import Search
+from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, used_share
 from gnnplace.policy.features import sweep_features
-from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+from gnnplace.policy.network import PolicyInputs, Questions
 from gnnplace.policy.pair_features import pair_features
-from gnnplace.training.move_odds import MoveOddsConfig, MoveOddsTrainer, TriedMove
 
 __all__ = ["MoveOdds", "RevisitConfig", "revisit"]
 
@@ -50,8 +48,6 @@ class RevisitConfig:
     """Worsening, as a fraction of the objective, that is accepted with probability 1/e at the start."""
     last_acceptance: float = 3e-4
     """And at the end; cooling is geometric in the share of the budget."""
-    odds: MoveOddsConfig | None = MoveOddsConfig()
-    """How the policy learns from the moves that were tried; None: it does not."""
     screened: int = 16
     """Moves that the estimator ranks before one is executed, when evaluations are measured."""
     idle_per_unit: int = 50
@@ -61,14 +57,16 @@ class RevisitConfig:
 class MoveOdds:
     """Log odds of every single move over staying, for one current placement."""
 
-    def __init__(self, search: Search, inputs: PolicyInputs, network: PolicyNetwork, config: RevisitConfig) -> None:
-        self._problem, self._inputs, self._network, self._config = search.problem, inputs, network, config
-        self._units = np.arange(search.problem.num_units)
-        self._first_op = inputs.tables.unit_ops[inputs.tables.unit_offsets[:-1]]
-        self._timing: Timing = empty_timing(search.problem, 1)
+    def __init__(self, policy_search: PolicySearch, config: RevisitConfig) -> None:
+        """Without odds; `update` asks for them."""
+        self._problem, self._config = policy_search.search.problem, config
+        self._inputs, self._network = policy_search.inputs, policy_search.network
+        self._units = np.arange(self._problem.num_units)
+        self._first_op = self._inputs.tables.unit_ops[self._inputs.tables.unit_offsets[:-1]]
+        self._timing: Timing = empty_timing(self._problem, 1)
         self._embeddings: torch.Tensor | None = None
         self._since_encoding = 0
-        self.devices: IntArray = np.zeros(search.problem.num_units, dtype=np.int64)
+        self.devices: IntArray = np.zeros(self._problem.num_units, dtype=np.int64)
         self.log_odds: FloatArray = np.zeros((0, 0))
 
     def update(self, assignment: IntArray) -> None:
@@ -84,18 +82,11 @@ class MoveOdds:
         capacity = self._problem.topology.memory_bytes
         seen = pair_features(inputs.features, inputs.tables, self._timing, rows, self._units, capacity)
         with torch.no_grad():
-            self._seen = tuple(torch.from_numpy(array) for array in seen)
-            answer = torch.from_numpy(rows), torch.from_numpy(self._units), *self._seen
-            logits = self._network.answer(inputs, self._embeddings, *answer)[0].numpy().astype(np.float64)
+            questions = Questions(*(torch.from_numpy(array) for array in (rows, self._units, *seen)))
+            logits = self._network.answer(inputs, self._embeddings, questions)[0].numpy().astype(np.float64)
         self.devices = assignment[self._first_op]
         self.log_odds = (logits - logits[self._units, self.devices][:, None]) / self._config.temperature
         self.log_odds[self._units, self.devices] = -np.inf
-
-    def tried(self, unit: int, device: int, helped: bool) -> TriedMove:
-        """The outcome of a move from the current placement, with what was known before."""
-        pair, context, mask = self._seen
-        embeddings = self._embeddings[:, 0]
-        return TriedMove(embeddings[unit], embeddings.mean(dim=0), pair[unit], context[unit], mask[unit], int(self.devices[unit]), device, helped)
 
     def draw(self, rng: np.random.Generator) -> tuple[int, int] | None:
         """A unit and another device for it; each draw makes the same one less likely. None when nothing can move."""
@@ -106,31 +97,21 @@ class MoveOdds:
         move = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
         unit, device = divmod(min(move, total.size - 1), self.log_odds.shape[1])
         self.log_odds[unit, device] -= self._config.repeat_penalty
-        self.last = (unit, device)
         return unit, device
 
 
 def revisit(
-    search: Search,
-    inputs: PolicyInputs,
-    network: PolicyNetwork,
-    start: tuple[IntArray, float],
-    end_share: float,
-    config: RevisitConfig,
-    rng: np.random.Generator,
-    generator: torch.Generator,
+    policy_search: PolicySearch, start: tuple[IntArray, float], end_share: float, config: RevisitConfig
 ) -> None:
     """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget is gone."""
+    search, rng = policy_search.search, policy_search.rng
     runtime = CountedRuntime(search, end_share)
-    odds = MoveOdds(search, inputs, network, config)
-    neighbours = _neighbours(inputs)
+    moves = _Moves(policy_search, config)
     (current, value), begin_share, known, idle = start, used_share(search), _Known(), 0
-    trainer = MoveOddsTrainer(network, inputs.devices, config.odds, generator) if config.odds is not None else None
     known.note(current, value)
-    odds.update(current)
-    most_idle = config.idle_per_unit * search.problem.num_units
-    while used_share(search) < end_share and idle < most_idle:
-        candidate = _propose(runtime, odds, neighbours, current, config, rng)
+    moves.odds.update(current)
+    while used_share(search) < end_share and idle < config.idle_per_unit * search.problem.num_units:
+        candidate = moves.propose(current, 1 if runtime.lookahead_is_exact else config.screened)
         if candidate is None:
             return
         after = known.recall(candidate)
@@ -138,63 +119,50 @@ def revisit(
         if after is None:
             after = float(runtime.evaluate_batch(candidate[None])[0])
             known.note(candidate, after)
-            if trainer is not None and odds.last is not None:
-                if trainer.note(odds.tried(*odds.last, after < value)): odds.update(current)
         done = (used_share(search) - begin_share) / max(1e-9, end_share - begin_share)
         ratio = (config.last_acceptance / config.first_acceptance) ** min(1.0, done)
         scale_s = max(value * config.first_acceptance * ratio, 1e-300)
         if after <= value or (np.isfinite(after) and rng.random() < math.exp((value - after) / scale_s)):
             if not np.array_equal(candidate, current):
-                odds.update(candidate)
+                moves.odds.update(candidate)
             current, value = candidate, after
 
 
-def _propose(
-    runtime: CountedRuntime,
-    odds: MoveOdds,
-    neighbours: list[IntArray],
-    current: IntArray,
-    config: RevisitConfig,
-    rng: np.random.Generator,
-) -> IntArray | None:
-    """A candidate `[N]`; with a measured evaluator the estimator's favourite of several. None when nothing can move."""
-    if runtime.lookahead_is_exact:
-        return _candidate(runtime, odds, neighbours, current, config, rng)
-    drawn = [_candidate(runtime, odds, neighbours, current, config, rng) for _ in range(config.screened)]
-    candidates = np.array([candidate for candidate in drawn if candidate is not None])
-    if not len(candidates):
-        return None
-    problem = runtime.search.problem
-    estimated_s = [
-        float(problem.penalised_batch_s(problem.estimator.evaluate_moves(candidate, *_no_move(problem.graph.num_ops)))[0])
-        for candidate in candidates
-    ]
-    return np.asarray(candidates[int(np.argmin(estimated_s))])
+class _Moves:
+    """Draws changes of the current placement."""
 
+    def __init__(self, policy_search: PolicySearch, config: RevisitConfig) -> None:
+        self.odds = MoveOdds(policy_search, config)
+        self._problem, self._rng, self._config = policy_search.search.problem, policy_search.rng, config
+        self._neighbours = _neighbours(policy_search.inputs)
 
-def _candidate(
-    runtime: CountedRuntime,
-    odds: MoveOdds,
-    neighbours: list[IntArray],
-    current: IntArray,
-    config: RevisitConfig,
-    rng: np.random.Generator,
-) -> IntArray | None:
-    problem = runtime.search.problem
-    if rng.random() < config.rebuild_share:
-        odds.last = None
-        return rebuild(problem, current, int(rng.integers(2, config.max_window + 1)), config.pull, rng)
-    move = odds.draw(rng)
-    if move is None:
-        return None
-    unit, device = move
-    moved = current.copy()
-    members = _cluster(unit, odds.devices, neighbours, config, rng)
-    if len(members) > 1: odds.last = None
-    for member in members:
-        if problem.action_mask[member, device]:
-            moved[problem.unit_ops[member]] = device
-    return moved
+    def propose(self, current: IntArray, count: int) -> IntArray | None:
+        """A candidate `[N]`: of `count`, the one that the estimator likes best. None when nothing can move."""
+        drawn = [self._draw(current) for _ in range(count)]
+        candidates = [candidate for candidate in drawn if candidate is not None]
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
+        return candidates[int(np.argmin([self._estimated_s(candidate) for candidate in candidates]))]
+
+    def _estimated_s(self, candidate: IntArray) -> float:
+        """What the estimator says of a candidate: it is asked for the move of the first op to where it is."""
+        first_op = np.zeros(1, dtype=np.int64)
+        batch = self._problem.estimator.evaluate_moves(candidate, first_op, candidate[:1])
+        return float(self._problem.penalised_batch_s(batch)[0])
+
+    def _draw(self, current: IntArray) -> IntArray | None:
+        if self._rng.random() < self._config.rebuild_share:
+            window = int(self._rng.integers(2, self._config.max_window + 1))
+            return rebuild(self._problem, current, window, self._config.pull, self._rng)
+        move = self.odds.draw(self._rng)
+        if move is None:
+            return None
+        unit, device = move
+        moved = current.copy()
+        for member in _cluster(unit, self.odds.devices, self._neighbours, self._config, self._rng):
+            if self._problem.action_mask[member, device]:
+                moved[self._problem.unit_ops[member]] = device
+        return moved
 
 
 def _cluster(
@@ -219,11 +187,6 @@ def _neighbours(inputs: PolicyInputs) -> list[IntArray]:
     ends = np.concatenate([inputs.features.ends, inputs.features.ends[::-1]], axis=1)
     order = np.argsort(ends[0], kind="stable")
     return np.split(ends[1][order], np.searchsorted(ends[0][order], np.arange(1, len(inputs.features.nodes))))
-
-
-def _no_move(num_ops: int) -> tuple[IntArray, IntArray]:
-    """One move that moves nothing: the estimator then tells what the placement itself costs."""
-    return np.zeros((1, num_ops), dtype=np.bool_), np.zeros(1, dtype=np.int64)
 
 
 class _Known:

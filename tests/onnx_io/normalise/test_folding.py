@@ -102,7 +102,10 @@ def test_the_default_of_an_overridable_input_is_no_constant(read_text, run_both)
 
 
 def test_a_constant_that_is_a_result_stays_a_node(read_text, run_both) -> None:
-    model = read_text(head(17) + "g (float[2] x) => (float[2] y, float[2] c) { c = Constant<value = float[2] {1, 2}>() y = Add(x, c) }")
+    model = read_text(
+        head(17)
+        + "g (float[2] x) => (float[2] y, float[2] c) { c = Constant<value = float[2] {1, 2}>() y = Add(x, c) }"
+    )
     assert model.graph.op_types == ("Constant", "Add")
     assert model.graph.memory_bytes.tolist() == [8, 0]
     run_both(model, X)
@@ -133,30 +136,65 @@ def test_what_is_folded_outside_is_read_inside_of_a_branch(read_text, run_both) 
 
 def test_dead_code_is_removed_with_its_weights(read_text) -> None:
     model = read_text(
-        head(17) + "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { dead = Mul(x, w) deader = Exp(dead) y = Neg(x) }"
+        head(17)
+        + "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { dead = Mul(x, w) deader = Exp(dead) y = Neg(x) }"
     )
     assert model.graph.op_types == ("Neg",)
     assert not model.model.graph.initializers
 
 
-def test_a_result_that_would_make_the_model_large_is_not_folded(read_text) -> None:
+@pytest.mark.parametrize(
+    ("node", "kept"),
+    [
+        ("a = Expand(one, shape)", ("Expand", "Add")),
+        ("a = Tile(one, shape)", ("Tile", "Add")),
+        ("a = Gather(row, rows)", ("Gather", "Add")),
+        ("r = Range(zero, many, step) a = Cast<to = 1>(r)", ("Range", "Cast", "Add")),
+        ("a = Add(column, row)", ("Add", "Add")),
+    ],
+)
+def test_a_result_that_would_make_the_model_large_is_not_folded(node: str, kept: tuple[str], tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(head(17) + f"g (float[1] x) => (float[?, ?] y) {{ {node} y = Add(x, a) }}")
+    # The results have up to 4 TiB: evaluating them to see their size is no option.
+    constants = {
+        "one": np.ones((1, 1), np.float32),
+        "shape": np.array([2**20, 2**20]),
+        "rows": np.zeros(2**20, np.int64),
+        "zero": np.array(0),
+        "many": np.array(2**40),
+        "step": np.array(1),
+        "row": np.ones((1, 2**20), np.float32),
+        "column": np.ones((2**20, 1), np.float32),
+    }
+    proto.graph.initializer.extend(numpy_helper.from_array(value, key) for key, value in constants.items())
+    onnx.save(proto, tmp_path / "large.onnx")
+    assert read_onnx(tmp_path / "large.onnx").graph.op_types == kept
+
+
+def test_text_is_not_folded(read_text, run_both) -> None:
     model = read_text(
-        head(17)
-        + """g (float[600, 600] x) => (float[600, 600] y) <float[1] one = {1}, int64[2] shape = {600, 600}>
-        { a = Expand(one, shape) y = Add(x, a) }"""
+        head(17) + "g (int64 i) => (string t) <float[2] w = {1, 2}> { a = Cast<to = 8>(w) t = Gather(a, i) }"
     )
-    assert model.graph.op_types == ("Expand", "Add")
+    assert model.graph.op_types == ("Cast", "Gather")
+    assert run_both(model, {"i": np.array(1)})[0] == "2"
 
 
 def test_a_large_weight_that_others_read_too_is_not_stored_twice(tmp_path: Path) -> None:
-    for readers, types in (("y = MatMul(x, t)", ("MatMul",)), ("a = MatMul(x, w) y = MatMul(a, t)", ("Transpose", "MatMul", "MatMul"))):
-        proto = onnx.parser.parse_model(head(17) + f"g (float[1, 600] x) => (float[1, 600] y) {{ t = Transpose(w) {readers} }}")
+    for readers, types in (
+        ("y = MatMul(x, t)", ("MatMul",)),
+        ("a = MatMul(x, w) y = MatMul(a, t)", ("Transpose", "MatMul", "MatMul")),
+    ):
+        proto = onnx.parser.parse_model(
+            head(17) + f"g (float[1, 600] x) => (float[1, 600] y) {{ t = Transpose(w) {readers} }}"
+        )
         proto.graph.initializer.append(numpy_helper.from_array(np.ones((600, 600), np.float32), "w"))
         onnx.save(proto, tmp_path / "model.onnx")
         assert read_onnx(tmp_path / "model.onnx").graph.op_types == types
 
 
-def test_fills_are_folded_until_the_model_would_no_longer_fit_a_file(read_text, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fills_are_folded_until_the_model_would_no_longer_fit_a_file(
+    read_text, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (
         head(17)
         + """g (float[100] x) => (float[100] y) <int64[1] n = {100}>

@@ -48,7 +48,9 @@ def test_a_declared_shape_counts_after_an_op_that_onnx_does_not_know(read_text) 
 
 
 def test_a_size_that_depends_on_the_data_is_bounded_by_the_largest_input(read_text) -> None:
-    model = read_text(HEAD + "g (float[6, 4] x, bool[6] c) => (float[N, 4] y) { a = Compress<axis = 0>(x, c) y = Relu(a) }")
+    model = read_text(
+        HEAD + "g (float[6, 4] x, bool[6] c) => (float[N, 4] y) { a = Compress<axis = 0>(x, c) y = Relu(a) }"
+    )
     assert results(model, "Relu_1") == "(float32[6,4])"
     assert len(model.warnings) == 1
 
@@ -112,7 +114,9 @@ BRANCHES = """<then_branch = t () => (p) { p = Exp(a) }, else_branch = e () => (
 
 def test_an_if_captures_values_and_costs_its_more_expensive_branch(read_text) -> None:
     model = read_text(
-        HEAD + "g (float[2, 4] x, bool on) => (y) <float[3, 4] w = {1,2,3,4,1,2,3,4,1,2,3,4}> { a = Exp(x) y = If(on) " + BRANCHES
+        HEAD
+        + "g (float[2, 4] x, bool on) => (y) <float[3, 4] w = {1,2,3,4,1,2,3,4,1,2,3,4}> { a = Exp(x) y = If(on) "
+        + BRANCHES
     )
     graph = model.graph
     assert (graph.op_types, graph.successors.tolist()) == (("Exp", "If"), [1])
@@ -120,9 +124,7 @@ def test_an_if_captures_values_and_costs_its_more_expensive_branch(read_text) ->
     assert graph.flops.tolist() == [8, 20 + 20]
     assert graph.bytes_accessed[1] == (32 + 48 + 80) + 160 + 160
     assert graph.memory_bytes.tolist() == [0, 48]
-    assert model.warnings == (
-        "op 'If_1' (If): which branch runs depends on the data; the more expensive one is taken",
-    )
+    assert model.warnings == ("op 'If_1' (If): which branch runs depends on the data; the more expensive one is taken",)
 
 
 def test_an_if_on_a_constant_costs_the_branch_that_runs(read_text) -> None:

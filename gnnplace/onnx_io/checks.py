@@ -1,0 +1,123 @@
+"""What a model must keep to before anything is made of it: names, attributes, external data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from gnnplace.errors import UnsupportedModel
+
+__all__ = ["check_nodes", "settle_external_data"]
+
+
+def check_nodes(proto: onnx.ModelProto, where: str) -> None:
+    """Checks that everything that is read is written, once, and that attributes are what their operators ask for.
+
+    Raises:
+        UnsupportedModel: it is not so; the message begins with `where` and names the node.
+    """
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    _check_graph(proto.graph, frozenset(), opsets, where)
+    for function in proto.functions:
+        own = {entry.domain: entry.version for entry in function.opset_import}
+        _check_graph(function, frozenset(), {**opsets, **own}, where)
+
+
+def _check_graph(
+    graph: onnx.GraphProto | onnx.FunctionProto, outer: frozenset[str], opsets: Mapping[str, int], where: str
+) -> None:
+    results, defined = _borders(graph, where)
+    for node in graph.node:
+        _check_attributes(node, opsets, where)
+        for name in filter(None, node.output):
+            if name in defined:
+                raise UnsupportedModel(f"{where}: value {name!r} is written twice, once by {_described(node)}")
+            defined.add(name)
+    visible = outer | defined
+    for node in graph.node:
+        for name in filter(None, node.input):
+            if name not in visible:
+                raise UnsupportedModel(f"{where}: {_described(node)} reads {name!r}, which nothing writes")
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _check_graph(body, visible, opsets, where)
+    for name in results:
+        if name not in visible:
+            raise UnsupportedModel(f"{where}: output {name!r} is written by no node")
+
+
+def _borders(graph: onnx.GraphProto | onnx.FunctionProto, where: str) -> tuple[list[str], set[str]]:
+    """The names of the results, and the names that are there before the first node."""
+    if isinstance(graph, onnx.FunctionProto):
+        return list(graph.output), set(graph.input)
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise UnsupportedModel(f"{where}: initialiser {name!r} is sparse, which is not supported; make it dense")
+    defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    return [value.name for value in graph.output], defined
+
+
+def _check_attributes(node: onnx.NodeProto, opsets: Mapping[str, int], where: str) -> None:
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
+    except onnx.defs.SchemaError:
+        return
+    given = {attribute.name: attribute for attribute in node.attribute}
+    for name, stated in schema.attributes.items():
+        if name not in given:
+            if stated.required:
+                raise UnsupportedModel(f"{where}: {_described(node)} lacks its attribute {name!r}")
+            continue
+        found = onnx.AttributeProto.AttributeType.Name(given[name].type)
+        expected = str(stated.type).rpartition(".")[2]
+        if found != expected:
+            raise UnsupportedModel(
+                f"{where}: attribute {name!r} of {_described(node)} is of type {found}; expected {expected}"
+            )
+
+
+def _described(node: onnx.NodeProto) -> str:
+    return f"node {node.name!r} ({node.op_type})" if node.name else f"a node of type {node.op_type}"
+
+
+def settle_external_data(model: ir.Model, path: Path) -> None:
+    """Lets external tensors find their files from anywhere, and checks that those are there and whole.
+
+    Raises:
+        UnsupportedModel: a file is missing, too short, or not below the model's folder.
+    """
+    folder = Path(os.path.abspath(path)).parent
+    ends: dict[str, int] = {}
+    for tensor in _external_tensors(model):
+        tensor.base_dir = str(folder)
+        location = str(tensor.location)
+        ends[location] = max(ends.get(location, 0), (tensor.offset or 0) + (tensor.length or tensor.nbytes))
+    for location, end in ends.items():
+        file = folder / location
+        what = f"{path}: external data file {location!r}"
+        if not file.resolve().is_relative_to(folder.resolve()) or ".." in Path(location).parts:
+            raise UnsupportedModel(f"{what} is outside of the model's folder; put it beside the model")
+        if not file.is_file():
+            raise UnsupportedModel(f"{what} is missing; put it beside the model")
+        if file.stat().st_size < end:
+            raise UnsupportedModel(f"{what} is cut off; expected at least {end} bytes")
+
+
+def _external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    graphs = [*model.graphs()]
+    nodes = [*model.graph.all_nodes()]
+    for function in model.functions.values():
+        graphs.extend(function.subgraphs())
+        nodes.extend(function.all_nodes())
+    for graph in graphs:
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value.const_value
+    for node in nodes:
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                yield attribute.value

@@ -1,0 +1,82 @@
+"""What the improver's stages share: a search with a policy, and shares of its budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.planners.search import BudgetExhausted, Search
+from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+
+__all__ = ["CountedRuntime", "PolicySearch", "ShareUsed", "used_share"]
+
+
+class ShareUsed(Exception):
+    """Ends a stage whose share of the budget is used up."""
+
+
+@dataclass(frozen=True, eq=False)
+class PolicySearch:
+    """A search, the policy that steers it, and its source of chance."""
+
+    search: Search
+    inputs: PolicyInputs
+    network: PolicyNetwork
+    rng: np.random.Generator
+
+
+def used_share(search: Search) -> float:
+    """Which share of the budget is gone, in evaluations or seconds, whichever is nearer its end."""
+    evaluations, seconds = search.budget.evaluations, search.budget.seconds
+    return max(
+        0.0 if evaluations is None else search.evaluations / max(1, evaluations),
+        0.0 if seconds is None else search.wall_s / max(1e-9, seconds),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CountedRuntime:
+    """A search's evaluator for an environment: counts every evaluation, and ends a stage at a share of the budget.
+
+    Lookahead is counted like everything else when the evaluator is simulated. When it is measured, lookahead comes from the
+    estimator and costs nothing: only placements that the policy chose are executed.
+    """
+
+    search: Search
+    end_share: float = 1.0
+
+    @property
+    def lookahead_is_exact(self) -> bool:
+        """A move's seconds are those of the moved placement."""
+        return self.search.problem.evaluator.kind == "simulated"
+
+    def evaluate_batch(self, assignments: IntArray) -> FloatArray:
+        """`[B]` penalised seconds.
+
+        Raises:
+            ShareUsed: the stage's share is used up.
+            BudgetExhausted: the budget is.
+        """
+        self._check()
+        return self._complete(self.search.evaluate_batch(assignments))
+
+    def evaluate_moves(self, assignment: IntArray, units: IntArray, devices: IntArray) -> FloatArray:
+        """`[M]` penalised seconds; see `evaluate_batch`."""
+        if self.lookahead_is_exact:
+            self._check()
+            return self._complete(self.search.evaluate_moves(assignment, units, devices))
+        problem = self.search.problem
+        ops = problem.unit_of_op[None, :] == units[:, None]
+        return problem.penalised_batch_s(problem.estimator.evaluate_moves(assignment, ops, devices))
+
+    def _check(self) -> None:
+        if used_share(self.search) >= self.end_share:
+            raise ShareUsed
+
+    def _complete(self, seconds: FloatArray) -> FloatArray:
+        # Placements beyond the budget have not been run, and their infinity must not be learned from.
+        if not np.isfinite(seconds).all() and not self.search.remaining:
+            raise BudgetExhausted
+        return seconds

@@ -1,0 +1,134 @@
+"""The public functions: what a plan promises."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gnnplace
+from gnnplace.api.options import PlaceOptions
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import InfeasiblePlacement
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.schedule import check_schedule
+
+
+def towers(count: int = 3, length: int = 4) -> OpGraph:
+    """Chains side by side that meet in one op."""
+    ops = [Op(f"t{tower}.{step}", flops=1e9, memory_bytes=100) for tower in range(count) for step in range(length)]
+    tensors = [
+        Tensor(f"t{tower}.{step}", 1000, (f"t{tower}.{step + 1}" if step + 1 < length else "join",))
+        for tower in range(count)
+        for step in range(length)
+    ]
+    return OpGraph.build("towers", [*ops, Op("join")], tensors)
+
+
+def machine(num_devices: int, memory: int | None = None) -> Topology:
+    names = [f"d{i}" for i in range(num_devices)]
+    devices = tuple(Device(n, "d", memory, {"float32": 1e12}, 1e11, dispatch_overhead_s=1e-6) for n in names)
+    return Topology("machine", devices, tuple(Link(a, b, 1e-6, 1e10) for a in names for b in names if a != b))
+
+
+@pytest.mark.parametrize("planner", ["single", "round-robin", "heft", "segments", "greedy", "annealing"])
+def test_a_plan_is_never_worse_than_the_single_device_nor_better_than_the_bound(planner: str) -> None:
+    plan = gnnplace.place(towers(), machine(3), PlaceOptions(planner=planner, evaluations=200))
+    single = next(row for row in plan.rows if row["planner"] == "single")["makespan_s"]
+    assert single is not None
+    assert plan.setting.bound.value_s <= plan.makespan_s <= single
+    assert plan.gap >= 0
+    assert (
+        check_schedule(plan.setting.workload.graph, plan.setting.topology, plan.setting.op_time_s, plan.schedule) == []
+    )
+
+
+def test_parallel_towers_are_spread() -> None:
+    plan = gnnplace.place(towers(), machine(3), PlaceOptions(planner="heft"))
+    assert len(set(plan.placement.assignment.tolist())) == 3
+
+
+def test_memory_forces_a_cut_and_the_plan_fits() -> None:
+    plan = gnnplace.place(towers(), machine(3, memory=8000), PlaceOptions(planner="annealing", evaluations=500))
+    assert plan.evaluation.feasible
+    assert max(plan.peak_memory_bytes.values()) <= 8000
+
+
+def test_what_fits_nowhere_is_not_saved(tmp_path: Path) -> None:
+    plan = gnnplace.place(towers(), machine(2, memory=10), PlaceOptions(planner="heft"))
+    assert not plan.evaluation.feasible
+    with pytest.raises(InfeasiblePlacement, match=r"d0 lacks .* add devices or memory"):
+        plan.save(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_coarsened_graph_is_judged_as_a_whole() -> None:
+    plan = gnnplace.place(towers(4, 30), machine(4), PlaceOptions(planner="annealing", evaluations=300, max_groups=20))
+    assert plan.setting.coarsening.graph.num_ops <= 20
+    assert len(plan.placement.assignment) == plan.setting.workload.graph.num_ops == 121
+    assert plan.evaluation.makespan_s == pytest.approx(plan.schedule.makespan_s)
+    assert plan.summary()["groups"] <= 20
+
+
+def test_throughput_is_the_objective_when_asked() -> None:
+    plan = gnnplace.place(towers(1, 6), machine(3), PlaceOptions("segments", "throughput", evaluations=300))
+    latency = gnnplace.place(towers(1, 6), machine(3), PlaceOptions("segments", "latency", evaluations=300))
+    assert plan.evaluation.period_s < 0.6 * latency.evaluation.period_s
+
+
+def test_saving_again_replaces_everything_and_keeps_what_is_not_ours(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    gnnplace.place(towers(), machine(2), PlaceOptions(planner="heft")).save(out)
+    (out / "notes.txt").write_text("mine")
+    gnnplace.place(towers(), machine(3), PlaceOptions(planner="single")).save(out)
+    assert json.loads((out / "run.json").read_text())["summary"]["planner"] == "single"
+    assert (out / "notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_evaluate_and_compare_agree_with_place(tmp_path: Path) -> None:
+    plan = gnnplace.place(towers(), machine(3), PlaceOptions(planner="heft"))
+    plan.save(tmp_path)
+    cost = gnnplace.evaluate(towers(), machine(3), tmp_path / "placement.json")
+    assert cost["makespan_s"] == plan.makespan_s
+    assert cost["segments"] >= 3
+    rows = gnnplace.compare(towers(), machine(3), ["single", "heft"])
+    assert [row["makespan_s"] for row in rows] == [row["makespan_s"] for row in plan.rows]
+
+
+def test_a_failing_planner_is_a_row_with_an_error() -> None:
+    rows = gnnplace.compare(towers(), machine(2), ["heft", "annealing"], PlaceOptions(evaluations=None, seconds=0.0))
+    assert [row["makespan_s"] for row in rows] == [None, None]
+    assert all("before one placement was evaluated" in (row["error"] or "") for row in rows)
+
+
+def test_importing_gnnplace_loads_no_heavy_library() -> None:
+    code = "import sys, gnnplace; print([m for m in ('torch', 'dgl', 'onnx', 'onnxruntime', 'numba', 'ray') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_measuring_side_needs_neither_torch_nor_dgl() -> None:
+    code = (
+        "import sys, gnnplace.executors.measured_evaluator, gnnplace.executors.session, gnnplace.executors.worker_process;"
+        "print([m for m in ('torch', 'dgl') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_unknown_public_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'plac'"):
+        gnnplace.plac  # noqa: B018 - the access is the test
+    assert set(gnnplace.__all__) <= set(dir(gnnplace))
+    assert all(getattr(gnnplace, name) is not None for name in gnnplace.__all__)
+
+
+def test_numbers_in_the_run_record_are_those_of_the_plan(tmp_path: Path) -> None:
+    plan = gnnplace.place(towers(), machine(3), PlaceOptions(planner="annealing", evaluations=100, seed=4))
+    record = json.loads((plan.save(tmp_path / "out") / "run.json").read_text())
+    assert record["summary"]["makespan_s"] == plan.makespan_s
+    assert np.allclose(record["ops"]["end_s"], plan.schedule.end_s)
+    assert record["ops"]["device"] == plan.placement.assignment.tolist()
+    assert len(record["edges"]) == len(plan.setting.workload.graph.consumers)
+    assert record["history"][-1][2] == pytest.approx(plan.solution.objective_s)

@@ -1,0 +1,55 @@
+"""A light copy computes the same and holds no weights."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from gnnplace.onnx_io.light_copy import light_copy
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.split import ModelCutter
+
+
+def product(size: int, folder: Path, external: bool = False) -> OnnxModel:
+    weight = np.random.default_rng(0).random((size, size), dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["a"], "m"), helper.make_node("Add", ["a", "one"], ["y"], "p")],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, size])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, size])],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.float32(1), "one")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(proto, folder / "m.onnx", save_as_external_data=external, location="m.bin")
+    return read_onnx(folder / "m.onnx")
+
+
+def test_large_weights_go_to_a_file_and_the_model_computes_the_same_and_is_not_changed(tmp_path: Path) -> None:
+    model = product(600, tmp_path)
+    (tmp_path / "copy").mkdir()
+    copy, folder = light_copy(model, tmp_path / "copy")
+    assert folder == tmp_path / "copy"
+    assert isinstance(copy.graph.initializers["w"].const_value, ir.ExternalTensor)
+    assert not isinstance(copy.graph.initializers["one"].const_value, ir.ExternalTensor)
+    assert not isinstance(model.model.graph.initializers["w"].const_value, ir.ExternalTensor)
+    assert [node.name for node in copy.graph] == [node.name for node in model.model.graph]
+    cut, _ = ModelCutter(copy).part_bytes(range(2))
+    assert len(cut) < 10_000
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    x = {"x": np.ones((1, 600), dtype=np.float32)}
+    (got,) = ort.InferenceSession(cut, options, providers=["CPUExecutionProvider"]).run(None, x)
+    (wanted,) = ort.InferenceSession(str(model.path), providers=["CPUExecutionProvider"]).run(None, x)
+    assert np.array_equal(got, wanted)
+
+
+def test_small_weights_and_weights_that_lie_outside_stay_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    for model in (product(8, tmp_path), product(600, tmp_path / "outside", external=True)):
+        copy, folder = light_copy(model, tmp_path / "unused")
+        assert copy is model.model
+        assert folder == model.path.parent

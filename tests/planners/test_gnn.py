@@ -1,0 +1,174 @@
+"""The GNN improver as a planner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnplace.errors import InfeasiblePlacement
+from gnnplace.graph.op_graph import Op, OpGraph
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic import heft, single
+from gnnplace.planners.learned.constructions import evaluate_starts, rebuild
+from gnnplace.planners.learned.episodes import EpisodesConfig
+from gnnplace.planners.learned.gnn import GnnConfig, plan
+from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
+from gnnplace.planners.learned.revisit import MoveOdds, RevisitConfig
+from gnnplace.planners.search import Search
+from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
+from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
+from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_never_worse_than_single_and_heft_and_no_stage_loses_what_another_found(seed: int) -> None:
+    problem = random_layers(seed)
+    solution = plan(problem, Budget(300), seed)
+    others = [planner.plan(problem, Budget(300), seed).objective_s for planner in (single, heft)]
+    assert solution.objective_s <= min(others)
+    names, values = zip(*solution.stages, strict=True)
+    assert names[:2] == ("starts", "episodes")
+    assert list(values) == sorted(values, reverse=True)
+    assert solution.evaluations == 300
+    assert solution.objective_s == problem.penalised_s(problem.evaluator.evaluate(solution.placement))
+
+
+def test_it_finds_the_optimum_of_two_chains() -> None:
+    assert plan(two_chains(length=4), Budget(200), 0).objective_s == 4.0
+
+
+@pytest.mark.parametrize("budget", [1, 3, 10, 40])
+def test_a_small_budget_is_kept_and_the_single_device_comes_first(budget: int) -> None:
+    problem = random_layers(1)
+    solution = plan(problem, Budget(budget), 0)
+    assert solution.evaluations <= budget
+    assert solution.objective_s <= single.plan(problem, Budget(budget), 0).objective_s
+
+
+def test_without_any_evaluation_there_is_no_answer() -> None:
+    with pytest.raises(InfeasiblePlacement, match="allow more"):
+        plan(random_layers(), Budget(0), 0)
+
+
+def test_a_budget_of_seconds_ends_the_search() -> None:
+    solution = plan(random_layers(), Budget(evaluations=None, seconds=0.5), 0)
+    assert solution.evaluations > 10
+    assert [name for name, _ in solution.stages] in (["starts", "episodes"], ["starts", "episodes", "revisit"])
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_where_nothing_can_move_it_ends_even_without_a_budget(num_devices: int) -> None:
+    graph = OpGraph.build("bound", [Op("a", devices=("d0",)), Op("b", devices=("d0",))])
+    problem = problem_on(graph, full_mesh(num_devices))
+    assert plan(problem, Budget(None), 0).objective_s == 2.0
+
+
+def test_on_a_tiny_graph_it_ends_when_every_placement_is_known() -> None:
+    problem = two_chains(length=1)
+    solution = plan(problem, Budget(None), 0, GnnConfig(episodes_share=0.0))
+    assert solution.objective_s == 1.0
+    assert solution.evaluations < 2000
+
+
+def test_an_empty_graph_is_placed() -> None:
+    problem = problem_on(OpGraph.build("empty", []), full_mesh(2))
+    assert plan(problem, Budget(10), 0).placement.assignment.shape == (0,)
+
+
+def test_memory_that_no_single_device_has_is_respected() -> None:
+    problem = two_chains(memory_bytes=45)
+    solution = plan(problem, Budget(150), 0)
+    assert problem.evaluator.evaluate(solution.placement).feasible
+    assert solution.objective_s == 3.0
+
+
+def test_a_measured_problem_executes_only_what_is_counted() -> None:
+    problem = random_layers(2)
+    measured = MeasuredLike(problem)
+    solution = plan(replace(problem, evaluator=measured), Budget(60), 0)
+    assert solution.evaluations == len(measured.executed) == 60
+
+
+def test_lookahead_of_a_measured_problem_is_free_and_of_a_simulated_one_counted() -> None:
+    problem = two_chains()
+    moves = np.zeros(6, dtype=np.int64), np.array([0, 1]), np.array([1, 1])
+    for evaluator, counted in ((problem.evaluator, 2), (MeasuredLike(problem), 0)):
+        search = Search(replace(problem, evaluator=evaluator), Budget(10), "test", 0)
+        assert CountedRuntime(search).evaluate_moves(*moves).tolist() == [5.0, 5.0]
+        assert search.evaluations == counted
+
+
+def test_a_stage_ends_at_its_share_of_the_budget() -> None:
+    search = Search(two_chains(), Budget(10), "test", 0)
+    runtime = CountedRuntime(search, end_share=0.5)
+    runtime.evaluate_batch(np.zeros((5, 6), dtype=np.int64))
+    with pytest.raises(ShareUsed):
+        runtime.evaluate_batch(np.zeros((1, 6), dtype=np.int64))
+    assert search.evaluations == 5
+
+
+def test_the_same_seed_gives_the_same_placement_and_torch_keeps_its_threads() -> None:
+    problem, threads = random_layers(4), torch.get_num_threads()
+    first, second = (plan(problem, Budget(250), 7) for _ in range(2))
+    assert first.placement.assignment.tolist() == second.placement.assignment.tolist()
+    assert torch.get_num_threads() == threads
+
+
+def test_a_given_policy_is_used_and_a_broken_one_refused(tmp_path: Path) -> None:
+    problem, path = random_layers(4), tmp_path / "policy.safetensors"
+    save_policy(path, build_policy(0, PolicyConfig(hidden=8, rounds=1)), {})
+    first = plan(problem, Budget(120), 0, GnnConfig(policy=path))
+    second = plan(problem, Budget(120), 0)
+    assert first.history[-1] != second.history[-1]
+    path.write_bytes(b"")
+    with pytest.raises(InvalidPolicy):
+        plan(problem, Budget(120), 0, GnnConfig(policy=path))
+
+
+def test_starts_come_best_first_and_hold_the_single_devices() -> None:
+    problem = random_layers(3)
+    search = Search(problem, Budget(60), "test", 0)
+    assignments, seconds, single_s = evaluate_starts(search, 40, np.random.default_rng(0))
+    assert seconds.tolist() == sorted(seconds)
+    assert seconds[0] == search.best_s
+    assert {row[0] for row in assignments if len(set(row.tolist())) == 1} >= {0, 1, 2}
+    assert single_s == single.plan(problem, Budget(60), 0).objective_s
+    assert search.evaluations <= 40
+
+
+def test_a_rebuilt_placement_keeps_to_the_old_one_outside_of_the_stretch() -> None:
+    problem = random_layers(3, num_ops=60)
+    old = np.random.default_rng(0).integers(0, 3, problem.num_units)[problem.unit_of_op]
+    rng = np.random.default_rng(1)
+    strongly, weakly = (
+        np.mean([np.mean(rebuild(problem, old, 3, pull, rng) == old) for _ in range(10)]) for pull in (1e6, 1.0)
+    )
+    assert strongly > 0.85
+    assert weakly < 0.6
+
+
+def test_a_critical_op_is_likelier_to_be_moved_than_one_with_slack_and_each_draw_makes_it_less_so() -> None:
+    # Two independent ops of 5 s and 1 s on two devices: the second could end 4 s later.
+    problem = problem_on(
+        OpGraph.build("two", [Op("long"), Op("short")]), full_mesh(2), np.array([[5.0, 5.0], [1.0, 1.0]])
+    )
+    config = RevisitConfig(repeat_penalty=3.0)
+    search, rng = Search(problem, Budget(10), "test", 0), np.random.default_rng(0)
+    odds = MoveOdds(PolicySearch(search, policy_inputs(problem), build_policy(0), rng), config)
+    odds.update(np.array([0, 1]))
+    before = odds.log_odds.copy()
+    assert np.isneginf(before).tolist() == [[True, False], [False, True]]
+    assert before[0, 1] > before[1, 0]
+    drawn = odds.draw(rng)
+    assert drawn is not None
+    assert odds.log_odds[drawn] == before[drawn] - 3.0
+
+
+def test_episodes_with_lookahead_stay_within_the_budget() -> None:
+    config = GnnConfig(episodes=EpisodesConfig(lookahead=True, num_envs=2, visited_units=4))
+    solution = plan(random_layers(), Budget(200), 0, config)
+    assert solution.evaluations <= 200
