@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from gnnplace.api.measuring import measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.setting import MAX_GROUPS, setting_of
-from gnnplace.api.solved import finite, planned, planner_row
+from gnnplace.api.solved import LEARNED, chosen_planner, finite, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
+from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError
 from gnnplace.onnx_io.segments import segments
-from gnnplace.placement import Placement, load_placement
-from gnnplace.planners.catalog import load_planner
+from gnnplace.placement import Placement, check_legal, load_placement
 from gnnplace.report.run_record import PlannerRow
 
 __all__ = ["compare", "evaluate"]
@@ -35,7 +36,7 @@ def compare(
     Raises:
         GnnplaceError: an unknown planner, or a model or device set that cannot be read.
     """
-    plans = {name: load_planner(name) for name in planners}
+    plans = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
     topology = devices if isinstance(devices, Topology) else load_topology(str(devices))
     workload = load_workload(model, options.dims)
     setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
@@ -63,20 +64,29 @@ def evaluate(
 ) -> dict[str, Any]:
     """What a given placement costs: the object that `gnnplace evaluate --json` prints.
 
+    With `options.measure` it is executed: `makespan_s` is then measured, and so is `throughput_s`, as steps are not
+    pipelined; memory, busy time and transferred bytes are simulated.
+
     Raises:
         InvalidPlacement: it is not for this model and these devices.
+        UnsupportedModel: it is to be executed, and the model is an op graph.
+        MeasurementFailed: it was executed and failed.
     """
     topology = devices if isinstance(devices, Topology) else load_topology(str(devices))
     workload = load_workload(model, options.dims)
-    setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
+    cost = MeasuredCost(profiled(workload, topology, options.seed)) if options.measure else None
+    setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)
     given = (
         placement
         if isinstance(placement, Placement)
         else load_placement(Path(placement), workload.graph, topology, workload.sha256)
     )
+    check_legal(workload.graph, topology, given)
     evaluation = setting.simulator.evaluate(given)
+    found = segments(workload.graph, given.assignment, np.asarray(setting.simulator.schedule(given).order()))
+    if options.measure:
+        evaluation, found = measured_evaluation(setting, given)
     names = topology.device_names
-    order = np.asarray(setting.simulator.schedule(given).order())
     return {
         "evaluator": evaluation.evaluator,
         "makespan_s": finite(evaluation.makespan_s),
@@ -85,5 +95,7 @@ def evaluate(
         "peak_memory_bytes": dict(zip(names, evaluation.peak_memory_bytes.tolist(), strict=True)),
         "busy_s": dict(zip(names, evaluation.busy_s.tolist(), strict=True)),
         "transferred_bytes": evaluation.transferred_bytes,
-        "segments": len(segments(workload.graph, given.assignment, order)),
+        "segments": len(found),
+        "spread_s": evaluation.spread_s,
+        "repeats": evaluation.repeats,
     }

@@ -10,25 +10,29 @@ import numpy as np
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
 from gnnplace.api.setting import Setting, costs_file, setting_of, stored_costs
-from gnnplace.api.solved import finite, planned
+from gnnplace.api.solved import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.measured import CostStore, MeasuredCost, write_costs
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import MeasurementFailed, UnsupportedModel
+from gnnplace.evaluation import Evaluation
 from gnnplace.executors.grouped_parts import GroupedModel
-from gnnplace.executors.measured_evaluator import Comparison, MeasuredEvaluator
+from gnnplace.executors.measured_evaluator import Comparison, MeasuredEvaluator, MeasureOptions
 from gnnplace.executors.profile import measured_costs
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
 from gnnplace.report.run_record import MeasuredRecord, PlannerRow
 
-__all__ = ["MEASURED_GROUPS", "executable", "place_measured", "profiled"]
+__all__ = ["MEASURED_GROUPS", "MEASURE_OPTIONS", "executable", "measured_evaluation", "place_measured", "profiled"]
 
 MEASURED_GROUPS = 64
 """Every evaluation takes a second or so: a few hundred of them cannot decide on more groups."""
+MEASURE_OPTIONS = MeasureOptions()
+"""How long measuring may take."""
 _REHEARSED = ("single", "heft", "annealing")
 """Planned in the simulator, then measured beside what was found by measuring."""
 
@@ -65,6 +69,22 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
     return store
 
 
+def measured_evaluation(setting: Setting, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
+    """One placement of every op, executed, and the segments in which it ran.
+
+    Raises:
+        MeasurementFailed: it could not be executed; the message says why.
+    """
+    graph = setting.workload.graph
+    grouped = GroupedModel(executable(setting.workload), graph, np.arange(graph.num_ops))
+    with MeasuredEvaluator(grouped, setting.topology, setting.simulator, MEASURE_OPTIONS) as evaluator:
+        evaluation = evaluator.compare([placement]).evaluations[0]
+        found = evaluator.segments_of(placement)
+    if evaluation.failure:
+        raise MeasurementFailed(f"the placement could not be measured: {evaluation.failure}")
+    return evaluation, found
+
+
 def place_measured(workload: Workload, topology: Topology, options: PlaceOptions, begin_s: float) -> Plan:
     """The best placement found by running placements; the single device when nothing beats it beyond the noise.
 
@@ -82,8 +102,9 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         if name != options.planner
     }
     grouped = GroupedModel(executable(workload), setting.coarsening.graph, setting.coarsening.group_of_op)
-    with MeasuredEvaluator(grouped, setting.topology, setting.group_simulator) as evaluator:
-        solution = load_planner(options.planner)(setting.problem(evaluator), options.budget, options.seed)
+    with MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, MEASURE_OPTIONS) as evaluator:
+        planner = chosen_planner(options.planner, options.policy)
+        solution = planner(setting.problem(evaluator), options.budget, options.seed)
         candidates = {options.planner: solution.placement, **rehearsed}
         comparison = evaluator.compare(list(candidates.values()))
         plan = _plan(setting, solution, candidates, comparison, begin_s)

@@ -9,7 +9,7 @@ from gnnplace.api.measuring import place_measured
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
 from gnnplace.api.setting import MAX_GROUPS, setting_of
-from gnnplace.api.solved import planned, planner_row
+from gnnplace.api.solved import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
@@ -39,7 +39,7 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
         InvalidPlacement: an op that no device may run.
     """
     begin_s = time.perf_counter()
-    planner = load_planner(options.planner)
+    planner = chosen_planner(options.planner, options.policy)
     topology = devices if isinstance(devices, Topology) else load_topology(str(devices))
     workload = load_workload(model, options.dims)
     if options.measure:

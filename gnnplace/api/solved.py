@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 
 from gnnplace.api.setting import Setting
+from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Evaluation
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Solution
+from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Planner, Solution
 from gnnplace.report.run_record import PlannerRow
 
-__all__ = ["finite", "planned", "planner_row"]
+__all__ = ["LEARNED", "chosen_planner", "finite", "planned", "planner_row"]
+
+
+LEARNED = "gnn"
+"""The planner that can start from a trained policy."""
+
+
+def chosen_planner(name: str, policy: Path | None = None) -> Planner:
+    """The planner of this name, starting from a trained policy if one is given.
+
+    Raises:
+        GnnplaceError: no planner has this name, or it takes no policy.
+        InvalidPolicy: the policy file cannot be used.
+    """
+    if policy is None:
+        return load_planner(name)
+    if name != LEARNED:
+        raise GnnplaceError(f"planner {name!r} takes no policy; leave --policy out or choose {LEARNED!r}")
+    from gnnplace.planners.learned.gnn import GnnConfig, plan
+
+    return partial(plan, config=GnnConfig(policy=policy))
 
 
 def finite(seconds: float) -> float | None:

@@ -198,7 +198,7 @@ class MeasuredEvaluator:
         )
 
     def _side_by_side(self, placements: Sequence[Placement]) -> list[Answer]:
-        """For each placement its seconds, and last those of the reference, without drift; or why there are none.
+        """For each placement its seconds without drift, and last those of the reference as they were; or why there are none.
 
         One that fails is taken out; when the process ends and nobody can tell why, each is measured alone.
         """
@@ -218,7 +218,7 @@ class MeasuredEvaluator:
             if answer.samples is not None:
                 samples = without_drift(answer.samples) if self._references else answer.samples
                 for index, row in zip(together, samples, strict=False):
-                    answers[index] = Answer(np.stack([row, samples[-1]]))
+                    answers[index] = Answer(np.stack([row, answer.samples[-1]]))
             elif answer.culprit is not None and answer.culprit < len(together):
                 answers[together.pop(answer.culprit)] = answer
                 waiting.append(together)

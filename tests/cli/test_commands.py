@@ -1,13 +1,18 @@
 """The commands as a user and a program see them."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gnnplace.api import measuring
 from gnnplace.cli.main import _run as run_command
+from gnnplace.cost.measured import read_costs
+from gnnplace.executors.measure import StoppingRule
+from gnnplace.executors.measured_evaluator import MeasureOptions
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.light import write_light_model
@@ -206,3 +211,45 @@ def test_bad_input_gets_one_clear_line_and_leaves_nothing(
     assert says in lines[0]
     assert "Traceback" not in errors + printed
     assert not out.exists()
+
+
+def test_measured_rewards_give_a_measured_answer_that_runs(
+    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
+    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=quick, final=quick))
+    out, devices = tmp_path / "measured", "cpu:0,cpu:1" if len(os.sched_getaffinity(0)) > 1 else "cpu:0"
+    answer = as_json(
+        capsys,
+        "place",
+        str(model),
+        "--devices",
+        devices,
+        "--measure",
+        "--planner",
+        "greedy",
+        "--evaluations",
+        "4",
+        "--out",
+        str(out),
+    )
+    assert set(answer["measured"]) == {"median_s", "spread_s", "repeats", "single_session_s"}
+    assert answer["makespan_s"] == answer["measured"]["median_s"] <= answer["measured"]["single_session_s"]
+    assert set(answer["compared"]) == {"greedy", "single", "heft", "annealing"}
+    assert answer["evaluations"] <= 4
+    assert json.loads((out / "placement.json").read_text())["evaluation"]["evaluator"] == "measured"
+    assert as_json(capsys, "run", str(out))["devices"]
+
+    evaluated = as_json(
+        capsys, "evaluate", str(model), "--devices", devices, "--measure", "--placement", str(out / "placement.json")
+    )
+    assert evaluated["evaluator"] == "measured"
+    assert evaluated["repeats"] == 6
+    assert evaluated["makespan_s"] > 0
+
+
+def test_profile_stores_costs_by_signature(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
+    answer = as_json(capsys, "profile", str(model), "--devices", "cpu:0", "--out", str(tmp_path / "costs.json"))
+    (kind,) = read_costs(tmp_path / "costs.json").kinds.values()
+    assert [facts["ops"] for facts in answer["kinds"].values()] == [len(kind.op_s)]
+    assert any("Conv" in signature for signature in kind.op_s)

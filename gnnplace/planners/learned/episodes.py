@@ -29,6 +29,8 @@ class EpisodesConfig:
     """An episode revisits that many units; which ones is drawn, those with little slack being likelier."""
     slack_scale: float = 0.1
     """A unit with this much slack, as a fraction of the makespan, is 1/e times as likely to be visited."""
+    undo_losses: bool = True
+    """Moves that turn out badly are taken back; their rewards teach all the same."""
     lookahead: bool = False
     """Asking for the effect of every move before each step costs as many evaluations as there are other devices."""
     ppo: PpoConfig = PpoConfig(num_updates=30)
@@ -50,7 +52,11 @@ def train_on_graph(
     problem, inputs, rng = policy_search.search.problem, policy_search.inputs, policy_search.rng
     runtime = CountedRuntime(policy_search.search, end_share)
     env = PlacementBatch(
-        problem, EnvConfig(lookahead=config.lookahead), runtime, inputs.tables, max(reference_s, 1e-12)
+        problem,
+        EnvConfig(undo_losses=config.undo_losses, lookahead=config.lookahead),
+        runtime,
+        inputs.tables,
+        max(reference_s, 1e-12),
     )
     pool, pool_s = starts
 
