@@ -11,11 +11,10 @@ import numpy as np
 
 from gnnplace.api.measuring import measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.setting import MAX_GROUPS, setting_of
+from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
 from gnnplace.api.solved import LEARNED, chosen_planner, finite, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.measured import MeasuredCost
-from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError
 from gnnplace.onnx_io.segments import segments
@@ -37,7 +36,7 @@ def compare(
         GnnplaceError: an unknown planner, or a model or device set that cannot be read.
     """
     plans = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
-    topology = devices if isinstance(devices, Topology) else load_topology(str(devices))
+    topology = topology_of(devices)
     workload = load_workload(model, options.dims)
     setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
     problem = setting.problem()
@@ -72,7 +71,7 @@ def evaluate(
         UnsupportedModel: it is to be executed, and the model is an op graph.
         MeasurementFailed: it was executed and failed.
     """
-    topology = devices if isinstance(devices, Topology) else load_topology(str(devices))
+    topology = topology_of(devices)
     workload = load_workload(model, options.dims)
     cost = MeasuredCost(profiled(workload, topology, options.seed)) if options.measure else None
     setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)

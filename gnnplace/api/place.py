@@ -8,10 +8,9 @@ from pathlib import Path
 from gnnplace.api.measuring import place_measured
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import MAX_GROUPS, setting_of
+from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
 from gnnplace.api.solved import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
-from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
@@ -40,7 +39,7 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     """
     begin_s = time.perf_counter()
     planner = chosen_planner(options.planner, options.policy)
-    topology = devices if isinstance(devices, Topology) else load_topology(str(devices))
+    topology = topology_of(devices)
     workload = load_workload(model, options.dims)
     if options.measure:
         return place_measured(workload, topology, options, begin_s)

@@ -10,14 +10,16 @@ from gnnplace.api.workload import Workload
 from gnnplace.arrays import FloatArray
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, MeasuredCost, read_costs
+from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Evaluator, Objective, Problem
+from gnnplace.executors.devices import cuda_is_offered
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.simulator import Simulator
 
-__all__ = ["MAX_GROUPS", "Setting", "costs_file", "setting_of", "stored_costs"]
+__all__ = ["MAX_GROUPS", "Setting", "costs_file", "setting_of", "stored_costs", "topology_of"]
 
 MAX_GROUPS = 512
 
@@ -60,6 +62,15 @@ class Setting:
     def bound(self) -> LowerBound:
         """Seconds that no placement of the whole graph can beat."""
         return lower_bound(self.workload.graph, self.topology, self.op_time_s, self.objective)
+
+
+def topology_of(devices: str | Path | Topology) -> Topology:
+    """The devices that `place` and its kin are given; `auto` lists GPUs only when ONNX Runtime can use them.
+
+    Raises:
+        InvalidTopology: they cannot be understood, or are not on this machine.
+    """
+    return devices if isinstance(devices, Topology) else load_topology(str(devices), with_gpus=cuda_is_offered())
 
 
 def setting_of(

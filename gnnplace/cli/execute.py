@@ -75,12 +75,13 @@ def profile(
     json: JsonOption = False,
 ) -> None:
     """Measure what each op of a model costs on real devices, and fit the roofline to it."""
-    from gnnplace.api import load_topology, load_workload
+    from gnnplace.api import load_workload
     from gnnplace.api.measuring import executable
+    from gnnplace.api.setting import topology_of
     from gnnplace.cost.measured import write_costs
     from gnnplace.executors.profile import measured_costs
 
-    topology = load_topology(devices)
+    topology = topology_of(devices)
     workload = load_workload(model, parse_dims(dim))
     warn(workload.warnings)
     store, fits = measured_costs(executable(workload), topology, np.random.default_rng(seed))

@@ -101,11 +101,11 @@ def devices(
     json: JsonOption = False,
 ) -> None:
     """The devices of a set, or of this machine, and the names of the presets."""
+    from gnnplace.api.setting import topology_of
     from gnnplace.devices.json_format import topology_to_json
     from gnnplace.devices.presets import preset_names
-    from gnnplace.devices.spec import load_topology
 
-    topology = load_topology(spec or "auto")
+    topology = topology_of(spec or "auto")
     if json:
         print_json({**topology_to_json(topology), "presets": list(preset_names())})
         return

@@ -13,7 +13,16 @@ import onnxruntime as ort
 
 from gnnplace.errors import InvalidTopology, MissingDependency
 
-__all__ = ["RealDevice", "create_session", "parse_device", "parse_devices", "pin", "pinned", "session_options"]
+__all__ = [
+    "RealDevice",
+    "create_session",
+    "cuda_is_offered",
+    "parse_device",
+    "parse_devices",
+    "pin",
+    "pinned",
+    "session_options",
+]
 
 _ERRORS_ONLY = 3  # ONNX Runtime's log level: a declared shape that does not hold is no news in a cut model
 
@@ -37,6 +46,11 @@ class RealDevice:
     def provider_options(self) -> dict[str, str]:
         """Of that provider."""
         return {} if self.cuda_id is None else {"device_id": str(self.cuda_id)}
+
+
+def cuda_is_offered() -> bool:
+    """The installed ONNX Runtime has a CUDA provider."""
+    return "CUDAExecutionProvider" in ort.get_available_providers()
 
 
 def parse_device(name: str) -> RealDevice:

@@ -1,6 +1,7 @@
 """The public functions: what a plan promises."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 import gnnplace
 from gnnplace.api.options import PlaceOptions
+from gnnplace.api.setting import topology_of
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import InfeasiblePlacement
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement
+from gnnplace.executors.devices import cuda_is_offered
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.schedule import check_schedule
 
@@ -132,3 +135,17 @@ def test_numbers_in_the_run_record_are_those_of_the_plan(tmp_path: Path) -> None
     assert record["ops"]["device"] == plan.placement.assignment.tolist()
     assert len(record["edges"]) == len(plan.setting.workload.graph.consumers)
     assert record["history"][-1][2] == pytest.approx(plan.solution.objective_s)
+
+
+def test_only_the_learned_planner_takes_a_policy(tmp_path: Path) -> None:
+    with pytest.raises(GnnplaceError, match="planner 'heft' takes no policy"):
+        gnnplace.place(towers(), machine(2), PlaceOptions(planner="heft", policy=tmp_path / "p.safetensors"))
+    with pytest.raises(GnnplaceError, match=r"absent\.safetensors"):
+        gnnplace.place(towers(), machine(2), PlaceOptions(planner="gnn", policy=tmp_path / "absent.safetensors"))
+
+
+def test_auto_lists_every_core_of_this_process_and_no_gpu_that_cannot_be_used() -> None:
+    names = topology_of("auto").device_names
+    cores = [name for name in names if name.startswith("cpu:")]
+    assert cores == [f"cpu:{core}" for core in sorted(os.sched_getaffinity(0))]
+    assert len(names) == len(cores) or cuda_is_offered()
