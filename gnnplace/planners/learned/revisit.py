@@ -50,8 +50,8 @@ class RevisitConfig:
     """And at the end; cooling is geometric in the share of the budget."""
     screened: int = 16
     """Moves that the estimator ranks before one is executed, when evaluations are measured."""
-    idle_per_unit: int = 50
-    """Draws of known placements in a row, per unit, after which nothing new is expected."""
+    max_idle: int = 300
+    """Draws of known placements in a row after which nothing new is expected."""
 
 
 class MoveOdds:
@@ -110,22 +110,26 @@ def revisit(
     (current, value), begin_share, known, idle = start, used_share(search), _Known(), 0
     known.note(current, value)
     moves.odds.update(current)
-    while used_share(search) < end_share and idle < config.idle_per_unit * search.problem.num_units:
+    while used_share(search) < end_share and idle < config.max_idle:
         candidate = moves.propose(current, 1 if runtime.lookahead_is_exact else config.screened)
         if candidate is None:
             return
-        after = known.recall(candidate)
-        idle = 0 if after is None else idle + 1
-        if after is None:
-            after = float(runtime.evaluate_batch(candidate[None])[0])
-            known.note(candidate, after)
+        before = known.recall(candidate)
+        if before is not None:
+            idle += 1
+            if before < value:  # back from a detour; walking among equals that are known would never end
+                current, value = candidate, before
+                moves.odds.update(current)
+            continue
+        idle = 0
+        after = float(runtime.evaluate_batch(candidate[None])[0])
+        known.note(candidate, after)
         done = (used_share(search) - begin_share) / max(1e-9, end_share - begin_share)
         ratio = (config.last_acceptance / config.first_acceptance) ** min(1.0, done)
         scale_s = max(value * config.first_acceptance * ratio, 1e-300)
         if after <= value or (np.isfinite(after) and rng.random() < math.exp((value - after) / scale_s)):
-            if not np.array_equal(candidate, current):
-                moves.odds.update(candidate)
             current, value = candidate, after
+            moves.odds.update(current)
 
 
 class _Moves:
