@@ -23,7 +23,7 @@ __all__ = ["EpisodesConfig", "train_on_graph"]
 class EpisodesConfig:
     """How much is rolled out and learned."""
 
-    num_envs: int = 8
+    num_envs: int = 4
     """Placements that are rolled out together."""
     visited_units: int = 32
     """An episode revisits that many units; which ones is drawn, those with little slack being likelier."""
@@ -33,7 +33,7 @@ class EpisodesConfig:
     """Moves that turn out badly are taken back; their rewards teach all the same."""
     lookahead: bool = False
     """Asking for the effect of every move before each step costs as many evaluations as there are other devices."""
-    ppo: PpoConfig = PpoConfig(num_updates=30)
+    ppo: PpoConfig = PpoConfig(num_updates=8)
 
 
 def train_on_graph(

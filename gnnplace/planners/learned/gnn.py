@@ -30,7 +30,7 @@ class GnnConfig:
     max_starts: int = 100
     """Placements that are built in one go."""
     starts_share: float = 0.25
-    episodes_share: float = 0.25
+    episodes_share: float = 0.1
     """Rollouts of the policy, and training on them."""
     episodes: EpisodesConfig = EpisodesConfig()
     revisit: RevisitConfig = RevisitConfig()
