@@ -37,6 +37,8 @@ __all__ = ["Simulator"]
 
 _MAX_CHECKPOINTS = 32
 _MOVES_WORTH_A_BASE_RUN = 4
+_CHUNKS_PER_THREAD = 4
+_OPS_PER_CHUNK = 10_000
 
 
 @dataclass(eq=False)
@@ -92,7 +94,11 @@ class Simulator:
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
         """The costs of `[B, N]` assignments with default priorities, on all threads."""
         assignments = np.ascontiguousarray(assignments, dtype=np.int64)
-        num_chunks = max(1, min(self.num_threads, len(assignments) * self.graph.num_ops // 20_000))
+        # Several chunks per thread, so that one on a busy core does not keep the others waiting.
+        work = len(assignments) * self.graph.num_ops
+        num_chunks = max(1, min(_CHUNKS_PER_THREAD * self.num_threads, work // _OPS_PER_CHUNK, len(assignments)))
+        if self.num_threads == 1:
+            num_chunks = 1
         chunks = np.array_split(assignments, num_chunks)
         if num_chunks == 1:
             parts = [self._evaluate_chunk(assignments)]
