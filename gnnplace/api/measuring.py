@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import Setting, costs_file, setting_of, stored_costs
+from gnnplace.api.setting import MAX_GROUPS, Setting, costs_file, setting_of, stored_costs
 from gnnplace.api.solved import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.measured import CostStore, MeasuredCost, write_costs
@@ -27,10 +27,8 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
 from gnnplace.report.run_record import MeasuredRecord, PlannerRow
 
-__all__ = ["MEASURED_GROUPS", "MEASURE_OPTIONS", "executable", "measured_evaluation", "place_measured", "profiled"]
+__all__ = ["MEASURE_OPTIONS", "executable", "measured_evaluation", "place_measured", "profiled"]
 
-MEASURED_GROUPS = 64
-"""Every evaluation takes a second or so: a few hundred of them cannot decide on more groups."""
 MEASURE_OPTIONS = MeasureOptions()
 """How long measuring may take."""
 _REHEARSED = ("single", "heft", "annealing")
@@ -94,7 +92,7 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         MeasurementFailed: the model does not run on a device.
     """
     cost = MeasuredCost(profiled(workload, topology, options.seed))
-    setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MEASURED_GROUPS)
+    setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)
     simulated = setting.problem()
     rehearsed = {
         name: load_planner(name)(simulated, Budget(), options.seed).placement

@@ -26,7 +26,7 @@ class PlaceOptions:
     """Execute placements on the real devices; the reward is then measured."""
     seed: int = 0
     max_groups: int | None = None
-    """Op groups that the planner decides on; None: 512 simulated, 64 measured, where evaluations are few."""
+    """Op groups that the planner decides on; None: 512."""
     dims: Mapping[str, int] = field(default_factory=dict)
     """Values of symbolic dimensions."""
     policy: Path | None = None
