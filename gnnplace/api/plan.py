@@ -68,14 +68,18 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """Simulated objective above the lower bound, as a fraction of the bound."""
+        """The objective above the lower bound, as a fraction of the bound; measured seconds where there are some.
+
+        The bound comes from the cost model, so a measured gap also holds what the model does not know.
+        """
         bound = self.setting.bound.value_s
         return self._objective_s / bound - 1.0 if bound > 0 else 0.0
 
     @property
     def _objective_s(self) -> float:
-        latency = self.setting.objective == "latency"
-        return self.evaluation.makespan_s if latency else self.evaluation.period_s
+        if self.measured is not None or self.setting.objective == "latency":
+            return self.makespan_s
+        return self.evaluation.period_s
 
     def summary(self, out: Path | None = None) -> Summary:
         """What `gnnplace place --json` prints."""

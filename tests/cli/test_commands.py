@@ -236,6 +236,7 @@ def test_measured_rewards_give_a_measured_answer_that_runs(
     assert set(answer["measured"]) == {"median_s", "spread_s", "repeats", "single_session_s"}
     assert answer["makespan_s"] == answer["measured"]["median_s"] <= answer["measured"]["single_session_s"]
     assert set(answer["compared"]) == {"greedy", "single", "heft", "annealing"}
+    assert answer["gap"] == pytest.approx(answer["makespan_s"] / answer["lower_bound_s"] - 1)
     assert answer["evaluations"] <= 4
     assert json.loads((out / "placement.json").read_text())["evaluation"]["evaluator"] == "measured"
     assert as_json(capsys, "run", str(out))["devices"]
