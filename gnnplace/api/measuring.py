@@ -119,6 +119,10 @@ def _plan(
     winner = int(np.argmin(medians))
     chosen, taken = candidates[labels[winner]], comparison.evaluations[winner]
     warnings: list[str] = []
+    if labels[winner] != solution.planner:
+        warnings.append(
+            f"the placement of {labels[winner]!r} was faster side by side than that of {solution.planner!r}"
+        )
     single = comparison.single
     if single is not None and comparison.single_device is not None:
         device = setting.topology.device_index[comparison.single_device]

@@ -149,3 +149,13 @@ def test_auto_lists_every_core_of_this_process_and_no_gpu_that_cannot_be_used() 
     cores = [name for name in names if name.startswith("cpu:")]
     assert cores == [f"cpu:{core}" for core in sorted(os.sched_getaffinity(0))]
     assert len(names) == len(cores) or cuda_is_offered()
+
+
+def test_a_plan_says_so_when_the_single_device_is_the_answer() -> None:
+    chain = towers(1, 6)
+    plan = gnnplace.place(chain, machine(3), PlaceOptions(planner="round-robin"))
+    assert len(set(plan.placement.assignment.tolist())) == 1
+    assert plan.warnings == (
+        "the placement of 'round-robin' does not beat the best single device, which is the answer",
+    )
+    assert gnnplace.place(towers(), machine(3), PlaceOptions(planner="heft")).warnings == ()
