@@ -59,7 +59,7 @@ def coarsen(graph: OpGraph, max_groups: int = 512, max_fraction: float | None = 
     Ops of different colocation groups never merge, nor do ops with different allowed devices, except within a
     colocation group when one op's devices are among those of every other member.
 
-    A group's type and dtype are those of its heaviest op; its name too, so names stay unique. Seconds are summed for a
+    A group's type, dtype and stage are those of its heaviest op; its name too, so names stay unique. Seconds are summed for a
     device or kind that every member states, else not stated; FLOPs, accessed and resident bytes are summed (accessed
     bytes with those of inner tensors: the ops still run one by one). A shared weight that only one group uses becomes
     resident there. Workspace is the peak of inner tensors and workspaces when the members run in topological order.
@@ -221,6 +221,7 @@ def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArra
         signatures=tuple(
             graph.signatures[op] if size == 1 else "" for op, size in zip(heaviest, sizes.tolist(), strict=True)
         ),
+        stages=frozen(graph.stages[heaviest], np.int64),
     )
     return Coarsening(coarse, frozen(group, np.int64), frozen(representative, np.int64))
 

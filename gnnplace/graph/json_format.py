@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.errors import InvalidGraph
-from gnnplace.files import read_json, write_text
+from gnnplace.files import new_file, read_json, write_text
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 
 __all__ = ["FORMAT", "graph_from_json", "graph_to_json", "read_graph", "write_graph"]
@@ -28,21 +30,36 @@ _OP_KEYS: Mapping[str, tuple[type, ...]] = {
     "group": (str, type(None)),
     "devices": (list, type(None)),
     "dtype": (str,),
+    "stage": (int, type(None)),
 }
 
 
 def read_graph(path: Path) -> OpGraph:
-    """The op graph in a file.
+    """The op graph in a file, which may be compressed (`.json.gz`).
 
     Raises:
         InvalidGraph: the file is missing, is no JSON, or breaks a rule of the format.
     """
-    return graph_from_json(read_json(path, InvalidGraph), str(path))
+    if path.suffix != ".gz":
+        return graph_from_json(read_json(path, InvalidGraph), str(path))
+    try:
+        text = gzip.decompress(path.read_bytes()).decode()
+        return graph_from_json(json.loads(text), str(path))
+    except (OSError, EOFError, zlib.error) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+        raise InvalidGraph(f"{path}: cannot be read ({reason}); check the path and that the file is whole") from None
+    except ValueError as problem:
+        raise InvalidGraph(f"{path}: holds no valid JSON ({problem})") from None
 
 
 def write_graph(graph: OpGraph, path: Path) -> None:
-    """Writes an op graph; `read_graph` gives it back equal."""
-    write_text(path, json.dumps(graph_to_json(graph), indent=1) + "\n")
+    """Writes an op graph, compressed where the name ends in `.gz`; `read_graph` gives it back equal."""
+    if path.suffix != ".gz":
+        write_text(path, json.dumps(graph_to_json(graph), indent=1) + "\n")
+        return
+    text = json.dumps(graph_to_json(graph), separators=(",", ":"))
+    with new_file(path) as temporary:
+        temporary.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 def graph_from_json(document: Any, where: str = "op graph") -> OpGraph:
@@ -98,6 +115,8 @@ def graph_to_json(graph: OpGraph) -> dict[str, Any]:
         op["devices"] = None if allowed is None else list(allowed)
         if graph.dtypes[index] != "float32":
             op["dtype"] = graph.dtypes[index]
+        if graph.stages[index] >= 0:
+            op["stage"] = int(graph.stages[index])
         ops.append(op)
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -133,6 +152,8 @@ def _op(row: dict[str, Any], shared_bytes: Mapping[str, int], where: str) -> Op:
     devices = row.get("devices")
     if devices is not None and not all(isinstance(device, str) for device in devices):
         raise InvalidGraph(f"{where}: 'devices' of op {name!r} is {devices!r}; expected a list of names or kinds")
+    if row.get("stage") is not None and row["stage"] < 0:
+        raise InvalidGraph(f"{where}: 'stage' of op {name!r} is {row['stage']}; expected 0, 1, 2, ...")
     memory = row.get("memory_bytes", 0) - shared_bytes.get(name, 0)
     if memory < 0:
         raise InvalidGraph(
@@ -150,6 +171,7 @@ def _op(row: dict[str, Any], shared_bytes: Mapping[str, int], where: str) -> Op:
         group=row.get("group"),
         devices=None if devices is None else tuple(devices),
         dtype=row.get("dtype", "float32"),
+        stage=row.get("stage"),
     )
 
 

@@ -37,6 +37,8 @@ class Op:
     """Ops of one colocation group share a device."""
     devices: tuple[str, ...] | None = None
     """Names or kinds of the devices that can run the op; None means all."""
+    stage: int | None = None
+    """The layer, tower or block that people would keep on one device, numbered in their order; None where unknown."""
     dtype: str = "float32"
     signature: str = ""
     """Type, shapes, dtypes and attributes in one string: equal signatures cost the same."""
@@ -91,6 +93,7 @@ class OpGraph:
     allowed_devices: tuple[tuple[str, ...] | None, ...]  # [N]
     dtypes: tuple[str, ...]  # [N]
     signatures: tuple[str, ...]  # [N]
+    stages: IntArray  # [N] stage of a human placement, -1 where unknown
 
     @classmethod
     def build(
@@ -148,6 +151,7 @@ class OpGraph:
             allowed_devices=tuple(op.devices for op in ops),
             dtypes=tuple(op.dtype for op in ops),
             signatures=tuple(op.signature for op in ops),
+            stages=frozen([-1 if op.stage is None else op.stage for op in ops], np.int64),
         )
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ In reading order:
 - `read.py`: any model file as an `OnnxModel`;
 - `model.py`: the normalised model and its op graph, op by op the same;
 - `checks.py`: what a model must keep to before anything is made of it;
+- `metadata.py`: what a model file says about its own placement;
 - `normalise/`: the same model, easier to place;
 - `shapes/`: every tensor at concrete dimensions;
 - `op_costs/`: FLOPs and moved bytes of one node;

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import onnx_ir as ir
 
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.onnx_io.metadata import node_group, node_stage, state_of
 from gnnplace.onnx_io.normalise.captures import subgraphs, values_read
 from gnnplace.onnx_io.normalise.constants import constant_tensor
 from gnnplace.onnx_io.op_costs.matrix import INTEGER_PRODUCTS
@@ -20,14 +21,19 @@ __all__ = ["convert"]
 
 
 def convert(
-    name: str, graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorInfo]
+    name: str, model: ir.Model, tensors: Mapping[ir.Value, TensorInfo], where: str
 ) -> tuple[OpGraph, tuple[str, ...]]:
-    """The op graph of `graph`, with op `i` for node `i`, and what had to be assumed.
+    """The op graph of `model`, with op `i` for node `i`, and what had to be assumed.
 
-    An initialiser is resident with the op that reads it, and a shared weight when several do. Inputs of the model cost
-    nothing: they are on every device when a step starts. A node with subgraphs is one op that also reads what those
-    capture.
+    An initialiser is resident with the op that reads it, and a shared weight when several do. So is an input that the
+    model's metadata calls state; the output that replaces it takes its place in memory. Other inputs cost nothing: they
+    are on every device when a step starts. A node with subgraphs is one op that also reads what those capture.
+
+    Raises:
+        UnsupportedModel: the metadata says what cannot be; the message begins with `where`.
     """
+    graph, opset = model.graph, model.opset_imports.get("", 1)
+    state = state_of(model, where)
     nodes = list(graph)
     readers: dict[ir.Value, list[str]] = {}
     for node in nodes:
@@ -35,26 +41,27 @@ def convert(
             readers.setdefault(value, []).append(str(node.name))
     resident = Counter({str(node.name): _inner_weight_bytes(node) for node in nodes})
     shared: list[SharedWeight] = []
-    for value in graph.initializers.values():
+    weights = [value for value in graph.initializers.values() if not value.is_graph_input()]
+    for value in (*weights, *(value for value in graph.inputs if value.name in state)):
         consumers = readers.get(value, [])
-        if value.is_graph_input() or not consumers:
+        if not consumers:
             continue
         if len(consumers) == 1:
             resident[consumers[0]] += tensors[value].bytes
         else:
             shared.append(SharedWeight(tensors[value].bytes, tuple(consumers)))
-    results = set(graph.outputs)
+    results = {value for value in graph.outputs if value.name not in state.values()}
     produced = [
         Tensor(str(node.name), tensors[value].bytes, tuple(readers.get(value, ())))
         for node in nodes
         for value in node.outputs
         if value in readers or value in results
     ]
-    ops = [_op(node, opset, tensors, resident[str(node.name)]) for node in nodes]
+    ops = [_op(node, opset, tensors, resident[str(node.name)], where) for node in nodes]
     return OpGraph.build(name, ops, produced, shared), tuple(_assumptions(graph, opset, tensors))
 
 
-def _op(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo], memory_bytes: int) -> Op:
+def _op(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo], memory_bytes: int, where: str) -> Op:
     cost = node_cost(node, opset, tensors)
     return Op(
         name=str(node.name),
@@ -62,6 +69,8 @@ def _op(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo], memor
         flops=cost.flops,
         bytes_accessed=cost.bytes,
         memory_bytes=memory_bytes,
+        group=node_group(node),
+        stage=node_stage(node, where),
         dtype=_dtype(node, tensors),
         signature=signature(node, opset, tensors),
     )

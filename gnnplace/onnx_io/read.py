@@ -54,7 +54,7 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> OnnxMo
     annotate_types(model)
     dimensions = choose_dimensions(model.graph.inputs, dims or {}, str(path))
     shapes = infer_shapes(model, dimensions)
-    graph, assumptions = convert(path.stem, model.graph, model.opset_imports.get("", 1), shapes.tensors)
+    graph, assumptions = convert(path.stem, model, shapes.tensors, str(path))
     return OnnxModel(
         path=path,
         sha256=_sha256(path),
