@@ -1,0 +1,98 @@
+"""What a person would do: whole layers, in their order, on one device after the other, with equal loads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.topology import HOST_KIND_PREFIX
+from gnnplace.evaluation import Problem
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.search import Search, Solution
+
+__all__ = ["balanced_cuts", "expert_assignment", "plan"]
+
+
+def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
+    """The expert's one placement, after Mirhoseini et al. (2017), section 4.2.
+
+    Where the graph states stages - an LSTM layer with its gradients, a tower, a residual block - they stay whole, in
+    their order; where it does not, ops are cut in topological order, as for a pipeline. Hosts take no part while there
+    are accelerators.
+    """
+    with Search(problem, budget, "expert", seed) as search:
+        search.evaluate(Placement(expert_assignment(problem)))
+    return search.solution()
+
+
+def expert_assignment(problem: Problem) -> IntArray:
+    """`[N]`: stages cut into consecutive runs, one for each device, so that the busiest device has least to do.
+
+    A unit that may not run on its device goes to the fastest one where it may.
+    """
+    stage = _stage_of_unit(problem)
+    seconds = np.zeros((problem.num_units, problem.topology.num_devices))
+    np.add.at(seconds, problem.unit_of_op, np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0))
+    seconds = np.where(problem.action_mask, seconds, np.inf)
+    fastest = np.argmin(seconds, axis=1)
+    affordable = np.where(np.isfinite(seconds), seconds, seconds.min(axis=1, keepdims=True, initial=np.inf))
+    devices = _devices(problem)
+    stage_s = np.zeros((int(stage.max(initial=-1)) + 1, len(devices)))
+    np.add.at(stage_s, stage, affordable[:, devices])
+    wanted = devices[balanced_cuts(stage_s)[stage]]
+    units = np.where(problem.action_mask[np.arange(problem.num_units), wanted], wanted, fastest)
+    return np.asarray(units[problem.unit_of_op])
+
+
+def balanced_cuts(seconds: FloatArray) -> IntArray:
+    """`[S]` index of the device of every stage, ascending, from seconds `[S, D]`: the largest sum of any device is least.
+
+    Devices come in the order of their columns, and one may get nothing; `O(S^2 D)`.
+
+    >>> seconds = np.array([3.0, 1.0, 1.0, 1.0])  # of four stages
+    >>> balanced_cuts(np.stack([seconds, seconds], axis=1)).tolist()
+    [0, 1, 1, 1]
+    """
+    num_stages, num_devices = seconds.shape
+    before = np.vstack([np.zeros(num_devices), np.cumsum(seconds, axis=0)])
+    worst = np.full(num_stages + 1, np.inf)
+    worst[0] = 0.0
+    origin = np.zeros((num_devices, num_stages + 1), dtype=np.int64)
+    for device in range(num_devices):
+        load = before[:, device][None, :] - before[:, device][:, None]  # [begin, end]
+        price = np.maximum(worst[:, None], np.where(load >= 0, load, np.inf))
+        price[np.tril_indices(num_stages + 1, -1)] = np.inf
+        origin[device] = np.argmin(price, axis=0)
+        worst = price.min(axis=0)
+    found = np.zeros(num_stages, dtype=np.int64)
+    end = num_stages
+    for device in reversed(range(num_devices)):
+        begin = int(origin[device, end])
+        found[begin:end] = device
+        end = begin
+    return found
+
+
+def _devices(problem: Problem) -> IntArray:
+    """The accelerators, fastest first; the hosts where there are none."""
+    kinds = [device.kind for device in problem.topology.devices]
+    accelerators = [d for d, kind in enumerate(kinds) if not kind.startswith(HOST_KIND_PREFIX)]
+    chosen = np.array(accelerators or range(len(kinds)), dtype=np.int64)
+    total = np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0).sum(axis=0)
+    return np.asarray(chosen[np.argsort(total[chosen], kind="stable")])
+
+
+def _stage_of_unit(problem: Problem) -> IntArray:
+    """`[U]` stages numbered from 0; the units themselves, in topological order, where no op states one.
+
+    A unit takes the last stage of its ops; one without a stage goes with the unit before it.
+    """
+    stated = problem.graph.stages
+    if not (stated >= 0).any():
+        return np.arange(problem.num_units)
+    stage = np.full(problem.num_units, -1, dtype=np.int64)
+    np.maximum.at(stage, problem.unit_of_op, stated)
+    known = np.flatnonzero(stage >= 0)
+    follows = np.maximum(np.searchsorted(known, np.arange(problem.num_units), side="right") - 1, 0)
+    return np.asarray(np.unique(stage[known[follows]], return_inverse=True)[1])
