@@ -1,0 +1,15 @@
+"""Op graphs that are drawn at random, from 20 to 200,000 ops; they have costs and no ONNX.
+
+In reading order:
+
+- `structure.py`: ops and edges without costs, and what the families share;
+- `costs.py`: work, bytes and weights of the ops, so that communication takes the wished share;
+- `layered.py`: layers of random width (Topcuoglu et al. 2002);
+- `series_parallel.py`: blocks one after the other or side by side, within each other;
+- `fork_join.py`: equal branches between forks and joins;
+- `random_dag.py`: random edges within levels (daggen) or within an order (Erdos and Renyi);
+- `wavefront.py`: a grid in which every op waits for its neighbours;
+- `sampling.py`: a graph of a random family with random settings, to train on.
+"""
+
+__all__: list[str] = []
