@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["GIB", "format_bytes", "format_s", "parse_bytes"]
+__all__ = ["GIB", "format_bytes", "format_count", "format_s", "parse_bytes"]
 
 GIB = 1024**3
 
@@ -38,6 +38,18 @@ def format_bytes(count: float) -> str:
         if abs(count) >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def format_count(count: float) -> str:
+    """A count of things or operations for people.
+
+    >>> format_count(950), format_count(25_600_000), format_count(1.5e12)
+    ('950', '25.6 M', '1.5 T')
+    """
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:.0f}"
 
 
 def parse_bytes(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Recipes that build ONNX workloads; nothing in `gnnplace` needs them.
+"""Recipes that build ONNX workloads; `gnnplace` reads them by `zoo:NAME` and needs them for nothing else.
 
 In reading order: `networks/`.
 """

@@ -72,7 +72,7 @@ def evaluate(
         MeasurementFailed: it was executed and failed.
     """
     topology = topology_of(devices)
-    workload = load_workload(model, options.dims)
+    workload = load_workload(model, options.dims, to_run=options.measure)
     cost = MeasuredCost(profiled(workload, topology, options.seed)) if options.measure else None
     setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)
     given = (

@@ -12,6 +12,7 @@ from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
 from gnnplace.api.solved import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
+from gnnplace.executors.devices import is_real
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 
@@ -40,7 +41,7 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     begin_s = time.perf_counter()
     planner = chosen_planner(options.planner, options.policy)
     topology = topology_of(devices)
-    workload = load_workload(model, options.dims)
+    workload = load_workload(model, options.dims, to_run=options.measure or is_real(topology))
     if options.measure:
         return place_measured(workload, topology, options, begin_s)
     setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gnnplace.errors import UnsupportedModel
-from gnnplace.files import cache_folder
 from gnnplace.graph.json_format import read_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.model import OnnxModel
@@ -37,12 +35,13 @@ class Workload:
         return self.graph.name
 
 
-def load_workload(model: ModelSource, dims: Mapping[str, int] | None = None) -> Workload:
+def load_workload(model: ModelSource, dims: Mapping[str, int] | None = None, *, to_run: bool = False) -> Workload:
     """The workload that `model` names: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or an object that was read.
 
     Args:
         model: see above.
         dims: values of symbolic dimensions.
+        to_run: build the ONNX model of a zoo name, which takes a while; else its op graph, which ships, is enough.
 
     Raises:
         UnsupportedModel: the file is missing or is no model.
@@ -53,9 +52,9 @@ def load_workload(model: ModelSource, dims: Mapping[str, int] | None = None) -> 
     if isinstance(model, OnnxModel):
         return Workload(model.graph, model, model.sha256, model.warnings)
     if str(model).startswith(_ZOO):
-        return load_workload(_zoo_file(str(model).removeprefix(_ZOO)), dims)
+        return _zoo_workload(str(model).removeprefix(_ZOO), dims, to_run)
     path = Path(model)
-    if path.suffix == ".json":
+    if path.suffix == ".json" or path.name.endswith(".json.gz"):
         if dims:
             raise UnsupportedModel(f"{path}: an op graph has no symbolic dimensions; leave --dim out")
         graph = read_graph(path)
@@ -64,16 +63,14 @@ def load_workload(model: ModelSource, dims: Mapping[str, int] | None = None) -> 
     return Workload(read.graph, read, read.sha256, read.warnings)
 
 
-def _zoo_file(name: str) -> Path:
-    """The built model of a zoo name, from the cache or built now."""
-    from models_zoo.networks.light import LIGHT_MODELS, write_light_model
+def _zoo_workload(text: str, dims: Mapping[str, int] | None, to_run: bool) -> Workload:
+    """The op graph that ships under a zoo name; the built model where there is none, or where it is to run."""
+    from models_zoo.networks.zoo_name import parse_zoo_name
 
-    names = {f"light_{light}": light for light in LIGHT_MODELS}
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {_ZOO}{near[0]}?" if near else f"known are {', '.join(names)}"
-        raise UnsupportedModel(f"{_ZOO}{name}: there is no such zoo model; {hint}")
-    path = cache_folder() / "zoo" / f"{name}.onnx"
-    if not path.exists():
-        write_light_model(names[name], path)
-    return path
+    name = parse_zoo_name(text)
+    graph = None if to_run else name.structure()
+    if graph is None:
+        return load_workload(name.onnx_file(), dims)
+    if dims:
+        raise UnsupportedModel(f"{_ZOO}{text}: has no symbolic dimensions; leave --dim out, or change a setting")
+    return Workload(graph)

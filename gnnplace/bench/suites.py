@@ -8,6 +8,7 @@ from gnnplace.bench.engine import bench_engine
 from gnnplace.bench.execution import bench_equality, bench_execution
 from gnnplace.bench.planners import bench_planners
 from gnnplace.bench.result import BenchResult
+from gnnplace.bench.zoo import bench_zoo
 from gnnplace.errors import GnnplaceError
 
 __all__ = ["SUITES", "run_suite"]
@@ -17,6 +18,7 @@ SUITES: Mapping[str, Callable[[int], BenchResult]] = {
     "planners": bench_planners,
     "equality": bench_equality,
     "execution": bench_execution,
+    "zoo": bench_zoo,
 }
 
 

@@ -82,7 +82,7 @@ def profile(
     from gnnplace.executors.profile import measured_costs
 
     topology = topology_of(devices)
-    workload = load_workload(model, parse_dims(dim))
+    workload = load_workload(model, parse_dims(dim), to_run=True)
     warn(workload.warnings)
     store, fits = measured_costs(executable(workload), topology, np.random.default_rng(seed))
     write_costs(store, out)

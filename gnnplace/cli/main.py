@@ -13,6 +13,7 @@ from gnnplace.cli.execute import profile, run
 from gnnplace.cli.inspect import compare, devices, evaluate, planners
 from gnnplace.cli.measure import bench
 from gnnplace.cli.place import place, report
+from gnnplace.cli.zoo import zoo
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MeasurementFailed
 
 __all__ = ["app", "main"]
@@ -25,7 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (place, evaluate, compare, run, profile, devices, planners, report, bench):
+for command in (place, evaluate, compare, run, profile, devices, planners, report, bench, zoo):
     app.command()(command)
 
 

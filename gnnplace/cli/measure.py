@@ -14,7 +14,7 @@ __all__ = ["bench"]
 
 
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="engine, planners, equality or execution")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="engine, planners, equality, execution or zoo")],
     seed: SeedOption = 0,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,

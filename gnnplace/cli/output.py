@@ -31,7 +31,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table for people; the first column is text, the others are figures."""
     table = Table(box=None, pad_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number == 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     _OUT.print(table)

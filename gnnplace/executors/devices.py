@@ -11,12 +11,14 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidTopology, MissingDependency
 
 __all__ = [
     "RealDevice",
     "create_session",
     "cuda_is_offered",
+    "is_real",
     "parse_device",
     "parse_devices",
     "pin",
@@ -24,6 +26,7 @@ __all__ = [
     "session_options",
 ]
 
+_REAL = re.compile(r"cuda:\d+|cpu:\d+(-\d+)?")
 _ERRORS_ONLY = 3  # ONNX Runtime's log level: a declared shape that does not hold is no news in a cut model
 
 
@@ -51,6 +54,11 @@ class RealDevice:
 def cuda_is_offered() -> bool:
     """The installed ONNX Runtime has a CUDA provider."""
     return "CUDAExecutionProvider" in ort.get_available_providers()
+
+
+def is_real(topology: Topology) -> bool:
+    """Every device has the name of one that can run a model."""
+    return all(_REAL.fullmatch(name) for name in topology.device_names)
 
 
 def parse_device(name: str) -> RealDevice:

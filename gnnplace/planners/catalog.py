@@ -29,7 +29,27 @@ _HEURISTIC = "gnnplace.planners.heuristic"
 PLANNERS: Mapping[str, PlannerEntry] = {
     "single": PlannerEntry(f"{_HEURISTIC}.single", "everything on the best single device", "heuristic"),
     "round-robin": PlannerEntry(f"{_HEURISTIC}.round_robin", "devices in turn, in topological order", "heuristic"),
+    "expert": PlannerEntry(f"{_HEURISTIC}.expert", "whole layers in order, with equal loads", "heuristic"),
+    "scotch": PlannerEntry(
+        f"{_HEURISTIC}.scotch", "Scotch maps ops onto all devices by compute and bytes, blind to memory", "heuristic"
+    ),
+    "metis": PlannerEntry(f"{_HEURISTIC}.metis", "MinCut: METIS cuts for equal compute on accelerators", "heuristic"),
+    "metis-cpu": PlannerEntry(f"{_HEURISTIC}.metis_cpu", "the same with hosts, all by their speeds", "heuristic"),
     "heft": PlannerEntry(f"{_HEURISTIC}.heft", "HEFT with insertion (Topcuoglu et al. 2002)", "heuristic"),
+    "peft": PlannerEntry(
+        f"{_HEURISTIC}.peft",
+        "PEFT: earliest finish with an optimistic cost table (Arabnejad and Barbosa 2014)",
+        "heuristic",
+    ),
+    "heft-portfolio": PlannerEntry(
+        f"{_HEURISTIC}.heft_portfolio", "HEFT's schedules under varied transfer costs, the best of many", "heuristic"
+    ),
+    "m-etf": PlannerEntry(
+        f"{_HEURISTIC}.etf", "earliest task first with memory (Baechi, Jeon et al. 2020)", "heuristic"
+    ),
+    "m-sct": PlannerEntry(
+        f"{_HEURISTIC}.sct", "small communication times with memory (Baechi, Jeon et al. 2020)", "heuristic"
+    ),
     "segments": PlannerEntry(
         f"{_HEURISTIC}.segments", "dynamic programming over cuts of random topological orders", "heuristic"
     ),

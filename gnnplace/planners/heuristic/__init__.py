@@ -4,9 +4,20 @@ In reading order:
 
 - `single.py`: the best single device;
 - `round_robin.py`: devices in turn;
+- `expert.py`: whole layers in order, as people do;
+- `partition_graph.py`: what graph partitioners cut;
+- `scotch.py`: Scotch, onto devices with speeds and distances;
+- `metis.py`: MinCut, over the accelerators;
+- `metis_cpu.py`: the same with hosts;
+- `list_state.py`: what list schedulers decide on, compiled;
 - `list_schedule.py`: list scheduling with insertion, transfers and memory, compiled;
 - `heft.py`: HEFT;
-- `starts.py`: the better of these two, from which local searches begin;
+- `peft.py`: PEFT;
+- `heft_portfolio.py`: many list schedules under varied transfer costs;
+- `earliest_task.py`: earliest task first with transfers and memory, compiled;
+- `etf.py`: m-ETF;
+- `sct.py`: m-SCT, with favourite children from a linear program;
+- `starts.py`: the better of `single` and `heft`, from which local searches begin;
 - `segments.py`: dynamic programming over cuts of topological orders;
 - `greedy.py`: one-step lookahead;
 - `annealing.py`: simulated annealing.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic.list_schedule import ListScheduling, list_schedule
+from gnnplace.planners.heuristic.list_schedule import ListSchedule, ListScheduling, list_schedule
 from gnnplace.planners.search import Search, Solution
 
-__all__ = ["evaluate_heft", "plan"]
+__all__ = ["MEMORY_AND_ACTIVATION_SHARES", "evaluate_heft", "evaluate_in_order", "plan"]
 
-_MEMORY_AND_ACTIVATION_SHARES = ((None, 0.0), (1.0, 0.0), (0.9, 0.1), (0.9, 0.3), (0.9, 1.0), (0.5, 0.0), (0.5, 1.0))
+MEMORY_AND_ACTIVATION_SHARES = ((None, 0.0), (1.0, 0.0), (0.9, 0.1), (0.9, 0.3), (0.9, 1.0), (0.5, 0.0), (0.5, 1.0))
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -26,12 +28,27 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     return search.solution()
 
 
-def evaluate_heft(search: Search) -> None:
-    """Evaluates HEFT's placement, and while nothing fits its memory-aware variants."""
+def evaluate_heft(search: Search) -> int:
+    """Evaluates HEFT's placement, and while nothing fits its memory-aware variants.
+
+    Gives the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits; 0 when none does.
+    """
     problem = search.problem
-    for memory_share, activation_share in _MEMORY_AND_ACTIVATION_SHARES:
+    for index, (memory_share, activation_share) in enumerate(MEMORY_AND_ACTIVATION_SHARES):
         scheduling = ListScheduling(memory_share=memory_share, activation_share=activation_share)
         assignment = list_schedule(problem, scheduling=scheduling)
         # A penalty for memory is at least the worst case, so this tells what fits from what does not.
         if search.evaluate(Placement(assignment)) <= problem.worst_case_s:
-            return
+            return index
+    return 0
+
+
+def evaluate_in_order(search: Search, schedules: Iterable[ListSchedule]) -> None:
+    """Evaluates schedules in their own order of ops until one fits, and that placement in order of upward rank too."""
+    assignment = None
+    for schedule in schedules:
+        assignment = schedule.assignment
+        if search.evaluate(Placement(assignment, schedule.priorities)) <= search.problem.worst_case_s:
+            break
+    if assignment is not None:
+        search.evaluate(Placement(assignment))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.search import Search, Solution
 
-__all__ = ["plan", "single_device_assignments"]
+__all__ = ["exchanges_with", "fastest_elsewhere", "plan", "single_device_assignments", "unit_time_s"]
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -27,10 +28,10 @@ def single_device_assignments(problem: Problem) -> IntArray:
 
     Promising is what lacks the least weight memory, then what needs the fewest seconds when ops run one by one.
     """
-    unit_time = _unit_time_s(problem)
+    unit_time = unit_time_s(problem)
     rows, seen = [], set()
     for device in range(problem.topology.num_devices):
-        units = np.where(problem.action_mask[:, device], device, _fastest_elsewhere(problem, unit_time, device))
+        units = np.where(problem.action_mask[:, device], device, fastest_elsewhere(problem, unit_time, device))
         alike = _signature(problem, units, device)
         if alike in seen:
             continue
@@ -42,7 +43,7 @@ def single_device_assignments(problem: Problem) -> IntArray:
     return np.array([row[3] for row in rows], dtype=np.int64).reshape(len(rows), problem.graph.num_ops)
 
 
-def _unit_time_s(problem: Problem) -> FloatArray:
+def unit_time_s(problem: Problem) -> FloatArray:
     """`[U, D]` seconds, infinite where the unit may not go."""
     seconds = np.zeros((problem.num_units, problem.topology.num_devices))
     np.add.at(seconds, problem.unit_of_op, problem.op_time_s)
@@ -50,19 +51,20 @@ def _unit_time_s(problem: Problem) -> FloatArray:
     return seconds
 
 
-def _fastest_elsewhere(problem: Problem, unit_time: FloatArray, device: int) -> IntArray:
+def fastest_elsewhere(problem: Problem, unit_time: FloatArray, device: int) -> IntArray:
     """`[U]` the fastest allowed device of each unit, of those that can exchange tensors with `device` if there is one."""
-    route = problem.topology.route
-    reachable = np.array(
-        [
-            route(device, other) is not None and route(other, device) is not None
-            for other in range(problem.topology.num_devices)
-        ]
-    )
-    near = np.where(reachable[None, :], unit_time, np.inf)
+    near = np.where(exchanges_with(problem.topology, device)[None, :], unit_time, np.inf)
     away = ~np.isfinite(near).any(axis=1)
     near[away] = unit_time[away]
     return np.asarray(np.argmin(near, axis=1))
+
+
+def exchanges_with(topology: Topology, device: int) -> BoolArray:
+    """`[D]` true for the devices that can send tensors to `device` and receive some from it, itself included."""
+    route = topology.route
+    return np.array(
+        [route(device, d) is not None and route(d, device) is not None for d in range(topology.num_devices)]
+    )
 
 
 def _signature(problem: Problem, units: IntArray, device: int) -> object:

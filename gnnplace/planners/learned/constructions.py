@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.heuristic.heft import evaluate_heft
+from gnnplace.planners.heuristic.heft_portfolio import (
+    NOISE,
+    TRANSFER_FACTORS,
+    held_shares,
+    memory_shares,
+    noisy_schedules,
+    plain_schedules,
+)
 from gnnplace.planners.heuristic.list_schedule import ListScheduling, list_schedule
 from gnnplace.planners.heuristic.segments import segment_assignments
 from gnnplace.planners.heuristic.single import single_device_assignments
 from gnnplace.planners.search import Search
 
-__all__ = ["TRANSFER_FACTORS", "evaluate_starts", "rebuild"]
-
-TRANSFER_FACTORS = tuple(np.geomspace(0.5, 20.0, 8).tolist())
-"""Transfers made dearer than they are keep ops together; which factor is best differs from graph to graph."""
-
-NOISE = 0.2
-"""Spread of the logarithm of the factors by which ranks and op times are varied."""
-
-
-MEMORY_SHARES = (1.0, 0.9, 0.8, 0.65, 0.5)
-"""Of a device's memory for weights: list schedules do not know how much activations will need."""
+__all__ = ["evaluate_starts", "rebuild"]
 
 
 def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray, float]:
@@ -66,36 +65,19 @@ def rebuild(problem: Problem, assignment: IntArray, window: int, pull: float, rn
         np.exp(0.5 * NOISE * rng.normal(size=ops)),
         ListScheduling(
             channels=bool(rng.integers(2)),
-            memory_share=float(rng.choice(_memory_shares(problem))),
+            memory_share=float(rng.choice(memory_shares(problem))),
             finish_noise=factors,
         ),
     )
 
 
-def _memory_shares(problem: Problem) -> tuple[float, ...]:
-    """Only 1 where weights and all activations fit on every device."""
-    everything = problem.graph.total_weight_bytes + int(problem.graph.tensor_bytes.sum())
-    return MEMORY_SHARES if everything > problem.topology.memory_bytes.min() else MEMORY_SHARES[:1]
-
-
 def _constructions(problem: Problem, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Plain list schedules first, then segments of a few orders, then list schedules with noise, without end."""
-    shares = _memory_shares(problem)
-    for share in shares[::2]:
-        for channels in (True, False):
-            for factor in TRANSFER_FACTORS:
-                yield list_schedule(problem, factor, scheduling=ListScheduling(channels=channels, memory_share=share))
+    """Plain list schedules first, then segments of a few orders, then list schedules with noise."""
+    shares = held_shares(problem)
+    yield from plain_schedules(problem, shares)
     for turn in range(1 + count // 50):
         yield from segment_assignments(problem, rng, turn)
-    ops, devices = problem.op_time_s.shape
-    for turn in range(count):
-        scheduling = ListScheduling(
-            channels=turn % 2 == 0,
-            memory_share=shares[turn % len(shares)],
-            finish_noise=np.exp(NOISE * rng.normal(size=(ops, devices))),
-        )
-        factor = float(np.exp(rng.uniform(np.log(TRANSFER_FACTORS[0]), np.log(TRANSFER_FACTORS[-1]))))
-        yield list_schedule(problem, factor, np.exp(NOISE * rng.normal(size=ops)), scheduling)
+    yield from islice(noisy_schedules(problem, rng, shares), count)
 
 
 def _distinct(candidates: Iterator[IntArray], count: int) -> Iterator[IntArray]:

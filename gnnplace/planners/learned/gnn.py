@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.episodes import EpisodesConfig, train_on_graph
-from gnnplace.planners.learned.policy_search import PolicySearch, used_share
+from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, used_share
 from gnnplace.planners.learned.revisit import RevisitConfig, revisit
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.checkpoint import load_policy
@@ -67,7 +67,8 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
             train_on_graph(policy_search, starts, reference_s, end_share, config.episodes)
             search.stage("episodes")
             assert search.best is not None
-            revisit(policy_search, (search.best.assignment, search.best_s), 1.0, config.revisit)
+            with suppress(ShareUsed):  # seconds run out between any two steps
+                revisit(policy_search, (search.best.assignment, search.best_s), 1.0, config.revisit)
             search.stage("revisit")
     return search.solution()
 

@@ -1,0 +1,111 @@
+"""Recipes of the zoo, one by one: built, compared with torch, read, cut over two devices at random, run."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnplace.bench.result import BenchResult
+from gnnplace.devices.spec import load_topology
+from gnnplace.errors import GnnplaceError, UnsupportedModel
+from gnnplace.executors.plain import PlainSession
+from gnnplace.executors.session import Session
+from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.segments import segments
+
+if TYPE_CHECKING:
+    from models_zoo.networks.recipe import Recipe
+
+__all__ = ["bench_zoo", "try_recipe"]
+
+_DEVICES = "cpu:0,cpu:1"
+_EQUAL = 1e-4
+
+
+def bench_zoo(seed: int) -> BenchResult:
+    """The small variant of every recipe, inference and training; a recipe that breaks has an `error` and no figures."""
+    from models_zoo.networks.catalog import FAMILIES, GENERATED, recipes_of
+
+    rows: list[dict[str, Any]] = []
+    for family in FAMILIES:
+        if family in GENERATED:
+            continue
+        for recipe in recipes_of(family).values():
+            for training in (False, True) if recipe.trains else (False,):
+                with tempfile.TemporaryDirectory() as folder:
+                    try:
+                        row = try_recipe(recipe, training, Path(folder), seed)
+                    except GnnplaceError as error:
+                        row = {"name": recipe.name, "training": training, "error": str(error)}
+                rows.append({"family": family, **row})
+    built = [row for row in rows if "error" not in row]
+    return BenchResult(
+        "zoo",
+        rows,
+        {
+            "recipes": len({row["name"] for row in rows}),
+            "families": len({row["family"] for row in rows}),
+            "passed": len(built),
+            "failed": len(rows) - len(built),
+            "build_s": sum(row["build_s"] for row in built),
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "worst_torch_error": max((row["torch_error"] for row in built), default=None),
+            "worst_placed_error": max((row["placed_error"] for row in built), default=None),
+        },
+        seed,
+    )
+
+
+def try_recipe(recipe: Recipe, training: bool, folder: Path, seed: int = 0) -> dict[str, Any]:
+    """What became of a recipe's small variant: sizes, differences, seconds of the build.
+
+    Every colocation group goes to a device at random, the parts run, and their outputs are compared with those of one
+    plain session.
+
+    Raises:
+        UnsupportedModel: the recipe breaks on the way, or the outputs of the parts differ.
+    """
+    from models_zoo.networks.build import build_onnx
+    from models_zoo.networks.export.comparison import relative_error
+
+    started = time.perf_counter()
+    built = build_onnx(recipe, recipe.small, training, folder / f"{recipe.name}.onnx", seed)
+    build_s = time.perf_counter() - started
+    model = read_onnx(built.path)
+    graph = model.graph
+    rng = np.random.default_rng(seed)
+    assignment = rng.integers(0, 2, graph.num_ops)
+    group_device = rng.integers(0, 2, len(graph.colocation_names))
+    grouped = graph.colocation >= 0
+    assignment[grouped] = group_device[graph.colocation[grouped]]
+    parts = segments(graph, assignment, graph.topological_order)
+    write_parts(model, parts, load_topology(_DEVICES).device_names, folder / "placed" / "parts")
+    feed = dict(built.case.inputs)
+    with PlainSession(built.path, "cpu:0") as plain:
+        expected = plain.run(feed)
+    with Session(folder / "placed") as session:
+        names = [value.name for value in session.get_outputs()]
+        found = session.run(None, {value.name: feed[value.name] for value in session.get_inputs()})
+    errors = {name: relative_error(a, b) for name, a, b in zip(names, found, expected, strict=True)}
+    worst = max(errors, key=errors.__getitem__)
+    if not errors[worst] <= _EQUAL:
+        raise UnsupportedModel(
+            f"zoo:{recipe.name}: output {worst!r} of the parts differs from one session's by {errors[worst]:.1e}"
+        )
+    return {
+        "name": recipe.name,
+        "training": training,
+        "ops": graph.num_ops,
+        "segments": len(parts),
+        "build_s": build_s,
+        "torch_outputs": built.comparison.outputs,
+        "torch_error": built.comparison.relative_error,
+        "placed_error": errors[worst],
+        "warnings": list(model.warnings),
+    }

@@ -1,0 +1,157 @@
+"""What list schedulers decide on, compiled: the work, the machine, and where things are by now."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
+from gnnplace.devices.topology import Topology
+from gnnplace.evaluation import Problem
+
+__all__ = ["Machine", "State", "Work", "empty_state", "list_machine", "list_work", "new_bytes", "put_unit", "ready_s"]
+
+
+class Work(NamedTuple):
+    """What there is to do."""
+
+    unit_of_op: IntArray
+    op_time_s: FloatArray  # [N, D] infinite where not allowed
+    input_offsets: IntArray
+    input_tensors: IntArray
+    producer: IntArray
+    num_bytes: IntArray
+    unit_bytes: IntArray  # [U] own weights
+    unit_weight_offsets: IntArray  # [U + 1] shared weights by unit
+    unit_weights: IntArray
+    weight_bytes: IntArray
+
+
+class Machine(NamedTuple):
+    """What there is to do it with."""
+
+    limit_bytes: FloatArray  # [D]
+    overhead_s: FloatArray  # [D]
+    route_offsets: IntArray
+    route_links: IntArray
+    latency_s: FloatArray  # [L] with the transfer factor
+    per_byte_s: FloatArray  # [L]
+    link_channel: IntArray
+    num_channels: int
+    channels: bool  # transfers wait for their channel
+
+
+class State(NamedTuple):
+    """Where things are by now."""
+
+    assignment: IntArray  # [N]
+    start_s: FloatArray  # [N]
+    end_s: FloatArray  # [N]
+    arrival_s: FloatArray  # [T, D] of copies, infinite where none was sent
+    channel_free_s: FloatArray  # [channels]
+    tried_free_s: FloatArray  # [channels] scratch while a device is tried
+    unit_device: IntArray  # [U]
+    resident: FloatArray  # [D] bytes
+    held: BoolArray  # [W, D]
+
+
+def list_work(
+    problem: Problem, mask: BoolArray, time_factors: FloatArray | float = 1.0, activation_share: float = 0.0
+) -> Work:
+    """The work of a problem on the devices that `mask` `[U, D]` allows.
+
+    A share of what an op produces may count as weights: for schedulers that free nothing.
+    """
+    graph = problem.graph
+    unit_bytes = np.zeros(problem.num_units, dtype=np.int64)
+    produced = np.zeros(graph.num_ops)
+    np.add.at(produced, graph.tensor_producer, graph.tensor_bytes)
+    held_bytes = graph.memory_bytes + (activation_share * produced).astype(np.int64)
+    np.add.at(unit_bytes, problem.unit_of_op, held_bytes)
+    weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
+    pairs = np.unique(np.stack([problem.unit_of_op[graph.weight_consumers], weight], axis=1), axis=0)
+    return Work(
+        problem.unit_of_op, np.where(mask[problem.unit_of_op], problem.op_time_s * time_factors, np.inf),
+        graph.input_offsets, graph.input_tensors, graph.tensor_producer, graph.tensor_bytes,
+        unit_bytes, *csr(pairs[:, 0], pairs[:, 1], problem.num_units), graph.weight_bytes,
+    )  # fmt: skip
+
+
+def list_machine(topology: Topology, transfer_factor: float, memory_share: float | None, channels: bool) -> Machine:
+    """The devices, of whose memory a share may be used (None: memory is ignored), with transfers that cost a factor."""
+    share = np.inf if memory_share is None else memory_share
+    return Machine(
+        np.array([share * capacity if capacity else 0.0 for capacity in topology.memory_bytes.tolist()]),
+        topology.dispatch_overhead_s, topology.route_offsets, topology.route_links,
+        transfer_factor * topology.latency_s, transfer_factor / topology.bandwidth_bytes_per_s,
+        topology.link_channel, len(topology.channel_names), channels,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def empty_state(work: Work, machine: Machine) -> State:
+    """Nothing is placed yet."""
+    num_ops, num_devices = work.op_time_s.shape
+    return State(
+        np.full(num_ops, -1),
+        np.zeros(num_ops),
+        np.zeros(num_ops),
+        np.full((len(work.num_bytes), num_devices), np.inf),
+        np.zeros(machine.num_channels),
+        np.zeros(machine.num_channels),
+        np.full(len(work.unit_bytes), -1),
+        np.zeros(num_devices),
+        np.zeros((len(work.weight_bytes), num_devices), dtype=np.bool_),
+    )
+
+
+@njit(cache=True, nogil=True)
+def new_bytes(unit: int, device: int, work: Work, held: BoolArray) -> float:
+    """Weights that a device would have to hold in addition."""
+    total = float(work.unit_bytes[unit])
+    for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
+        if not held[work.unit_weights[at], device]:
+            total += work.weight_bytes[work.unit_weights[at]]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def put_unit(unit: int, device: int, work: Work, state: State) -> None:
+    """Decides for a unit: its weights move in."""
+    state.unit_device[unit] = device
+    state.resident[device] += new_bytes(unit, device, work, state.held)
+    for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
+        state.held[work.unit_weights[at], device] = True
+
+
+@njit(cache=True, nogil=True)
+def ready_s(op: int, device: int, work: Work, machine: Machine, state: State, commit: bool) -> float:
+    """When the inputs of an op are on a device; a tensor that was sent there before is not sent again."""
+    free = state.channel_free_s
+    if machine.channels and not commit:
+        free = state.tried_free_s
+        free[:] = state.channel_free_s
+    ready = 0.0
+    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
+        tensor = work.input_tensors[at]
+        source = state.assignment[work.producer[tensor]]
+        time = state.end_s[work.producer[tensor]]
+        if source != device and state.arrival_s[tensor, device] < np.inf:
+            time = state.arrival_s[tensor, device]
+        elif source != device:
+            route = source * work.op_time_s.shape[1] + device
+            if machine.route_offsets[route] == machine.route_offsets[route + 1]:
+                time = np.inf
+            for hop in range(machine.route_offsets[route], machine.route_offsets[route + 1]):
+                link = machine.route_links[hop]
+                if machine.channels:
+                    time = max(time, free[machine.link_channel[link]])
+                time += machine.latency_s[link] + work.num_bytes[tensor] * machine.per_byte_s[link]
+                if machine.channels:
+                    free[machine.link_channel[link]] = time
+            if commit:
+                state.arrival_s[tensor, device] = time
+        ready = max(ready, time)
+    return ready

@@ -1,0 +1,116 @@
+"""The families and their recipes: one file and one line add a family."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from gnnplace.errors import MissingDependency, UnsupportedModel
+from models_zoo.networks.shipped import manifest
+
+if TYPE_CHECKING:
+    from models_zoo.networks.recipe import Recipe
+
+__all__ = ["FAMILIES", "GENERATED", "Family", "Split", "family_of", "load_recipe", "recipes_of"]
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Recipes of one kind, in one module's `RECIPES`."""
+
+    module: str
+    """Below `models_zoo.networks`."""
+    split: Split
+    """Whole families are held out: a policy that was trained on the one split has seen nothing like the other."""
+
+
+FAMILIES: Mapping[str, Family] = {
+    "rnnlm": Family("papers.rnnlm", "train"),
+    "nmt": Family("papers.nmt", "test"),
+    "ptb_cells": Family("papers.ptb_cells", "train"),
+    "inception_v3": Family("papers.inception_v3", "test"),
+    "resnet": Family("papers.resnet", "train"),
+    "cifar_cells": Family("papers.cifar_cells", "train"),
+    "ensemble": Family("branched.ensemble", "train"),
+    "two_tower": Family("branched.two_tower", "train"),
+    "dlrm": Family("branched.dlrm", "train"),
+    "moe": Family("branched.moe", "test"),
+    "nasnet": Family("branched.nasnet", "test"),
+    "unet": Family("branched.unet", "test"),
+    "bert": Family("transformers.bert", "train"),
+    "gpt2": Family("transformers.gpt2", "train"),
+    "llama": Family("transformers.llama", "test"),
+    "t5": Family("transformers.t5", "test"),
+    "vit": Family("transformers.vit", "train"),
+    "swin": Family("transformers.swin", "test"),
+    "whisper": Family("transformers.whisper", "test"),
+    "ssm": Family("transformers.mamba", "test"),
+    "if": Family("control_flow.if_branch", "train"),
+    "scan": Family("control_flow.scan_rnn", "train"),
+    "loop": Family("control_flow.loop_decoder", "test"),
+    "detection": Family("control_flow.detection", "test"),
+    "quantised": Family("control_flow.qdq", "train"),
+    "opset9": Family("control_flow.opset9", "train"),
+    "layered": Family("generated.layered", "train"),
+    "series_parallel": Family("generated.series_parallel", "train"),
+    "fork_join": Family("generated.fork_join", "train"),
+    "random_dag": Family("generated.random_dag", "train"),
+    "wavefront": Family("generated.wavefront", "test"),
+}
+
+
+GENERATED = frozenset(family for family, entry in FAMILIES.items() if entry.module.startswith("generated."))
+"""The families whose recipes give op graphs and no ONNX."""
+
+
+@cache
+def recipes_of(family: str) -> Mapping[str, Recipe]:
+    """The recipes of a family by name.
+
+    Raises:
+        MissingDependency: a library that builds networks is not installed.
+    """
+    try:
+        module = importlib.import_module(f"models_zoo.networks.{FAMILIES[family].module}")
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.startswith(("models_zoo", "gnnplace")):
+            raise
+        raise MissingDependency(
+            f"building zoo models needs {missing.name}; install it with: pip install 'gnnplace[zoo]'"
+        ) from None
+    return {recipe.name: recipe for recipe in module.RECIPES}
+
+
+def family_of(name: str) -> str:
+    """The family of a recipe.
+
+    Raises:
+        UnsupportedModel: no family has such a recipe.
+        MissingDependency: a library that builds networks is not installed.
+    """
+    for row in manifest():
+        if row.name == name and row.family in FAMILIES:
+            return row.family  # without importing what builds the other families
+    for family in FAMILIES:
+        if name in recipes_of(family):
+            return family
+    known = [recipe for family in FAMILIES for recipe in recipes_of(family)]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean zoo:{near[0]}?" if near else "`gnnplace zoo` lists all"
+    raise UnsupportedModel(f"zoo:{name}: there is no such zoo model; {hint}")
+
+
+def load_recipe(name: str) -> Recipe:
+    """The recipe of a name.
+
+    Raises:
+        UnsupportedModel: there is no such recipe.
+        MissingDependency: a library that builds networks is not installed.
+    """
+    return recipes_of(family_of(name))[name]

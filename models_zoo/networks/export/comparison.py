@@ -1,0 +1,189 @@
+"""The numbers of an ONNX model in ONNX Runtime beside those of torch: a model that was not compared is not written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from gnnplace.errors import UnsupportedModel
+from models_zoo.networks.export.optimizers import LEARNING_RATE, moments_of, zero_moments
+from models_zoo.networks.export.training_step import LOSS, NEW
+from models_zoo.networks.recipe import OnnxNetwork, TorchNetwork
+
+__all__ = ["RELATIVE", "Case", "Comparison", "compare", "inference_case", "torch_noise", "training_case"]
+
+RELATIVE = 1e-4
+NOISE_FACTOR = 2.0
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs, and the outputs that torch gives for them."""
+
+    inputs: Arrays
+    expected: Arrays
+    rounding: Mapping[str, float] = field(default_factory=dict)
+    """Outputs that are zero but for rounding, which has no digits to compare, and how large each may be."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far a model is from torch."""
+
+    outputs: int
+    """How many outputs were compared."""
+    worst: str
+    """The output that differs most."""
+    relative_error: float
+    """Of that output: the largest difference as a fraction of the largest expected value."""
+    torch_noise: float | None = None
+    """The same between torch in float32 and in float64, where that had to be asked."""
+
+
+def inference_case(network: TorchNetwork | OnnxNetwork) -> Case:
+    """The forward pass in evaluation mode."""
+    if isinstance(network, OnnxNetwork):
+        names = [str(value.name) for value in network.model.graph.outputs]
+        return Case(network.inputs, dict(zip(names, network.reference(network.inputs), strict=True)))
+    with torch.no_grad():
+        found = network.module.eval()(**network.inputs)
+    values = found if isinstance(found, tuple) else (found,)
+    return Case(
+        {name: value.numpy() for name, value in network.inputs.items()},
+        {name: value.numpy() for name, value in zip(network.outputs, values, strict=True)},
+    )
+
+
+def training_case(network: TorchNetwork) -> Case:
+    """One step by torch's own autograd and optimiser, which changes the network's parameters.
+
+    Expected are the loss, the new buffers and, for the gradients, the optimiser's new moments. New parameters are
+    expected of SGD; Adam's first step divides gradients by their own size and makes noise of those near zero. A gradient
+    below float32's epsilon of the largest is zero: such is that of a key's bias, which softmax does not see.
+    """
+    assert network.loss is not None
+    module = network.module.train()
+    named = dict(module.named_parameters())
+    parameters = {name: value.detach().numpy().copy() for name, value in named.items()}
+    buffers = {name: value.numpy().copy() for name, value in module.named_buffers()}
+    batch = {name: value.numpy() for name, value in {**network.inputs, **network.targets}.items()}
+    inputs = {**batch, **parameters, **buffers, **zero_moments(parameters, network.optimizer)}
+    rate = LEARNING_RATE[network.optimizer]
+    update = (
+        torch.optim.SGD(named.values(), rate, momentum=0.9)
+        if network.optimizer == "sgd"
+        else torch.optim.Adam(named.values(), rate)
+    )
+    with sdpa_kernel(SDPBackend.MATH):
+        loss = network.loss(module(**network.inputs), *network.targets.values())
+        loss.backward()  # type: ignore[no-untyped-call]
+    update.step()
+    keys = {"momentum": "momentum_buffer", "first": "exp_avg", "second": "exp_avg_sq"}
+    expected = {LOSS: loss.detach().numpy()}
+    gradients = {name: float(value.grad.abs().max()) for name, value in named.items() if value.grad is not None}
+    epsilon = float(np.finfo(np.float32).eps) * max(gradients.values(), default=0.0)
+    rounding = {
+        f"{name}.{moment}{NEW}": epsilon**2 if moment == "second" else epsilon
+        for name, gradient in gradients.items()
+        for moment in moments_of(network.optimizer)
+        if gradient <= epsilon
+    }
+    for name, parameter in named.items():
+        for moment in moments_of(network.optimizer) if parameter in update.state else ():
+            expected[f"{name}.{moment}{NEW}"] = update.state[parameter][keys[moment]].numpy()
+        if network.optimizer == "sgd":
+            expected[name + NEW] = parameter.detach().numpy()
+    for name, value in module.named_buffers():
+        expected[name + NEW] = value.numpy()
+    return Case(inputs, expected, rounding)
+
+
+def torch_noise(network: TorchNetwork, case: Case) -> float:
+    """How far torch in float32, which is the case, is from torch in float64: the worst output.
+
+    Gradients hang on which of millions of activations lie just above zero, and batch statistics hand the rounding of
+    one layer, magnified, to the next. No float32 export can agree better than float32 agrees with exact numbers.
+    """
+    exact = dataclasses.replace(
+        network,
+        module=network.module.double(),
+        inputs={name: _double(value) for name, value in network.inputs.items()},
+        targets={name: _double(value) for name, value in network.targets.items()},
+    )
+    return max(
+        relative_error(case.expected[name], value)
+        for name, value in training_case(exact).expected.items()
+        if name not in case.rounding and name in case.expected
+    )
+
+
+def _double(value: Tensor) -> Tensor:
+    return value.double() if value.is_floating_point() else value
+
+
+def compare(model: Path, case: Case, where: str, noise: Callable[[], float] | None = None) -> Comparison:
+    """Runs a model file and compares every output that the case expects and the model has.
+
+    Where an output differs by more than `RELATIVE`, `noise` is asked how far torch differs from itself; up to
+    `NOISE_FACTOR` times that is allowed.
+
+    Raises:
+        UnsupportedModel: an output differs by more, or no output could be compared.
+    """
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    feed = {value.name: case.inputs[value.name] for value in session.get_inputs()}
+    names = [value.name for value in session.get_outputs()]
+    missing = [name for name in (LOSS,) if name in case.expected and name not in names]
+    shared = [name for name in names if name in case.expected]
+    if missing or not shared:
+        raise UnsupportedModel(f"{where}: the model has none of the outputs {', '.join(missing or case.expected)}")
+    found = session.run(shared, feed)
+    errors = {
+        name: _beyond(value, case.rounding[name])
+        if name in case.rounding
+        else relative_error(value, case.expected[name])
+        for name, value in zip(shared, found, strict=True)
+    }
+    worst = max(errors, key=errors.__getitem__)
+    measured = noise() if noise is not None and errors[worst] > RELATIVE else None
+    limit = max(RELATIVE, NOISE_FACTOR * (measured or 0.0))
+    if not errors[worst] <= limit:
+        raise UnsupportedModel(
+            f"{where}: output {worst!r} differs from torch by {errors[worst]:.1e} of its size (at most {limit:.0e}); "
+            "the export computes something else and was not kept"
+        )
+    return Comparison(len(shared), worst, errors[worst], measured)
+
+
+def relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Largest difference as a fraction of the largest expected value; infinite for different shapes or NaN."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    if found.shape != expected.shape:
+        return float("inf")
+    if not found.size:
+        return 0.0
+    if not _all_finite((found, expected)):
+        return float("inf")
+    difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()
+    return float(difference / (np.abs(expected.astype(np.float64)).max() or 1.0))
+
+
+def _beyond(found: NDArray[Any], limit: float) -> float:
+    """Zero if no value is larger than the limit."""
+    return 0.0 if bool((np.abs(found.astype(np.float64)) <= limit).all()) else float("inf")
+
+
+def _all_finite(arrays: Iterable[NDArray[Any]]) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in arrays)

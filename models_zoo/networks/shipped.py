@@ -1,0 +1,112 @@
+"""What ships with the package, so that nothing need be exported: the manifest, and the op graph of every recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gnnplace.errors import UnsupportedModel
+from gnnplace.files import write_text
+from gnnplace.graph.json_format import read_graph, write_graph
+from gnnplace.graph.op_graph import OpGraph
+
+__all__ = [
+    "ManifestRow",
+    "companions",
+    "has_structure",
+    "manifest",
+    "read_structure",
+    "write_manifest",
+    "write_structure",
+]
+
+_FORMAT = "gnnplace.zoo/1"
+_HERE = Path(__file__).parent
+_MANIFEST = _HERE / "manifest.json"
+_STRUCTURES = _HERE / "structures"
+
+
+@dataclass(frozen=True)
+class ManifestRow:
+    """One recipe at its published size, inference or training."""
+
+    name: str
+    training: bool
+    family: str
+    split: str
+    summary: str
+    source: str
+    settings: dict[str, Any]
+    ops: int
+    edges: int
+    parameters: int
+    parameter_bytes: int
+    flops: float
+    """Of one step."""
+    opset: int | None
+    """None for generated graphs, which are no ONNX."""
+    content_sha256: str
+    """Of the ONNX file and its weights; of the op graph where there is no ONNX."""
+    torch_outputs: int | None
+    """How many outputs were compared with torch; None for generated graphs."""
+    torch_error: float | None
+    """The largest difference, as a fraction of the largest value of its output."""
+    torch_noise: float | None
+    """The same between torch in float32 and in float64, where the difference is more than 1e-4 because of it."""
+
+    @property
+    def key(self) -> str:
+        """What names it on disk and after `zoo:`."""
+        return f"{self.name}:training" if self.training else self.name
+
+
+@cache
+def manifest() -> Sequence[ManifestRow]:
+    """The rows by family and name."""
+    if not _MANIFEST.exists():
+        return ()
+    document = json.loads(_MANIFEST.read_text(encoding="utf-8"))
+    known = {field.name for field in fields(ManifestRow)}
+    return tuple(ManifestRow(**{key: row.get(key) for key in known}) for row in document["recipes"])
+
+
+def write_manifest(rows: Sequence[ManifestRow], versions: dict[str, str]) -> None:
+    """Replaces the manifest; `versions` are those of the libraries that built it."""
+    recipes = [asdict(row) for row in rows]
+    write_text(_MANIFEST, json.dumps({"format": _FORMAT, "versions": versions, "recipes": recipes}, indent=1) + "\n")
+    manifest.cache_clear()
+
+
+def read_structure(key: str) -> OpGraph:
+    """The op graph of a manifest row.
+
+    Raises:
+        UnsupportedModel: it does not ship.
+    """
+    path = _structure(key)
+    if not path.exists():
+        raise UnsupportedModel(f"zoo:{key}: its op graph does not ship with this version; build it with gnnplace zoo")
+    return read_graph(path)
+
+
+def companions(model: Path) -> tuple[Path, Path]:
+    """The files beside a built model: its weights, and a batch of inputs to try it with."""
+    return model.with_name(model.name + ".data"), model.with_name(model.name + ".inputs.npz")
+
+
+def has_structure(key: str) -> bool:
+    """The op graph of this row ships."""
+    return _structure(key).exists()
+
+
+def write_structure(key: str, graph: OpGraph) -> None:
+    """Writes an op graph where `read_structure` finds it; equal graphs give equal bytes."""
+    write_graph(graph, _structure(key))
+
+
+def _structure(key: str) -> Path:
+    return _STRUCTURES / f"{key.replace(':', '.')}.json.gz"

@@ -1,0 +1,120 @@
+"""The image networks of the papers have the published sizes, and their stages follow the blocks."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from gnnplace.onnx_io.metadata import STAGE_KEY
+from models_zoo.networks.export.inference import inference_model
+from models_zoo.networks.export.stages import mark_stages
+from models_zoo.networks.papers import cifar_cells, inception_v3, resnet
+from models_zoo.networks.recipe import Recipe, TorchNetwork
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def made(recipe: Recipe) -> TorchNetwork:
+    network = recipe.build(recipe.small)
+    assert isinstance(network, TorchNetwork)
+    return network
+
+
+def stages(recipe: Recipe) -> list[int]:
+    """Of the forward pass, node by node."""
+    model = inference_model(made(recipe))
+    mark_stages(model, recipe.stages)
+    return [int(node.metadata_props[STAGE_KEY]) for node in model.graph]
+
+
+@pytest.mark.parametrize(("recipe", "millions"), [*zip(resnet.RECIPES, (25.557, 44.549), strict=True)])
+def test_residual_networks_have_the_published_number_of_parameters(recipe: Recipe, millions: float) -> None:
+    assert parameters(resnet.ResNet(recipe.settings)) / 1e6 == pytest.approx(millions, abs=1e-3)
+
+
+def test_inception_v3_has_the_published_number_of_parameters() -> None:
+    network = inception_v3.InceptionV3(inception_v3.Settings())
+    auxiliary = parameters(network.auxiliary)
+    assert parameters(network) - auxiliary == 23_834_568
+    assert auxiliary == 3_326_696
+    assert [*network.mixed] == ["5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c"]
+
+
+def test_the_auxiliary_classifier_of_inception_v3_counts_in_training_only() -> None:
+    (recipe,) = inception_v3.RECIPES
+    network = made(recipe)
+    assert network.loss is not None
+    logits, auxiliary = network.module.train()(**network.inputs)
+    label = network.targets["label"]
+    expected = nn.functional.cross_entropy(logits, label) + 0.4 * nn.functional.cross_entropy(auxiliary, label)
+    torch.testing.assert_close(network.loss((logits, auxiliary), label), expected)
+    assert network.module.eval()(**network.inputs).shape == logits.shape
+
+
+def test_a_stage_is_a_residual_block_and_stages_come_in_order() -> None:
+    recipe = resnet.RECIPES[0]
+    assert recipe.stages.patterns[-1] == (r"network\.classifier\.", 15)
+    found = stages(recipe)
+    assert found == sorted(found)
+    # Blocks 0, 3, 7, 8 and 13 of the full network; the classifier belongs to its last.
+    assert sorted(set(found)) == [0, 3, 7, 8, 13, 15]
+
+
+def test_a_stage_of_inception_v3_is_a_block_whatever_its_branch() -> None:
+    (recipe,) = inception_v3.RECIPES
+    found = stages(recipe)
+    assert found == sorted(found)
+    assert sorted(set(found)) == [0, 4, 9, 10, 12]  # stem, 6a, 7a, 7b, classifier
+
+
+def test_the_random_cells_are_32_distinct_architectures_with_both_kinds_of_cell() -> None:
+    members = [recipe.settings for recipe in cifar_cells.RECIPES]
+    assert [recipe.name for recipe in cifar_cells.RECIPES] == [f"cifar_cell_{member:02}" for member in range(32)]
+    pairs = {cifar_cells.random_cells(settings.member, settings.nodes) for settings in members}
+    assert len(pairs) == 32
+    assert all(normal != reduction for normal, reduction in pairs)
+    named = {name for pair in pairs for cell in pair for node in cell for name in node.operations}
+    assert named == set(cifar_cells.OPERATIONS)
+
+
+def test_a_member_has_the_same_cells_in_every_process_and_reads_earlier_nodes_only() -> None:
+    first = cifar_cells.random_cells(3, 5)
+    assert first == cifar_cells.random_cells(3, 5)
+    for cell in first:
+        assert all(max(node.inputs) < index for index, node in enumerate(cell, 2))
+
+
+def test_a_cell_gives_every_node_that_no_other_reads() -> None:
+    node = cifar_cells.Node
+    plan = (
+        node((0, 0), ("identity", "average pool")),
+        node((2, 0), ("maximum pool", "separable 3x3")),
+        node((2, 0), ("identity", "separable 5x5")),
+    )
+    for reduces, size in ((False, 8), (True, 4)):
+        cell = cifar_cells.Cell(plan, (6, 6), 4, reduces=reduces, follows_reduction=False)
+        assert cell.unused == [1, 3, 4]
+        x = torch.randn(2, 6, 8, 8)
+        assert cell(x, x).shape == (2, 12, size, size)
+
+
+@pytest.mark.parametrize("recipe", cifar_cells.RECIPES[:3], ids=lambda recipe: recipe.name)
+def test_a_stage_of_a_random_network_is_a_cell(recipe: Recipe) -> None:
+    found = stages(recipe)
+    assert sorted(set(found)) == [0, 1, 2, 4]  # the classifier is with the last cell of the full network
+
+
+@pytest.mark.parametrize("module", [cifar_cells, inception_v3, resnet], ids=lambda module: module.__name__)
+def test_outputs_differ_between_images_and_are_finite(module: object) -> None:
+    recipe: Recipe
+    for recipe in itertools.islice(module.RECIPES, 4):  # type: ignore[attr-defined]
+        network = made(recipe)
+        with torch.no_grad():
+            logits = network.module.eval()(**network.inputs)
+        assert logits.isfinite().all()
+        assert float(logits.std(0).mean()) > 1e-2

@@ -1,0 +1,111 @@
+"""Every recipe's small variant: ONNX that computes what torch computes, whole and cut over two devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnnplace.bench.zoo import try_recipe
+from gnnplace.errors import UnsupportedModel
+from models_zoo.networks.build import build_onnx
+from models_zoo.networks.catalog import FAMILIES, GENERATED, load_recipe, recipes_of
+from models_zoo.networks.export.comparison import Case, compare, inference_case, training_case
+from models_zoo.networks.recipe import Recipe, TorchNetwork
+from models_zoo.networks.zoo_name import parse_zoo_name
+
+MEMBERS = 3  # of the cell families, which differ in nothing but their random cells; the bench goes through all
+CELLS = ("ptb_cells", "cifar_cells")
+
+
+def small_set() -> list[tuple[str, bool]]:
+    chosen = [
+        recipe
+        for family in FAMILIES
+        if family not in GENERATED
+        for recipe in list(recipes_of(family).values())[: MEMBERS if family in CELLS else None]
+    ]
+    return [(recipe.name, training) for recipe in chosen for training in (False, True)[: 1 + recipe.trains]]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of libraries among themselves
+@pytest.mark.parametrize(("name", "training"), small_set())
+def test_a_recipe_computes_what_torch_computes_whole_and_in_parts(name: str, training: bool, tmp_path: Path) -> None:
+    row = try_recipe(load_recipe(name), training, tmp_path)
+    assert row["torch_error"] <= 1e-4
+    assert row["placed_error"] <= 1e-4
+    assert row["segments"] > 1
+    assert not [warning for warning in row["warnings"] if "no cost is known" in warning]
+    if training:  # the loss, and at least one gradient
+        assert row["torch_outputs"] >= 2
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    return load_recipe("rnnlm_2")
+
+
+def test_the_same_seed_gives_the_same_file_and_another_seed_another(recipe: Recipe, tmp_path: Path) -> None:
+    built = [build_onnx(recipe, recipe.small, False, tmp_path / f"{i}.onnx", seed) for i, seed in enumerate((0, 0, 1))]
+    hashes = [each.content_sha256 for each in built]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_nothing_of_the_machine_is_written(recipe: Recipe, tmp_path: Path) -> None:
+    build_onnx(recipe, recipe.small, True, tmp_path / "m.onnx")
+    content = (tmp_path / "m.onnx").read_bytes()
+    assert str(Path(__file__).parents[2]).encode() not in content
+    assert b"site-packages" not in content
+
+
+def test_an_export_that_computes_something_else_is_refused(recipe: Recipe, tmp_path: Path) -> None:
+    build_onnx(recipe, recipe.small, False, tmp_path / "m.onnx")
+    network = recipe.build(recipe.small)
+    assert isinstance(network, TorchNetwork)
+    case = inference_case(network)
+    wrong = Case(case.inputs, {name: value * 1.001 for name, value in case.expected.items()})
+    with pytest.raises(UnsupportedModel, match="'logits' differs from torch by"):
+        compare(tmp_path / "m.onnx", wrong, "rnnlm")
+
+
+def test_the_training_case_is_torchs_own_step(recipe: Recipe) -> None:
+    network = recipe.build(recipe.small)
+    assert isinstance(network, TorchNetwork)
+    case = training_case(network)
+    name = "softmax.bias"
+    gradient = case.expected[f"{name}.momentum.new"]
+    assert gradient.any()
+    assert case.expected[f"{name}.new"] == pytest.approx(case.inputs[name] - 0.1 * gradient)
+    assert case.expected["loss"] == pytest.approx(3.9, abs=0.5)  # ln(50) for 50 words and no knowledge
+
+
+def test_settings_change_the_network_and_bad_ones_are_named(recipe: Recipe) -> None:
+    assert recipe.at("small", {"layers": "3"}).layers == 3
+    for changes, message in (
+        ({"depth": "3"}, "no setting 'depth'; known are layers, hidden"),
+        ({"layers": "three"}, "layers is 'three'; expected int"),
+        ({"layers": "0"}, "expected more than 0"),
+    ):
+        with pytest.raises(UnsupportedModel, match=message):
+            recipe.at("small", changes)
+
+
+@pytest.mark.parametrize("text", ["rnnlm_2:trainning", "rnnlm_2:=3", "rnnlm_2:layers="])
+def test_a_zoo_name_that_is_not_understood_says_which_part(text: str) -> None:
+    with pytest.raises(UnsupportedModel, match="is not understood; expected NAME"):
+        parse_zoo_name(text)
+
+
+def test_a_zoo_name_has_one_form() -> None:
+    assert parse_zoo_name("a:y=2:small:x=1:training").key == "a:training:small:x=1:y=2"
+
+
+def test_a_misspelt_recipe_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnsupportedModel, match="did you mean zoo:rnnlm_2"):
+        load_recipe("rnnlm2")

@@ -1,0 +1,85 @@
+"""The portfolio of list schedules: what it never loses, and what it evaluates."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic import heft, heft_portfolio
+from gnnplace.planners.heuristic.heft_portfolio import PortfolioConfig, held_shares, noisy_schedules, plain_schedules
+from gnnplace.sim.simulator import Simulator
+
+
+def random_problem(seed: int, num_ops: int = 40, memory_bytes: int | None = None) -> Problem:
+    rng = np.random.default_rng(seed)
+    tensors = [
+        Tensor(f"o{i}", int(rng.integers(1, 100)), tuple({f"o{j}" for j in rng.integers(i + 1, num_ops, 2)}))
+        for i in range(num_ops - 1)
+    ]
+    graph = OpGraph.build("random", [Op(f"o{i}", memory_bytes=10) for i in range(num_ops)], tensors)
+    devices = tuple(Device(f"d{i}", memory_bytes=memory_bytes) for i in range(3))
+    links = tuple(Link(a.name, b.name, 1.0, 20.0) for a, b in itertools.permutations(devices, 2))
+    topology = Topology("three", devices, links)
+    times = rng.uniform(1.0, 9.0, (num_ops, 3))
+    simulator = Simulator(graph, topology, times)
+    return Problem(graph, topology, times, simulator, simulator)
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 20])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_portfolio_is_never_worse_than_heft(seed: int, evaluations: int) -> None:
+    problem = random_problem(seed, memory_bytes=None if seed % 2 else 700)
+    alone = heft.plan(problem, Budget(evaluations), 0).objective_s
+    assert heft_portfolio.plan(problem, Budget(evaluations), 0).objective_s <= alone
+
+
+def test_varied_costs_beat_heft_on_most_graphs() -> None:
+    ratios = [
+        heft_portfolio.plan(problem, Budget(100), 0).objective_s / heft.plan(problem, Budget(9), 0).objective_s
+        for problem in map(random_problem, range(10))
+    ]
+    assert sum(ratio < 0.99 for ratio in ratios) >= 6
+
+
+def test_the_whole_budget_is_used() -> None:
+    assert heft_portfolio.plan(random_problem(0), Budget(150), 0).evaluations == 150
+
+
+def test_without_a_limit_about_a_hundred_schedules_are_evaluated() -> None:
+    config = PortfolioConfig(batch_size=16, unlimited_schedules=100)
+    solution = heft_portfolio.plan(random_problem(0), Budget(None, None), 0, config)
+    assert 100 <= solution.evaluations < 116
+
+
+def test_a_graph_without_alternatives_ends_the_search() -> None:
+    problem = random_problem(0, num_ops=2)
+    assert heft_portfolio.plan(problem, Budget(2000), 0).evaluations <= 1 + 3**2
+
+
+def test_schedules_without_noise_come_first_and_do_not_depend_on_the_seed() -> None:
+    problem = random_problem(1)
+    shares = held_shares(problem)
+    first = [row.tolist() for row in plain_schedules(problem, shares)]
+    assert len(first) == 16  # eight factors, with and without channels
+    assert first == [row.tolist() for row in plain_schedules(problem, shares)]
+    noisy = [list(itertools.islice(noisy_schedules(problem, np.random.default_rng(s), shares), 3)) for s in (0, 1)]
+    assert np.array(noisy[0]).tolist() != np.array(noisy[1]).tolist()
+
+
+def test_smaller_shares_of_memory_are_tried_only_where_not_everything_fits() -> None:
+    assert held_shares(random_problem(0)) == ((1.0, 0.0),)
+    assert len(held_shares(random_problem(0, memory_bytes=300))) == 5
+
+
+def test_where_memory_is_tight_schedules_leave_room_for_activations_as_heft_must() -> None:
+    problem = random_problem(2, memory_bytes=1100)
+    alone = heft.plan(problem, Budget(100), 0)
+    assert alone.evaluations > 1  # it had to leave room
+    assert alone.objective_s <= problem.worst_case_s
+    assert heft_portfolio.plan(problem, Budget(100), 0).objective_s < alone.objective_s

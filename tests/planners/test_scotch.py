@@ -1,0 +1,139 @@
+"""Scotch: its files by hand, and what it maps."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MissingDependency
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.placement import check_legal
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic import scotch
+from gnnplace.planners.heuristic.partition_graph import UndirectedGraph
+from gnnplace.planners.heuristic.scotch import link_distances, plan, source_text, target_text
+from gnnplace.sim.simulator import Simulator
+
+needs_scotch = pytest.mark.skipif(shutil.which("scotch_gmap") is None, reason="Debian's scotch is not installed")
+
+
+def pairs_of_devices(slow_latency_s: float, speeds: tuple[float, ...] = (1, 1, 1, 1)) -> Topology:
+    """Four accelerators: 0 with 2 and 1 with 3 over quick links, all other pairs over slow ones."""
+    devices = tuple(Device(f"gpu{i}", "gpu") for i in range(len(speeds)))
+    links = tuple(
+        Link(f"gpu{a}", f"gpu{b}", 1.0 if (a + b) % 2 == 0 else slow_latency_s, 1e9)
+        for a in range(len(speeds)) for b in range(len(speeds)) if a != b
+    )  # fmt: skip
+    return Topology("pairs", devices, links)
+
+
+def problem_of(graph: OpGraph, topology: Topology, speeds: tuple[float, ...] = (1, 1, 1, 1)) -> Problem:
+    times = np.ones((graph.num_ops, 1)) / np.array(speeds)
+    simulator = Simulator(graph, topology, times)
+    return Problem(graph, topology, times, simulator, simulator)
+
+
+def clusters(sizes: tuple[int, ...], between: dict[tuple[int, int], int], **allowed: tuple[str, ...]) -> OpGraph:
+    """Ladders with 1000 bytes a rung; `between` gives the bytes from the end of one to the start of another."""
+    names = [[f"c{c}_{i}" for i in range(size)] for c, size in enumerate(sizes)]
+    tensors = [Tensor(row[i], 1000, tuple(row[i + 1 : i + 3])) for row in names for i in range(len(row) - 1)]
+    tensors += [Tensor(names[a][-1], num_bytes, (names[b][0],)) for (a, b), num_bytes in between.items()]
+    ops = [Op(name, memory_bytes=10, devices=allowed.get(name)) for row in names for name in row]
+    return OpGraph.build("clusters", ops, tensors)
+
+
+def test_a_source_graph_has_vertices_from_0_without_labels_and_each_edge_twice() -> None:
+    graph = UndirectedGraph(np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1]), np.array([3, 3, 1, 1]))
+    text = source_text(graph, np.array([1.0, 2.0, 1.0]))
+    quarter, eighth = 1 << 22, (1 << 22) // 8  # vertices sum to 2^24, both directions of edges to 2^22
+    assert text.splitlines() == [
+        "0", "3 4", "0 011",
+        f"{quarter} 1 {3 * eighth} 1",
+        f"{2 * quarter} 2 {3 * eighth} 0 {eighth} 2",
+        f"{quarter} 1 {eighth} 1",
+    ]  # fmt: skip
+
+
+def test_a_target_keeps_near_devices_together_when_it_is_halved() -> None:
+    distances = link_distances(pairs_of_devices(4.0), np.arange(4), 0.0)
+    assert distances.tolist() == [[0, 32, 8, 32], [32, 0, 32, 8], [8, 32, 0, 32], [32, 8, 32, 0]]
+    lines = target_text(np.array([0.4, 0.2, 0.2, 0.2]), distances).splitlines()
+    assert lines[:2] == ["deco 0", "4 7"]
+    rows = [tuple(map(int, line.split())) for line in lines[2:6]]
+    assert [(device, weight) for device, weight, _ in rows] == [(0, 1000), (1, 500), (2, 500), (3, 500)]
+    halves = [place // 2 for _, _, place in rows]
+    assert halves[0] == halves[2] != halves[1] == halves[3]
+    assert {place for _, _, place in rows} == {4, 5, 6, 7}
+    assert lines[6:] == ["32", "8 32", "32 8 32"]
+
+
+def test_a_pair_without_a_way_is_as_far_as_a_pair_can_be() -> None:
+    devices = tuple(Device(f"gpu{i}", "gpu") for i in range(3))
+    ways = ((0, 1, 1.0), (1, 0, 1.0), (0, 2, 1000.0), (2, 0, 1000.0), (1, 2, 1.0))
+    topology = Topology("some", devices, tuple(Link(f"gpu{a}", f"gpu{b}", s, 1e9) for a, b, s in ways))
+    assert link_distances(topology, np.arange(3), 0.0).tolist() == [[0, 8, 128], [8, 0, 128], [128, 128, 0]]
+
+
+@needs_scotch
+def test_two_clusters_are_cut_at_the_thin_edge_between_them() -> None:
+    topology = pairs_of_devices(1.0, (1, 1))
+    problem = problem_of(clusters((10, 10), {(0, 1): 1}), topology, (1, 1))
+    assignment = plan(problem, Budget(1), 0).placement.assignment
+    assert {*assignment[:10]} != {*assignment[10:]}
+    assert len({*assignment[:10]}) == len({*assignment[10:]}) == 1
+
+
+@needs_scotch
+def test_clusters_that_exchange_much_go_to_devices_near_one_another() -> None:
+    graph = clusters((16, 16, 16, 16), {(0, 1): 500, (2, 3): 500, (0, 2): 5, (1, 3): 5})
+    problem = problem_of(graph, pairs_of_devices(12.0))
+    assignment = plan(problem, Budget(1), 0).placement.assignment.reshape(4, 16)
+    homes = [int(np.bincount(row).argmax()) for row in assignment]
+    assert sorted(homes) == [0, 1, 2, 3]
+    assert (homes[0] + homes[1]) % 2 == (homes[2] + homes[3]) % 2 == 0
+
+
+@needs_scotch
+def test_a_device_computes_as_much_as_it_is_fast() -> None:
+    speeds = (3.0, 1.0)
+    problem = problem_of(clusters((80,), {}), pairs_of_devices(1.0, speeds), speeds)
+    assert np.bincount(plan(problem, Budget(1), 0).placement.assignment)[1] == pytest.approx(20, abs=2)
+
+
+@needs_scotch
+def test_an_op_goes_only_where_it_may_run() -> None:
+    allowed = {f"c0_{i}": ("gpu1",) for i in (0, 3)} | {"c1_2": ("gpu2", "gpu3")}
+    problem = problem_of(clusters((8, 8), {(0, 1): 1}, **allowed), pairs_of_devices(1.0))
+    solution = plan(problem, Budget(1), 0)
+    check_legal(problem.graph, problem.topology, solution.placement)
+    assert solution.placement.assignment[[0, 3]].tolist() == [1, 1]
+
+
+@needs_scotch
+def test_the_answer_does_not_depend_on_the_seed() -> None:
+    problem = problem_of(clusters((20, 20, 20), {(0, 1): 5, (1, 2): 5}), pairs_of_devices(2.0))
+    first, second = (plan(problem, Budget(1), seed).placement.assignment for seed in (0, 1))
+    np.testing.assert_array_equal(first, second)
+
+
+@needs_scotch
+def test_a_time_that_has_passed_ends_the_mapping() -> None:
+    with pytest.raises(InfeasiblePlacement, match="budget ended"):
+        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0)), Budget(seconds=0.0), 0)
+
+
+@needs_scotch
+def test_what_scotch_says_of_a_graph_that_it_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scotch, "target_text", lambda speed, distances: "deco 0\nnonsense\n")
+    with pytest.raises(GnnplaceError, match=r"scotch_gmap ended with status -?[0-9]+: .*bad input"):
+        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0)), Budget(1), 0)
+
+
+def test_without_the_program_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(MissingDependency, match=r"needs the program scotch_gmap; install Debian's scotch"):
+        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0)), Budget(1), 0)
