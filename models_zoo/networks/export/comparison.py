@@ -100,6 +100,12 @@ def training_case(network: TorchNetwork) -> Case:
         for moment in moments_of(network.optimizer)
         if gradient <= epsilon
     }
+    if network.optimizer == "sgd":  # a parameter that starts at zero is then nothing but that rounding
+        rounding |= {
+            name + NEW: rate * epsilon
+            for name, gradient in gradients.items()
+            if gradient <= epsilon and not parameters[name].any()
+        }
     for name, parameter in named.items():
         for moment in moments_of(network.optimizer) if parameter in update.state else ():
             expected[f"{name}.{moment}{NEW}"] = update.state[parameter][keys[moment]].numpy()
