@@ -24,6 +24,8 @@ __all__ = ["RELATIVE", "Case", "Comparison", "compare", "inference_case", "torch
 
 RELATIVE = 1e-4
 NOISE_FACTOR = 2.0
+MOST = 0.5
+"""Beyond this, numbers say nothing, however noisy torch is."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -143,7 +145,7 @@ def compare(model: Path, case: Case, where: str, noise: Callable[[], float] | No
     """Runs a model file and compares every output that the case expects and the model has.
 
     Where an output differs by more than `RELATIVE`, `noise` is asked how far torch differs from itself; up to
-    `NOISE_FACTOR` times that is allowed.
+    `NOISE_FACTOR` times that is allowed, and never more than `MOST`.
 
     Raises:
         UnsupportedModel: an output differs by more, or no output could be compared.
@@ -164,7 +166,7 @@ def compare(model: Path, case: Case, where: str, noise: Callable[[], float] | No
     }
     worst = max(errors, key=errors.__getitem__)
     measured = noise() if noise is not None and errors[worst] > RELATIVE else None
-    limit = max(RELATIVE, NOISE_FACTOR * (measured or 0.0))
+    limit = max(RELATIVE, min(MOST, NOISE_FACTOR * (measured or 0.0)))
     if not errors[worst] <= limit:
         raise UnsupportedModel(
             f"{where}: output {worst!r} differs from torch by {errors[worst]:.1e} of its size (at most {limit:.0e}); "
