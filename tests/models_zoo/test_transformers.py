@@ -77,10 +77,10 @@ def test_decoding_after_a_prompt_equals_reading_the_longer_prompt(name: str, len
 @pytest.mark.parametrize(
     ("name", "stages"),
     [
-        ("bert_base", {0, 1, 11}),
-        ("gpt2_decode", {0, 1, 11}),
-        ("t5_small", {0, 1, 5, 6, 7, 11}),
-        ("mamba_130m", {0, 1, 23}),
+        ("bert_base", {0, 1}),
+        ("gpt2_decode", {0, 1}),
+        ("t5_small", {0, 1, 5, 6, 7}),
+        ("mamba_130m", {0, 1}),
     ],
 )
 def test_every_layer_is_a_stage(name: str, stages: set[int], tmp_path: Path) -> None:

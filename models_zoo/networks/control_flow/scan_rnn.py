@@ -176,7 +176,7 @@ def _recipe(layers: int, summary: str) -> Recipe:
         small=Settings(layers=layers, hidden=16, channels=2, batch=2, frames=12),
         source="Amodei et al. 2016 (Deep Speech 2), section 3",
         stages=StageRule(
-            ((r"convolutions\.", 0), (r"layers\.(\d+)\.", r"\1"), (r"softmax\.", layers - 1)),
+            ((r"convolutions\.", 0), (r"layers\.(\d+)\.", r"\1"), (r"softmax\.", "last")),
         ),
     )
 

@@ -3,7 +3,7 @@
 In reading order:
 
 - `bert.py`: an encoder;
-- `cache.py`: key-value caches as plain tensors;
+- `decoding.py`: a prompt, then token after token, with the key-value cache as plain tensors;
 - `gpt2.py`: a decoder in training, reading a prompt, and decoding token after token;
 - `llama.py`: a decoder with rotary positions, grouped queries and gated layers;
 - `t5.py`: an encoder and a decoder with relative positions;

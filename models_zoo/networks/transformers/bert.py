@@ -95,7 +95,7 @@ def _recipe(size: str, settings: Settings, trains: bool) -> Recipe:
             (
                 (r"network\.bert\.encoder\.layer\.(\d+)\.", r"\1"),
                 (r"network\.bert\.embeddings\.", 0),
-                (r"network\.cls\.", settings.layers - 1),
+                (r"network\.cls\.", "last"),
             )
         ),
     )

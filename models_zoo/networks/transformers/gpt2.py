@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
-from models_zoo.networks.transformers.cache import cache_names, filled_cache, state_pairs, tensors_of
+from models_zoo.networks.transformers.decoding import decode_network, prefill_network
 
-__all__ = ["RECIPES", "Decode", "Gpt2", "Prefill", "Settings"]
+__all__ = ["RECIPES", "Gpt2", "Settings"]
 
 
 @dataclass(frozen=True)
@@ -61,33 +61,6 @@ class Gpt2(nn.Module):
         return logits
 
 
-class Prefill(nn.Module):
-    """`tokens [B, T]` to `logits [B, 1, V]` of the next token, and keys and values `[B, A, T, H / A]` of every layer."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        self.network = _network(settings)
-
-    def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
-        """Logits, then key and value of each layer."""
-        found = self.network(input_ids=tokens, use_cache=True, logits_to_keep=1)
-        return (found.logits, *tensors_of(found.past_key_values))
-
-
-class Decode(nn.Module):
-    """`tokens [B, 1]` at `position [1]`, with caches `[B, A, P, H / A]`, to `logits [B, 1, V]` and the caches after it."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        self.network = _network(settings)
-
-    def forward(self, tokens: Tensor, position: Tensor, **past: Tensor) -> tuple[Tensor, ...]:
-        """Logits, the next position, then key and value of each layer."""
-        cache = filled_cache(self.network.config, position, tuple(past.values()))
-        found = self.network(input_ids=tokens, position_ids=position[None], past_key_values=cache, use_cache=True)
-        return (found.logits, position + 1, *tensors_of(cache))
-
-
 def _loss(logits: Tensor, following: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits.flatten(0, 1), following.flatten())
 
@@ -105,28 +78,11 @@ def _make(settings: Settings) -> TorchNetwork:
 
 
 def _make_prefill(settings: Settings) -> TorchNetwork:
-    return TorchNetwork(
-        Prefill(settings),
-        inputs={"tokens": torch.randint(settings.vocabulary, (settings.batch, settings.length))},
-        outputs=("logits", *cache_names("present", settings.layers)),
-    )
+    return prefill_network(_network(settings), settings.batch, settings.length)
 
 
 def _make_decode(settings: Settings) -> TorchNetwork:
-    network = Decode(settings)  # before the caches are drawn: one seed gives it the weights of the prefill
-    shape = (settings.batch, settings.heads, settings.positions, settings.hidden // settings.heads)
-    filled = (torch.arange(settings.positions) < settings.length)[:, None]
-    past = {name: torch.randn(shape) * filled for name in cache_names("past", settings.layers)}
-    return TorchNetwork(
-        network,
-        inputs={
-            "tokens": torch.randint(settings.vocabulary, (settings.batch, 1)),
-            "position": torch.tensor([settings.length]),
-            **past,
-        },
-        outputs=("logits", "next_position", *cache_names("present", settings.layers)),
-        state={"position": "next_position", **state_pairs(settings.layers)},
-    )
+    return decode_network(_network(settings), settings.batch, settings.length)
 
 
 _SMALL = Settings(layers=2, hidden=16, heads=2, vocabulary=50, positions=8, batch=2, length=6)
@@ -135,7 +91,7 @@ _STAGES = StageRule(
     (
         (r"network\.transformer\.h\.(\d+)\.", r"\1"),
         (r"network\.transformer\.w[tp]e\.", 0),
-        (r"network\.(transformer\.ln_f|lm_head)\.", 11),
+        (r"network\.(transformer\.ln_f|lm_head)\.", "last"),
     )
 )
 """The head shares its weight with the embedding, and in a training step its ops go to the stage of that weight."""

@@ -70,7 +70,7 @@ RECIPES = (
             (
                 (r"network\.backbone\.layers\.(\d+)\.", r"\1"),
                 (r"network\.backbone\.embeddings\.", 0),
-                (r"network\.(backbone\.norm_f|lm_head)\.", Settings().layers - 1),
+                (r"network\.(backbone\.norm_f|lm_head)\.", "last"),
             )
         ),
     ),

@@ -77,7 +77,7 @@ def _stages(layers: int) -> StageRule:
             *((rf"network\.decoder\.block\.{layer}\.", layers + layer) for layer in range(layers)),
             (r"network\.encoder\.block\.(\d+)\.", r"\1"),
             (r"network\.encoder\.final_layer_norm\.", layers - 1),
-            (r"network\.(decoder\.final_layer_norm|lm_head)\.", 2 * layers - 1),
+            (r"network\.(decoder\.final_layer_norm|lm_head)\.", "last"),
             (r"network\.decoder\.embed_tokens\.", layers),
             (r"network\.(shared|encoder\.embed_tokens)\.", 0),
         )

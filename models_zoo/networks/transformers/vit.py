@@ -76,7 +76,7 @@ def _recipe(size: str, settings: Settings) -> Recipe:
             (
                 (r"network\.vit\.(encoder\.)?layers?\.(\d+)\.", r"\2"),
                 (r"network\.vit\.embeddings\.", 0),
-                (r"network\.(vit\.layernorm|classifier)\.", settings.layers - 1),
+                (r"network\.(vit\.layernorm|classifier)\.", "last"),
             )
         ),
     )

@@ -85,7 +85,7 @@ def _stages(layers: int) -> StageRule:
             (r"network\.model\.encoder\.(conv|embed)", 0),
             (r"network\.model\.encoder\.layer_norm\.", layers - 1),
             (r"network\.model\.decoder\.embed_", layers),
-            (r"network\.(model\.decoder\.layer_norm|proj_out)\.", 2 * layers - 1),
+            (r"network\.(model\.decoder\.layer_norm|proj_out)\.", "last"),
         )
     )
 
