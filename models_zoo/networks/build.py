@@ -16,7 +16,15 @@ import onnx_ir as ir
 from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.metadata import STATE_KEY
-from models_zoo.networks.export.comparison import Case, Comparison, compare, inference_case, torch_noise, training_case
+from models_zoo.networks.export.comparison import (
+    Case,
+    Comparison,
+    compare,
+    exact,
+    inference_case,
+    torch_noise,
+    training_case,
+)
 from models_zoo.networks.export.inference import inference_model
 from models_zoo.networks.export.stages import mark_stages
 from models_zoo.networks.export.training_step import training_model
@@ -68,9 +76,8 @@ def build_onnx(recipe: Recipe, settings: object, training: bool, path: Path, see
         del model
         onnx.checker.check_model(scratch, full_check=True)
         case = training_case(network) if training and isinstance(network, TorchNetwork) else inference_case(network)
-        comparison = compare(
-            scratch, case, f"zoo:{recipe.name}", partial(_noise, recipe, settings, seed, case) if training else None
-        )
+        noise = partial(_noise, recipe, settings, training, seed, case) if isinstance(network, TorchNetwork) else None
+        comparison = compare(scratch, case, f"zoo:{recipe.name}", noise)
         np.savez(inputs, **dict(case.inputs))  # type: ignore[arg-type] # one of its arguments is a flag
         content = _sha256(scratch, weights)
         for source, target in zip((weights, inputs, scratch), (*companions(path), path), strict=True):
@@ -80,11 +87,11 @@ def build_onnx(recipe: Recipe, settings: object, training: bool, path: Path, see
     return Built(path, case, comparison, parameters, content)
 
 
-def _noise(recipe: Recipe, settings: object, seed: int, case: Case) -> float:
-    """How far torch's training step is from itself on this network."""
+def _noise(recipe: Recipe, settings: object, training: bool, seed: int, case: Case) -> float:
+    """How far torch in float32, which is the case, is from torch in float64; the network is made anew for it."""
     network = recipe.build(settings, seed)
     assert isinstance(network, TorchNetwork)
-    return torch_noise(network, case)
+    return torch_noise(case, (training_case if training else inference_case)(exact(network)))
 
 
 def _parameters(network: TorchNetwork | OnnxNetwork, model: ir.Model) -> int:

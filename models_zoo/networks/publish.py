@@ -23,8 +23,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def _from_onnx(family: str, name: str, training: bool) -> tuple[OpGraph, dict[st
     from gnnplace.onnx_io.read import read_onnx
     from models_zoo.networks.build import build_onnx
 
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.set_num_threads(1)  # several rows are built at a time
     recipe = recipes_of(family)[name]
     with tempfile.TemporaryDirectory() as folder:
         built = build_onnx(recipe, recipe.at(), training, Path(folder) / f"{name}.onnx")
@@ -125,7 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: there is no family {unknown[0]!r}; known are {', '.join(FAMILIES)}", file=sys.stderr)
         return 2
     done = {row.key for row in manifest() if row.family not in named}
-    built: set[str] = set()
     wanted = [
         (family, recipe.name, training)
         for family in named or FAMILIES
@@ -134,15 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (recipe.trains or not training) and _key(recipe.name, training) not in done
     ]
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        for task in as_completed([pool.submit(_in_a_process, chunk) for chunk in _chunks(wanted)]):
-            results = task.result()
-            for row, cost in results:
-                built.add(row.key)
-                print(
-                    f"{row.key}: {row.ops} ops, {cost['wall_s']:.0f} s, {cost['peak_memory_bytes'] / 2**30:.1f} GiB, "
-                    f"error {row.torch_error}", file=sys.stderr, flush=True,
-                )  # fmt: skip
-            _save(results, chosen.out)
+        built = set(itertools.chain(*pool.map(partial(_in_a_process, out=chosen.out), _chunks(wanted))))
     failed = [_key(name, training) for _, name, training in wanted if _key(name, training) not in built]
     if failed:
         print(f"error: not built: {', '.join(failed)}", file=sys.stderr)
@@ -159,14 +151,26 @@ def _chunks(rows: Sequence[_Row]) -> list[list[_Row]]:
     return chunks
 
 
-def _in_a_process(rows: Sequence[_Row]) -> list[tuple[ManifestRow, dict[str, Any]]]:
-    """What a new process makes of the rows; those that failed are told on stderr and left out."""
+def _in_a_process(rows: Sequence[_Row], out: Path) -> list[str]:
+    """The keys of the rows that a new process built; each is saved as it comes, and failures are told on stderr."""
     command = [sys.executable, "-m", "models_zoo.networks.publish", "--rows", json.dumps(rows)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode < 0:
-        print(f"{rows[0][1]} and what follows: ended by signal {-done.returncode}", file=sys.stderr, flush=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return [(ManifestRow(**line["row"]), line["cost"]) for line in lines]
+    built = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if not line.startswith("{"):
+                continue
+            found = json.loads(line)
+            row, cost = ManifestRow(**found["row"]), found["cost"]
+            _save(row, cost, out)
+            built.append(row.key)
+            print(
+                f"{row.key}: {row.ops} ops, {cost['wall_s']:.0f} s, {cost['peak_memory_bytes'] / 2**30:.1f} GiB, "
+                f"error {row.torch_error}", file=sys.stderr, flush=True,
+            )  # fmt: skip
+    if process.returncode < 0:
+        print(f"{rows[0][1]} and what follows: ended by signal {-process.returncode}", file=sys.stderr, flush=True)
+    return built
 
 
 def _publish_rows(rows: Sequence[_Row]) -> int:
@@ -185,13 +189,13 @@ def _key(name: str, training: bool) -> str:
     return f"{name}:training" if training else name
 
 
-def _save(results: Sequence[tuple[ManifestRow, dict[str, Any]]], out: Path) -> None:
-    """Adds results to the manifest and to what building took; several of these programs may run at the same time."""
+def _save(row: ManifestRow, cost: dict[str, Any], out: Path) -> None:
+    """Adds a row to the manifest and to what building took; several of these programs may run at the same time."""
     with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         manifest.cache_clear()
-        rows = {row.key: row for row in manifest()} | {row.key: row for row, _ in results}
-        spent = _spent(out) | {row.key: cost for row, cost in results}
+        rows = {known.key: known for known in manifest()} | {row.key: row}
+        spent = _spent(out) | {row.key: cost}
         _write(rows, spent, out)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,7 @@ def manifest() -> Sequence[ManifestRow]:
     if not _MANIFEST.exists():
         return ()
     document = json.loads(_MANIFEST.read_text(encoding="utf-8"))
-    known = {field.name for field in fields(ManifestRow)}
-    return tuple(ManifestRow(**{key: row.get(key) for key in known}) for row in document["recipes"])
+    return tuple(ManifestRow(**row) for row in document["recipes"])
 
 
 def write_manifest(rows: Sequence[ManifestRow], versions: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ from models_zoo.networks.export.optimizers import LEARNING_RATE, moments_of, zer
 from models_zoo.networks.export.training_step import LOSS, NEW
 from models_zoo.networks.recipe import OnnxNetwork, TorchNetwork
 
-__all__ = ["RELATIVE", "Case", "Comparison", "compare", "inference_case", "torch_noise", "training_case"]
+__all__ = ["RELATIVE", "Case", "Comparison", "compare", "exact", "inference_case", "torch_noise", "training_case"]
 
 RELATIVE = 1e-4
 NOISE_FACTOR = 2.0
@@ -118,21 +118,25 @@ def training_case(network: TorchNetwork) -> Case:
     return Case(inputs, expected, rounding)
 
 
-def torch_noise(network: TorchNetwork, case: Case) -> float:
-    """How far torch in float32, which is the case, is from torch in float64: the worst output.
-
-    Gradients hang on which of millions of activations lie just above zero, and batch statistics hand the rounding of
-    one layer, magnified, to the next. No float32 export can agree better than float32 agrees with exact numbers.
-    """
-    exact = dataclasses.replace(
+def exact(network: TorchNetwork) -> TorchNetwork:
+    """The network in float64, its module in place."""
+    return dataclasses.replace(
         network,
         module=network.module.double(),
         inputs={name: _double(value) for name, value in network.inputs.items()},
         targets={name: _double(value) for name, value in network.targets.items()},
     )
+
+
+def torch_noise(case: Case, in_float64: Case) -> float:
+    """How far torch in float32 is from torch in float64: the worst output.
+
+    Gradients hang on which of millions of activations lie just above zero, and batch statistics hand the rounding of
+    one layer, magnified, to the next. No float32 export can agree better than float32 agrees with exact numbers.
+    """
     return max(
         relative_error(case.expected[name], value)
-        for name, value in training_case(exact).expected.items()
+        for name, value in in_float64.expected.items()
         if name not in case.rounding and name in case.expected
     )
 
