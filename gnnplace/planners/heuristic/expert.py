@@ -9,6 +9,7 @@ from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.single import unit_time_s
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["balanced_cuts", "expert_assignment", "plan"]
@@ -32,9 +33,7 @@ def expert_assignment(problem: Problem) -> IntArray:
     A unit that may not run on its device goes to the fastest one where it may.
     """
     stage = _stage_of_unit(problem)
-    seconds = np.zeros((problem.num_units, problem.topology.num_devices))
-    np.add.at(seconds, problem.unit_of_op, np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0))
-    seconds = np.where(problem.action_mask, seconds, np.inf)
+    seconds = unit_time_s(problem)
     fastest = np.argmin(seconds, axis=1)
     affordable = np.where(np.isfinite(seconds), seconds, seconds.min(axis=1, keepdims=True, initial=np.inf))
     devices = _devices(problem)
