@@ -35,6 +35,9 @@ PLANNERS: Mapping[str, PlannerEntry] = {
     ),
     "metis": PlannerEntry(f"{_HEURISTIC}.metis", "MinCut: METIS cuts for equal compute on accelerators", "heuristic"),
     "metis-cpu": PlannerEntry(f"{_HEURISTIC}.metis_cpu", "the same with hosts, all by their speeds", "heuristic"),
+    "mtkahypar": PlannerEntry(
+        f"{_HEURISTIC}.mtkahypar", "hypergraph partitions that fit into the memories, many of them", "heuristic"
+    ),
     "heft": PlannerEntry(f"{_HEURISTIC}.heft", "HEFT with insertion (Topcuoglu et al. 2002)", "heuristic"),
     "peft": PlannerEntry(
         f"{_HEURISTIC}.peft",

@@ -26,6 +26,7 @@ NEEDS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "scotch": (shutil.which, "scotch_gmap"),
     "metis": (importlib.util.find_spec, "pymetis"),
     "metis-cpu": (importlib.util.find_spec, "pymetis"),
+    "mtkahypar": (importlib.util.find_spec, "mtkahypar"),
 }
 """How to find the optional library or program of a planner, and its name."""
 

@@ -1,0 +1,207 @@
+"""Mt-KaHyPar: a hypergraph of tensors cut into parts that fit into the devices' memories."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.errors import MissingDependency
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.partition_graph import Parts, nets_of, parts_of, whole_numbers
+from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.planners.search import Search, Solution
+
+__all__ = ["MtKahyparConfig", "part_limits", "plan", "unit_bytes"]
+
+_PROGRAM = Path(__file__).with_name("mtkahypar_process.py")
+_TOTAL = 1 << 24  # the library's weights are 32-bit integers
+
+
+@dataclass(frozen=True)
+class MtKahyparConfig:
+    """What is swept; the partitioner itself keeps the defaults of its deterministic preset (Gottesbüren and Hamann 2022)."""
+
+    imbalances: tuple[float, ...] = (np.inf, 0.3, 0.05)
+    """A part may have this share more than its due, but never more than its device holds (infinite: all that)."""
+    orders: int = 3
+    """Random numberings of the units, each partitioned anew."""
+    device_orders: int = 4
+    """Random orders in which the parts of one partition go to devices, besides as cut and busiest part to fastest."""
+    timeout_s: float = 30.0
+    """After this long a partition is given up; the library hangs now and then."""
+    activation_shares: tuple[float, ...] = (1.0, 0.3, 0.0)
+    """Of the bytes that a unit produces how many weigh; the next one only while memories limit every partition."""
+
+
+def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
+    """The best of many partitions with the least sum of (parts that a tensor touches - 1) times its transfer.
+
+    Mt-KaHyPar (Gottesbüren, Heuer, Maas, Sanders and Schlag 2024), deterministic mode. Vertices are units and
+    weigh bytes, weights and results; a net is a tensor and weighs the seconds of its transfer over a mean link, so that
+    objective km1 counts a tensor once for each device it is sent to; imbalance is what memory leaves. The number of
+    parts runs from 2 to all devices, fastest first. As with plenty of memory this would leave everything in one part,
+    smaller imbalances are tried as well, about shares by the devices' speeds. Every part has a limit of its own, as
+    memories differ; a unit that may not run where it was cut to goes to the fastest device that may run it. Fixed
+    vertices would serve better, but make release 1.7 crash. `set_seed` of release 1.7 does not change what
+    the deterministic mode returns, so that the seed renumbers the units instead. The single devices are candidates too.
+    """
+    with Search(problem, budget, "mtkahypar", seed) as search:
+        search.evaluate_batch(single_device_assignments(problem))
+        if problem.num_units > 1 and problem.topology.num_devices > 1:
+            config = MtKahyparConfig()
+            with _Cutter(problem, config) as cutter:
+                _search_partitions(search, cutter, np.random.default_rng(seed), config)
+    return search.solution()
+
+
+def unit_bytes(problem: Problem, activation_share: float) -> FloatArray:
+    """`[U]` resident bytes, with an equal share of each shared weight, and `activation_share` of the bytes produced."""
+    graph, unit = problem.graph, problem.unit_of_op
+    num_bytes = np.zeros(problem.num_units)
+    np.add.at(num_bytes, unit, graph.memory_bytes)
+    np.add.at(num_bytes, unit[graph.tensor_producer], activation_share * graph.tensor_bytes)
+    sharers = np.diff(graph.weight_offsets)
+    np.add.at(num_bytes, unit[graph.weight_consumers], np.repeat(graph.weight_bytes / np.maximum(1, sharers), sharers))
+    return num_bytes
+
+
+def part_limits(total: float, capacity: FloatArray, speed: FloatArray, imbalance: float) -> FloatArray | None:
+    """`[P]` the most that each part may weigh: `1 + imbalance` times `total` in sum, by speed, as far as devices hold it.
+
+    What a device cannot hold the others take over, but for half of what full devices hold. None when all of them hold
+    too little, or when one may take it all, which needs no partitioner.
+
+    >>> part_limits(96.0, np.array([32.0, 90.0, 90.0]), np.array([0.4, 0.4, 0.2]), 0.25).round(6).tolist()
+    [32.0, 53.333333, 26.666667]
+    """
+    limits, left = capacity.astype(np.float64), (1.0 + imbalance) * total
+    if limits.sum() < total:
+        return None
+    rest = list(np.argsort(limits / speed, kind="stable"))
+    while rest and limits[rest[0]] * speed[rest].sum() <= left * speed[rest[0]]:
+        left -= limits[rest.pop(0)]
+    if rest:
+        held = np.delete(limits, rest).sum()
+        limits[rest] = min(left, total - held / 2 if held else left) * speed[rest] / speed[rest].sum()
+    return limits if limits.max() < total else None
+
+
+def _search_partitions(search: Search, cutter: _Cutter, rng: np.random.Generator, config: MtKahyparConfig) -> None:
+    """Evaluates the whole sweep, activations in full first, and less of them while memories limit every partition."""
+    problem = search.problem
+    parts = parts_of(problem, hosts=True)
+    for activation_share in config.activation_shares:
+        weight = unit_bytes(problem, activation_share)
+        weight = weight if weight.any() else np.ones(problem.num_units)
+        roomy = False
+        for _ in range(config.orders):
+            order = rng.permutation(problem.num_units)
+            for used, limits in _limits(weight, problem, parts, config):
+                if not search.remaining:
+                    return
+                roomy |= bool((limits < problem.topology.memory_bytes[used.devices]).all())
+                left_s = None if search.budget.seconds is None else search.budget.seconds - search.wall_s
+                part = cutter.cut(weight, limits, used, order, left_s)
+                if part is None:
+                    continue
+                found = [used.assignment(problem, p) for p in _on_devices(used, part, rng, config.device_orders)]
+                search.evaluate_batch(np.unique(found, axis=0))
+        if roomy and search.best_s <= problem.worst_case_s:
+            return
+
+
+def _limits(
+    weight: FloatArray, problem: Problem, parts: Parts, config: MtKahyparConfig
+) -> Iterator[tuple[Parts, FloatArray]]:
+    """The first 2, 3, ... devices with the limits `[P]` that each imbalance gives; the same ones once."""
+    total = float(weight.sum())
+    for count in range(2, len(parts.devices) + 1):
+        used = Parts(parts.devices[:count], parts.speed[:count], parts.unit_s[:, :count], parts.fallback)
+        capacity = problem.topology.memory_bytes[used.devices].astype(np.float64)
+        seen: set[bytes] = set()
+        for imbalance in config.imbalances:
+            limits = part_limits(total, capacity, used.speed, imbalance)
+            if limits is not None and limits.tobytes() not in seen:
+                seen.add(limits.tobytes())
+                yield used, limits
+
+
+def _on_devices(used: Parts, part: IntArray, rng: np.random.Generator, random_orders: int) -> list[IntArray]:
+    """`[U]` parts renumbered: as cut, the busiest part on the fastest device, and at random."""
+    count = len(used.devices)
+    busy_s = np.bincount(part, used.mean_s, minlength=count)
+    busiest_first = np.empty(count, dtype=np.int64)
+    busiest_first[np.argsort(-busy_s, kind="stable")] = np.arange(count)
+    return [part, busiest_first[part], *(rng.permutation(count)[part] for _ in range(random_orders))]
+
+
+class _Cutter:
+    """The library, in a process of its own, with the nets of one problem."""
+
+    def __init__(self, problem: Problem, config: MtKahyparConfig) -> None:
+        if importlib.util.find_spec("mtkahypar") is None:
+            raise MissingDependency("the planner 'mtkahypar' needs mtkahypar; pip install 'gnnplace[partition]'")
+        graph, nets = problem.graph, nets_of(problem)
+        latency_s, per_byte_s = problem.topology.mean_transfer
+        transfer_s: FloatArray = latency_s + per_byte_s * graph.tensor_bytes[nets.tensors].astype(np.float64)
+        self._net_weights = whole_numbers(transfer_s, least=1).tolist()
+        self._process: subprocess.Popen[str] | None = None
+        self._nets, self._mask, self._timeout_s = nets, problem.action_mask, config.timeout_s
+
+    def cut(
+        self, weight: FloatArray, limits: FloatArray, used: Parts, order: IntArray, left_s: float | None
+    ) -> IntArray | None:
+        """`[U]` part of each unit, which `order` `[U]` numbers for the library; None when it found no partition."""
+        # What none of the devices may run goes elsewhere and weighs nothing here.
+        heavy = np.where(self._mask[:, used.devices].any(axis=1), weight, 0.0)
+        scale = _TOTAL / max(1.0, float(heavy.sum()))
+        weights = np.empty_like(order)
+        weights[order] = np.rint(heavy * scale)
+        # Rounding must not leave less room than there is weight.
+        room = np.ceil(np.minimum(limits * scale, _TOTAL)).astype(np.int64) + len(order)
+        if weights.max() > room.max():
+            return None
+        pins = np.split(order[self._nets.units], self._nets.offsets[1:-1]) if self._net_weights else []
+        asked = {
+            "vertex_weights": weights.tolist(), "limits": room.tolist(),
+            "nets": [net.tolist() for net in pins], "net_weights": self._net_weights,
+        }  # fmt: skip
+        found = self._answer(json.dumps(asked), self._timeout_s if left_s is None else min(left_s, self._timeout_s))
+        return None if found is None else np.array(found, dtype=np.int64)[order]
+
+    def __enter__(self) -> _Cutter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _answer(self, question: str, timeout_s: float) -> list[int] | None:
+        """What the process says to one line; None when it crashed or said nothing in time, and the next one is new."""
+        if self._process is None:
+            # `-P`: this file's folder, in which it has the library's name, is not searched for modules.
+            command = [sys.executable, "-P", str(_PROGRAM)]
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(question + "\n")
+        self._process.stdin.flush()
+        said, _, _ = select.select([self._process.stdout], [], [], max(0.0, timeout_s))
+        line = self._process.stdout.readline() if said else ""
+        if not line:
+            self.__exit__()
+            return None
+        return [int(part) for part in json.loads(line)]

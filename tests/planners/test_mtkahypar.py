@@ -1,0 +1,129 @@
+"""Mt-KaHyPar: what weighs how much, which limits parts have, and what is found."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import MissingDependency
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.placement import check_legal
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.mtkahypar import part_limits, plan, unit_bytes
+from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.sim.simulator import Simulator
+
+needs_mtkahypar = pytest.mark.usefixtures("_mtkahypar")
+
+
+@pytest.fixture
+def _mtkahypar() -> None:
+    pytest.importorskip("mtkahypar", reason="the extra 'partition' is not installed")
+
+
+def problem_of(graph: OpGraph, memory_bytes: Sequence[int | None]) -> Problem:
+    devices = tuple(Device(f"gpu{i}", "gpu", room) for i, room in enumerate(memory_bytes))
+    links = tuple(Link(a.name, b.name, 1e-3, 1e6) for a, b in itertools.permutations(devices, 2))
+    topology = Topology("linked", devices, links)
+    times = np.ones((graph.num_ops, len(devices)))
+    simulator = Simulator(graph, topology, times)
+    return Problem(graph, topology, times, simulator, simulator)
+
+
+def clusters(sizes: Sequence[int], **allowed: tuple[str, ...]) -> OpGraph:
+    """Independent chains of ops with 10 resident bytes each, 1000 bytes from one op to the next."""
+    names = [[f"c{c}_{i}" for i in range(size)] for c, size in enumerate(sizes)]
+    tensors = [Tensor(a, 1000, (b,)) for row in names for a, b in itertools.pairwise(row)]
+    ops = [Op(name, memory_bytes=10, devices=allowed.get(name)) for row in names for name in row]
+    return OpGraph.build("clusters", ops, tensors)
+
+
+def test_a_unit_weighs_its_weights_its_share_of_shared_ones_and_some_of_its_results() -> None:
+    ops = [Op("a", memory_bytes=3, group="g"), Op("b", memory_bytes=4, group="g"), Op("c"), Op("d")]
+    graph = OpGraph.build("some", ops, [Tensor("a", 20, ("c",)), Tensor("c", 6)], [SharedWeight(12, ("b", "c", "d"))])
+    problem = problem_of(graph, [None])
+    assert unit_bytes(problem, 0.5)[problem.unit_of_op[1:]].tolist() == [3 + 4 + 4 + 10, 4 + 3, 4]
+
+
+def test_parts_are_limited_by_speed_and_imbalance_and_by_their_memories() -> None:
+    speed = np.array([0.5, 0.25, 0.25])
+    roomy, tight = np.full(3, 1e18), np.array([20.0, 1e18, 1e18])
+    assert part_limits(100.0, roomy, speed, 0.2) == pytest.approx([60, 30, 30])
+    assert part_limits(100.0, tight, speed, 0.2) == pytest.approx([20, 45, 45])  # half of the 20 must be used
+    assert part_limits(100.0, tight, speed, 0.0) == pytest.approx([20, 40, 40])
+    assert part_limits(100.0, np.array([40.0, 50.0, 60.0]), speed, np.inf) == pytest.approx([40, 50, 60])
+
+
+def test_no_limits_are_given_where_the_devices_hold_too_little_or_one_may_hold_all() -> None:
+    assert part_limits(100.0, np.array([60.0, 39.0]), np.array([0.5, 0.5]), 0.1) is None
+    assert part_limits(100.0, np.array([60.0, 100.0]), np.array([0.5, 0.5]), np.inf) is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(1.0, 100.0), st.floats(0.1, 1.0)), min_size=2, max_size=6), st.floats(0.0, 1.0)
+)  # fmt: skip
+def test_limits_suffice_and_never_exceed_a_memory(devices: list[tuple[float, float]], imbalance: float) -> None:
+    capacity, speed = (np.array(column) for column in zip(*devices, strict=True))
+    limits = part_limits(100.0, capacity, speed, imbalance)
+    if limits is None:
+        assert capacity.sum() < 100.0 or capacity.max() >= 100.0 or ((1 + imbalance) * speed / speed.sum()).max() >= 1
+    else:
+        assert (limits <= capacity * (1 + 1e-9)).all()
+        assert 100.0 * (1 - 1e-9) <= limits.sum() <= 100.0 * (1 + imbalance) * (1 + 1e-9)
+
+
+@needs_mtkahypar
+def test_clusters_that_fill_a_device_each_are_found_whole() -> None:
+    problem = problem_of(clusters([8, 8, 8]), [8 * 10 + 4000] * 3)
+    solution = plan(problem, Budget(200), 0)
+    rows = solution.placement.assignment.reshape(3, 8)
+    assert (rows == rows[:, :1]).all()
+    assert sorted(rows[:, 0].tolist()) == [0, 1, 2]
+    assert solution.objective_s == pytest.approx(8.0)
+
+
+@needs_mtkahypar
+def test_devices_with_little_memory_get_what_they_hold() -> None:
+    weights = [Op(f"o{i}", memory_bytes=size) for i, size in enumerate((70, 20, 20, 20, 20, 50))]
+    problem = problem_of(OpGraph.build("weights", weights), [60, 80, 80])
+    solution = plan(problem, Budget(400), 0)
+    assert problem.evaluator.evaluate(solution.placement).feasible
+
+
+@needs_mtkahypar
+def test_an_op_goes_only_where_it_may_run_even_where_the_whole_graph_fits() -> None:
+    allowed = {"c0_0": ("gpu1",), "c0_5": ("gpu1",), "c1_3": ("gpu0", "gpu2")}
+    problem = problem_of(clusters([8, 8], **allowed), [None] * 3)
+    solution = plan(problem, Budget(300), 0)
+    check_legal(problem.graph, problem.topology, solution.placement)
+    assert solution.objective_s == pytest.approx(8.0)  # the first chain on gpu1, the second elsewhere
+
+
+@needs_mtkahypar
+@pytest.mark.parametrize("memory_bytes", [None, 9000])
+def test_it_is_never_worse_than_the_best_single_device(memory_bytes: int | None) -> None:
+    rng = np.random.default_rng(0)
+    tensors = [Tensor(f"o{i}", 900, tuple({f"o{j}" for j in rng.integers(i + 1, 30, 2)})) for i in range(29)]
+    problem = problem_of(OpGraph.build("dense", [Op(f"o{i}") for i in range(30)], tensors), [memory_bytes] * 3)
+    singles = problem.evaluator.evaluate_batch(single_device_assignments(problem))
+    assert plan(problem, Budget(100), 0).objective_s <= problem.penalised_batch_s(singles).min()
+
+
+@needs_mtkahypar
+def test_a_graph_without_bytes_or_tensors_is_spread_all_the_same() -> None:
+    problem = problem_of(OpGraph.build("free", [Op(f"o{i}") for i in range(6)]), [None] * 2)
+    assert plan(problem, Budget(100), 0).objective_s == pytest.approx(3.0)
+
+
+def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mtkahypar", None)
+    with pytest.raises(MissingDependency, match=r"needs mtkahypar; pip install 'gnnplace\[partition\]'"):
+        plan(problem_of(clusters([4, 4]), [None, None]), Budget(10), 0)
