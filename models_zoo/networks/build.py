@@ -87,11 +87,16 @@ def build_onnx(recipe: Recipe, settings: object, training: bool, path: Path, see
     return Built(path, case, comparison, parameters, content)
 
 
-def _noise(recipe: Recipe, settings: object, training: bool, seed: int, case: Case) -> float:
-    """How far torch in float32, which is the case, is from torch in float64; the network is made anew for it."""
-    network = recipe.build(settings, seed)
-    assert isinstance(network, TorchNetwork)
-    return torch_noise(case, (training_case if training else inference_case)(exact(network)))
+def _noise(recipe: Recipe, settings: object, training: bool, seed: int, case: Case, draw: int) -> float:
+    """How far torch in float32, which is the case, is from torch in float64; later draws have weights and batches of their own."""
+
+    def network() -> TorchNetwork:
+        found = recipe.build(settings, seed + draw)
+        assert isinstance(found, TorchNetwork)
+        return found
+
+    case_of = training_case if training else inference_case
+    return torch_noise(case_of(network()) if draw else case, case_of(exact(network())))
 
 
 def _parameters(network: TorchNetwork | OnnxNetwork, model: ir.Model) -> int:
