@@ -14,6 +14,7 @@ from gnnplace.bench.zoo import try_recipe
 from gnnplace.onnx_io.read import read_onnx
 from models_zoo.networks.build import build_onnx
 from models_zoo.networks.catalog import load_recipe
+from models_zoo.networks.control_flow.detection import by_object
 
 
 @pytest.mark.parametrize(
@@ -61,3 +62,14 @@ def test_an_old_file_keeps_its_version_and_lists_weights_as_inputs(tmp_path: Pat
     model = onnx.load(build_onnx(recipe, recipe.small, False, tmp_path / "m.onnx").path)
     assert (model.ir_version, model.opset_import[0].version) == (3, 9)
     assert {tensor.name for tensor in model.graph.initializer} < {value.name for value in model.graph.input}
+
+
+def test_objects_whose_scores_differ_by_rounding_are_compared_as_a_set() -> None:
+    boxes = np.array([[0.5, 0, 1, 1], [0.1, 0, 1, 1], [0.2, 0, 1, 1]])
+    scores, swapped = np.array([0.9, 0.8, 0.7]), [1, 0, 2]
+    outputs = [boxes, scores, np.array([1, 0, 0]), np.array([0, 1, 0])]
+    other = [boxes[swapped], scores, outputs[2][swapped], outputs[3][swapped]]
+    found, expected = by_object(other), by_object(outputs)
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert found[2].tolist() == [0, 1, 0]
+    assert found[1].tolist() == scores.tolist()

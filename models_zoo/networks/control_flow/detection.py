@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from models_zoo.networks.control_flow.graph_writer import GraphWriter, typed
 from models_zoo.networks.export.inference import export_module
 from models_zoo.networks.recipe import OnnxNetwork, Recipe, StageRule
 
-__all__ = ["RECIPES", "Settings", "Ssd"]
+__all__ = ["RECIPES", "Settings", "Ssd", "by_object"]
 
 _IMAGE = 300
 _GRIDS = (38, 19, 10, 5, 3, 1)
@@ -165,7 +166,14 @@ def _make(settings: Settings) -> OnnxNetwork:
         images, classes, boxes = chosen[order].unbind(1)
         return [value.numpy() for value in (corners[images, boxes], best, classes, images)]
 
-    return OnnxNetwork(model, {"image": image.numpy()}, reference)
+    return OnnxNetwork(model, {"image": image.numpy()}, reference, by_object)
+
+
+def by_object(outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Objects by image, class and place instead of by scores, some of which differ by rounding alone; scores stay as they are."""
+    boxes, best, classes, images = outputs
+    order = np.lexsort((boxes[:, 0], classes, images))
+    return [boxes[order], best, classes[order], images[order]]
 
 
 def _append_selection(model: ir.Model, settings: Settings) -> None:

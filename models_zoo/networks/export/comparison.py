@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class Case:
     expected: Arrays
     rounding: Mapping[str, float] = field(default_factory=dict)
     """Outputs that are zero but for rounding, which has no digits to compare, and how large each may be."""
+    unordered: Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]] | None = None
+    """See `OnnxNetwork.unordered`; what is expected has gone through it already."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,10 @@ def inference_case(network: TorchNetwork | OnnxNetwork) -> Case:
     """The forward pass in evaluation mode."""
     if isinstance(network, OnnxNetwork):
         names = [str(value.name) for value in network.model.graph.outputs]
-        return Case(network.inputs, dict(zip(names, network.reference(network.inputs), strict=True)))
+        expected = network.reference(network.inputs)
+        if network.unordered is not None:
+            expected = network.unordered(expected)
+        return Case(network.inputs, dict(zip(names, expected, strict=True)), unordered=network.unordered)
     with torch.no_grad():
         found = network.module.eval()(**network.inputs)
     values = found if isinstance(found, tuple) else (found,)
@@ -165,6 +170,8 @@ def compare(model: Path, case: Case, where: str, noise: Callable[[int], float] |
     if missing or not shared:
         raise UnsupportedModel(f"{where}: the model has none of the outputs {', '.join(missing or case.expected)}")
     found = session.run(shared, feed)
+    if case.unordered is not None:
+        found = case.unordered(found)
     errors = {
         name: _beyond(value, case.rounding[name])
         if name in case.rounding
