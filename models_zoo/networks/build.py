@@ -77,6 +77,7 @@ def build_onnx(recipe: Recipe, settings: object, training: bool, path: Path, see
         onnx.checker.check_model(scratch, full_check=True)
         case = training_case(network) if training and isinstance(network, TorchNetwork) else inference_case(network)
         noise = partial(_noise, recipe, settings, training, seed, case) if isinstance(network, TorchNetwork) else None
+        del network  # large, and the comparison needs the memory
         comparison = compare(scratch, case, f"zoo:{recipe.name}", noise)
         np.savez(inputs, **dict(case.inputs))  # type: ignore[arg-type] # one of its arguments is a flag
         content = _sha256(scratch, weights)

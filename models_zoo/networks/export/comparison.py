@@ -162,14 +162,7 @@ def compare(model: Path, case: Case, where: str, noise: Callable[[int], float] |
     Raises:
         UnsupportedModel: an output differs by more, or no output could be compared.
     """
-    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
-    feed = {value.name: case.inputs[value.name] for value in session.get_inputs()}
-    names = [value.name for value in session.get_outputs()]
-    missing = [name for name in (LOSS,) if name in case.expected and name not in names]
-    shared = [name for name in names if name in case.expected]
-    if missing or not shared:
-        raise UnsupportedModel(f"{where}: the model has none of the outputs {', '.join(missing or case.expected)}")
-    found = session.run(shared, feed)
+    shared, found = _run(model, case, where)
     if case.unordered is not None:
         found = case.unordered(found)
     errors = {
@@ -178,6 +171,8 @@ def compare(model: Path, case: Case, where: str, noise: Callable[[int], float] |
         else relative_error(value, case.expected[name])
         for name, value in zip(shared, found, strict=True)
     }
+    num_outputs = len(found)
+    del found  # large, and noise needs the memory
     worst = max(errors, key=errors.__getitem__)
     limit, measured = RELATIVE, None
     for draw in range(DRAWS if noise is not None else 0):
@@ -190,7 +185,21 @@ def compare(model: Path, case: Case, where: str, noise: Callable[[int], float] |
             f"{where}: output {worst!r} differs from torch by {errors[worst]:.1e} of its size (at most {limit:.0e}); "
             "the export computes something else and was not kept"
         )
-    return Comparison(len(shared), worst, errors[worst], measured)
+    return Comparison(num_outputs, worst, errors[worst], measured)
+
+
+def _run(model: Path, case: Case, where: str) -> tuple[list[str], list[NDArray[Any]]]:
+    """Names and values of the outputs that the case expects and the model has."""
+    options = ort.SessionOptions()
+    options.enable_cpu_mem_arena = False  # it grows by doubling, and a training step is run once
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    feed = {value.name: case.inputs[value.name] for value in session.get_inputs()}
+    names = [value.name for value in session.get_outputs()]
+    missing = [name for name in (LOSS,) if name in case.expected and name not in names]
+    shared = [name for name in names if name in case.expected]
+    if missing or not shared:
+        raise UnsupportedModel(f"{where}: the model has none of the outputs {', '.join(missing or case.expected)}")
+    return shared, session.run(shared, feed)
 
 
 def relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
