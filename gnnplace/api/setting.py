@@ -17,6 +17,7 @@ from gnnplace.executors.devices import cuda_is_offered
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
 from gnnplace.sim.bounds import LowerBound, lower_bound
+from gnnplace.sim.grouped import GroupedSimulator
 from gnnplace.sim.simulator import Simulator
 
 __all__ = ["MAX_GROUPS", "Setting", "costs_file", "setting_of", "stored_costs", "topology_of"]
@@ -47,14 +48,15 @@ class Setting:
         return Simulator(self.coarsening.graph, self.topology, self.coarsening.total(self.op_time_s))
 
     def problem(self, evaluator: Evaluator | None = None) -> Problem:
-        """What planners get; rewards come from `evaluator`, else from the simulator."""
-        simulator = self.group_simulator
+        """What planners get: op groups to decide on; rewards come from `evaluator`, else from the whole graph's simulator."""
+        groups = self.group_simulator
+        simulated = groups if groups is self.simulator else GroupedSimulator(self.coarsening, self.simulator, groups)
         return Problem(
             graph=self.coarsening.graph,
             topology=self.topology,
-            op_time_s=simulator.op_time_s,
-            evaluator=simulator if evaluator is None else evaluator,
-            estimator=simulator,
+            op_time_s=groups.op_time_s,
+            evaluator=simulated if evaluator is None else evaluator,
+            estimator=simulated,
             objective=self.objective,
         )
 

@@ -14,6 +14,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Planner, Solution
 from gnnplace.report.run_record import PlannerRow
+from gnnplace.sim.grouped import expanded
 
 __all__ = ["LEARNED", "chosen_planner", "finite", "planned", "planner_row"]
 
@@ -45,12 +46,7 @@ def finite(seconds: float) -> float | None:
 
 def planned(setting: Setting, solution: Solution) -> tuple[Solution, Placement, Evaluation]:
     """A solution on op groups as a placement of every op, evaluated by the simulator of the whole graph."""
-    coarsening = setting.coarsening
-    priorities = solution.placement.priorities
-    placement = Placement(
-        coarsening.expand(solution.placement.assignment),
-        None if priorities is None else priorities[coarsening.group_of_op],
-    )
+    placement = expanded(setting.coarsening, solution.placement)
     return solution, placement, setting.simulator.evaluate(placement)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from gnnplace.graph.orders import topological_order
 
 __all__ = ["Coarsening", "coarsen"]
 
+_Value = TypeVar("_Value", np.int64, np.float64)
 _STALLED = 0.98  # a round that leaves more than this share of the clusters has come to an end
 
 
@@ -33,9 +34,9 @@ class Coarsening:
     group_of_op: IntArray  # [N]
     representative: IntArray  # [G] the op whose device a group takes in `project`
 
-    def expand(self, assignment: IntArray) -> IntArray:
-        """`[N]` from `[G]`: every op goes where its group is."""
-        return assignment[self.group_of_op]
+    def expand(self, values: NDArray[_Value]) -> NDArray[_Value]:
+        """`[..., N]` from `[..., G]`: every op goes where its group is, or has its group's priority."""
+        return values[..., self.group_of_op]
 
     def project(self, assignment: IntArray) -> IntArray:
         """`[G]` from `[N]`: every group goes where its heaviest op is (of those in its colocation group, if it has one)."""

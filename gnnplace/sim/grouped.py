@@ -1,0 +1,60 @@
+"""Placements of op groups, simulated op by op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnplace.arrays import IntArray
+from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind
+from gnnplace.graph.coarsen import Coarsening
+from gnnplace.placement import Placement
+from gnnplace.schedule import Schedule
+from gnnplace.sim.simulator import Simulator
+
+__all__ = ["GroupedSimulator", "expanded"]
+
+
+def expanded(coarsening: Coarsening, placement: Placement) -> Placement:
+    """A placement of groups as one of ops, which take over the device and, if there are any, the priority of their group."""
+    priorities = placement.priorities
+    return Placement(
+        coarsening.expand(placement.assignment), None if priorities is None else coarsening.expand(priorities)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedSimulator:
+    """Evaluator of `G` op groups by the simulator of the whole graph of `N` ops.
+
+    A group as one op would wait for all of its inputs and hand on everything at its end: on a deep graph that is half
+    as fast as its ops are. Only `schedule`, which features are made of, is that of the groups.
+    """
+
+    coarsening: Coarsening
+    whole: Simulator
+    groups: Simulator
+
+    @property
+    def kind(self) -> EvaluatorKind:
+        """Simulated."""
+        return "simulated"
+
+    def evaluate(self, placement: Placement) -> Evaluation:
+        """The cost of one placement `[G]`; the ops of a group have its priority."""
+        return self.whole.evaluate(expanded(self.coarsening, placement))
+
+    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        """The costs of `[B, G]` assignments with the ops' own priorities."""
+        return self.whole.evaluate_batch(self.coarsening.expand(np.asarray(assignments)))
+
+    def schedule(self, placement: Placement) -> Schedule:
+        """When each group would run, were it one op."""
+        return self.groups.schedule(placement)
+
+    def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
+        """`M` moves of groups, each from `assignment` `[G]`; see `ScheduleEstimator`."""
+        group_of_op = self.coarsening.group_of_op
+        moved = ops[:, group_of_op] if ops.ndim == 2 else group_of_op[None, :] == ops[:, None]
+        return self.whole.evaluate_moves(self.coarsening.expand(assignment), moved, devices)

@@ -1,0 +1,88 @@
+"""Op groups are simulated op by op."""
+
+import numpy as np
+import pytest
+
+from gnnplace.api.setting import setting_of
+from gnnplace.api.workload import Workload
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.presets import preset
+from gnnplace.evaluation import Evaluator, ScheduleEstimator
+from gnnplace.graph import Op, OpGraph, Tensor
+from gnnplace.graph.coarsen import coarsen
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.catalog import load_planner
+from gnnplace.sim.grouped import GroupedSimulator, expanded
+from gnnplace.sim.simulator import Simulator
+from models_zoo.networks.catalog import load_recipe
+
+
+def grouped(max_groups: int = 12) -> GroupedSimulator:
+    graph = load_recipe("layered_200").build(load_recipe("layered_200").settings)
+    assert isinstance(graph, OpGraph)
+    topology, coarsening = preset("k40x2"), coarsen(graph, max_groups)
+    times = RooflineCost().op_time_s(graph, topology)
+    groups = Simulator(coarsening.graph, topology, coarsening.total(times))
+    return GroupedSimulator(coarsening, Simulator(graph, topology, times), groups)
+
+
+def test_a_group_does_not_wait_for_inputs_that_only_its_later_ops_need() -> None:
+    ops = [Op(name, time_s={"gpu": 1.0}) for name in ("a", "b", "c")]
+    graph = OpGraph.build("late", ops, [Tensor("a", 1, ("c",)), Tensor("b", 1, ("c",))])
+    assert graph.num_ops == 3
+    topology = preset("k40x2")
+    times = np.ones((3, topology.num_devices))
+    # b and c are one group, which as one op would begin after a.
+    coarsening = coarsen(graph, 2)
+    assert coarsening.graph.num_ops == 2
+    simulator = GroupedSimulator(
+        coarsening, Simulator(graph, topology, times), Simulator(coarsening.graph, topology, coarsening.total(times))
+    )
+    apart = np.arange(2)
+    assert simulator.groups.evaluate(Placement(apart)).makespan_s > 3.0
+    assert 2.0 < simulator.evaluate(Placement(apart)).makespan_s < 2.1
+
+
+def test_it_costs_what_the_ops_cost_where_their_groups_are() -> None:
+    simulator = grouped()
+    rng = np.random.default_rng(0)
+    assignments = rng.integers(0, 3, (6, simulator.coarsening.graph.num_ops))
+    whole = [simulator.whole.evaluate(Placement(simulator.coarsening.expand(row))) for row in assignments]
+    batch = simulator.evaluate_batch(assignments)
+    assert batch.makespan_s.tolist() == [evaluation.makespan_s for evaluation in whole]
+    assert [simulator.evaluate(Placement(row)).makespan_s for row in assignments] == batch.makespan_s.tolist()
+    assert isinstance(simulator, Evaluator)
+    assert isinstance(simulator, ScheduleEstimator)
+
+
+def test_a_move_of_a_group_costs_what_the_moved_placement_costs() -> None:
+    simulator = grouped()
+    rng = np.random.default_rng(1)
+    count = simulator.coarsening.graph.num_ops
+    assignment, units, devices = rng.integers(0, 3, count), rng.integers(0, count, 8), rng.integers(0, 3, 8)
+    moved = np.where(np.arange(count)[None, :] == units[:, None], devices[:, None], assignment)
+    expected = simulator.evaluate_batch(moved).makespan_s.tolist()
+    assert simulator.evaluate_moves(assignment, units, devices).makespan_s.tolist() == expected
+    masks = np.arange(count)[None, :] == units[:, None]
+    assert simulator.evaluate_moves(assignment, masks, devices).makespan_s.tolist() == expected
+
+
+def test_the_ops_of_a_group_take_over_its_priority() -> None:
+    simulator = grouped()
+    count = simulator.coarsening.graph.num_ops
+    assignment, priorities = np.zeros(count, dtype=np.int64), np.arange(count, dtype=np.float64)
+    spread = Placement(simulator.coarsening.expand(assignment), simulator.coarsening.expand(priorities))
+    found = simulator.evaluate(Placement(assignment, priorities)).makespan_s
+    assert found == simulator.whole.evaluate(spread).makespan_s
+
+
+@pytest.mark.parametrize("planner", ["heft", "annealing", "gnn"])
+def test_what_a_planner_promises_on_groups_is_what_the_whole_graph_takes(planner: str) -> None:
+    recipe = load_recipe("layered_200")
+    graph = recipe.build(recipe.settings)
+    assert isinstance(graph, OpGraph)
+    setting = setting_of(Workload(graph), preset("k40x2"), RooflineCost(), max_groups=20)
+    solution = load_planner(planner)(setting.problem(), Budget(60), 0)
+    placement = expanded(setting.coarsening, solution.placement)
+    assert setting.simulator.evaluate(placement).makespan_s == solution.objective_s
