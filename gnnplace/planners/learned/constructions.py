@@ -9,6 +9,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
+from gnnplace.planners.heuristic.expert import expert_assignment
 from gnnplace.planners.heuristic.heft import evaluate_heft
 from gnnplace.planners.heuristic.heft_portfolio import (
     NOISE,
@@ -27,7 +28,7 @@ __all__ = ["evaluate_starts", "rebuild"]
 
 
 def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray, float]:
-    """Evaluates the best single device, HEFT, segments and list schedules, about `count` in all.
+    """Evaluates the best single device, HEFT, whole layers, segments and list schedules, about `count` in all.
 
     Gives the distinct ones `[S, N]` from best to worst, their penalised seconds `[S]`, and the seconds of the best
     single device. Half of the list schedules keep the channels' occupancy while they decide.
@@ -72,8 +73,10 @@ def rebuild(problem: Problem, assignment: IntArray, window: int, pull: float, rn
 
 
 def _constructions(problem: Problem, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Plain list schedules first, then segments of a few orders, then list schedules with noise."""
+    """Whole layers where they are known, plain list schedules, segments of a few orders, list schedules with noise."""
     shares = held_shares(problem)
+    if (problem.graph.stages >= 0).any():
+        yield expert_assignment(problem)
     yield from plain_schedules(problem, shares)
     for turn in range(1 + count // 50):
         yield from segment_assignments(problem, rng, turn)
