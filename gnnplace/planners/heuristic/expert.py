@@ -47,23 +47,21 @@ def expert_assignment(problem: Problem) -> IntArray:
 def balanced_cuts(seconds: FloatArray) -> IntArray:
     """`[S]` index of the device of every stage, ascending, from seconds `[S, D]`: the largest sum of any device is least.
 
-    Devices come in the order of their columns, and one may get nothing; `O(S^2 D)`.
+    Devices come in the order of their columns, and one may get nothing; of equally good cuts the one whose sums have the
+    least squares, so that idle devices help even where the largest stage decides. `O(S^2 D)`.
 
-    >>> seconds = np.array([3.0, 1.0, 1.0, 1.0])  # of four stages
-    >>> balanced_cuts(np.stack([seconds, seconds], axis=1)).tolist()
+    >>> balanced_cuts(np.full((4, 2), [[3.0], [1.0], [1.0], [1.0]])).tolist()
     [0, 1, 1, 1]
+    >>> balanced_cuts(np.full((3, 3), [[1.0], [1.0], [3.0]])).tolist()
+    [0, 1, 2]
     """
     num_stages, num_devices = seconds.shape
     before = np.vstack([np.zeros(num_devices), np.cumsum(seconds, axis=0)])
-    worst = np.full(num_stages + 1, np.inf)
-    worst[0] = 0.0
-    origin = np.zeros((num_devices, num_stages + 1), dtype=np.int64)
-    for device in range(num_devices):
-        load = before[:, device][None, :] - before[:, device][:, None]  # [begin, end]
-        price = np.maximum(worst[:, None], np.where(load >= 0, load, np.inf))
-        price[np.tril_indices(num_stages + 1, -1)] = np.inf
-        origin[device] = np.argmin(price, axis=0)
-        worst = price.min(axis=0)
+    loads = before[None, :, :] - before[:, None, :]  # [begin, end, device]
+    loads[np.tril_indices(num_stages + 1, -1)] = np.inf
+    largest, _ = _cuts(loads, np.maximum)
+    fits = loads <= largest * (1 + 1e-9)
+    _, origin = _cuts(np.where(fits, loads, np.inf) ** 2, np.add)
     found = np.zeros(num_stages, dtype=np.int64)
     end = num_stages
     for device in reversed(range(num_devices)):
@@ -71,6 +69,18 @@ def balanced_cuts(seconds: FloatArray) -> IntArray:
         found[begin:end] = device
         end = begin
     return found
+
+
+def _cuts(price: FloatArray, joined: np.ufunc) -> tuple[float, IntArray]:
+    """The least price of all stages, and `[D, S + 1]` where each device begins, by the stage before which it ends."""
+    total = np.full(len(price), np.inf)
+    total[0] = 0.0
+    origin = np.zeros((price.shape[2], len(price)), dtype=np.int64)
+    for device in range(price.shape[2]):
+        candidates = joined(total[:, None], price[:, :, device])
+        origin[device] = np.argmin(candidates, axis=0)
+        total = candidates.min(axis=0)
+    return float(total[-1]), origin
 
 
 def _devices(problem: Problem) -> IntArray:
