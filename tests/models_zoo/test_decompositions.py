@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from models_zoo.networks.build import build_onnx
+from models_zoo.networks.catalog import load_recipe
 from models_zoo.networks.export.decompositions import training_decompositions
 from models_zoo.networks.recipe import Recipe, TorchNetwork
 
@@ -171,3 +173,25 @@ def test_a_training_step_with_every_pool_has_the_numbers_of_torch(tmp_path: Path
     weights, buffers = 9, 3
     assert comparison.outputs == 1 + 2 * weights + buffers
     assert comparison.relative_error < 1e-5
+
+
+@pytest.mark.parametrize("padding", [None, 1])
+def test_an_embedding_sums_over_repeated_places_and_leaves_padding_out(padding: int | None) -> None:
+    table = nn.Embedding(3, 4, padding_idx=padding)
+    indices, gradient = torch.tensor([[0, 1, 1], [2, 2, 2]]), torch.randn(2, 3, 4)
+    table(indices).backward(gradient)
+    decompose = training_decompositions()[aten.embedding_dense_backward.default]
+    found = decompose(gradient, indices, 3, -1 if padding is None else padding, False)
+    assert torch.allclose(found, table.weight.grad)
+
+
+def test_a_training_step_adds_up_the_rows_of_a_table_alike_on_any_number_of_threads(tmp_path: Path) -> None:
+    recipe = load_recipe("bert_base")
+    built = build_onnx(recipe, recipe.small, True, tmp_path / "m.onnx")
+    ops = {(node.op_type, _reduction(node)) for node in onnx.load(built.path, load_external_data=False).graph.node}
+    assert ("ScatterElements", b"add") in ops
+    assert ("ScatterND", b"add") not in ops  # ONNX Runtime loses sums over repeated indices there
+
+
+def _reduction(node: onnx.NodeProto) -> bytes:
+    return next((attribute.s for attribute in node.attribute if attribute.name == "reduction"), b"")

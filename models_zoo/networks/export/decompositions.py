@@ -15,11 +15,12 @@ aten = torch.ops.aten
 
 
 def training_decompositions() -> dict[Any, Callable[..., Any]]:
-    """Torch's core decompositions, and those of batch norm and of the backward passes of convolution and pooling."""
+    """Torch's core decompositions, and those of batch norm and of the backward passes of convolution, pooling, embedding."""
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table[aten.convolution_backward.default] = _convolution_backward
     table[aten.max_pool2d_with_indices_backward.default] = _max_pool_backward
     table[aten.avg_pool2d_backward.default] = _average_pool_backward
+    table[aten.embedding_dense_backward.default] = _embedding_backward
     table[aten._native_batch_norm_legit_functional.default] = _batch_norm
     table[aten.native_batch_norm_backward.default] = _batch_norm_backward
     return table
@@ -102,6 +103,23 @@ def _max_pool_backward(
     """Each output's gradient goes to the input that won, found by its saved index in its plane."""
     planes = torch.zeros_like(x).flatten(-2)
     return planes.scatter_add(-1, indices.flatten(-2), gradient.flatten(-2)).view(x.shape)
+
+
+def _embedding_backward(
+    gradient: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Tensor:
+    """Each row gets the sum over the places that read it.
+
+    As a scatter of elements: what torch does otherwise becomes a ScatterND, whose sums over repeated indices ONNX Runtime
+    gets wrong on several threads (onnxruntime issue 23396).
+    """
+    if scale_grad_by_freq:
+        raise NotImplementedError("an embedding whose gradient is divided by how often each row is read")
+    width = gradient.shape[-1]
+    if padding_idx >= 0:
+        gradient = gradient.masked_fill((indices == padding_idx).unsqueeze(-1), 0.0)
+    rows = indices.reshape(-1, 1).expand(-1, width)
+    return gradient.new_zeros((num_weights, width)).scatter_add(0, rows, gradient.reshape(-1, width))
 
 
 def _average_pool_backward(
