@@ -1,0 +1,124 @@
+"""A biased random-key genetic algorithm over device preferences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.search import Search, Solution
+
+__all__ = ["GeneticConfig", "decode", "next_generation", "plan", "population_size"]
+
+
+@dataclass(frozen=True)
+class GeneticConfig:
+    """Shares and probability lie in the ranges that Gonçalves and Resende 2011 recommend."""
+
+    generations: int = 50
+    """The population is such that so many fit into the budget; in the paper it is at least the chromosome's length."""
+    min_population: int = 10
+    max_population: int = 500
+    unlimited_population: int = 100
+    """Where the budget names no evaluations."""
+    elite_share: float = 0.2
+    """Of the population; passed on unchanged. Recommended: 0.1 to 0.25."""
+    mutant_share: float = 0.1
+    """Of the population; new random chromosomes. Recommended: 0.1 to 0.3."""
+    elite_inheritance: float = 0.7
+    """Chance that a key comes from the elite parent. Recommended: above 0.5, up to 0.8."""
+    batch_size: int = 16
+    """Placements that are evaluated together."""
+    unlimited_evaluations_per_unit: int = 1000
+    """Where the budget knows no end."""
+    patience: int = 20
+    """So many generations in a row without a placement that was not there before end the search."""
+
+
+def plan(problem: Problem, budget: Budget, seed: int, config: GeneticConfig = GeneticConfig()) -> Solution:
+    """The best placement that evolution meets, over the whole budget.
+
+    BRKGA, Gonçalves and Resende 2011, as the search of REGAL (Paliwal et al. 2020) runs without its learned
+    proposals: a chromosome holds one key in [0, 1) per unit and device, each unit goes to the allowed device of its
+    highest key, and the first population is random: no other planner's placement is in it. Departures: no keys for
+    the order of ops and transfers, which the evaluator decides as for every planner; a placement that was evaluated
+    before is not evaluated again; the population is smaller where the budget is (see `GeneticConfig`).
+
+    Own code, as a generation is a few lines on arrays: brkga-mp-ipr has had no release since 2019 and decodes one
+    chromosome at a time; pymoo brings half a dozen libraries of its own.
+    """
+    rng = np.random.default_rng(seed)
+    if budget.evaluations is None and budget.seconds is None:
+        budget = replace(budget, evaluations=config.unlimited_evaluations_per_unit * max(1, problem.num_units))
+    with Search(problem, budget, "genetic", seed) as search:
+        keys = rng.random((population_size(budget.evaluations, config), *problem.action_mask.shape))
+        fitness = _Fitness(search, config)
+        seconds = fitness.evaluate(keys)
+        while fitness.idle < config.patience:
+            order = np.argsort(seconds, kind="stable")
+            keys, elite_s = keys[order], seconds[order]
+            keys, num_elite = next_generation(keys, rng, config)
+            seconds = np.concatenate([elite_s[:num_elite], fitness.evaluate(keys[num_elite:])])
+    return search.solution()
+
+
+def population_size(evaluations: int | None, config: GeneticConfig) -> int:
+    """Chromosomes of a generation; every generation but the first evaluates all but its elite.
+
+    >>> population_size(2000, GeneticConfig(generations=26, elite_share=0.2))
+    95
+    """
+    if evaluations is None:
+        return config.unlimited_population
+    fitting = int(evaluations / (1 + (config.generations - 1) * (1 - config.elite_share)))
+    return min(max(fitting, config.min_population), config.max_population)
+
+
+def next_generation(keys: FloatArray, rng: np.random.Generator, config: GeneticConfig) -> tuple[FloatArray, int]:
+    """`[P, U, D]` the generation after `keys`, which come best first, and how many of it are the elite unchanged.
+
+    Elite, then children, then mutants. A child has one parent from the elite and one from the others.
+    """
+    count = len(keys)
+    elite = max(1, round(config.elite_share * count))
+    mutants = max(1, round(config.mutant_share * count))
+    children = count - elite - mutants
+    better = keys[rng.integers(0, elite, children)]
+    other = keys[rng.integers(elite, count, children)]
+    crossed = np.where(rng.random(better.shape) < config.elite_inheritance, better, other)
+    return np.concatenate([keys[:elite], crossed, rng.random((mutants, *keys.shape[1:]))]), elite
+
+
+def decode(keys: FloatArray, action_mask: BoolArray) -> IntArray:
+    """`[P, U]` the allowed device with the highest of the keys `[P, U, D]`; the first of equal ones.
+
+    >>> decode(np.array([[[0.2, 0.9], [0.8, 0.1]]]), np.array([[True, False], [True, True]]))
+    array([[0, 0]])
+    """
+    return np.asarray(np.argmax(np.where(action_mask, keys, -1.0), axis=2))
+
+
+class _Fitness:
+    """Penalised seconds of chromosomes; none is paid for twice."""
+
+    def __init__(self, search: Search, config: GeneticConfig) -> None:
+        self._search, self._batch_size = search, config.batch_size
+        self._known: dict[bytes, float] = {}
+        self.idle = 0
+        """Calls in a row without a placement that was not there before."""
+
+    def evaluate(self, keys: FloatArray) -> FloatArray:
+        """`[P]` seconds of `[P, U, D]` keys."""
+        problem = self._search.problem
+        units = decode(keys, problem.action_mask)
+        names = [row.tobytes() for row in units]
+        fresh = list({name: row for row, name in enumerate(names) if name not in self._known}.values())
+        self.idle = 0 if fresh else self.idle + 1
+        for begin in range(0, len(fresh), self._batch_size):
+            rows = fresh[begin : begin + self._batch_size]
+            seconds = self._search.evaluate_batch(units[rows][:, problem.unit_of_op])
+            self._known.update((names[row], value) for row, value in zip(rows, seconds.tolist(), strict=True))
+        return np.array([self._known[name] for name in names])

@@ -1,0 +1,115 @@
+"""Annealing: its temperatures, its moves, and optima that it has to find."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic import annealing, heft, single
+from gnnplace.planners.heuristic.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
+from gnnplace.planners.search import Search
+from gnnplace.sim.simulator import Simulator
+
+
+def make_problem(graph: OpGraph, times: np.ndarray, memory_bytes: int | None = None, latency_s: float = 1.0) -> Problem:
+    devices = tuple(Device(f"d{i}", memory_bytes=memory_bytes) for i in range(times.shape[1]))
+    links = tuple(Link(a.name, b.name, latency_s, 1e3) for a, b in itertools.permutations(devices, 2))
+    simulator = Simulator(graph, Topology("connected", devices, links), times)
+    return Problem(graph, simulator.topology, times, simulator, simulator)
+
+
+def chain(length: int, memory_bytes: int = 0) -> OpGraph:
+    ops = [Op(f"o{i}", memory_bytes=memory_bytes) for i in range(length)]
+    return OpGraph.build("chain", ops, [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(length - 1)])
+
+
+def test_the_typical_rise_is_the_median_of_the_worsening_moves_that_fit() -> None:
+    # Better, equal, three that are worse, one that does not fit, one that cannot run.
+    after_s = np.array([7.0, 10.0, 11.0, 13.0, 18.0, 1000.0, np.inf])
+    assert typical_rise_s(10.0, after_s, limit_s=100.0) == 3.0
+    assert typical_rise_s(10.0, after_s[:2], limit_s=100.0) == 0.0
+    assert typical_rise_s(10.0, np.array([]), limit_s=100.0) == 0.0
+
+
+def test_a_typical_rise_is_accepted_as_often_as_stated_and_the_temperature_falls_by_the_ratio_in_every_cycle() -> None:
+    config = AnnealingConfig(initial_acceptance=0.01, reheated_acceptance=0.25, final_ratio=1e-4)
+    first, halfway, again = (temperature_s(3.0, done, config) for done in (0.0, 0.5, 1.0))
+    assert math.exp(-3.0 / first) == pytest.approx(0.01)
+    assert halfway == pytest.approx(first * 1e-2)
+    assert math.exp(-3.0 / again) == pytest.approx(0.25)
+    assert temperature_s(3.0, 2.5, config) == pytest.approx(again * 1e-2)
+    assert temperature_s(0.0, 0.3, config) == 0.0
+
+
+def test_a_cluster_move_crosses_a_barrier_that_single_moves_do_not() -> None:
+    # Four seconds on the slow device or three on the fast one; any cut costs another second or more.
+    problem = make_problem(chain(4), np.array([[1.0, 0.75]] * 4))
+    cold = dict.fromkeys(("initial_acceptance", "reheated_acceptance"), 1e-300)
+    found = {}
+    for share in (0.0, 1.0):
+        with Search(problem, Budget(300), "annealing", 0) as search:
+            start = np.zeros(4, dtype=np.int64)
+            config = AnnealingConfig(cluster_share=share, **cold)
+            anneal(search, start, search.evaluate(Placement(start)), np.random.default_rng(0), config)
+        found[share] = search.best_s
+    assert found == {0.0: 4.0, 1.0: 3.0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_annealing_finds_the_optimum_of_small_graphs_on_three_devices(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tensors = [Tensor(f"o{i}", int(rng.integers(0, 3000)), (f"o{rng.integers(i + 1, 7)}",)) for i in range(6)]
+    graph = OpGraph.build("small", [Op(f"o{i}") for i in range(7)], tensors)
+    problem = make_problem(graph, rng.uniform(1.0, 9.0, (7, 3)), latency_s=0.5)
+    everything = np.array(list(itertools.product(range(3), repeat=7)), dtype=np.int64)
+    optimum_s = float(problem.evaluator.evaluate_batch(everything).makespan_s.min())
+    assert annealing.plan(problem, Budget(2000), seed).objective_s == pytest.approx(optimum_s, rel=1e-12)
+
+
+def test_annealing_finds_the_only_cut_of_a_chain_that_fits() -> None:
+    problem = make_problem(chain(6, memory_bytes=10), np.ones((6, 2)), memory_bytes=30)
+    assert annealing.plan(problem, Budget(500), 0).objective_s == 7.0  # six seconds of work and one transfer
+
+
+def test_annealing_is_never_worse_than_where_it_begins() -> None:
+    rng = np.random.default_rng(1)
+    tensors = [Tensor(f"o{i}", int(rng.integers(0, 3000)), (f"o{rng.integers(i + 1, 30)}",)) for i in range(29)]
+    graph = OpGraph.build("start", [Op(f"o{i}") for i in range(30)], tensors)
+    problem = make_problem(graph, rng.uniform(1.0, 9.0, (30, 3)))
+    begun = min(planner.plan(problem, Budget(9), 0).objective_s for planner in (single, heft))
+    assert annealing.plan(problem, Budget(25), 0).objective_s <= begun
+
+
+class _Executed:
+    """Says that it measures, and counts what it runs."""
+
+    kind = "measured"
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+        self.executed = 0
+
+    def evaluate(self, placement: Placement) -> Evaluation:
+        self.executed += 1
+        return self._simulator.evaluate(placement)
+
+    def evaluate_batch(self, assignments: np.ndarray) -> EvaluationBatch:
+        self.executed += len(assignments)
+        return self._simulator.evaluate_batch(assignments)
+
+
+def test_every_measured_evaluation_is_executed_and_few_of_them_set_the_temperature() -> None:
+    simulator = make_problem(chain(5), np.ones((5, 2))).evaluator
+    assert isinstance(simulator, Simulator)
+    measured = _Executed(simulator)
+    problem = Problem(simulator.graph, simulator.topology, simulator.op_time_s, measured, simulator)  # type: ignore[arg-type]
+    solution = annealing.plan(problem, Budget(30), 0)
+    assert measured.executed == solution.evaluations == 30

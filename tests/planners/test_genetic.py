@@ -1,0 +1,113 @@
+"""The genetic algorithm: decoding, one generation by hand, optima of small graphs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.planners.budget import Budget, Progress
+from gnnplace.planners.heuristic import genetic
+from gnnplace.planners.heuristic.genetic import GeneticConfig, decode, next_generation, population_size
+from gnnplace.sim.simulator import Simulator
+
+
+def make_problem(graph: OpGraph, times: np.ndarray, latency_s: float = 1.0) -> Problem:
+    devices = tuple(Device(f"d{i}") for i in range(times.shape[1]))
+    links = tuple(Link(a.name, b.name, latency_s, 1e3) for a, b in itertools.permutations(devices, 2))
+    simulator = Simulator(graph, Topology("connected", devices, links), times)
+    return Problem(graph, simulator.topology, times, simulator, simulator)
+
+
+def small_problem(seed: int, num_ops: int = 8) -> Problem:
+    rng = np.random.default_rng(seed)
+    tensors = [
+        Tensor(f"o{i}", int(rng.integers(0, 3000)), (f"o{rng.integers(i + 1, num_ops)}",)) for i in range(num_ops - 1)
+    ]
+    graph = OpGraph.build("small", [Op(f"o{i}") for i in range(num_ops)], tensors)
+    return make_problem(graph, rng.uniform(1.0, 9.0, (num_ops, 2)), latency_s=0.5)
+
+
+def test_a_unit_goes_to_the_allowed_device_of_its_highest_key() -> None:
+    mask = np.array([[True, True, True], [True, False, True], [False, True, False]])
+    keys = np.array(
+        [
+            [[0.1, 0.9, 0.5], [0.3, 0.9, 0.2], [0.9, 0.0, 0.9]],
+            [[0.7, 0.7, 0.7], [0.0, 0.9, 0.1], [0.1, 0.2, 0.3]],
+        ]
+    )
+    assert decode(keys, mask).tolist() == [[1, 0, 1], [0, 2, 1]]
+
+
+def test_a_generation_is_the_elite_then_children_of_elite_and_others_then_mutants() -> None:
+    # Chromosome i holds only keys of i, best first: keys tell whom they come from.
+    keys = np.repeat(np.arange(1.0, 11.0), 400).reshape(10, 200, 2)
+    config = GeneticConfig(elite_share=0.2, mutant_share=0.3, elite_inheritance=0.7)
+    after, num_elite = next_generation(keys, np.random.default_rng(0), config)
+    assert after.shape == keys.shape
+    assert num_elite == 2
+    np.testing.assert_array_equal(after[:2], keys[:2])
+    for child in after[2:7]:
+        elite_parent, other_parent = np.unique(child).tolist()
+        assert elite_parent in (1.0, 2.0)
+        assert other_parent in range(3, 11)
+        assert np.mean(child == elite_parent) == pytest.approx(0.7, abs=0.08)  # 400 keys: 3.5 standard deviations
+    assert (after[7:] < 1.0).all()
+
+
+def test_one_generation_by_hand() -> None:
+    # Nothing is left to chance with an inheritance of 1: the only child is its elite parent.
+    keys = np.array([[[0.9, 0.1]], [[0.2, 0.3]], [[0.4, 0.5]]])
+    config = GeneticConfig(elite_share=1 / 3, mutant_share=1 / 3, elite_inheritance=1.0)
+    after, num_elite = next_generation(keys, np.random.default_rng(5), config)
+    rng = np.random.default_rng(5)
+    rng.integers(0, 1, 1), rng.integers(1, 3, 1), rng.random((1, 1, 2))  # both parents and the coins
+    assert num_elite == 1
+    np.testing.assert_array_equal(after, [[[0.9, 0.1]], [[0.9, 0.1]], rng.random((1, 2))])
+
+
+@given(evaluations=st.integers(0, 10**6))
+def test_a_population_lets_the_generations_fit_and_leaves_room_for_children(evaluations: int) -> None:
+    config = GeneticConfig()
+    size = population_size(evaluations, config)
+    assert config.min_population <= size <= config.max_population
+    assert round(config.elite_share * size) + round(config.mutant_share * size) < size
+    if size > config.min_population:
+        assert size * (1 + (config.generations - 1) * (1 - config.elite_share)) <= evaluations
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_genetic_finds_the_optimum_of_small_graphs(seed: int) -> None:
+    problem = small_problem(seed)
+    everything = np.array(list(itertools.product(range(2), repeat=8)), dtype=np.int64)
+    optimum_s = float(problem.evaluator.evaluate_batch(everything).makespan_s.min())
+    assert genetic.plan(problem, Budget(1000), seed).objective_s == pytest.approx(optimum_s, rel=1e-12)
+
+
+def test_no_placement_is_evaluated_twice_and_the_search_ends_when_all_are_known() -> None:
+    solution = genetic.plan(small_problem(0, num_ops=3), Budget(1000), 0)
+    assert solution.evaluations == 2**3
+
+
+def test_the_same_seed_gives_the_same_history_and_another_seed_another_one() -> None:
+    histories = []
+    for seed in (3, 3, 4):
+        solution = genetic.plan(small_problem(1, num_ops=30), Budget(300), seed)
+        histories.append([(count, value) for count, _, value in solution.history])
+    assert histories[0] == histories[1]
+    assert histories[0] != histories[2]
+
+
+def test_seconds_end_the_search_between_batches() -> None:
+    batches: list[Progress] = []
+    budget = Budget(None, seconds=0.2, on_progress=batches.append)
+    solution = genetic.plan(small_problem(2, num_ops=40), budget, 0)
+    assert solution.evaluations >= 16
+    counts = [0, *(progress.evaluations for progress in batches)]
+    assert max(b - a for a, b in itertools.pairwise(counts)) <= GeneticConfig().batch_size
