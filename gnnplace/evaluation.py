@@ -95,6 +95,8 @@ class Problem:
     evaluator: Evaluator
     estimator: ScheduleEstimator
     objective: Objective = "latency"
+    grouped: bool = False
+    """The ops are groups, inside which the evaluator runs op by op: schedules of `graph` are only near what it says."""
 
     @cached_property
     def unit_of_op(self) -> IntArray:

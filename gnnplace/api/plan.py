@@ -14,7 +14,7 @@ import numpy as np
 
 from gnnplace.api.artefacts import write_artefacts
 from gnnplace.api.setting import Setting
-from gnnplace.api.solved import finite
+from gnnplace.api.solved import bound_of, finite
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
 from gnnplace.onnx_io.segments import Segment, segments
@@ -22,6 +22,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, Summary
 from gnnplace.schedule import Schedule
+from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s
 
 __all__ = ["Plan"]
@@ -66,13 +67,18 @@ class Plan:
         """Seconds of one step: measured where it was measured, else simulated."""
         return self.evaluation.makespan_s if self.measured is None else self.measured["median_s"]
 
+    @cached_property
+    def bound(self) -> LowerBound:
+        """Seconds that no placement can beat, by the cost model."""
+        return bound_of(self.setting, self.solution)
+
     @property
     def gap(self) -> float:
         """The objective above the lower bound, as a fraction of the bound; measured seconds where there are some.
 
         The bound comes from the cost model, so a measured gap also holds what the model does not know.
         """
-        bound = self.setting.bound.value_s
+        bound = self.bound.value_s
         return self._objective_s / bound - 1.0 if bound > 0 else 0.0
 
     @property
@@ -100,7 +106,7 @@ class Plan:
                 "single_session_s": measured["single_session_s"],
             },
             "feasible": self.evaluation.feasible,
-            "lower_bound_s": self.setting.bound.value_s,
+            "lower_bound_s": self.bound.value_s,
             "gap": finite(self.gap),
             "compared": {row["planner"]: row["makespan_s"] for row in self.rows},
             "evaluations": self.solution.evaluations,
@@ -188,7 +194,7 @@ class Plan:
             "planners": list(self.rows),
             "history": [(count, seconds, finite(best)) for count, seconds, best in self.solution.history],
             "stages": [(name, finite(best)) for name, best in self.solution.stages],
-            "lower_bound": {"value_s": self.setting.bound.value_s, "name": self.setting.bound.name},
+            "lower_bound": {"value_s": self.bound.value_s, "name": self.bound.name},
             "measured": self.measured,
             "warnings": [*self.setting.workload.warnings, *self.warnings],
             "command": " ".join(["gnnplace", *(sys.argv[1:] if command is None else command)]),

@@ -58,6 +58,7 @@ class Setting:
             evaluator=simulated if evaluator is None else evaluator,
             estimator=simulated,
             objective=self.objective,
+            grouped=groups is not self.simulator,
         )
 
     @cached_property

@@ -14,9 +14,10 @@ from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Planner, Solution
 from gnnplace.report.run_record import PlannerRow
+from gnnplace.sim.bounds import LowerBound
 from gnnplace.sim.grouped import expanded
 
-__all__ = ["LEARNED", "chosen_planner", "finite", "planned", "planner_row"]
+__all__ = ["LEARNED", "bound_of", "chosen_planner", "finite", "planned", "planner_row"]
 
 
 LEARNED = "gnn"
@@ -50,10 +51,16 @@ def planned(setting: Setting, solution: Solution) -> tuple[Solution, Placement, 
     return solution, placement, setting.simulator.evaluate(placement)
 
 
+def bound_of(setting: Setting, solution: Solution) -> LowerBound:
+    """Seconds that no placement of the whole graph can beat: the planner's proof where it says more than the setting."""
+    proven_s = solution.lower_bound_s or 0.0
+    return LowerBound(proven_s, f"proof by {solution.planner}") if proven_s > setting.bound.value_s else setting.bound
+
+
 def planner_row(setting: Setting, solution: Solution, _: Placement, evaluation: Evaluation) -> PlannerRow:
     """One line of a comparison: simulated seconds of the whole graph."""
     seconds = evaluation.makespan_s if setting.objective == "latency" else evaluation.period_s
-    bound = setting.bound.value_s
+    bound = bound_of(setting, solution).value_s
     return {
         "planner": solution.planner,
         "makespan_s": finite(evaluation.makespan_s),

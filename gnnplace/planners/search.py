@@ -38,6 +38,8 @@ class Solution:
     stages: tuple[tuple[str, float], ...] = ()
     """(stage, best objective after it) for planners that work in stages."""
     interrupted: bool = False
+    lower_bound_s: float | None = None
+    """Simulated seconds that no placement of the problem can beat, from planners that prove one."""
 
 
 class Planner(Protocol):
@@ -64,6 +66,7 @@ class Search:
     history: list[tuple[int, float, float]] = field(default_factory=list)
     stages: list[tuple[str, float]] = field(default_factory=list)
     interrupted: bool = False
+    lower_bound_s: float | None = None
     _begin_s: float = field(default_factory=time.perf_counter)
 
     @property
@@ -139,7 +142,7 @@ class Search:
             )
         return Solution(
             self.planner, self.seed, self.best, self.best_s, self.evaluations, self.wall_s,
-            tuple(self.history), tuple(self.stages), self.interrupted,
+            tuple(self.history), tuple(self.stages), self.interrupted, self.lower_bound_s,
         )  # fmt: skip
 
     def __enter__(self) -> Search:

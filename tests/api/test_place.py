@@ -53,6 +53,14 @@ def test_parallel_towers_are_spread() -> None:
     assert len(set(plan.placement.assignment.tolist())) == 3
 
 
+def test_what_a_planner_proves_is_the_bound_of_the_plan() -> None:
+    pytest.importorskip("ortools", reason="the extra 'optimal' is not installed")
+    plan = gnnplace.place(towers(), machine(2), PlaceOptions(planner="optimal", evaluations=500))
+    assert plan.bound.name == "proof by optimal"
+    assert plan.setting.bound.value_s < plan.bound.value_s <= plan.makespan_s
+    assert plan.gap == pytest.approx(0.0, abs=1e-5)
+
+
 def test_memory_forces_a_cut_and_the_plan_fits() -> None:
     plan = gnnplace.place(towers(), machine(3, memory=8000), PlaceOptions(planner="annealing", evaluations=500))
     assert plan.evaluation.feasible

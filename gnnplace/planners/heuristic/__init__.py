@@ -22,7 +22,9 @@ In reading order:
 - `starts.py`: the better of `single` and `heft`, from which local searches begin;
 - `segments.py`: dynamic programming over cuts of topological orders;
 - `greedy.py`: one-step lookahead;
-- `annealing.py`: simulated annealing.
+- `annealing.py`: simulated annealing;
+- `genetic.py`: a biased random-key genetic algorithm;
+- `optimal/`: CP-SAT on the execution model as constraints, with a proof or a bound.
 """
 
 __all__: list[str] = []

@@ -1,0 +1,212 @@
+"""Optimal placement of small graphs by constraint programming, with a bound where it is not proven."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray
+from gnnplace.errors import MissingDependency
+from gnnplace.evaluation import Problem
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.annealing import AnnealingConfig, anneal
+from gnnplace.planners.heuristic.optimal.memory import limit_memory
+from gnnplace.planners.heuristic.optimal.model import IntervalModel
+from gnnplace.planners.heuristic.optimal.rules import never_idle, pay_overheads, serve_in_turn
+from gnnplace.planners.heuristic.starts import best_start
+from gnnplace.planners.search import BudgetExhausted, Search, Solution
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+__all__ = ["OptimalConfig", "plan"]
+
+_PASSES = ("relaxed rules", "never idle", "simulator's rules")
+
+
+@dataclass(frozen=True)
+class OptimalConfig:
+    """How long CP-SAT may think, and about how much."""
+
+    work_per_evaluation: float = 2e-3
+    """CP-SAT's deterministic time per evaluation of the budget: 2,000 of them are about half a minute of one core."""
+    tolerance: float = 1e-5
+    """A placement within this share of the bound is optimal; rounding to ticks costs up to half of it."""
+    annealing_evaluations_per_unit: int = 50
+    """Before CP-SAT begins, but at most half of the budget: a good start cuts most of the tree away."""
+    max_pairs: int = 60_000
+    """Pairs of ops times devices up to which overheads and waits are modelled, and pairs of transfers that may meet on a
+    channel up to which their order is; beyond, these rules are left out, and the bound is lower."""
+    max_transfers: int = 20_000
+    """Tensors times pairs of devices up to which there is a model at all."""
+
+
+def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = OptimalConfig()) -> Solution:
+    """The best placement with its best order of ops, and `lower_bound_s`, which equals its value where that is proven.
+
+    An interval model of the execution model (as for flexible job shops: Baptiste, Le Pape and Nuijten 2001,
+    Constraint-Based Scheduling) for CP-SAT, with one worker and a fixed seed, in up to three passes after a short
+    annealing. Each pass ends the search if a placement, simulated, reaches its bound:
+
+    1. Schedules that keep the rules but may also wait, and may send tensors in any order: a superset of what the
+       simulator does, quickly solved. Its bound holds for every placement with any priorities.
+    2. The same, but as in the simulator a device never idles while an op is ready.
+    3. The same, and channels serve first come first served.
+
+    The simulator has the last word: each solution's assignment is evaluated with the ops in the order of their starts
+    in the model as priorities, and with default priorities; the best of these is returned. A bound that it meets proves
+    that no placement with any priorities is better. `Solution.stages` tells the value after each pass.
+
+    Rules 1 to 5 are modelled exactly but for rounding, for ties between transfers of different ops that reach a channel
+    at one instant, and for what ops of no seconds hold in memory; all of these can only lower the bound. For throughput the model counts loads of devices and
+    channels without overheads, and of memory only weights and results. With a measured evaluator, and where ops are
+    groups, the times of the model are not those that count: the first pass is all, and there is no bound.
+
+    Without `budget.seconds` the same seed gives the same answer; where the seconds end the search, it may not.
+
+    Raises:
+        MissingDependency: OR-Tools is not installed.
+    """
+    _require_ortools()
+    with Search(problem, budget, "optimal", seed) as search:
+        _begin(search, seed, config)
+        if search.best_s <= 0:
+            search.lower_bound_s = 0.0
+        elif _transfers(problem) <= config.max_transfers:
+            _solve_in_passes(search, config)
+    return search.solution()
+
+
+def _require_ortools() -> None:
+    try:
+        import ortools.sat.python.cp_model  # noqa: F401
+    except ImportError:
+        raise MissingDependency(
+            "planner 'optimal' needs OR-Tools, which is not installed: pip install 'gnnplace[optimal]'"
+        ) from None
+
+
+def _begin(search: Search, seed: int, config: OptimalConfig) -> None:
+    """The better of `single` and `heft`, annealed for a part of the budget."""
+    assignment, value = best_start(search)
+    whole = search.budget
+    share = min(search.remaining // 2, config.annealing_evaluations_per_unit * search.problem.num_units)
+    search.budget = replace(whole, evaluations=search.evaluations + share)
+    with suppress(BudgetExhausted):
+        anneal(search, assignment, value, np.random.default_rng(seed), AnnealingConfig())
+    search.budget = whole
+    search.stage("annealing")
+
+
+def _transfers(problem: Problem) -> int:
+    return problem.graph.num_tensors * problem.topology.num_devices**2
+
+
+def _solve_in_passes(search: Search, config: OptimalConfig) -> None:
+    evaluations = search.budget.evaluations
+    work = np.inf if evaluations is None else config.work_per_evaluation * evaluations
+    for rules in _PASSES if _says_what_counts(search.problem) else _PASSES[:1]:
+        proven = search.best_s <= (search.lower_bound_s or 0.0) * (1.0 + config.tolerance)
+        if proven or not search.remaining:
+            return
+        schedule = _model(search, rules, config)
+        if schedule is None:
+            return
+        work -= _replay(search, schedule, work if rules == _PASSES[-1] else work / 2)
+        search.stage(rules)
+
+
+def _model(search: Search, rules: str, config: OptimalConfig) -> IntervalModel | None:
+    """The constraints of one pass, no worse than the best placement so far; None when they would be too many."""
+    problem = search.problem
+    assert search.best is not None
+    start = problem.estimator.schedule(search.best) if search.best_s <= problem.worst_case_s else None
+    horizon_s = problem.worst_case_s
+    if start is not None and problem.objective == "latency":
+        horizon_s = start.makespan_s
+    elif start is not None and _says_what_counts(problem):
+        horizon_s = search.best_s
+    waits = problem.graph.num_ops**2 * problem.topology.num_devices
+    is_relaxed = rules == _PASSES[0]
+    if horizon_s <= 0 or (not is_relaxed and (problem.objective != "latency" or waits > config.max_pairs)):
+        return None
+    schedule = IntervalModel(problem, horizon_s, search.lower_bound_s or 0.0)
+    limit_memory(schedule)
+    if schedule.timed and waits <= config.max_pairs and (problem.topology.dispatch_overhead_s.any() or not is_relaxed):
+        pay_overheads(schedule)
+    if not is_relaxed:
+        never_idle(schedule)
+    if rules == _PASSES[-1]:
+        meetings = np.bincount([hop.channel for hop in schedule.hops], minlength=1) ** 2
+        if meetings.sum() > config.max_pairs:
+            return None
+        serve_in_turn(schedule)
+    if start is not None:
+        schedule.hint(start)
+    return schedule
+
+
+def _says_what_counts(problem: Problem) -> bool:
+    """The evaluator gives the seconds of the graph's schedule, and no others."""
+    return problem.evaluator.kind == "simulated" and not problem.grouped
+
+
+def _replay(search: Search, schedule: IntervalModel, work: float) -> float:
+    """Solves the model and evaluates its solutions, the best one first; on Ctrl-C those found so far.
+
+    Gives the part of `work` that it took.
+    """
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = search.seed % 2**31
+    solver.parameters.linearization_level = 0  # the linear relaxation is weak here, and costs most of the time
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.max_deterministic_time = work
+    if search.budget.seconds is not None:
+        solver.parameters.max_time_in_seconds = max(0.0, search.budget.seconds - search.wall_s)
+    found: list[Placement] = []
+    try:
+        status = _solve(solver, schedule, found)
+        if status != cp_model.INFEASIBLE and _says_what_counts(search.problem):
+            # The factor covers the rounding of divisions by the tick.
+            bound_s = solver.best_objective_bound * schedule.tick_s * (1.0 - 1e-9)
+            search.lower_bound_s = max(search.lower_bound_s or 0.0, bound_s)
+    finally:
+        for placement in reversed(found):
+            for candidate in (placement, Placement(placement.assignment)):
+                if search.remaining:
+                    search.evaluate(candidate)
+    return float(solver.deterministic_time)
+
+
+def _solve(solver: cp_model.CpSolver, schedule: IntervalModel, found: list[Placement]) -> cp_model.CpSolverStatus:
+    """Runs CP-SAT, which adds every solution to `found`, and stops it on Ctrl-C."""
+    from ortools.sat.python import cp_model
+
+    class Collector(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self) -> None:
+            on = [self.boolean_value(here) for row in schedule.on for here in row]
+            starts, ends = ([self.value(time) for time in times] for times in (schedule.start, schedule.end))
+            found.append(Placement(schedule.assignment(on), _in_order(starts, ends) if schedule.timed else None))
+
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(solver.solve, schedule.model, Collector())
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            solver.stop_search()
+            raise
+
+
+def _in_order(starts: list[int], ends: list[int]) -> FloatArray:
+    """`[N]` priorities with which devices run ops in the order of their starts."""
+    priorities = np.empty(len(starts))
+    priorities[np.lexsort((ends, starts))] = np.arange(len(starts))[::-1]
+    return priorities

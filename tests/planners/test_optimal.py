@@ -1,0 +1,218 @@
+"""`optimal`: what it proves is true, and what it cannot prove it bounds."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnplace.devices.presets import preset
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import MissingDependency
+from gnnplace.evaluation import Objective, Problem
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.optimal import planner as optimal
+from gnnplace.planners.heuristic.optimal.planner import OptimalConfig, plan
+from gnnplace.planners.heuristic.optimal.symmetry import in_order, interchangeable_devices
+from gnnplace.sim.simulator import Simulator
+
+needs_ortools = pytest.mark.usefixtures("_ortools")
+
+
+@pytest.fixture
+def _ortools() -> None:
+    pytest.importorskip("ortools", reason="the extra 'optimal' is not installed")
+
+
+def problem_of(
+    graph: OpGraph, topology: Topology, times: np.typing.ArrayLike, objective: Objective = "latency"
+) -> Problem:
+    op_time_s = np.array(times, dtype=np.float64)
+    simulator = Simulator(graph, topology, op_time_s, num_threads=1)
+    return Problem(graph, topology, op_time_s, simulator, simulator, objective)
+
+
+def pair(memory_bytes: int | None = None, overhead_s: float = 0.0, latency_s: float = 1.0) -> Topology:
+    devices = tuple(Device(name, "gpu", memory_bytes, dispatch_overhead_s=overhead_s) for name in "xy")
+    return Topology("pair", devices, (Link("x", "y", latency_s, 10.0), Link("y", "x", latency_s, 10.0)))
+
+
+def over_a_host(memory_bytes: int | None, overhead_s: float) -> Topology:
+    kinds = {"x": "gpu", "y": "gpu", "c": "cpu"}
+    devices = tuple(Device(name, kind, memory_bytes, dispatch_overhead_s=overhead_s) for name, kind in kinds.items())
+    links = tuple(Link(a, b, 0.5, 20.0) for a, b in (("x", "c"), ("c", "x"), ("y", "c"), ("c", "y")))
+    return Topology("over a host", devices, links)
+
+
+def on_a_bus(memory_bytes: int | None, overhead_s: float) -> Topology:
+    devices = tuple(Device(name, "", memory_bytes, dispatch_overhead_s=overhead_s) for name in "xyz")
+    links = tuple(Link(a, b, 0.3, 15.0, "bus") for a, b in itertools.permutations("xyz", 2) if a + b != "zx")
+    return Topology("on a bus", devices, links)
+
+
+def random_problem(seed: int, objective: Objective = "latency") -> Problem:
+    """Two to five ops with colocation, memory, shared weights, overheads and forbidden devices."""
+    rng = np.random.default_rng(seed)
+    memory_bytes = int(rng.integers(50, 120)) if rng.random() < 0.5 else None
+    overhead_s = float(rng.choice([0.0, 0.7]))
+    build = (pair, over_a_host, on_a_bus)[rng.integers(3)]
+    topology = build(memory_bytes, overhead_s)
+    num_ops = int(rng.integers(2, 6 if topology.num_devices == 2 else 5))
+    names = [f"o{i}" for i in range(num_ops)]
+    ops = [
+        Op(name, memory_bytes=int(rng.integers(20)), workspace_bytes=int(rng.integers(10)),
+           group="g" if rng.random() < 0.25 else None)
+        for name in names
+    ]  # fmt: skip
+    tensors = [
+        Tensor(names[i], int(rng.integers(30)), tuple(name for name in names[i + 1 :] if rng.random() < 0.5))
+        for i in rng.integers(num_ops, size=num_ops + 1)
+    ]
+    weights = [SharedWeight(15, (names[0], names[-1]))] if rng.random() < 0.5 else []
+    times = rng.uniform(0.5, 5.0, (num_ops, topology.num_devices))
+    if rng.random() < 0.3:
+        times[:] = times[:, :1]
+    if rng.random() < 0.3:
+        times[rng.integers(num_ops), 2 % topology.num_devices] = np.inf
+    return problem_of(OpGraph.build("random", ops, tensors, weights), topology, times, objective)
+
+
+def least(problem: Problem) -> float:
+    """Penalised seconds of the best placement with the best order of ops, by trying all of them."""
+    ranks = [np.array(order, dtype=np.float64) for order in itertools.permutations(range(problem.graph.num_ops))]
+    producers, consumers = problem.graph.edges
+    # Every schedule has an order in which producers come first.
+    ranks = [rank for rank in ranks if (rank[producers] > rank[consumers]).all()]
+    placements = (
+        Placement(np.array(devices)[problem.unit_of_op], rank)
+        for devices in itertools.product(*(np.flatnonzero(row).tolist() for row in problem.action_mask))
+        for rank in (ranks if problem.objective == "latency" else ranks[:1])
+    )
+    return min(problem.penalised_s(problem.evaluator.evaluate(placement)) for placement in placements)
+
+
+@needs_ortools
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10_000))
+def test_it_finds_and_proves_the_best_of_all_placements_and_orders(seed: int) -> None:
+    problem = random_problem(seed)
+    best_s = least(problem)
+    if best_s > problem.worst_case_s:  # nothing fits
+        return
+    solution = plan(problem, Budget(400), 0)
+    assert solution.objective_s == pytest.approx(best_s, rel=1e-6)
+    assert solution.lower_bound_s is not None
+    assert best_s * (1.0 - 1e-5) <= solution.lower_bound_s <= best_s
+
+
+@needs_ortools
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10_000))
+def test_its_bound_on_the_period_holds_for_all_placements(seed: int) -> None:
+    problem = random_problem(seed, "throughput")
+    best_s = least(problem)
+    if best_s > problem.worst_case_s:
+        return
+    solution = plan(problem, Budget(400), 0)
+    assert solution.lower_bound_s is not None
+    assert solution.lower_bound_s <= best_s <= solution.objective_s
+
+
+@needs_ortools
+def test_it_proves_twenty_five_ops_on_two_devices_and_beats_its_start() -> None:
+    rng = np.random.default_rng(5)
+    tensors = [
+        Tensor(f"o{i}", int(rng.integers(1, 30)), tuple({f"o{j}" for j in rng.integers(i + 1, min(25, i + 8), 2)}))
+        for i in range(24)
+    ]
+    graph = OpGraph.build("layers", [Op(f"o{i}") for i in range(25)], tensors)
+    problem = problem_of(graph, pair(latency_s=0.5), rng.uniform(1, 10, (25, 2)))
+    solution = plan(problem, Budget(1000), 0)
+    assert solution.lower_bound_s is not None
+    assert solution.objective_s <= solution.lower_bound_s * (1.0 + 1e-5)
+    assert solution.objective_s <= dict(solution.stages)["annealing"] <= dict(solution.stages)["start"]
+
+
+@needs_ortools
+def test_a_memory_that_is_exactly_full_is_used_and_one_byte_less_is_not() -> None:
+    # Two chains side by side on two devices take 4 s, and each needs 10 + 10 resident bytes and 5 + 5 live ones.
+    ops = [Op(name, memory_bytes=10) for name in "abcd"]
+    graph = OpGraph.build("chains", ops, [Tensor("a", 5, ("b",)), Tensor("c", 5, ("d",)), Tensor("b", 5), Tensor("d", 5)])  # fmt: skip
+    full = plan(problem_of(graph, pair(30), np.full((4, 2), 2.0)), Budget(100), 0)
+    short = problem_of(graph, pair(29), np.full((4, 2), 2.0))
+    assert full.objective_s == 4.0
+    assert least(short) > short.worst_case_s
+    assert plan(short, Budget(100), 0).objective_s > short.worst_case_s
+
+
+@needs_ortools
+def test_an_op_that_waited_pays_the_overhead_and_is_kept_where_that_is_cheaper() -> None:
+    # Apart: 2 s, then 1 s on the wire, 0.5 s of overhead and 2 s. On one device: 2 + 2 + 2 s.
+    graph = OpGraph.build("fork", [Op("a"), Op("b"), Op("c")], [Tensor("a", 0, ("b", "c"))])
+    apart = plan(problem_of(graph, pair(overhead_s=0.5), np.full((3, 2), 2.0)), Budget(100), 0)
+    together = plan(problem_of(graph, pair(overhead_s=1.5), np.full((3, 2), 2.0)), Budget(100), 0)
+    assert (apart.objective_s, together.objective_s) == (5.5, 6.0)
+    assert together.lower_bound_s == pytest.approx(6.0)
+
+
+@needs_ortools
+def test_beyond_its_limits_it_answers_without_a_bound() -> None:
+    problem = random_problem(1)
+    assert plan(problem, Budget(50), 0, OptimalConfig(max_transfers=0)).lower_bound_s is None
+    coarse = plan(problem, Budget(50), 0, OptimalConfig(max_pairs=0))
+    assert coarse.lower_bound_s is not None
+    assert coarse.lower_bound_s <= least(problem)
+
+
+@needs_ortools
+def test_what_was_found_before_an_interrupt_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(OpGraph.build("two", [Op("a"), Op("b")]), pair(), [[3.0, 4.0], [3.0, 4.0]])
+
+    def found_one(_: object, __: object, found: list[Placement]) -> None:
+        found.append(Placement(np.array([0, 1])))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimal, "_solve", found_one)
+    monkeypatch.setattr(optimal, "_begin", lambda search, *_: search.evaluate(Placement(np.array([0, 0]))))
+    solution = plan(problem, Budget(100), 0)
+    assert solution.interrupted
+    assert solution.objective_s == 4.0
+
+
+def test_without_ortools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
+    monkeypatch.setitem(sys.modules, "ortools", None)
+    with pytest.raises(MissingDependency, match=r"needs OR-Tools.*gnnplace\[optimal\]"):
+        plan(random_problem(0), Budget(10), 0)
+
+
+def test_devices_are_interchangeable_only_if_times_memories_and_links_are_equal() -> None:
+    graph = OpGraph.build("one", [Op("a")])
+    k40x4 = preset("k40x4")
+    times = np.array([[1.0, 1.0, 1.0, 1.0, 9.0]])
+    assert interchangeable_devices(problem_of(graph, k40x4, times)) == [[0, 1, 2, 3]]
+    times[0, 2] = 2.0
+    assert interchangeable_devices(problem_of(graph, k40x4, times)) == [[0, 1, 3]]
+    one_way = replace(pair(), links=pair().links[:1])
+    assert interchangeable_devices(problem_of(graph, one_way, [[1.0, 1.0]])) == []
+    uneven = replace(pair(), links=(Link("x", "y", 1.0, 10.0), Link("y", "x", 2.0, 10.0)))
+    assert interchangeable_devices(problem_of(graph, uneven, [[1.0, 1.0]])) == []
+
+
+def test_interchangeable_devices_are_named_in_order_of_first_use() -> None:
+    assert in_order(np.array([3, 1, 3, 0, 2]), [[1, 2, 3]]).tolist() == [1, 2, 1, 0, 3]
+
+
+@needs_ortools
+def test_where_ops_are_groups_it_searches_but_claims_no_bound() -> None:
+    problem = replace(random_problem(1), grouped=True)
+    solution = plan(problem, Budget(100), 0)
+    assert solution.lower_bound_s is None
+    assert [name for name, _ in solution.stages] == ["start", "annealing", "relaxed rules"]
