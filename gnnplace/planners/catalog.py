@@ -25,6 +25,7 @@ class PlannerEntry:
 
 
 _HEURISTIC = "gnnplace.planners.heuristic"
+_LEARNED = "gnnplace.planners.learned"
 
 PLANNERS: Mapping[str, PlannerEntry] = {
     "single": PlannerEntry(f"{_HEURISTIC}.single", "everything on the best single device", "heuristic"),
@@ -59,7 +60,39 @@ PLANNERS: Mapping[str, PlannerEntry] = {
     "greedy": PlannerEntry(
         f"{_HEURISTIC}.greedy", "the best single move of each op in turn, until none helps", "heuristic"
     ),
-    "annealing": PlannerEntry(f"{_HEURISTIC}.annealing", "simulated annealing with single moves", "heuristic"),
+    "annealing": PlannerEntry(
+        f"{_HEURISTIC}.annealing", "simulated annealing with moves of ops and of clusters", "heuristic"
+    ),
+    "genetic": PlannerEntry(
+        f"{_HEURISTIC}.genetic", "biased random-key genetic algorithm, as REGAL's without learning", "heuristic"
+    ),
+    "optimal": PlannerEntry(
+        f"{_HEURISTIC}.optimal.planner",
+        "CP-SAT on the whole schedule: proves small graphs, bounds larger ones",
+        "heuristic",
+    ),
+    "coloc-rl": PlannerEntry(
+        "gnnplace.planners.learned.coloc_rl", "REINFORCE on a sequence model (Mirhoseini et al. 2017)", "learned"
+    ),
+    "spotlight": PlannerEntry(
+        "gnnplace.planners.learned.spotlight", "PPO on the same sequence model (Gao et al. 2018)", "learned"
+    ),
+    "hierarchical": PlannerEntry(
+        f"{_LEARNED}.hierarchical.planner",
+        "a grouper and a placer that learn together (Mirhoseini et al. 2018)",
+        "learned",
+    ),
+    "hierarchical-no-grouping": PlannerEntry(
+        f"{_LEARNED}.hierarchical.no_grouping", "its ablation that places every op on its own", "learned"
+    ),
+    "hierarchical-random-grouping": PlannerEntry(
+        f"{_LEARNED}.hierarchical.random_grouping", "its ablation with random groups", "learned"
+    ),
+    "placeto": PlannerEntry(
+        f"{_LEARNED}.placeto.planner",
+        "a graph network that moves op groups one by one (Addanki et al. 2019)",
+        "learned",
+    ),
     "gnn": PlannerEntry(
         "gnnplace.planners.learned.gnn", "a graph neural network that revisits ops and moves them", "learned"
     ),

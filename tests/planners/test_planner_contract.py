@@ -27,6 +27,7 @@ NEEDS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "metis": (importlib.util.find_spec, "pymetis"),
     "metis-cpu": (importlib.util.find_spec, "pymetis"),
     "mtkahypar": (importlib.util.find_spec, "mtkahypar"),
+    "optimal": (importlib.util.find_spec, "ortools"),
 }
 """How to find the optional library or program of a planner, and its name."""
 

@@ -1,7 +1,9 @@
 """The GNN improver and the learned methods it is compared with.
 
 Reading order: `gnn` (the planner and its stages), `policy_search` (what the stages share), then the stages: `constructions`
-(starts), `episodes` (rollouts and PPO on this graph), `revisit` (a local search that the policy guides).
+(starts), `episodes` (rollouts and PPO on this graph), `revisit` (a local search that the policy guides). The methods it is
+compared with: `seq2seq` (the network of the next two), `coloc_rl`, `spotlight`; `relative_runtime` (the rewards of the next
+two), `hierarchical` (with its two ablations), `placeto`.
 """
 
 __all__: list[str] = []

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.episodes import EpisodesConfig, train_on_graph
-from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, used_share
+from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, one_thread, used_share
 from gnnplace.planners.learned.revisit import RevisitConfig, revisit
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.checkpoint import load_policy
@@ -52,7 +50,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
     if budget.evaluations is None and budget.seconds is None:
         budget = replace(budget, evaluations=config.unlimited_evaluations_per_unit * problem.num_units)
-    with Search(problem, budget, "gnn", seed) as search, _one_thread():
+    with Search(problem, budget, "gnn", seed) as search, one_thread():
         count = config.max_starts
         if budget.evaluations is not None:
             count = min(count, int(config.starts_share * budget.evaluations))
@@ -71,14 +69,3 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
                 revisit(policy_search, (search.best.assignment, search.best_s), 1.0, config.revisit)
             search.stage("revisit")
     return search.solution()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Torch on one thread: the tensors are so small that waking others costs more than it saves."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

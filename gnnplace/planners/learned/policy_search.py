@@ -1,16 +1,19 @@
-"""What the improver's stages share: a search with a policy, and shares of its budget."""
+"""What learned planners share: a search with a policy, shares of its budget, and torch on one thread."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.planners.search import BudgetExhausted, Search
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 
-__all__ = ["CountedRuntime", "PolicySearch", "ShareUsed", "used_share"]
+__all__ = ["CountedRuntime", "PolicySearch", "ShareUsed", "one_thread", "used_share"]
 
 
 class ShareUsed(Exception):
@@ -25,6 +28,17 @@ class PolicySearch:
     inputs: PolicyInputs
     network: PolicyNetwork
     rng: np.random.Generator
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: the tensors are so small that waking others costs more than it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def used_share(search: Search) -> float:

@@ -1,0 +1,99 @@
+"""Device placement by REINFORCE on a sequence-to-sequence policy (Mirhoseini et al., ICML 2017).
+
+Read beside section 3.1: `K` placements are drawn from the policy and measured, their rewards are `-sqrt(runtime)`, and
+
+    gradient = 1/K * sum_i (reward_i - B) * grad log p(placement_i)
+
+with a moving average `B` of the rewards; Adam. Placements that fail count as a large constant runtime at first and are left out
+of the updates late in training. The policy is `seq2seq/network.py`, the co-location rule `seq2seq/op_groups.py`.
+
+Departure: one process draws, measures and learns in turn; the paper has asynchronous controllers, whose workers measure.
+What the docstrings call the authors' published controller is `grappler/hierarchical_controller.py` of TensorFlow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.learned.policy_search import one_thread, used_share
+from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
+from gnnplace.planners.learned.seq2seq.sampling import (
+    MovingAverage,
+    Sampled,
+    SamplingConfig,
+    bounded,
+    sampler_of,
+)
+from gnnplace.planners.search import Search, Solution
+
+__all__ = ["PAPER", "ColocRlConfig", "plan", "reinforce_loss"]
+
+
+@dataclass(frozen=True)
+class ColocRlConfig:
+    """A small preset; `PAPER` has the paper's sizes."""
+
+    num_placements: int = 10
+    """`K`, placements for each update."""
+    learning_rate: float = 3e-3
+    """The authors' published controller 0.1, with logits that it keeps between -1 and 1."""
+    baseline_decay: float = 0.9
+    """The authors' published controller 0.9."""
+    baseline_starts_failing: bool = False
+    """The authors' published controller begins the baseline with the failing reward, which explores for long; else it is the
+    first batch's mean, as a search of a few hundred placements would end before such a baseline has fallen."""
+    failing_share: float = 0.5
+    """Share of the budget after which failing placements are left out of the updates; the paper counts updates."""
+    max_grad_norm: float = 1.0
+    """The authors' published controller 1.0."""
+    sampling: SamplingConfig = SamplingConfig()
+
+
+PAPER = ColocRlConfig(
+    num_placements=8,
+    learning_rate=1e-3,
+    baseline_starts_failing=True,
+    sampling=SamplingConfig(Seq2SeqConfig(hidden=512, attention_width=512, type_width=64), least_groups_per_device=0),
+)
+"""The paper's sizes, and its co-location rule without a limit. The learning rate is ours: the logits are not bounded."""
+
+
+def plan(problem: Problem, budget: Budget, seed: int, config: ColocRlConfig = ColocRlConfig()) -> Solution:
+    """The best placement of all that were drawn while the policy learned."""
+    with Search(problem, bounded(budget, problem, config.sampling), "coloc-rl", seed) as search, one_thread():
+        _learn(search, config)
+    return search.solution()
+
+
+def _learn(search: Search, config: ColocRlConfig) -> None:
+    """Draws and updates until the budget ends."""
+    sampler = sampler_of(search, config.sampling)
+    if sampler is None:
+        return
+    optimizer = torch.optim.Adam(sampler.policy.parameters(), lr=config.learning_rate)
+    baseline = MovingAverage(config.baseline_decay, sampler.rewards.failing if config.baseline_starts_failing else None)
+    while True:
+        sampled = sampler.draw(config.num_placements)
+        if used_share(search) > config.failing_share:
+            sampled = sampled.that_ran
+        if not len(sampled.rewards):
+            continue
+        loss = reinforce_loss(sampler.policy, sampled, baseline)
+        baseline.update(sampled.rewards)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(sampler.policy.parameters(), config.max_grad_norm)
+        optimizer.step()
+
+
+def reinforce_loss(policy: Seq2SeqPolicy, sampled: Sampled, baseline: MovingAverage) -> torch.Tensor:
+    """What gradient descent lessens: `-1/K sum (reward - B) log p`; a baseline that has no value yet is the batch's mean."""
+    level = float(sampled.rewards.mean()) if baseline.value is None else baseline.value
+    advantages = torch.from_numpy(sampled.rewards - level).float()
+    log_probs = policy.log_probs(sampled.decisions).gather(-1, sampled.decisions[..., None]).squeeze(-1)
+    return -(advantages * log_probs.sum(dim=0)).mean()

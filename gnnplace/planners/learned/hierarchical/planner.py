@@ -1,0 +1,146 @@
+"""The hierarchical planner: a grouper and a placer that learn together which placements of one graph are fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from gnnplace.arrays import FloatArray
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.planners.learned.hierarchical.embeddings import MAX_OUTPUTS, unit_embeddings, unit_traits
+from gnnplace.planners.learned.hierarchical.grouper import Chooser
+from gnnplace.planners.learned.hierarchical.placer import Placer
+from gnnplace.planners.learned.hierarchical.policies import DirectPolicy, GroupedPolicy, PlacementPolicy
+from gnnplace.planners.learned.policy_search import one_thread
+from gnnplace.planners.learned.relative_runtime import relative_runtime, single_device_s
+from gnnplace.planners.search import Search, Solution
+
+__all__ = ["PAPER", "Grouping", "HierarchicalConfig", "build_policy", "learn", "moved_baseline", "plan", "plan_with"]
+
+Grouping = Literal["learned", "random", "none"]
+
+
+@dataclass(frozen=True)
+class HierarchicalConfig:
+    """Small networks that learn within a few thousand evaluations; `PAPER` has the paper's sizes."""
+
+    num_groups: int = 48
+    """Paper 256; never more than there are units."""
+    grouper_hidden: int = 64
+    """Paper 64."""
+    placer_hidden: int = 64
+    """Paper 512."""
+    groupings_per_update: int = 4
+    """`m` of equation (4); paper 1."""
+    placements_per_grouping: int = 4
+    """`k` of equation (6); paper 4."""
+    temperature: float = 10.0
+    """`T` of equation (1); paper 10."""
+    tanh_constant: float = 5.0
+    """`C` of equation (1); paper 5."""
+    learning_rate: float = 1e-2
+    """Of Adam, fixed; paper 0.1. With 0.03 what the small networks draw gets worse at first."""
+    baseline_decay: float = 0.9
+    """Share of the old baseline in the new one; 0.9 in the authors' code."""
+    max_grad_norm: float = 1.0
+    """Paper 1."""
+    unlimited_evaluations_per_unit: int = 1000
+    """Where the budget knows no end."""
+
+
+PAPER = HierarchicalConfig(
+    num_groups=256, placer_hidden=512, groupings_per_update=1, placements_per_grouping=4, learning_rate=0.1
+)
+"""The sizes and rates of Mirhoseini et al. 2018; about a hundred times the work per evaluation."""
+
+
+def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig = HierarchicalConfig()) -> Solution:
+    """The best placement drawn while grouper and placer learn from scratch, on this graph alone, by policy gradient.
+
+    Mirhoseini et al. 2018. Reward is `-sqrt(runtime)`, less a moving average. Departures: runtimes are multiples of the best
+    single device's, and placements that do not fit cost a bounded multiple that falls with the missing bytes, where the paper
+    has seconds and a large constant; the single devices are evaluated first and count as answers; one process where the
+    paper has many; no noise on logits; failing placements stay in the updates.
+    """
+    return plan_with("hierarchical", "learned", (problem, budget, seed), config)
+
+
+def plan_with(name: str, grouping: Grouping, task: tuple[Problem, Budget, int], config: HierarchicalConfig) -> Solution:
+    """The planner `name`, for the grouping or one of the ablations."""
+    problem, budget, seed = task
+    if budget.evaluations is None and budget.seconds is None:
+        budget = Budget(config.unlimited_evaluations_per_unit * problem.num_units, None, budget.on_progress)
+    with Search(problem, budget, name, seed) as search, one_thread():
+        search.evaluate_batch(single_device_assignments(problem))
+        search.stage("single")
+        if (problem.action_mask.sum(axis=1) > 1).any():
+            learn(search, build_policy(problem, grouping, config, seed), config)
+    return search.solution()
+
+
+def build_policy(problem: Problem, grouping: Grouping, config: HierarchicalConfig, seed: int) -> PlacementPolicy:
+    """Fresh networks whose weights follow from the seed; torch's own generator is left as it was."""
+    traits, devices = unit_traits(problem), problem.topology.num_devices
+    features, kinds = unit_embeddings(traits).shape[1], traits.type_counts.shape[1]
+    num_groups = min(config.num_groups, problem.num_units)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if grouping == "none":
+            chooser = Chooser(features, config.grouper_hidden, devices)
+            return DirectPolicy(problem, chooser, config.groupings_per_update * config.placements_per_grouping)
+        grouper = Chooser(features, config.grouper_hidden, num_groups) if grouping == "learned" else None
+        placer = Placer(
+            kinds + MAX_OUTPUTS + 1 + num_groups,
+            devices,
+            config.placer_hidden,
+            config.temperature,
+            config.tanh_constant,
+        )
+    return GroupedPolicy(
+        problem, grouper, placer, (num_groups, config.groupings_per_update, config.placements_per_grouping)
+    )
+
+
+def learn(search: Search, policy: PlacementPolicy, config: HierarchicalConfig) -> None:
+    """Draws, evaluates and learns until the budget ends, which the search notices.
+
+    The gradient is that of equations (4) and (6): of the log probabilities of groupings and of devices, times reward less
+    baseline.
+    """
+    problem, reference_s = search.problem, single_device_s(search.problem)
+    generator = torch.Generator().manual_seed(search.seed)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
+    baseline: float | None = None
+    while True:
+        devices, log_probs = policy.draw(generator)
+        seconds = search.evaluate_batch(devices[:, problem.unit_of_op])
+        if not search.remaining:
+            return
+        reward = rewards(problem, seconds, reference_s)
+        baseline = moved_baseline(baseline, reward, config.baseline_decay)
+        loss = -(torch.from_numpy(reward - baseline).float() * log_probs).mean()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+        optimizer.step()
+
+
+def rewards(problem: Problem, seconds: FloatArray, reference_s: float) -> FloatArray:
+    """`[B]` minus the square root of the relative runtime."""
+    return np.asarray(-np.sqrt(relative_runtime(problem, seconds, reference_s)))
+
+
+def moved_baseline(baseline: float | None, reward: FloatArray, decay: float) -> float:
+    """The moving average of rewards after one more batch, which is all of it at first.
+
+    >>> moved_baseline(moved_baseline(None, np.array([-1.0, -3.0]), 0.9), np.array([-1.0, -1.0]), 0.9)
+    -1.9
+    """
+    mean = float(reward.mean())
+    return mean if baseline is None else decay * baseline + (1.0 - decay) * mean

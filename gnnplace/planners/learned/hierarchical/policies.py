@@ -1,0 +1,110 @@
+"""Distributions over placements: grouper and placer together, and what the paper's ablations put in their place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from gnnplace.arrays import BoolArray, IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.planners.learned.hierarchical.embeddings import (
+    group_embeddings,
+    placer_inputs,
+    unit_embeddings,
+    unit_traits,
+)
+from gnnplace.planners.learned.hierarchical.grouper import Chooser
+from gnnplace.planners.learned.hierarchical.placer import Placer
+from gnnplace.planners.learned.relative_runtime import landing_devices
+
+__all__ = ["DirectPolicy", "GroupedPolicy", "PlacementPolicy", "group_mask"]
+
+
+class PlacementPolicy(Protocol):
+    """Draws whole placements."""
+
+    def draw(self, generator: Generator) -> tuple[IntArray, Tensor]:
+        """Devices `[B, U]` and the log probability `[B]` of each placement, with gradients."""
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What is learned."""
+
+
+class GroupedPolicy:
+    """Groups of units, then a device for each group.
+
+    A unit that may not run on its group's device goes to the fastest one that may run it; a group may go wherever one of
+    its units may.
+    """
+
+    def __init__(self, problem: Problem, grouper: Chooser | None, placer: Placer, sizes: tuple[int, int, int]) -> None:
+        """`sizes` are the number of groups, groupings per draw, and placements per grouping.
+
+        Without a grouper, units fall into groups at random, once and for all: the paper's ablation "random grouping".
+        """
+        self._num_groups, self._groupings, self._copies = sizes
+        self._problem, self._grouper, self._placer = problem, grouper, placer
+        self._traits, self._landing = unit_traits(problem), landing_devices(problem)
+        self._units = torch.from_numpy(unit_embeddings(self._traits)).float()
+        self._fixed: Tensor | None = None
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Of both networks."""
+        grouper = [] if self._grouper is None else list(self._grouper.parameters())
+        return [*grouper, *self._placer.parameters()]
+
+    def draw(self, generator: Generator) -> tuple[IntArray, Tensor]:
+        """See `PlacementPolicy.draw`; placements of one grouping follow each other."""
+        groups, log_prob = self.draw_groups(generator)
+        embeddings = placer_inputs(group_embeddings(self._traits, groups, self._num_groups), self._num_groups)
+        mask = group_mask(groups, self._problem.action_mask, self._num_groups)
+        devices, placer_log_prob = self._placer.draw(
+            torch.from_numpy(embeddings).float(), torch.from_numpy(mask), self._copies, generator
+        )
+        wanted = np.take_along_axis(devices.numpy(), np.repeat(groups, self._copies, axis=0), axis=1)
+        landed = self._landing[np.arange(self._problem.num_units), wanted]
+        return landed, log_prob.repeat_interleave(self._copies) + placer_log_prob
+
+    def draw_groups(self, generator: Generator) -> tuple[IntArray, Tensor]:
+        """Groups `[M, U]` and the log probability `[M]` of each grouping; 0 when the grouping is not learned."""
+        if self._grouper is not None:
+            everywhere = torch.ones(len(self._units), self._num_groups, dtype=torch.bool)
+            drawn, log_prob = self._grouper.draw(self._units, everywhere, self._groupings, generator)
+            return drawn.numpy(), log_prob
+        if self._fixed is None:
+            self._fixed = torch.randint(self._num_groups, (1, len(self._units)), generator=generator)
+        return self._fixed.expand(self._groupings, -1).numpy(), torch.zeros(self._groupings)
+
+
+class DirectPolicy:
+    """A device for every unit on its own, from a feed-forward network: the paper's ablation "no grouping"."""
+
+    def __init__(self, problem: Problem, chooser: Chooser, count: int) -> None:
+        """Draws `count` placements at a time."""
+        self._chooser, self._count = chooser, count
+        self._units = torch.from_numpy(unit_embeddings(unit_traits(problem))).float()
+        self._mask = torch.from_numpy(problem.action_mask)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Of the network."""
+        return list(self._chooser.parameters())
+
+    def draw(self, generator: Generator) -> tuple[IntArray, Tensor]:
+        """See `PlacementPolicy.draw`."""
+        devices, log_prob = self._chooser.draw(self._units, self._mask, self._count, generator)
+        return devices.numpy(), log_prob
+
+
+def group_mask(groups: IntArray, allowed: BoolArray, num_groups: int) -> BoolArray:
+    """`[M, G, D]` true where one unit of the group may go, from groups `[M, U]` and allowed `[U, D]`; empty groups may anywhere.
+
+    >>> group_mask(np.array([[0, 0]]), np.array([[True, False], [True, False]]), 2).tolist()
+    [[[True, False], [True, True]]]
+    """
+    mask = np.zeros((len(groups), num_groups, allowed.shape[1]), dtype=np.bool_)
+    np.logical_or.at(mask, (np.arange(len(groups))[:, None], groups), allowed[None])
+    mask[~mask.any(axis=2)] = True
+    return mask

@@ -1,0 +1,109 @@
+"""Batches of Placeto's episodes: each unit is visited once, and the network runs anew before every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.env.batch import PlacementBatch
+from gnnplace.evaluation import Problem
+from gnnplace.planners.learned.placeto.features import Seen, StaticFeatures, look, node_features, static_features
+from gnnplace.planners.learned.placeto.network import PlacetoNetwork, adjacency
+from gnnplace.planners.learned.placeto.reachability import pooling_sets, reachability, unit_edges
+from gnnplace.planners.learned.relative_runtime import relative_runtime
+
+__all__ = ["Episodes", "Judgement", "PlacetoModel", "judge", "roll_out"]
+
+_NODES_AT_ONCE = 1 << 14
+"""Nodes of all placements and steps together that pass through the network at once while it learns; bounds memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacetoModel:
+    """A network and what it needs to know of one graph."""
+
+    network: PlacetoNetwork
+    visited: IntArray  # [T] units that have a choice, in topological order
+    static: StaticFeatures
+    neighbours: tuple[Tensor, Tensor]
+    sets: Tensor  # [T, 3, U]
+
+    @classmethod
+    def of(cls, problem: Problem, network: PlacetoNetwork) -> PlacetoModel:
+        """The model of a problem.
+
+        Departure: units that may only go to one device are not visited.
+        """
+        visited = np.flatnonzero(problem.action_mask.sum(axis=1) > 1)
+        sets = torch.from_numpy(pooling_sets(reachability(problem))[visited]).float()
+        neighbours = adjacency(unit_edges(problem), problem.num_units)
+        return cls(network, visited, static_features(problem, visited), neighbours, sets)
+
+    def log_probs(self, seen: Seen, steps: Tensor, mask: Tensor) -> Tensor:
+        """`[R, D]` log probabilities at `steps` `[R]`, when placements look like the `R` columns of `seen`."""
+        current = torch.from_numpy(self.visited)[steps]
+        features = node_features(self.static, seen, current, steps)
+        logits: Tensor = self.network(self.neighbours, features, current, self.sets[steps])
+        return logits.masked_fill(~mask, -1e9).log_softmax(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """`T` steps of `B` placements."""
+
+    seen: tuple[Seen, ...]  # [T]
+    masks: Tensor  # [T, B, D]
+    actions: Tensor  # [T, B]
+    runtimes: FloatArray  # [T + 1, B] relative, before every step and after the last
+
+    @property
+    def rewards(self) -> Tensor:
+        """`[T, B]` runtime before a step less runtime after it."""
+        return torch.from_numpy(self.runtimes[:-1] - self.runtimes[1:]).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What the network says of some decisions, with gradients."""
+
+    steps: slice  # of the episodes
+    log_probs: Tensor  # [S, B] of what was done
+    entropy: Tensor  # [S, B]
+
+
+def roll_out(batch: PlacementBatch, model: PlacetoModel, reference_s: float, generator: torch.Generator) -> Episodes:
+    """One episode from each placement of `batch`, which has just been reset to visit `model.visited`."""
+    problem, count = batch.problem, batch.num_placements
+    seen: list[Seen] = []
+    masks, actions = [], []
+    runtimes = [relative_runtime(problem, batch.seconds, reference_s)]
+    with torch.no_grad():
+        while not batch.is_done:
+            seen.append(look(batch, model.static))
+            masks.append(torch.from_numpy(batch.action_mask))
+            log_probs = model.log_probs(seen[-1], torch.full((count,), batch.step_index), masks[-1])
+            actions.append(torch.multinomial(log_probs.exp(), 1, generator=generator).squeeze(1))
+            batch.step(actions[-1].numpy())
+            runtimes.append(relative_runtime(problem, batch.seconds, reference_s))
+    return Episodes(tuple(seen), torch.stack(masks), torch.stack(actions), np.stack(runtimes))
+
+
+def judge(model: PlacetoModel, episodes: Episodes) -> Iterator[Judgement]:
+    """All decisions, a few steps at a time so that their gradients need not be held together."""
+    steps, count, devices = episodes.masks.shape
+    length = max(1, _NODES_AT_ONCE // (count * len(model.static.first_op)))
+    for begin in range(0, steps, length):
+        some = slice(begin, min(begin + length, steps))
+        joined = Seen(
+            torch.cat([seen.start for seen in episodes.seen[some]], dim=1),
+            torch.cat([seen.device for seen in episodes.seen[some]], dim=1),
+        )
+        at = torch.arange(some.start, some.stop).repeat_interleave(count)
+        log_probs = model.log_probs(joined, at, episodes.masks[some].flatten(0, 1)).view(-1, count, devices)
+        taken = log_probs.gather(2, episodes.actions[some][:, :, None]).squeeze(2)
+        yield Judgement(some, taken, -(log_probs.exp() * log_probs).sum(dim=2))

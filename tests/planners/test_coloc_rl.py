@@ -1,0 +1,265 @@
+"""Device placement with REINFORCE on a sequence-to-sequence policy, and what that policy is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.learned import coloc_rl
+from gnnplace.planners.learned.coloc_rl import PAPER, ColocRlConfig, plan, reinforce_loss
+from gnnplace.planners.learned.policy_search import one_thread
+from gnnplace.planners.learned.seq2seq import network
+from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
+from gnnplace.planners.learned.seq2seq.op_groups import OpGroups, group_units, op_groups
+from gnnplace.planners.learned.seq2seq.sampling import MovingAverage, Rewards, Sampled, SamplingConfig
+from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+
+TINY = Seq2SeqConfig(hidden=3, attention_width=2, type_width=2)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max())
+    return e / e.sum()
+
+
+def lstm_step(weights: dict[str, np.ndarray], name: str, x: np.ndarray, h: np.ndarray, c: np.ndarray):  # type: ignore[no-untyped-def]
+    gates = (
+        weights[f"{name}.weight_ih_l0"] @ x + weights[f"{name}.bias_ih_l0"]
+        + weights[f"{name}.weight_hh_l0"] @ h + weights[f"{name}.bias_hh_l0"]
+    )  # fmt: skip
+    i, f, g, o = np.split(gates, 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def step_by_step(policy: Seq2SeqPolicy, groups: OpGroups, decisions: list[int]) -> np.ndarray:
+    """Section 3.2 in plain numpy, one group after the other: probabilities `[G, D]` of one placement."""
+    w = {name: value.detach().double().numpy() for name, value in policy.named_parameters()}
+    h = c = np.zeros(w["encoder.weight_hh_l0"].shape[1])
+    states = []
+    for types, sizes, neighbours in zip(groups.type_shares, groups.output_sizes, groups.adjacency, strict=True):
+        x = np.concatenate([w["type_vectors.weight"] @ types, sizes, neighbours])
+        h, c = lstm_step(w, "encoder", x, h, c)
+        states.append(h)
+    rows, previous = [], groups.action_mask.shape[1]
+    for group, device in enumerate(decisions):
+        h, c = lstm_step(w, "decoder", w["device_vectors.weight"][previous], h, c)
+        scores = [
+            w["score.weight"][0] @ np.tanh(w["memory_key.weight"] @ s + w["query_key.weight"] @ h) for s in states
+        ]
+        gathered = sum(a * s for a, s in zip(softmax(np.array(scores)), states, strict=True))
+        logits = w["device_logits.weight"] @ np.concatenate([h, gathered]) + w["device_logits.bias"]
+        rows.append(softmax(np.where(groups.action_mask[group], logits, -np.inf)))
+        previous = device
+    return np.array(rows)
+
+
+def host_bound() -> Problem:
+    """Four ops; the second may only run on the host, the last not on it."""
+    ops = [Op("a"), Op("b", devices=("cpu",)), Op("c"), Op("d", devices=("gpu",))]
+    graph = OpGraph.build("bound", ops, [Tensor("a", 8, ("b", "c")), Tensor("b", 4, ("d",)), Tensor("c", 2, ("d",))])
+    devices = (Device("g0", "gpu"), Device("g1", "gpu"), Device("c0", "cpu"))
+    links = tuple(Link(x.name, y.name, 0.5, 10.0) for x in devices for y in devices if x is not y)
+    return problem_on(graph, Topology("host", devices, links))
+
+
+def test_the_probabilities_are_those_of_the_papers_network_computed_step_by_step() -> None:
+    groups = op_groups(host_bound())
+    policy = build_policy(groups, 3, TINY)
+    for decisions in ([0, 2, 1, 1], [2, 2, 0, 0]):
+        found = policy.log_probs(torch.tensor(decisions)[:, None])[:, 0].exp().detach().numpy()
+        np.testing.assert_allclose(found, step_by_step(policy, groups, decisions), atol=1e-6)
+
+
+def test_attention_weighs_states_by_their_scores() -> None:
+    policy = build_policy(op_groups(two_chains(1)), 0, Seq2SeqConfig(hidden=1, attention_width=1, type_width=1))
+    with torch.no_grad():
+        for layer in (policy.memory_key, policy.query_key):
+            layer.weight.fill_(1.0)
+        policy.score.weight.fill_(2.0)
+        policy.device_logits.weight.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))  # what was gathered, the output
+        policy.device_logits.bias.zero_()
+        output, states = 0.5, np.array([0.25, -0.5])
+        logits = policy._logits(
+            torch.full((1, 1, 1), output), torch.tensor(states[:, None]).float(),
+            torch.tensor(states[:, None]).float(), torch.ones(1, 1, 2, dtype=torch.bool),
+        )  # fmt: skip
+    first, second = np.exp(2.0 * np.tanh([0.75, 0.0]))  # 2 tanh(key + query)
+    gathered = (first * 0.25 + second * -0.5) / (first + second)
+    np.testing.assert_allclose(logits[0, 0].numpy(), [gathered, output], atol=1e-6)
+
+
+def test_forbidden_devices_have_probability_zero_and_are_never_drawn() -> None:
+    groups = op_groups(host_bound())
+    policy = build_policy(groups, 1, TINY)
+    decisions = policy.sample(300, torch.Generator().manual_seed(0))
+    probabilities = policy.log_probs(decisions).exp()
+    assert (probabilities[~policy.mask[:, None].expand_as(probabilities)] == 0.0).all()
+    assert groups.action_mask[np.arange(4)[:, None], decisions.numpy()].all()
+    assert (decisions[1] == 2).all()
+
+
+def test_placements_are_drawn_as_often_as_they_are_likely() -> None:
+    groups = op_groups(host_bound())
+    policy = build_policy(groups, 5, TINY)
+    decisions = policy.sample(6000, torch.Generator().manual_seed(1))
+    log_probs = policy.log_probs(decisions).gather(-1, decisions[..., None]).sum(dim=0)[:, 0]
+    placements, first, counts = np.unique(decisions.numpy(), axis=1, return_index=True, return_counts=True)
+    assert placements.shape[1] == 3 * 1 * 3 * 2
+    likely = log_probs[torch.from_numpy(first)].exp().detach().numpy()
+    assert likely.sum() == pytest.approx(1.0, abs=1e-5)
+    np.testing.assert_allclose(counts / 6000, likely, atol=5 * np.sqrt(0.25 / 6000))
+
+
+def test_attention_in_pieces_gives_the_same_probabilities_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = op_groups(random_layers(num_ops=12))
+    results = []
+    for numbers in (1 << 26, 1000):
+        monkeypatch.setattr(network, "_ATTENTION_NUMBERS", numbers)
+        policy = build_policy(groups, 0, TINY)
+        decisions = policy.sample(3, torch.Generator().manual_seed(0))
+        log_probs = policy.log_probs(decisions)
+        log_probs.gather(-1, decisions[..., None]).sum().backward()
+        results.append([log_probs.detach(), *(p.grad for p in policy.parameters())])
+    for whole, pieces in zip(*results, strict=True):
+        torch.testing.assert_close(whole, pieces)
+
+
+def test_an_op_that_feeds_only_one_other_joins_it() -> None:
+    #  a -> b -> d, a -> c -> d, d -> e: only a, which feeds two, stays alone
+    tensors = [Tensor("a", 1, ("b", "c")), *(Tensor(x, 1, (y,)) for x, y in ("bd", "cd", "de"))]
+    problem = problem_on(OpGraph.build("g", [Op(x) for x in "abcde"], tensors), full_mesh(2))
+    assert group_units(problem, least_groups_per_device=0).tolist() == [0, 1, 1, 1, 1]
+    # Five equal ops on two devices: half of a device's share holds one op, one device's two.
+    assert group_units(problem, least_groups_per_device=2).tolist() == [0, 1, 2, 3, 4]
+    grouped = group_units(problem, least_groups_per_device=1)
+    assert np.bincount(grouped).max() == 2
+    assert grouped[3] == grouped[4]
+
+
+def test_an_op_joins_none_that_may_run_elsewhere() -> None:
+    assert group_units(host_bound(), least_groups_per_device=0).tolist() == [0, 1, 2, 3]
+
+
+@given(st.integers(0, 30), st.sampled_from([0, 1, 2, 16]))
+def test_groups_are_in_topological_order_and_may_go_where_all_their_ops_may(seed: int, least: int) -> None:
+    problem = random_layers(seed)
+    groups = op_groups(problem, least)
+    producers, consumers = problem.graph.edges
+    loose = (problem.graph.colocation[producers] < 0) & (problem.graph.colocation[consumers] < 0)
+    assert (groups.group_of_op[producers] <= groups.group_of_op[consumers])[loose].all()
+    assert (groups.action_mask[groups.group_of_op] <= problem.action_mask[problem.unit_of_op]).all()
+    decisions = np.arange(2 * len(groups.action_mask)).reshape(-1, 2) % 3
+    np.testing.assert_array_equal(groups.assignments(decisions)[1], decisions[groups.group_of_op, 1])
+
+
+def test_a_group_is_described_by_its_types_its_output_sizes_and_its_neighbours() -> None:
+    ops = [Op("a", "Conv"), Op("b", "Relu"), Op("c", "Conv")]
+    tensors = [Tensor("a", 7, ("b", "c")), Tensor("a", 1), Tensor("b", 3, ("c",)), Tensor("c", 0)]
+    groups = op_groups(problem_on(OpGraph.build("g", ops, tensors), full_mesh(2)), num_outputs=2)
+    np.testing.assert_allclose(groups.output_sizes, np.log([[8, 2], [4, 1], [1, 1]]) / np.log(8), atol=1e-6)
+    feeds = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(groups.adjacency, np.hstack([feeds, feeds.T]))
+    assert (groups.type_shares.max(axis=1) == 1.0).all()
+    np.testing.assert_array_equal(groups.type_shares[0], groups.type_shares[2])
+    joined = op_groups(problem_on(OpGraph.build("g", ops, [Tensor("b", 3, ("c",))]), full_mesh(2)), 0, 2)
+    assert sorted(joined.type_shares[1][joined.type_shares[1] > 0].tolist()) == [0.5, 0.5]
+    np.testing.assert_array_equal(joined.output_sizes, 0.0)  # b's tensor stays within its group
+
+
+def test_the_reward_is_minus_the_root_of_the_runtime_and_failing_is_a_large_constant_one() -> None:
+    rewards = Rewards(longest_s=100.0, failing_ratio=9.0)
+    values, ran = rewards.of(np.array([np.inf, 150.0]))
+    assert values.tolist() == [-3.0, -3.0]
+    assert not ran.any()
+    values, ran = rewards.of(np.array([2.0, 6.0, 400.0]))  # the first that ran take 4 s on average
+    np.testing.assert_allclose(values, [-np.sqrt(0.5), -np.sqrt(1.5), -3.0])
+    assert ran.tolist() == [True, True, False]
+    np.testing.assert_allclose(rewards.of(np.array([1.0, 50.0]))[0], [-0.5, -3.0])  # nothing is worse than failing
+
+
+def test_the_baseline_is_a_moving_average_of_mean_rewards() -> None:
+    baseline = MovingAverage(decay=0.9)
+    for batch, expected in (([-1.0, -3.0], -2.0), ([-1.0], -1.9), ([], -1.9), ([-0.9, -0.9], -1.8)):
+        baseline.update(np.array(batch))
+        assert baseline.value == pytest.approx(expected)
+
+
+def test_the_gradient_follows_the_reward_above_the_baseline() -> None:
+    groups = op_groups(two_chains(1))  # two groups
+    policy = build_policy(groups, 0, TINY)
+    with torch.no_grad():
+        policy.device_logits.weight.zero_()
+        policy.device_logits.bias.zero_()  # every placement has probability 1/4
+    sampled = Sampled(torch.tensor([[0, 1], [0, 0]]), np.array([-1.0, -2.0]), np.ones(2, dtype=bool))
+    loss = reinforce_loss(policy, sampled, MovingAverage(0.9, -1.8))
+    assert loss.item() == pytest.approx(-(0.8 + -0.2) / 2 * -np.log(4.0), rel=1e-5)
+    loss.backward()
+    # d loss / d logit 0 = -1/K sum_i advantage_i * sum_g (chose 0 - 1/2): the first placement chose 0 twice, the second once.
+    np.testing.assert_allclose(policy.device_logits.bias.grad.numpy(), [-0.4, 0.4], atol=1e-6)
+    assert reinforce_loss(policy, sampled, MovingAverage(0.9)).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_failing_placements_are_learned_from_early_and_left_out_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[Sampled] = []
+
+    def recorded(policy: Seq2SeqPolicy, sampled: Sampled, baseline: MovingAverage) -> torch.Tensor:
+        batches.append(sampled)
+        return reinforce_loss(policy, sampled, baseline)
+
+    monkeypatch.setattr(coloc_rl, "reinforce_loss", recorded)
+    problem = two_chains(3, memory_bytes=40)  # six ops of 10 bytes and their tensors: some placements do not fit
+    plan(problem, Budget(100), 0, ColocRlConfig(failing_share=0.5))
+    early, late = batches[:5], batches[5:]
+    assert not all(batch.ran.all() for batch in early)
+    assert all((batch.rewards[~batch.ran] == -np.sqrt(10.0)).all() for batch in early)
+    assert late
+    assert all(batch.ran.all() for batch in late)
+    assert all(batch.decisions.shape[1] == len(batch.rewards) for batch in late)
+
+
+def test_it_learns_to_put_two_towers_on_two_devices() -> None:
+    # 2 of 65,536 placements are the best ones.
+    solution = plan(two_chains(8), Budget(300), 0)
+    assert solution.objective_s == 8.0
+    assert solution.evaluations <= 300
+
+
+@pytest.mark.parametrize("config", [ColocRlConfig(), PAPER])
+def test_the_same_seed_gives_the_same_answer_and_torchs_own_generator_is_left_alone(config: ColocRlConfig) -> None:
+    torch.manual_seed(4)
+    expected = torch.rand(1)
+    torch.manual_seed(4)
+    first, second = (plan(random_layers(2, num_ops=10), Budget(24), 5, config) for _ in range(2))
+    assert torch.rand(1) == expected
+    np.testing.assert_array_equal(first.placement.assignment, second.placement.assignment)
+    assert first.history[-1][2] == second.history[-1][2]
+    assert first.evaluations == second.evaluations == 24
+
+
+def test_a_budget_of_seconds_and_none_at_all_end_the_search() -> None:
+    assert plan(random_layers(), Budget(evaluations=None, seconds=0.3), 0).evaluations >= 10
+    few = replace(ColocRlConfig(), sampling=SamplingConfig(TINY, unlimited_evaluations_per_unit=3))
+    assert plan(two_chains(2), Budget(None), 0, few).evaluations == 12
+    bound = OpGraph.build("bound", [Op("a", devices=("d0",)), Op("b", devices=("d0",))])
+    assert plan(problem_on(bound, full_mesh(2)), Budget(None), 0).evaluations == 1

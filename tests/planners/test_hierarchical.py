@@ -1,0 +1,237 @@
+"""The hierarchical planner: groups, their embeddings, the placer, its learning, and the ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.learned.hierarchical import no_grouping, random_grouping
+from gnnplace.planners.learned.hierarchical.embeddings import (
+    MAX_NEIGHBOURS,
+    MAX_OUTPUTS,
+    group_embeddings,
+    placer_inputs,
+    unit_embeddings,
+    unit_traits,
+)
+from gnnplace.planners.learned.hierarchical.grouper import Chooser
+from gnnplace.planners.learned.hierarchical.placer import Placer, squashed
+from gnnplace.planners.learned.hierarchical.planner import (
+    PAPER,
+    Grouping,
+    HierarchicalConfig,
+    build_policy,
+    moved_baseline,
+    plan,
+    rewards,
+)
+from gnnplace.planners.learned.hierarchical.policies import DirectPolicy, GroupedPolicy, group_mask
+from gnnplace.planners.learned.relative_runtime import landing_devices, relative_runtime, single_device_s
+from gnnplace.planners.search import Planner
+from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+
+VARIANTS: Sequence[tuple[str, Planner]] = (
+    ("hierarchical", plan),
+    ("hierarchical-no-grouping", no_grouping.plan),
+    ("hierarchical-random-grouping", random_grouping.plan),
+)
+
+
+def diamond() -> Problem:
+    """`a` feeds `b` and `c`, which feed `d`; of types Conv, Relu, Relu and Add."""
+    ops = [Op("a", "Conv"), Op("b", "Relu"), Op("c", "Relu"), Op("d", "Add", devices=("d1",))]
+    tensors = [Tensor("a", 100, ("b", "c")), Tensor("a", 7), Tensor("b", 10, ("d",)), Tensor("c", 20, ("d",))]
+    return problem_on(OpGraph.build("diamond", ops, tensors), full_mesh(2))
+
+
+def test_an_op_is_described_by_its_type_its_outputs_and_its_neighbours() -> None:
+    traits = unit_traits(diamond())
+    assert traits.type_counts.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 1], [1, 0, 0]]  # Add, Conv, Relu
+    assert traits.output_bytes[:, :2].tolist() == [[100, 7], [10, 0], [20, 0], [0, 0]]
+    assert traits.num_outputs.tolist() == [2, 1, 1, 0]
+    assert traits.edges.tolist() == [[0, 0, 1, 2], [1, 2, 3, 3]]
+    assert traits.neighbours[0, :6].tolist() == [2, 1, 3, 1, 0, 0]  # b and c come after a
+    assert traits.neighbours[1, :6].tolist() == [4, 1, 1, -1, 0, 0]
+    assert unit_embeddings(traits).shape == (4, 3 + MAX_OUTPUTS + 1 + 2 * MAX_NEIGHBOURS)
+
+
+def test_a_group_is_described_by_counts_of_types_summed_outputs_and_the_groups_it_feeds() -> None:
+    found = group_embeddings(unit_traits(diamond()), np.array([[0, 0, 1, 2], [2, 2, 2, 2]]), 3)
+    amounts, adjacency = found[:, :, :-3], found[:, :, -3:]
+    assert amounts[0].tolist() == [
+        [0, 1, 1, 110, 7, 0, 0, 0, 3],  # a and b
+        [0, 0, 1, 20, 0, 0, 0, 0, 1],
+        [1, 0, 0, 0, 0, 0, 0, 0, 0],
+    ]
+    assert adjacency[0].tolist() == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
+    assert amounts[1, 2].tolist() == [1, 1, 2, 130, 7, 0, 0, 0, 4]
+    assert not amounts[1, :2].any()
+    assert not adjacency[1].any()  # an edge within a group is no edge of the group
+    inputs = placer_inputs(found, 3)
+    assert inputs[0, 0, 4] == pytest.approx(np.log10(8.0))
+    np.testing.assert_array_equal(inputs[:, :, -3:], adjacency)
+
+
+def test_logits_are_c_times_tanh_of_activations_over_t() -> None:
+    found = squashed(torch.tensor([0.0, 10.0, -20.0]), 10.0, 5.0)
+    np.testing.assert_allclose(found, [0.0, 5.0 * np.tanh(1.0), -5.0 * np.tanh(2.0)], rtol=1e-6)
+    assert (PAPER.temperature, PAPER.tanh_constant) == (10.0, 5.0)
+    assert (PAPER.num_groups, PAPER.grouper_hidden, PAPER.placer_hidden) == (256, 64, 512)
+
+
+def make_placer(groups: int = 3, devices: int = 2) -> Placer:
+    """A placer of width 4 over embeddings of width 5."""
+    torch.manual_seed(0)
+    return Placer(5, devices, 4, 10.0, 5.0)
+
+
+def test_the_placer_attends_by_content_and_says_what_the_formulas_say() -> None:
+    placer, embeddings = make_placer(), torch.rand(1, 3, 5)
+    memory, mask = placer.encode(embeddings, 1), torch.ones(1, 3, 2, dtype=torch.bool)
+    devices = torch.tensor([[1, 0, 1]])
+    with torch.no_grad():
+        found = placer.log_probs(memory, mask, devices).numpy()[0]
+        fed = placer.before(torch.tensor([[2, 1, 0]]))  # the row after the last device comes before all decisions
+        decoded = placer.decoder(fed, (memory.hidden, memory.cell))[0].numpy()[0]
+        keys, query = memory.keys.numpy()[0], placer.query.weight.numpy()
+        for step in range(3):
+            scores = np.tanh(keys + query @ decoded[step]) @ placer.score.weight.numpy()[0]
+            attention = np.exp(scores) / np.exp(scores).sum()
+            context = attention @ keys
+            activations = placer.output.weight.numpy() @ np.concatenate([decoded[step], context])
+            logits = 5.0 * np.tanh(activations / 10.0)
+            np.testing.assert_allclose(found[step], logits - np.log(np.exp(logits).sum()), rtol=1e-5)
+
+
+def test_the_placer_draws_from_the_probabilities_that_it_learns_from() -> None:
+    placer, generator = make_placer(), torch.Generator().manual_seed(1)
+    placer.output.weight.data *= 20.0  # far from even
+    embeddings, mask = torch.rand(1, 2, 5), torch.ones(1, 2, 2, dtype=torch.bool)
+    drawn, log_probs = placer.draw(embeddings, mask, 4000, generator)
+    code = drawn[:, 0] * 2 + drawn[:, 1]
+    for sequence in code.unique():
+        rows = code == sequence
+        expected = float(log_probs[rows][0].detach().exp())
+        assert float(rows.float().mean()) == pytest.approx(expected, abs=4 * np.sqrt(expected / 4000))
+
+
+def test_a_masked_device_is_never_drawn() -> None:
+    mask = torch.tensor([[[True, False], [False, True], [True, True]]])
+    drawn, log_probs = make_placer().draw(torch.rand(1, 3, 5), mask, 50, torch.Generator().manual_seed(0))
+    assert not drawn[:, 0].any()
+    assert drawn[:, 1].all()
+    assert torch.isfinite(log_probs).all()
+
+
+def test_the_log_probability_of_a_grouping_is_the_sum_over_its_ops() -> None:
+    torch.manual_seed(0)
+    chooser, rows = Chooser(3, 4, 2), torch.rand(5, 3)
+    mask = torch.ones(5, 2, dtype=torch.bool)
+    mask[0, 1] = False
+    drawn, log_prob = chooser.draw(rows, mask, 6, torch.Generator().manual_seed(0))
+    single = chooser.layers(rows).masked_fill(~mask, -torch.inf).log_softmax(dim=1)
+    for row in range(6):
+        expected = sum(float(single[op, drawn[row, op]].detach()) for op in range(5))
+        assert float(log_prob[row].detach()) == pytest.approx(expected, rel=1e-5)
+    assert not drawn[:, 0].any()
+
+
+def test_a_unit_that_may_not_follow_its_group_goes_where_it_may() -> None:
+    problem = diamond()
+    assert landing_devices(problem).tolist() == [[0, 1], [0, 1], [0, 1], [1, 1]]
+    assert group_mask(np.array([[0, 0, 1, 1]]), problem.action_mask, 3).tolist() == [[[True] * 2] * 3]
+    assert group_mask(np.array([[0, 0, 0, 1]]), problem.action_mask, 2)[0, 1].tolist() == [False, True]
+    devices, _ = build_policy(problem, "learned", HierarchicalConfig(), 0).draw(torch.Generator().manual_seed(0))
+    assert devices.shape == (16, 4)
+    assert (devices[:, 3] == 1).all()
+    assert len(np.unique(devices[:, :3])) == 2
+
+
+def test_rewards_are_minus_the_root_of_the_runtime_in_single_devices_and_bounded_where_it_does_not_fit() -> None:
+    problem = two_chains(length=2)
+    assert single_device_s(problem) == 4.0
+    seconds = np.array([4.0, 1.0, 1.5 * problem.worst_case_s, np.inf])
+    assert relative_runtime(problem, seconds, 4.0).tolist() == [1.0, 0.25, 15.0, 20.0]
+    assert relative_runtime(problem, np.array([4.0]), 0.1).tolist() == [10.0]
+    np.testing.assert_allclose(rewards(problem, seconds, 4.0), [-1.0, -0.5, -np.sqrt(15.0), -np.sqrt(20.0)])
+
+
+def test_the_baseline_is_a_moving_average_that_begins_with_the_first_batch() -> None:
+    first = moved_baseline(None, np.array([-1.0, -2.0]), 0.9)
+    assert first == -1.5
+    assert moved_baseline(first, np.array([-0.5, -0.5]), 0.9) == pytest.approx(0.9 * -1.5 + 0.1 * -0.5)
+
+
+def test_the_ablations_differ_in_what_groups_and_in_what_learns() -> None:
+    problem, generator = random_layers(), torch.Generator().manual_seed(0)
+    config = HierarchicalConfig(num_groups=5)
+    learned, fixed = (build_policy(problem, grouping, config, 0) for grouping in ("learned", "random"))
+    assert isinstance(learned, GroupedPolicy)
+    assert isinstance(fixed, GroupedPolicy)
+    groups, log_prob = learned.draw_groups(generator)
+    assert groups.shape == (4, problem.num_units)
+    assert groups.max() < 5
+    assert log_prob.requires_grad
+    assert len(np.unique(groups, axis=0)) == 4
+    groups, log_prob = fixed.draw_groups(generator)
+    assert len(np.unique(groups, axis=0)) == 1
+    np.testing.assert_array_equal(groups, fixed.draw_groups(generator)[0])
+    assert not log_prob.any()
+    assert len(learned.parameters()) == len(fixed.parameters()) + 4  # two layers of the grouper
+    direct = build_policy(problem, "none", config, 0)
+    assert isinstance(direct, DirectPolicy)
+    assert len(direct.parameters()) == 4
+    assert direct.draw(generator)[0].shape == (16, problem.num_units)
+
+
+def test_every_parameter_of_grouper_and_placer_gets_a_gradient() -> None:
+    policy = build_policy(random_layers(), "learned", HierarchicalConfig(num_groups=5), 0)
+    policy.draw(torch.Generator().manual_seed(0))[1].sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in policy.parameters())
+
+
+@pytest.mark.parametrize("grouping", ["learned", "none"])
+def test_what_is_drawn_late_is_better_than_what_is_drawn_early(
+    grouping: Grouping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "gnnplace.planners.learned.hierarchical.planner"
+    seen: list[float] = []
+
+    def noted(problem: Problem, seconds: np.ndarray, reference_s: float) -> np.ndarray:
+        seen.append(float(rewards(problem, seconds, reference_s).mean()))
+        return rewards(problem, seconds, reference_s)
+
+    monkeypatch.setattr(f"{module}.rewards", noted)
+    planner = plan if grouping == "learned" else no_grouping.plan
+    planner(random_layers(num_ops=10), Budget(1000), 0, HierarchicalConfig(placer_hidden=16))  # type: ignore[call-arg]
+    assert np.mean(seen[-10:]) > np.mean(seen[:10]) + 0.05
+
+
+@pytest.mark.parametrize(("name", "planner"), VARIANTS[:2])
+def test_it_reaches_the_optimum_of_two_chains(name: str, planner: Planner) -> None:
+    solution = planner(two_chains(length=4), Budget(600), 0)
+    assert solution.objective_s == 4.0
+    assert solution.planner == name
+    assert solution.stages[0] == ("single", 8.0)
+
+
+@pytest.mark.parametrize(("name", "planner"), VARIANTS)
+def test_the_same_seed_gives_the_same_answer_and_another_seed_another_search(name: str, planner: Planner) -> None:
+    problem, threads = random_layers(3), torch.get_num_threads()
+    torch_state = torch.get_rng_state()
+    first, second, other = (planner(problem, Budget(60), seed) for seed in (5, 5, 6))
+    assert first.placement.assignment.tolist() == second.placement.assignment.tolist()
+    assert [row[::2] for row in first.history] == [row[::2] for row in second.history]
+    assert [row[::2] for row in first.history] != [row[::2] for row in other.history]
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+def test_a_budget_of_seconds_ends_the_search() -> None:
+    assert plan(two_chains(), Budget(None, 1.0), 0).evaluations > 10

@@ -1,0 +1,233 @@
+"""Placeto: pooling sets, features, the embedding's sweeps, an episode by hand, and learning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnplace.env.batch import PlacementBatch
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.learned.placeto import episodes as episodes_module
+from gnnplace.planners.learned.placeto import planner as planner_module
+from gnnplace.planners.learned.placeto.baseline import StepBaseline
+from gnnplace.planners.learned.placeto.episodes import PlacetoModel, judge, roll_out
+from gnnplace.planners.learned.placeto.features import look, node_features, static_features
+from gnnplace.planners.learned.placeto.network import PlacetoNetwork, adjacency
+from gnnplace.planners.learned.placeto.planner import PAPER, Learner, PlacetoConfig, build_network, plan
+from gnnplace.planners.learned.placeto.reachability import pooling_sets, reachability, unit_edges
+from gnnplace.training.advantage import returns_to_go
+from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
+
+
+class Scripted(PlacetoNetwork):
+    """Sends each unit where a script says."""
+
+    def __init__(self, script: list[int], devices: int = 2) -> None:
+        super().__init__(devices, 1, 1)
+        self.script = torch.tensor(script)
+
+    def forward(self, neighbours, features, current, sets):  # type: ignore[no-untyped-def]
+        """Next to certain."""
+        return 1e4 * torch.nn.functional.one_hot(self.script[current], 2) + 0.0 * self.head[0].weight.sum()
+
+
+def free_ops(count: int):  # type: ignore[no-untyped-def]
+    """Ops of one second without data between them, on two devices."""
+    return problem_on(OpGraph.build("free", [Op(f"o{i}") for i in range(count)]), full_mesh(2))
+
+
+def graph_of(edges: list[tuple[int, int]], num_ops: int, groups: dict[int, str] | None = None) -> OpGraph:
+    """Ops `0` to `num_ops - 1` and a tensor for each edge."""
+    ops = [Op(str(i), group=(groups or {}).get(i)) for i in range(num_ops)]
+    return OpGraph.build("edges", ops, [Tensor(str(a), 1 + a, (str(b),)) for a, b in edges])
+
+
+def test_pools_are_ancestors_descendants_and_parallel_units() -> None:
+    problem = problem_on(graph_of([(0, 1), (0, 2), (1, 3), (2, 3)], 5), full_mesh(2))
+    # Units are numbered in topological order, in which the lonely op 4 follows op 0.
+    unit = {op: int(problem.unit_of_op[op]) for op in range(5)}
+    sets = pooling_sets(reachability(problem))
+    named = [{op for op in range(5) if sets[unit[1], kind, unit[op]]} for kind in range(3)]
+    assert named == [{0}, {3}, {2, 4}]
+    assert not sets[unit[4], :2].any()
+    assert {op for op in range(5) if sets[unit[4], 2, unit[op]]} == {0, 1, 2, 3}
+    assert not sets[np.arange(5), :, np.arange(5)].any()
+
+
+def test_colocation_groups_may_depend_on_each_other() -> None:
+    problem = problem_on(graph_of([(0, 1), (2, 3)], 4, {0: "x", 3: "x", 1: "y", 2: "y"}), full_mesh(2))
+    assert reachability(problem).tolist() == [[False, True], [True, False]]
+    assert sorted(unit_edges(problem).T.tolist()) == [[0, 1], [1, 0]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=40))
+def test_reachability_is_that_of_networkx(num_ops: int, pairs: list[tuple[int, int]]) -> None:
+    edges = sorted({(min(p) % num_ops, max(p) % num_ops) for p in pairs})
+    edges = [(a, b) for a, b in edges if a < b]
+    problem = problem_on(graph_of(edges, num_ops), full_mesh(2))
+    found = reachability(problem)
+    view = nx.DiGraph(edges)
+    view.add_nodes_from(range(num_ops))
+    unit = problem.unit_of_op
+    for op in range(num_ops):
+        below = {int(unit[v]) for v in nx.descendants(view, op)}
+        assert set(np.flatnonzero(found[unit[op]]).tolist()) == below
+
+
+def test_features_are_cost_output_visits_current_relative_start_and_device() -> None:
+    graph = graph_of([(0, 1), (1, 2)], 3)  # tensors of 1 and 2 bytes
+    problem = problem_on(graph, full_mesh(2), np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 4.0]]))
+    static = static_features(problem, np.arange(3))
+    batch = PlacementBatch(problem, reference=1.0).reset(np.array([[0, 0, 0], [0, 0, 1]]))
+    seen = look(batch, static)
+    found = node_features(static, seen, torch.tensor([1, 1]), torch.tensor([1, 1])).numpy()
+    first = [[0.5, 0.5, 1, 0, -1 / 7, 1, 0], [0.5, 1, 0, 1, 0, 1, 0], [1, 0, 0, 0, 2 / 7, 1, 0]]
+    np.testing.assert_allclose(found[:, 0], first, rtol=1e-6)
+    # The second placement sends 2 bytes, which takes 0.7 s, so the last op starts at 3.7 s of 7.7 s.
+    np.testing.assert_allclose(found[:, 1, 4], np.array([-1.0, 0.0, 2.7]) / 7.7, rtol=1e-6)
+    assert found[2, 1, 5:].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_sweeps_are_those_of_a_dense_oracle(layers: int) -> None:
+    edges = np.array([[0, 0, 1, 2], [1, 2, 3, 3]])
+    network = build_network(2, PlacetoConfig(layers=layers, rounds=3), 0)
+    features = torch.rand(5, 2, 7)
+    found = network.embed(adjacency(edges, 5), features).detach().numpy()
+
+    def perceptron(module: torch.nn.Module, rows: np.ndarray) -> np.ndarray:
+        linear = [m for m in module.modules() if isinstance(m, torch.nn.Linear)]
+        for index, layer in enumerate(linear):
+            rows = rows @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+            rows = np.maximum(rows, 0.0) if index < len(linear) - 1 else rows
+        return rows
+
+    dense = np.zeros((5, 5))
+    dense[edges[1], edges[0]] = 1.0  # row: consumer
+    for copy in range(2):
+        own = perceptron(network.own, features[:, copy].numpy())
+        swept = []
+        for aggregator, sums in zip((network.along, network.against), (dense, dense.T), strict=True):
+            nodes = own
+            for _ in range(3):
+                total = sums @ np.maximum(perceptron(aggregator.before, nodes), 0.0)
+                message = np.maximum(perceptron(aggregator.after, total), 0.0)
+                nodes = own + np.where(sums.any(axis=1)[:, None], message, 0.0)
+            swept.append(nodes)
+        np.testing.assert_allclose(found[:, copy], np.concatenate(swept, axis=1), rtol=1e-4, atol=1e-5)
+
+
+def test_the_head_sees_the_means_over_the_pools_and_the_current_unit() -> None:
+    network = build_network(2, PlacetoConfig(rounds=1), 3)
+    heard: list[torch.Tensor] = []
+    network.head.register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
+    edges, features, current = np.array([[0, 1], [1, 2]]), torch.rand(4, 1, 7), torch.tensor([1])
+    sets = torch.tensor([[[1.0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]])
+    neighbours = adjacency(edges, 4)
+    logits = network(neighbours, features, current, sets)
+    nodes = network.embed(neighbours, features)[:, 0]
+    parts = heard[0][0].split(14)
+    torch.testing.assert_close(parts[0], network.ancestors.receive(network.ancestors.send(nodes[0])))
+    torch.testing.assert_close(parts[1], network.descendants.receive(network.descendants.send(nodes[2])))
+    torch.testing.assert_close(parts[2], network.parallel.receive(torch.zeros(14)))
+    torch.testing.assert_close(parts[3], nodes[1])
+    assert logits.shape == (1, 2)
+
+
+def test_the_papers_network_has_as_many_weights_as_the_paper_says() -> None:
+    sizes = [sum(p.numel() for p in build_network(d, PAPER, 0).parameters()) for d in (3, 5, 6)]
+    assert sizes[1] == 32495
+    assert 16_000 < sizes[0] < sizes[2] < 55_000
+
+
+def test_rewards_of_an_episode_by_hand_sum_to_start_less_end() -> None:
+    problem = free_ops(3)
+    model = PlacetoModel.of(problem, Scripted([1, 1, 1]))
+    batch = PlacementBatch(problem, reference=3.0).reset(np.array([[0, 0, 0], [1, 1, 1]]), visited=model.visited)
+    episodes = roll_out(batch, model, 3.0, torch.Generator().manual_seed(0))
+    np.testing.assert_allclose(episodes.runtimes[:, 0], [1, 2 / 3, 2 / 3, 1])
+    np.testing.assert_allclose(episodes.runtimes[:, 1], 1.0)
+    np.testing.assert_allclose(episodes.rewards[:, 0], [1 / 3, 0, -1 / 3], atol=1e-6)
+    np.testing.assert_allclose(returns_to_go(episodes.rewards, 1.0)[:, 0], [0, -1 / 3, -1 / 3], atol=1e-6)
+    np.testing.assert_allclose(episodes.rewards.sum(dim=0), episodes.runtimes[0] - episodes.runtimes[-1], atol=1e-6)
+    assert batch.best_seconds.tolist() == [2.0, 3.0]
+    assert [seen.device[:, 0].tolist() for seen in episodes.seen] == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+
+
+def test_the_baseline_is_the_mean_return_at_the_same_step_of_the_last_episodes() -> None:
+    baseline = StepBaseline(3)
+    assert baseline.take_in(torch.tensor([[1.0, 3.0], [0.0, 2.0]])).tolist() == [2.0, 1.0]
+    assert baseline.take_in(torch.tensor([[5.0], [1.0]])).tolist() == [3.0, 1.0]
+    assert baseline.take_in(torch.tensor([[7.0], [0.0]])).tolist() == [5.0, 1.0]  # the first episode is forgotten
+    assert StepBaseline(1).take_in(torch.tensor([[1.0, 3.0]])).tolist() == [2.0]  # a whole batch always counts
+
+
+def test_decisions_are_judged_as_they_were_made_however_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_layers(2, num_ops=12)
+    model = PlacetoModel.of(problem, build_network(3, PlacetoConfig(rounds=2), 0))
+    batch = PlacementBatch(problem, reference=1.0).reset(np.zeros((2, 12), dtype=np.int64), visited=model.visited)
+    episodes = roll_out(batch, model, 1.0, torch.Generator().manual_seed(0))
+    whole = next(iter(judge(model, episodes)))
+    assert whole.steps == slice(0, len(model.visited))
+    for step in range(len(model.visited)):
+        alone = model.log_probs(episodes.seen[step], torch.full((2,), step), episodes.masks[step])
+        torch.testing.assert_close(whole.log_probs[step], alone.gather(1, episodes.actions[step][:, None])[:, 0])
+        torch.testing.assert_close(whole.entropy[step], -(alone.exp() * alone).sum(dim=1))
+    monkeypatch.setattr(episodes_module, "_NODES_AT_ONCE", 100)
+    parts = list(judge(model, episodes))
+    assert len(parts) > 1
+    torch.testing.assert_close(torch.cat([part.log_probs for part in parts]), whole.log_probs)
+
+
+def test_learning_makes_the_ends_of_episodes_better() -> None:
+    problem, config = free_ops(3), PlacetoConfig(rounds=1, num_envs=4)
+    model = PlacetoModel.of(problem, build_network(2, config, 0))
+    learner, generator = Learner(model, config), torch.Generator().manual_seed(0)
+    batch, ends = PlacementBatch(problem, reference=3.0), []
+    for _ in range(50):
+        batch.reset(np.zeros((4, 3), dtype=np.int64), np.full(4, 3.0), model.visited)
+        episodes = roll_out(batch, model, 3.0, generator)
+        learner.update(episodes, 0.0)
+        ends.append(float(episodes.runtimes[-1].mean()))
+    assert np.mean(ends[-10:]) < np.mean(ends[:10]) - 0.05
+
+
+def test_it_reaches_the_optimum_of_two_chains() -> None:
+    solution = plan(two_chains(), Budget(200), 0)
+    assert solution.objective_s == 3.0
+    assert solution.stages == (("single", 6.0),)
+
+
+def test_steps_that_move_nothing_cost_no_evaluation_and_still_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner_module, "build_network", lambda *_: Scripted([0] * 6))
+    problem = two_chains()
+    measured = MeasuredLike(problem)
+    solution = plan(replace(problem, evaluator=measured), Budget(20), 0)
+    assert solution.evaluations == len(measured.executed) == 1
+    assert solution.objective_s == 6.0
+
+
+def test_only_units_that_have_a_choice_are_visited() -> None:
+    graph = OpGraph.build("bound", [Op("a", devices=("d0",)), Op("b"), Op("c", devices=("d1",))])
+    problem = problem_on(graph, full_mesh(2))
+    assert PlacetoModel.of(problem, build_network(2, PlacetoConfig(), 0)).visited.tolist() == [1]
+    assert plan(problem, Budget(20), 0).objective_s == 2.0
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_seed_another_search() -> None:
+    problem, threads = random_layers(3), torch.get_num_threads()
+    torch_state = torch.get_rng_state()
+    first, second, other = (plan(problem, Budget(130), seed) for seed in (5, 5, 6))
+    assert first.placement.assignment.tolist() == second.placement.assignment.tolist()
+    assert [row[::2] for row in first.history] == [row[::2] for row in second.history]
+    assert [row[::2] for row in first.history] != [row[::2] for row in other.history]
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), torch_state)
