@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,17 @@ class BenchResult:
     rows: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Any]
     seed: int
+    arguments: tuple[str, ...] = ()
+    """Of the command, besides the seed."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What tables and pictures need besides the rows."""
 
     def document(self) -> dict[str, Any]:
         """Everything that is needed to make it again."""
         return {
             "format": "gnnplace.bench/1",
             "suite": self.suite,
-            "command": f"gnnplace bench {self.suite} --seed {self.seed}",
+            "command": " ".join(("gnnplace bench", self.suite, f"--seed {self.seed}", *self.arguments)),
             "seed": self.seed,
             "versions": {name: metadata.version(name) for name in _VERSIONED},
             "machine": {
@@ -41,6 +45,7 @@ class BenchResult:
             },
             "summary": dict(self.summary),
             "rows": [dict(row) for row in self.rows],
+            **({"details": dict(self.details)} if self.details else {}),
         }  # fmt: skip
 
 

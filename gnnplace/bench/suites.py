@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from gnnplace.bench.engine import bench_engine
 from gnnplace.bench.execution import bench_equality, bench_execution
+from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.papers.seeds import bench_seeds
+from gnnplace.bench.papers.spotlight import bench_spotlight
 from gnnplace.bench.planners import bench_planners
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.zoo import bench_zoo
 from gnnplace.errors import GnnplaceError
 
-__all__ = ["SUITES", "run_suite"]
+__all__ = ["SUITES", "Suite", "run_suite"]
 
-SUITES: Mapping[str, Callable[[int], BenchResult]] = {
-    "engine": bench_engine,
-    "planners": bench_planners,
-    "equality": bench_equality,
-    "execution": bench_execution,
-    "zoo": bench_zoo,
+
+@dataclass(frozen=True)
+class Suite:
+    """A comparison by name."""
+
+    run: Callable[[BenchOptions], BenchResult]
+    has_rows: bool = False
+    """It takes evaluations, seeds, rows and processes; others take the seed alone."""
+
+
+SUITES: Mapping[str, Suite] = {
+    "engine": Suite(lambda options: bench_engine(options.seed)),
+    "planners": Suite(lambda options: bench_planners(options.seed)),
+    "equality": Suite(lambda options: bench_equality(options.seed)),
+    "execution": Suite(lambda options: bench_execution(options.seed)),
+    "zoo": Suite(lambda options: bench_zoo(options.seed)),
+    "seeds": Suite(bench_seeds, has_rows=True),
+    "spotlight": Suite(bench_spotlight, has_rows=True),
 }
 
 
-def run_suite(name: str, seed: int) -> BenchResult:
+def run_suite(name: str, options: BenchOptions) -> BenchResult:
     """The result of a suite.
 
     Raises:
-        GnnplaceError: there is no such suite.
+        GnnplaceError: there is no such suite, or it does not take the options.
     """
     if name not in SUITES:
         raise GnnplaceError(f"there is no bench suite {name!r}; known are {', '.join(SUITES)}")
-    return SUITES[name](seed)
+    suite = SUITES[name]
+    if options.arguments and not suite.has_rows:
+        with_rows = ", ".join(known for known, other in SUITES.items() if other.has_rows)
+        raise GnnplaceError(f"bench {name}: takes no {options.arguments[0]}; only {with_rows} do")
+    return suite.run(options)

@@ -7,25 +7,38 @@ from typing import Annotated
 
 import typer
 
-from gnnplace.cli.options import JsonOption, SeedOption
-from gnnplace.cli.output import print_json, print_table
+from gnnplace.cli.options import EvaluationsOption, JsonOption, SeedOption
+from gnnplace.cli.output import note, print_json, print_table
 
 __all__ = ["bench"]
 
+_WIDE = 60
+
 
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="engine, planners, equality, execution or zoo")],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="engine, planners, equality, execution, zoo, seeds or spotlight")
+    ],
     seed: SeedOption = 0,
+    evaluations: EvaluationsOption = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="how many, counted from --seed")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="part of a row's name; may be repeated")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Run one of the comparisons that the README's numbers come from."""
+    """Run one of the comparisons that the README's numbers come from; seeds and spotlight go on where they stopped."""
+    from gnnplace.bench.options import BenchOptions
     from gnnplace.bench.result import write_result
     from gnnplace.bench.suites import run_suite
 
-    result = run_suite(suite, seed)
+    kept = None if out is None else out.with_name(f"{out.name}.cases")
+    options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), jobs, kept, note)
+    result = run_suite(suite, options)
     if out is not None:
         write_result(result, out)
+    if kept is not None:
+        kept.unlink(missing_ok=True)
     if json:
         print_json(result.document())
         return
@@ -35,4 +48,5 @@ def bench(
 
 
 def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _WIDE else f"{text[: _WIDE - 1]}…"

@@ -16,7 +16,7 @@ from rich.text import Text
 from gnnplace.planners.budget import Progress as SearchProgress
 from gnnplace.units import format_s
 
-__all__ = ["print_json", "print_table", "progress", "warn"]
+__all__ = ["note", "print_json", "print_table", "progress", "warn"]
 
 _OUT, _ERR = Console(), Console(stderr=True)
 _QUIET_S = 2.0
@@ -35,6 +35,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     _OUT.print(table)
+
+
+def note(message: str) -> None:
+    """One line on stderr."""
+    _ERR.print(Text(message), soft_wrap=True)
 
 
 def warn(messages: Sequence[str]) -> None:

@@ -93,13 +93,18 @@ def place(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="what place wrote")], json: JsonOption = False
+    folder: Annotated[Path, typer.Argument(metavar="DIR|RESULT", help="what place wrote, or the result of a bench")],
+    json: JsonOption = False,
 ) -> None:
-    """Draw report.html again from run.json."""
+    """Draw report.html again from run.json, or the tables of a bench beside its result."""
+    from gnnplace.report.bench_page import read_bench, write_bench_page
     from gnnplace.report.page import write_report
     from gnnplace.report.run_record import read_run
 
-    path = write_report(read_run(folder / "run.json"), folder)
+    if folder.suffix == ".json":
+        path = write_bench_page(read_bench(folder), folder.with_suffix(".html"))
+    else:
+        path = write_report(read_run(folder / "run.json"), folder)
     if json:
         print_json({"report": str(path)})
     else:

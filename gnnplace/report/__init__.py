@@ -6,7 +6,8 @@ In reading order:
 - `answer.py`: the answer in one sentence, and how numbers are said;
 - `tables.py`: what is text and numbers;
 - `charts/`: what is a picture;
-- `page.py`, `page.html`, `page.css`: all of it as one file that needs no network.
+- `page.py`, `page.html`, `page.css`: all of it as one file that needs no network;
+- `bench_page.py`, `bench.html`: the same for the tables of a bench.
 """
 
 __all__: list[str] = []

@@ -25,7 +25,7 @@ from gnnplace.report.tables import (
     warnings_list,
 )
 
-__all__ = ["REPORT_FILE", "render_report", "write_report"]
+__all__ = ["REPORT_FILE", "chart_html", "render_report", "write_report"]
 
 REPORT_FILE = "report.html"
 
@@ -48,11 +48,11 @@ def render_report(run: RunRecord) -> str:
         answer=escape(answer(run)),
         planners=planners_table(run),
         runs=runs_table(run),
-        schedule=_chart(schedule_chart(run), "schedule"),
+        schedule=chart_html(schedule_chart(run), "schedule"),
         devices=devices_table(run),
         legend=graph_legend(run),
-        graph="<p>Too many op groups to draw.</p>" if graph is None else _chart(graph, "graph"),
-        progress=_chart(progress_chart(run), "progress") if run["history"] else "<p>Nothing was searched.</p>",
+        graph="<p>Too many op groups to draw.</p>" if graph is None else chart_html(graph, "graph"),
+        progress=chart_html(progress_chart(run), "progress") if run["history"] else "<p>Nothing was searched.</p>",
         stages=stages_list(run),
         warnings=warnings_list(run),
         facts=facts_table(run),
@@ -63,7 +63,7 @@ def _template(name: str) -> Template:
     return Template(resources.files("gnnplace.report").joinpath(name).read_text(encoding="utf-8"))
 
 
-def _chart(figure: go.Figure, name: str) -> str:
+def chart_html(figure: go.Figure, name: str) -> str:
     """A figure as an HTML fragment that expects Plotly's script in the page."""
     settings = {
         "displaylogo": False,

@@ -15,9 +15,11 @@ __all__ = [
     "devices_table",
     "facts_table",
     "graph_legend",
+    "html_table",
     "planners_table",
     "runs_table",
     "stages_list",
+    "swatch",
     "warnings_list",
 ]
 
@@ -27,7 +29,7 @@ def planners_table(run: RunRecord) -> str:
     rows = sorted(run["planners"], key=_rank)
     slowest_s = max((row["makespan_s"] or 0.0 for row in rows if _rank(row)[0] == 0), default=0.0)
     heads = ["planner", f"one step ({evaluator_of(run)})", "gap", "evaluations", "took", ""]
-    return _table(heads, ([_cell(cell) for cell in _planner_cells(row, run, slowest_s)] for row in rows))
+    return html_table(heads, ([_cell(cell) for cell in _planner_cells(row, run, slowest_s)] for row in rows))
 
 
 def runs_table(run: RunRecord) -> str:
@@ -45,7 +47,7 @@ def runs_table(run: RunRecord) -> str:
         ]
         for number, row in enumerate(measured["runs"])
     )
-    return _table(["measured side by side", "median", "repeats", ""], rows)
+    return html_table(["measured side by side", "median", "repeats", ""], rows)
 
 
 def devices_table(run: RunRecord) -> str:
@@ -55,17 +57,17 @@ def devices_table(run: RunRecord) -> str:
     for index, device in enumerate(run["devices"]):
         num_ops = sum(place == index for place in ops["device"])
         peak, capacity = run["peak_memory_bytes"].get(device["name"], 0), device["memory_bytes"]
-        name = f"{_swatch(device_colour(index))}{escape(device['name'])}"
+        name = f"{swatch(device_colour(index))}{escape(device['name'])}"
         if device["kind"] != device["name"]:
             name += f" <small>{escape(device['kind'])}</small>"
         rows.append([name, f"{num_ops:,}", _memory_bar(peak, capacity, device_colour(index))])
-    return _table(["device", "ops", "peak memory"], rows)
+    return html_table(["device", "ops", "peak memory"], rows)
 
 
 def graph_legend(run: RunRecord) -> str:
     """What the colours of the graph mean."""
     used = sorted(set(run["ops"]["device"]))
-    parts = [f"{_swatch(device_colour(device))}{escape(run['devices'][device]['name'])}" for device in used]
+    parts = [f"{swatch(device_colour(device))}{escape(run['devices'][device]['name'])}" for device in used]
     moves = f'<span class="stroke" style="background:{TRANSFER}"></span>tensor moves to another device'
     return f'<p class="legend">{"".join(f"<span>{part}</span>" for part in [*parts, moves])}</p>'
 
@@ -124,7 +126,8 @@ def _memory_bar(peak: int, capacity: int | None, colour: str) -> str:
     return f"{_bar(part, colour)}{format_bytes(peak)} of {format_bytes(capacity)} <small>{share}</small>{over}"
 
 
-def _swatch(colour: str) -> str:
+def swatch(colour: str) -> str:
+    """A square of a colour."""
     return f'<span class="swatch" style="background:{colour}"></span>'
 
 
@@ -137,7 +140,8 @@ def _cell(content: str | tuple[str]) -> str:
     return content[0] if isinstance(content, tuple) else escape(content)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; heads are text, cells finished HTML."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

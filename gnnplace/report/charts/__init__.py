@@ -6,11 +6,13 @@ In reading order:
 - `schedule.py`: the Gantt chart;
 - `progress.py`: how the best placement improved;
 - `layered_layout.py`: where the nodes of a graph are drawn;
-- `graph.py`: the op graph coloured by device.
+- `graph.py`: the op graph coloured by device;
+- `placements.py`: devices per layer, of several planners.
 """
 
 from gnnplace.report.charts.graph import graph_chart
+from gnnplace.report.charts.placements import placements_chart
 from gnnplace.report.charts.progress import progress_chart
 from gnnplace.report.charts.schedule import schedule_chart
 
-__all__ = ["graph_chart", "progress_chart", "schedule_chart"]
+__all__ = ["graph_chart", "placements_chart", "progress_chart", "schedule_chart"]

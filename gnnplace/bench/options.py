@@ -1,0 +1,35 @@
+"""What can be chosen about a suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["BenchOptions"]
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """How to run a suite; None is the suite's own choice."""
+
+    seed: int = 0
+    evaluations: int | None = None
+    """Of every planner."""
+    seeds: int | None = None
+    """How many, counted from `seed`."""
+    only: tuple[str, ...] = ()
+    """Rows whose name contains one of these; all for none."""
+    jobs: int = 1
+    """Processes."""
+    kept: Path | None = field(default=None, compare=False)
+    """Where finished cases are kept until the suite is done, so that it goes on where it was stopped."""
+    on_progress: Callable[[str], None] | None = field(default=None, compare=False)
+    """Called with a line for people after every case."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """As on the command line, without the seed."""
+        chosen = {"evaluations": self.evaluations, "seeds": self.seeds, "jobs": self.jobs if self.jobs > 1 else None}
+        named = [text for name, value in chosen.items() if value is not None for text in (f"--{name}", str(value))]
+        return (*named, *(text for part in self.only for text in ("--only", part)))

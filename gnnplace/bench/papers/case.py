@@ -1,0 +1,111 @@
+"""One planner on one row of a table, and what holds for the row whatever the planner."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gnnplace.api.setting import Setting, setting_of
+from gnnplace.api.solved import finite, planned
+from gnnplace.api.workload import load_workload
+from gnnplace.bench.papers.tables import row_of
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.presets import preset
+from gnnplace.devices.topology import HOST_KIND_PREFIX
+from gnnplace.errors import GnnplaceError
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.catalog import load_planner
+
+__all__ = ["FACTS", "Case", "case_result", "device_letters"]
+
+FACTS = "facts"
+"""Stands for a planner: sizes of the row, its single devices and its lower bound."""
+_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a bench."""
+
+    row: str
+    planner: str
+    seed: int
+    evaluations: int
+
+
+def case_result(case: Case) -> dict[str, Any]:
+    """What the planner found: seconds on the whole graph, the history on op groups; or why it found nothing."""
+    setting = _setting(case.row)
+    if case.planner == FACTS:
+        return _facts(setting)
+    began = time.perf_counter()
+    try:
+        solution = load_planner(case.planner)(setting.problem(), Budget(case.evaluations), case.seed)
+    except GnnplaceError as error:
+        return {"makespan_s": None, "error": str(error), "wall_s": time.perf_counter() - began, "evaluations": 0}
+    wall_s = time.perf_counter() - began
+    _, _, evaluation = planned(setting, solution)
+    return {
+        "makespan_s": finite(evaluation.makespan_s) if evaluation.feasible else None,
+        "error": None if evaluation.feasible else "does not fit into memory",
+        "wall_s": wall_s,
+        "evaluations": solution.evaluations,
+        "history": [[count, best_s] for count, _, best_s in solution.history],
+        "placement": device_letters(solution.placement.assignment),
+    }
+
+
+def device_letters(assignment: np.ndarray[Any, np.dtype[np.int64]]) -> str:
+    """A letter for the device of every op group: compact in JSON.
+
+    >>> device_letters(np.array([0, 2, 10]))
+    '02a'
+    """
+    return "".join(_LETTERS[device] for device in assignment)
+
+
+@lru_cache(maxsize=2)
+def _setting(key: str) -> Setting:
+    """The row's workload on its testbed, by the roofline of published figures."""
+    row = row_of(key)
+    workload = load_workload(row.workload)
+    topology = preset(row.devices)
+    setting = setting_of(workload, topology, RooflineCost())
+    if row.memory_share is None:
+        return setting
+    needed = setting.simulator.evaluate(Placement(np.zeros(workload.graph.num_ops, dtype=np.int64)))
+    memory = int(row.memory_share * int(needed.peak_memory_bytes[0]))
+    devices = tuple(
+        device if device.kind.startswith(HOST_KIND_PREFIX) else dataclasses.replace(device, memory_bytes=memory)
+        for device in topology.devices
+    )
+    return setting_of(workload, dataclasses.replace(topology, devices=devices), RooflineCost())
+
+
+def _facts(setting: Setting) -> dict[str, Any]:
+    graph, topology, groups = setting.workload.graph, setting.topology, setting.coarsening.graph
+    singles: dict[str, dict[str, Any]] = {}
+    for index, device in enumerate(topology.devices):
+        column = "single-cpu" if device.kind.startswith(HOST_KIND_PREFIX) else "single-gpu"
+        if column not in singles:
+            alone = setting.simulator.evaluate(Placement(np.full(graph.num_ops, index, dtype=np.int64)))
+            singles[column] = {
+                "makespan_s": finite(alone.makespan_s) if alone.feasible else None,
+                "peak_memory_bytes": int(alone.peak_memory_bytes[index]),
+                "memory_bytes": device.memory_bytes,
+            }
+    return {
+        "ops": graph.num_ops,
+        "groups": groups.num_ops,
+        "devices": list(topology.device_names),
+        "singles": singles,
+        "lower_bound": dataclasses.asdict(setting.bound),
+        "group_stages": groups.stages.tolist(),
+        "group_types": list(groups.op_types),
+    }

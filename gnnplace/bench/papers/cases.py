@@ -1,0 +1,75 @@
+"""Many cases over processes; each one is kept as soon as it is done, so that a bench goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gnnplace.bench.papers.case import Case, case_result
+from gnnplace.errors import GnnplaceError
+
+__all__ = ["finished_cases", "run_cases"]
+
+Results = dict[Case, dict[str, Any]]
+
+
+def run_cases(
+    cases: Sequence[Case],
+    jobs: int = 1,
+    kept: Path | None = None,
+    on_result: Callable[[Case, Mapping[str, Any]], None] | None = None,
+) -> Results:
+    """The result of every case, in their order; those in the file `kept` are not run again.
+
+    Cases of one row should follow each other, since a process keeps the last two rows. Wall seconds of a case are those
+    with `jobs - 1` others beside it.
+
+    Raises:
+        GnnplaceError: a row's workload cannot be read, or `kept` cannot be understood.
+    """
+    results = {} if kept is None else finished_cases(kept)
+    open_cases = [case for case in cases if case not in results]
+    # A fork of a process that has run a network or compiled code with threads may hang.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        futures = {pool.submit(case_result, case): case for case in open_cases}
+        try:
+            for future in as_completed(futures):
+                case, result = futures[future], future.result()
+                results[case] = result
+                if kept is not None:
+                    with kept.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps({"case": asdict(case), "result": result}) + "\n")
+                if on_result is not None:
+                    on_result(case, result)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return {case: results[case] for case in cases}
+
+
+def finished_cases(kept: Path) -> Results:
+    """What an earlier run has kept; a last line that was cut off by a kill is dropped.
+
+    Raises:
+        GnnplaceError: another line cannot be understood.
+    """
+    if not kept.exists():
+        return {}
+    text = kept.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        kept.write_text(whole, encoding="utf-8")
+    found: Results = {}
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+            found[Case(**entry["case"])] = entry["result"]
+        except (ValueError, KeyError, TypeError) as problem:
+            raise GnnplaceError(f"{kept}: line {number} is no case of a bench ({problem}); delete the file") from None
+    return found

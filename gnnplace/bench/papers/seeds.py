@@ -1,0 +1,181 @@
+"""`gnnplace bench seeds`: the papers' tables with every method, ours beside the published seconds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.papers.case import FACTS, Case
+from gnnplace.bench.papers.cases import Results, run_cases
+from gnnplace.bench.papers.tables import SEEDS_ROWS, TableRow, chosen
+from gnnplace.bench.result import BenchResult
+from gnnplace.units import format_s
+
+__all__ = ["LEARNED", "bench_seeds", "details", "planner_rows", "run_table", "to_reach"]
+
+CONSTRUCTED = ("scotch", "metis", "expert", "heft")
+"""Run with one seed: their answer does not hang on it, or hardly."""
+LEARNED = (
+    "coloc-rl", "hierarchical", "hierarchical-no-grouping", "hierarchical-random-grouping", "spotlight", "placeto",
+)  # fmt: skip
+SEARCHED = ("annealing", *LEARNED, "gnn")
+EVALUATIONS = 1000
+SEEDS = 3
+_NEAR = 1.01
+
+
+def bench_seeds(options: BenchOptions) -> BenchResult:
+    """A row per table row and planner: median and range over seeds, all searches with the same number of evaluations."""
+    rows = chosen(SEEDS_ROWS, options.only)
+    found = run_table(rows, CONSTRUCTED, SEARCHED, options, EVALUATIONS, SEEDS)
+    table = [line for row in rows for line in planner_rows(row, (*CONSTRUCTED, *SEARCHED), found)]
+    return BenchResult(
+        "seeds", table, _summary(rows, table, found), options.seed, options.arguments, details(rows, found)
+    )
+
+
+def run_table(
+    rows: Sequence[TableRow],
+    constructed: Sequence[str],
+    searched: Sequence[str],
+    options: BenchOptions,
+    evaluations: int,
+    seeds: int,
+) -> Results:
+    """Every planner on every row: constructed placements with one seed, searches with several.
+
+    `evaluations` and `seeds` are what the suite takes unless the options say otherwise; seeds count from the options'.
+    """
+    budget, several = options.evaluations or evaluations, range(options.seed, options.seed + (options.seeds or seeds))
+    cases = [
+        Case(row.key, planner, seed, budget)
+        for row in rows
+        for planner, its_seeds in (
+            (FACTS, (options.seed,)),
+            *((name, (options.seed,)) for name in constructed),
+            *((name, tuple(several)) for name in searched),
+        )
+        for seed in its_seeds
+    ]
+
+    def report(case: Case, result: Mapping[str, Any]) -> None:
+        if options.on_progress is not None and case.planner != FACTS:
+            seconds = result["makespan_s"]
+            said = str(result["error"]) if seconds is None else format_s(seconds)
+            options.on_progress(f"{case.row} {case.planner} seed {case.seed}: {said}, took {result['wall_s']:.0f} s")
+
+    return run_cases(cases, options.jobs, options.kept, report)
+
+
+def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iterator[dict[str, Any]]:
+    """A line for each single device and each planner of one row; seconds are null where memory does not suffice."""
+    facts = _facts(row, found)
+    for column, single in facts["singles"].items():
+        yield {
+            "row": row.key, "task": row.task, "devices": row.devices, "planner": column, "makespan_s": single["makespan_s"],
+            "lowest_s": single["makespan_s"], "highest_s": single["makespan_s"], "feasible": [single["makespan_s"] is not None],
+            "evaluations": 1, "to_within_1_percent": None, "wall_s": 0.0, "published_s": row.published.get(column),
+            "error": None if single["makespan_s"] is not None else "does not fit into memory",
+        }  # fmt: skip
+    for planner in planners:
+        results = _results(row, planner, found)
+        seconds = [np.inf if result["makespan_s"] is None else result["makespan_s"] for result in results]
+        worked = [result for result in results if result["makespan_s"] is not None]
+        near = [to_reach(result["history"], _NEAR * result["history"][-1][1]) for result in worked]
+        yield {
+            "row": row.key, "task": row.task, "devices": row.devices, "planner": planner,
+            "makespan_s": _finite(statistics.median(seconds)), "lowest_s": _finite(min(seconds)),
+            "highest_s": _finite(max(seconds)), "feasible": [result["makespan_s"] is not None for result in results],
+            "evaluations": max(result["evaluations"] for result in results),
+            "to_within_1_percent": statistics.median(count for count in near if count is not None) if near else None,
+            "wall_s": statistics.median(result["wall_s"] for result in results),
+            "published_s": row.published.get(planner),
+            "error": next((result["error"] for result in results if result["error"]), None),
+        }  # fmt: skip
+
+
+def to_reach(history: Sequence[Sequence[float]], seconds: float) -> int | None:
+    """Evaluations until the best was at most `seconds`; None if it never was.
+
+    >>> to_reach([[1, 9.0], [40, 5.0], [70, 4.0]], 5.0), to_reach([[1, 9.0]], 5.0)
+    (40, None)
+    """
+    return next((int(count) for count, best_s in history if best_s <= seconds), None)
+
+
+def _summary(rows: Sequence[TableRow], table: Sequence[Mapping[str, Any]], found: Results) -> dict[str, Any]:
+    """How `gnn` stands to the best of all others, by medians, and the papers' claims as counts of rows."""
+    median = {
+        (line["row"], line["planner"]): np.inf if line["makespan_s"] is None else line["makespan_s"] for line in table
+    }
+    keys = [row.key for row in rows]
+    others = ("single-cpu", "single-gpu", *CONSTRUCTED, "annealing", *LEARNED)
+    misses = {key: median[key, "gnn"] / min(median[key, other] for other in others) - 1.0 for key in keys}
+    savings = {row.key: _saving(row, found) for row in rows}
+    counted = [saving for saving in savings.values() if saving is not None]
+    classic = ("single-cpu", "single-gpu", "scotch", "metis", "expert")
+    return {
+        "rows": len(rows),
+        "gnn_best_or_within_1_percent": sum(miss <= 0.01 for miss in misses.values()),
+        "gnn_above_best_worst": max(misses.values()),
+        "gnn_above_best_at": max(misses, key=misses.__getitem__),
+        "evaluations_saved_to_coloc_rl_median": statistics.median(counted) if counted else None,
+        "evaluations_saved_to_coloc_rl_least": min(counted, default=None),
+        "gnn_never_reaches_coloc_rl": sum(saving is None for saving in savings.values()),
+        "one_gpu_too_small": sum(not np.isfinite(median[key, "single-gpu"]) for key in keys),
+        "scotch_loses_to_expert": sum(median[key, "scotch"] > median[key, "expert"] for key in keys),
+        "metis_loses_to_expert": sum(median[key, "metis"] > median[key, "expert"] for key in keys),
+        **{
+            f"{planner}_beats_best_classic": sum(
+                median[key, planner] < min(median[key, other] for other in classic) for key in keys
+            )
+            for planner in LEARNED
+        },
+    }  # fmt: skip
+
+
+def _saving(row: TableRow, found: Results) -> float | None:
+    """Evaluations that `coloc-rl` needed to its best over those that `gnn` needed to the same; the median over seeds.
+
+    None when `gnn` did not reach it with half of the seeds or more.
+    """
+    ratios = []
+    for ours, theirs in zip(_results(row, "gnn", found), _results(row, "coloc-rl", found), strict=True):
+        if theirs["makespan_s"] is None or ours["makespan_s"] is None:
+            ratios.append(0.0 if ours["makespan_s"] is None else np.inf)
+            continue
+        needed, best_s = theirs["history"][-1]
+        reached = to_reach(ours["history"], best_s)
+        ratios.append(0.0 if reached is None else needed / reached)
+    median = statistics.median(ratios)
+    return float(median) if 0.0 < median < np.inf else None
+
+
+def details(rows: Sequence[TableRow], found: Results) -> dict[str, Any]:
+    """By row: sizes, lower bound, and of each planner's first seed the placement of every op group and the history."""
+    told: dict[str, Any] = {}
+    for row in rows:
+        kept = {case.planner: result for case, result in reversed(found.items()) if case.row == row.key}
+        told[row.key] = {
+            "task": row.task, "workload": row.workload, "testbed": row.devices, "source": row.source,
+            "published_s": dict(row.published), **kept.pop(FACTS),
+            "placements": {planner: result["placement"] for planner, result in kept.items() if "placement" in result},
+            "histories": {planner: result["history"] for planner, result in kept.items() if "history" in result},
+        }  # fmt: skip
+    return told
+
+
+def _facts(row: TableRow, found: Results) -> dict[str, Any]:
+    return _results(row, FACTS, found)[0]
+
+
+def _results(row: TableRow, planner: str, found: Results) -> list[dict[str, Any]]:
+    return [result for case, result in found.items() if case.row == row.key and case.planner == planner]
+
+
+def _finite(seconds: float) -> float | None:
+    return float(seconds) if np.isfinite(seconds) else None

@@ -1,0 +1,104 @@
+"""Rows of the papers' tables: workload, testbed and published seconds, which come from other hardware and software."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gnnplace.errors import GnnplaceError
+
+__all__ = ["OOM", "SEEDS_ROWS", "SPOTLIGHT_ROWS", "TableRow", "chosen", "row_of"]
+
+OOM = "OOM"
+"""Published instead of seconds: out of memory."""
+MEMORY_SHARE = 2 / 3
+Published = Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One training step on one testbed."""
+
+    key: str
+    task: str
+    workload: str
+    devices: str
+    """A preset; the host is one of its devices."""
+    source: str
+    """The paper and its table; empty where only the workload is the papers'."""
+    published: Published = field(default_factory=dict)
+    """Seconds, or `OOM`, by column: "single-cpu", "single-gpu" or the name of a planner."""
+    memory_share: float | None = None
+    """Every GPU has this share of the memory that the step needs on one; None: what the preset says."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A published table: its seconds stand in the order single CPU, single GPU, Scotch, MinCut, expert, learned."""
+
+    source: str
+    year: int
+    gpu: str
+    learned: str
+
+    def row(self, task: str, workload: str, gpus: int, *seconds: float | str | None) -> TableRow:
+        """None where the paper has no figure."""
+        columns = ("single-cpu", "single-gpu", "scotch", "metis", "expert", self.learned)
+        published = {column: value for column, value in zip(columns, seconds, strict=True) if value is not None}
+        devices = f"{self.gpu}x{gpus}"
+        key = f"{self.year}-{workload}-{devices}"
+        return TableRow(key, task, f"zoo:{workload}:training", devices, self.source, published)
+
+
+def _too_large(workload: str, task: str, gpus: int) -> TableRow:
+    """The papers' translation models did not fit one GPU; these GPUs are as small beside ours."""
+    devices = f"k40x{gpus}"
+    key, name = f"small-{workload}-{devices}", f"zoo:{workload}:training"
+    return TableRow(key, f"{task}, GPUs of two thirds of the step's memory", name, devices, "", {}, MEMORY_SHARE)
+
+
+_ICML_2017 = _Table("Mirhoseini et al. 2017, table of step times", 2017, "k80", "coloc-rl")
+_ICLR_2018 = _Table("Mirhoseini et al. 2018, table of step times", 2018, "k40", "hierarchical")
+SEEDS_ROWS = (
+    _ICML_2017.row("RNNLM", "rnnlm_2", 2, 6.89, 1.57, 13.43, 11.94, 3.81, 1.57),
+    _ICML_2017.row("RNNLM", "rnnlm_2", 4, 6.89, 1.57, 11.52, 10.44, 4.46, 1.57),
+    _ICML_2017.row("NMT", "nmt_2", 2, 10.72, OOM, 14.19, 11.54, 4.99, 4.04),
+    _ICML_2017.row("NMT", "nmt_2", 4, 10.72, OOM, 11.23, 11.78, 4.73, 3.92),
+    _ICML_2017.row("Inception-V3", "inception_v3", 2, 26.21, 4.60, 25.24, 22.88, 11.22, 4.60),
+    _ICML_2017.row("Inception-V3", "inception_v3", 4, 26.21, 4.60, 23.41, 24.52, 10.65, 3.85),
+    _ICLR_2018.row("Inception-V3", "inception_v3", 2, 0.61, 0.15, 0.93, 0.82, 0.15, 0.13),
+    _ICLR_2018.row("ResNet", "resnet_50", 2, None, 1.18, 6.27, 2.92, 1.18, 1.18),
+    _ICLR_2018.row("RNNLM", "rnnlm_2", 2, 6.89, 1.57, 5.62, 5.21, 1.57, 1.57),
+    _ICLR_2018.row("NMT 2-layer", "nmt_2", 2, 6.46, OOM, 3.21, 5.34, 2.13, 0.84),
+    _ICLR_2018.row("NMT 4-layer", "nmt_4", 4, 10.68, OOM, 11.18, 11.63, 3.64, 1.69),
+    _ICLR_2018.row("NMT 8-layer", "nmt_8", 8, 11.52, OOM, 17.85, 19.01, 3.88, 4.07),
+    _too_large("nmt_2", "NMT 2-layer", 2),
+    _too_large("nmt_4", "NMT 4-layer", 4),
+    _too_large("nmt_8", "NMT 8-layer", 8),
+)
+"""The tables of the papers at ICML 2017 and ICLR 2018, and the translation models on GPUs that are too small for them."""
+
+SPOTLIGHT_ROWS = tuple(
+    TableRow(f"cifar-{member:02}-{devices}", f"CIFAR-10 network {member}", f"zoo:cifar_cell_{member:02}:training",
+             devices, "Gao et al. 2018")
+    for member in range(4)
+    for devices in ("k80x2", "k80x4")
+)  # fmt: skip
+"""Spotlight's CIFAR-10 comparison on members of the random family; the paper gives one ratio and no seconds per network."""
+
+
+def row_of(key: str) -> TableRow:
+    """The row with this key, of either bench."""
+    return {row.key: row for row in (*SEEDS_ROWS, *SPOTLIGHT_ROWS)}[key]
+
+
+def chosen(rows: Sequence[TableRow], only: Sequence[str]) -> list[TableRow]:
+    """The rows whose key contains one of the texts; all of them for none.
+
+    Raises:
+        GnnplaceError: no row has one of the texts.
+    """
+    for text in only:
+        if not any(text in row.key for row in rows):
+            raise GnnplaceError(f"no row has {text!r} in its name; rows are {', '.join(row.key for row in rows)}")
+    return [row for row in rows if not only or any(text in row.key for text in only)]

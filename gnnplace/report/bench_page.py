@@ -1,0 +1,141 @@
+"""The tables of a bench on one page, ours beside the published figures; made from its JSON alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from gnnplace.errors import GnnplaceError
+from gnnplace.files import read_json, write_text
+from gnnplace.report.charts import placements_chart
+from gnnplace.report.charts.theme import device_colour
+from gnnplace.report.page import chart_html
+from gnnplace.report.tables import html_table, swatch
+from gnnplace.units import format_s
+
+__all__ = ["read_bench", "render_bench", "write_bench_page"]
+
+FORMAT = "gnnplace.bench/1"
+_PICTURED = ("expert", "scotch", "coloc-rl", "hierarchical", "placeto", "annealing", "gnn")
+_NAMES = {"single-cpu": "one CPU", "single-gpu": "one GPU", "metis": "MinCut"}
+Line = Mapping[str, Any]
+
+
+def read_bench(path: Path) -> dict[str, Any]:
+    """The document of a bench with rows of planners.
+
+    Raises:
+        GnnplaceError: it is no such document.
+    """
+    document = read_json(path, GnnplaceError)
+    if not isinstance(document, dict) or document.get("format") != FORMAT or "details" not in document:
+        raise GnnplaceError(f"{path}: is no result of `gnnplace bench seeds` or `gnnplace bench spotlight`")
+    return document
+
+
+def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
+    """Writes the page of a bench; its path."""
+    write_text(path, render_bench(document))
+    return path
+
+
+def render_bench(document: Mapping[str, Any]) -> str:
+    """The page as HTML: seconds, evaluations, wall time, and the placements of every row."""
+    rows: dict[str, dict[str, Line]] = {}
+    for line in document["rows"]:
+        rows.setdefault(line["row"], {})[line["planner"]] = line
+    details = document["details"]
+    return _template("bench.html").substitute(
+        title=escape(f"bench {document['suite']}"),
+        style=_template("page.css").template,
+        plotly=get_plotlyjs(),
+        seconds=_table(rows, details, _seconds, bound=True),
+        evaluations=_table(rows, details, lambda line, _: _count(line["to_within_1_percent"])),
+        wall=_table(rows, details, lambda line, _: format_s(line["wall_s"]) if line["wall_s"] else "–"),
+        summary=html_table(
+            ["", ""], ([escape(key.replace("_", " ")), _value(value)] for key, value in document["summary"].items())
+        ),
+        pictures="".join(_picture(key, details[key]) for key in rows),
+        facts=_facts(document),
+    )
+
+
+def _table(
+    rows: Mapping[str, Mapping[str, Line]],
+    details: Mapping[str, Any],
+    cell: Callable[[Line, bool], str],
+    *,
+    bound: bool = False,
+) -> str:
+    """A row per table row and a column per planner; `cell` is told whether the planner is the best of its row."""
+    planners = list(dict.fromkeys(planner for lines in rows.values() for planner in lines))
+    heads = ["task", "devices", *(_NAMES.get(planner, planner) for planner in planners)]
+    body = []
+    for key, lines in rows.items():
+        best_s = min((line["makespan_s"] for line in lines.values() if line["makespan_s"] is not None), default=None)
+        cells = [
+            "–" if planner not in lines else cell(lines[planner], lines[planner]["makespan_s"] == best_s is not None)
+            for planner in planners
+        ]
+        limit = [format_s(details[key]["lower_bound"]["value_s"])] if bound else []
+        body.append([escape(details[key]["task"]), escape(details[key]["testbed"]), *cells, *limit])
+    return html_table([*heads, "lower bound"] if bound else heads, body)
+
+
+def _seconds(line: Line, best: bool) -> str:
+    """The median, how far the seeds spread, and what the paper says."""
+    seconds, published = line["makespan_s"], line["published_s"]
+    text = f'<span class="bad">{escape(_short(line["error"]))}</span>' if seconds is None else format_s(seconds)
+    if best:
+        text = f"<b>{text}</b>"
+    lowest, highest = line["lowest_s"], line["highest_s"]
+    if lowest is not None and highest != lowest:
+        text += f"<br><small>{format_s(lowest)} to {'OOM' if highest is None else format_s(highest)}</small>"
+    if published is not None:
+        text += (
+            f"<br><small>published {escape(published) if isinstance(published, str) else format_s(published)}</small>"
+        )
+    return text
+
+
+def _short(error: str | None) -> str:
+    return "OOM" if error is None or "memory" in error else "failed"
+
+
+def _count(evaluations: float | None) -> str:
+    return "–" if evaluations is None else f"{evaluations:,.0f}"
+
+
+def _value(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else escape(str(value))
+
+
+def _picture(key: str, detail: Mapping[str, Any]) -> str:
+    placements = {planner: detail["placements"][planner] for planner in _PICTURED if planner in detail["placements"]}
+    figure = placements_chart(placements, detail["group_stages"], detail["group_types"], detail["devices"])
+    legend = "".join(
+        f"<span>{swatch(device_colour(index))}{escape(name)}</span>" for index, name in enumerate(detail["devices"])
+    )
+    about = f"{detail['ops']:,} ops in {detail['groups']:,} groups; {escape(detail['source']) or 'not in the papers'}"
+    title = f"{escape(detail['task'])} on {escape(detail['testbed'])}"
+    return f'<h3>{title}</h3><p>{about}</p><p class="legend">{legend}</p>{chart_html(figure, key)}'
+
+
+def _facts(document: Mapping[str, Any]) -> str:
+    machine = document["machine"]
+    facts = {
+        "command": f"<code>{escape(document['command'])}</code>",
+        "machine": f"{escape(machine['cpu'])}, {machine['cores']} cores, Python {escape(machine['python'])}",
+        "versions": ", ".join(f"{escape(name)} {escape(text)}" for name, text in document["versions"].items()),
+    }
+    return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items()) + "</dl>"
+
+
+def _template(name: str) -> Template:
+    return Template(resources.files("gnnplace.report").joinpath(name).read_text(encoding="utf-8"))

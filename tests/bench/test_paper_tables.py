@@ -1,0 +1,157 @@
+"""The papers' tables: what a line says, what is kept, and what the page shows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.papers.case import FACTS, Case, case_result
+from gnnplace.bench.papers.cases import finished_cases, run_cases
+from gnnplace.bench.papers.seeds import CONSTRUCTED, LEARNED, SEARCHED, bench_seeds, planner_rows
+from gnnplace.bench.papers.tables import OOM, SEEDS_ROWS, SPOTLIGHT_ROWS, chosen, row_of
+from gnnplace.bench.result import write_result
+from gnnplace.bench.suites import run_suite
+from gnnplace.errors import GnnplaceError
+from gnnplace.planners.catalog import PLANNERS
+from gnnplace.report.bench_page import read_bench, render_bench
+from models_zoo.networks.catalog import load_recipe
+
+ROW = row_of("2018-nmt_2-k40x2")
+
+
+def result(makespan_s: float | None, history: list[list[float]] | None = None) -> dict[str, Any]:
+    found = {"makespan_s": makespan_s, "error": None, "wall_s": 2.0, "evaluations": 100, "placement": "01"}
+    return found | {"history": history or [[1, 9.0]]} | ({} if makespan_s is not None else {"error": "no memory"})
+
+
+def results() -> dict[Case, dict[str, Any]]:
+    """Of one row: made-up seconds for every planner, `gnn` faster than `coloc-rl` and with fewer evaluations."""
+    facts = {
+        "ops": 2, "groups": 2, "devices": ["k40:0", "k40:1", "cpu:0"],
+        "singles": {
+            "single-gpu": {"makespan_s": None, "peak_memory_bytes": 9, "memory_bytes": 6},
+            "single-cpu": {"makespan_s": 9.0, "peak_memory_bytes": 9, "memory_bytes": 99},
+        },
+        "lower_bound": {"value_s": 1.0, "name": "critical path"}, "group_stages": [0, 1], "group_types": ["Gemm", "<Relu>"],
+    }  # fmt: skip
+    found = {Case(ROW.key, FACTS, 0, 100): facts}
+    for planner in (*CONSTRUCTED, *SEARCHED):
+        for seed in (0,) if planner in CONSTRUCTED else (0, 1, 2):
+            found[Case(ROW.key, planner, seed, 100)] = result(5.0 + seed, [[1, 9.0], [60, 5.0 + seed]])
+    for seed in range(3):
+        found[Case(ROW.key, "gnn", seed, 100)] = result(4.0, [[1, 9.0], [6, 4.5], [50, 4.0]])
+    return found
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """A file with the made-up cases."""
+    path = tmp_path / "seeds.json.cases"
+    lines = [json.dumps({"case": vars(case), "result": found}) for case, found in results().items()]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_line_has_the_median_and_the_range_and_stands_beside_the_published_seconds() -> None:
+    lines = {line["planner"]: line for line in planner_rows(ROW, ("expert", "hierarchical"), results())}
+    assert lines["single-gpu"]["makespan_s"] is None
+    assert lines["single-gpu"]["published_s"] == OOM
+    assert lines["single-cpu"]["makespan_s"] == 9.0
+    assert lines["expert"]["published_s"] == 2.13
+    found = lines["hierarchical"]
+    assert (found["lowest_s"], found["makespan_s"], found["highest_s"]) == (5.0, 6.0, 7.0)
+    assert found["published_s"] == 0.84
+    assert found["to_within_1_percent"] == 60
+
+
+def test_one_seed_of_three_that_does_not_fit_shows_in_the_range_and_not_in_the_median() -> None:
+    found = results()
+    found[Case(ROW.key, "placeto", 2, 100)] = result(None)
+    (line,) = (line for line in planner_rows(ROW, ("placeto",), found) if line["planner"] == "placeto")
+    assert (line["makespan_s"], line["highest_s"], line["feasible"]) == (6.0, None, [True, True, False])
+
+
+def test_the_summary_says_how_gnn_stands_and_how_many_evaluations_it_saves(stored: Path) -> None:
+    document = bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, stored)).document()
+    summary = document["summary"]
+    assert summary["gnn_best_or_within_1_percent"] == 1
+    assert summary["gnn_above_best_worst"] == pytest.approx(4.0 / 5.0 - 1.0)
+    assert summary["evaluations_saved_to_coloc_rl_median"] == 60 / 6
+    assert summary["one_gpu_too_small"] == 1
+    assert document["command"] == f"gnnplace bench seeds --seed 0 --evaluations 100 --seeds 3 --only {ROW.key}"
+
+
+def test_a_case_that_was_kept_is_not_run_again_and_a_cut_off_line_is_dropped(stored: Path) -> None:
+    with stored.open("a", encoding="utf-8") as file:
+        file.write('{"case": {"row": "x", "pl')
+    cases = list(results())
+    assert run_cases(cases, kept=stored) == results()
+    assert finished_cases(stored) == results()
+
+
+def test_a_file_of_cases_that_is_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "seeds.json.cases"
+    path.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(GnnplaceError, match=r"line 1 is no case of a bench .*delete the file"):
+        finished_cases(path)
+
+
+def test_new_cases_are_run_in_processes_and_kept(tmp_path: Path) -> None:
+    case = Case("2017-rnnlm_2-k80x2", "heft", 0, 5)
+    kept = tmp_path / "kept"
+    found = run_cases([case], 1, kept)
+    assert found == finished_cases(kept)
+    assert found[case]["makespan_s"] == case_result(case)["makespan_s"]
+    assert len(found[case]["placement"]) == case_result(Case(case.row, FACTS, 0, 5))["groups"]
+
+
+def test_a_testbed_that_is_made_too_small_holds_the_step_on_no_single_gpu() -> None:
+    facts = case_result(Case("small-nmt_2-k40x2", FACTS, 0, 1))
+    assert facts["singles"]["single-gpu"]["makespan_s"] is None
+    assert facts["singles"]["single-cpu"]["makespan_s"] > 0.0
+
+
+def test_a_planner_that_fails_has_its_reason_and_no_seconds() -> None:
+    found = case_result(Case("2017-rnnlm_2-k80x2", "no-such-planner", 0, 5))
+    assert found["makespan_s"] is None
+    assert "no-such-planner" in found["error"]
+
+
+def test_every_row_names_a_recipe_with_a_training_step_and_every_column_a_planner() -> None:
+    for row in (*SEEDS_ROWS, *SPOTLIGHT_ROWS):
+        name = row.workload.removeprefix("zoo:").removesuffix(":training")
+        assert load_recipe(name).trains, row.key
+        assert set(row.published) <= {"single-cpu", "single-gpu", *PLANNERS}
+    assert set(PLANNERS) >= {*CONSTRUCTED, *SEARCHED}
+    assert set(LEARNED) < set(SEARCHED)
+
+
+def test_rows_are_chosen_by_parts_of_their_names() -> None:
+    assert {row.task for row in chosen(SEEDS_ROWS, ("rnnlm",))} == {"RNNLM"}
+    with pytest.raises(GnnplaceError, match="no row has 'vgg'"):
+        chosen(SEEDS_ROWS, ("vgg",))
+
+
+def test_a_suite_without_rows_takes_no_options_for_them() -> None:
+    with pytest.raises(GnnplaceError, match=r"bench engine: takes no --evaluations; only seeds, spotlight do"):
+        run_suite("engine", BenchOptions(evaluations=5))
+
+
+def test_the_page_shows_ours_beside_published_seconds_and_escapes_names(stored: Path, tmp_path: Path) -> None:
+    path = tmp_path / "seeds.json"
+    write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, stored)), path)
+    page = render_bench(read_bench(path))
+    text = page[page.index("<body>") :]
+    assert "published 840 ms" in text
+    assert "<b>4 s</b>" in text or "<b>4.00 s</b>" in text
+    assert "published OOM" in text
+    assert "<Relu>" not in text
+
+
+def test_the_result_of_a_bench_without_placements_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "engine.json"
+    path.write_text('{"format": "gnnplace.bench/1", "rows": []}', encoding="utf-8")
+    with pytest.raises(GnnplaceError, match=r"engine\.json: is no result of `gnnplace bench seeds`"):
+        read_bench(path)
