@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 
 from gnnplace.bench.zoo import try_recipe
 from gnnplace.errors import UnsupportedModel
+from models_zoo.networks import build
 from models_zoo.networks.build import build_onnx
 from models_zoo.networks.catalog import FAMILIES, GENERATED, load_recipe, recipes_of
-from models_zoo.networks.export.comparison import Case, compare, inference_case, training_case
+from models_zoo.networks.export.comparison import Case, Comparison, compare, inference_case, training_case
 from models_zoo.networks.recipe import Recipe, TorchNetwork
 from models_zoo.networks.zoo_name import parse_zoo_name
 
@@ -109,3 +111,38 @@ def test_a_zoo_name_has_one_form() -> None:
 def test_a_misspelt_recipe_is_answered_with_the_nearest() -> None:
     with pytest.raises(UnsupportedModel, match="did you mean zoo:rnnlm_2"):
         load_recipe("rnnlm2")
+
+
+@pytest.mark.parametrize(("training", "tries"), [(True, 3), (False, 1)])
+def test_a_step_that_never_agrees_is_tried_on_a_few_draws_and_then_refused_and_leaves_nothing(
+    training: bool, tries: int, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = []
+
+    def refuse(_: Path, case: Case, where: str, __: object) -> None:
+        losses.append(float(next(iter(case.expected.values())).ravel()[0]))
+        raise UnsupportedModel(f"{where}: differs")
+
+    monkeypatch.setattr(build, "compare", refuse)
+    with pytest.raises(UnsupportedModel, match="differs"):
+        build_onnx(recipe, recipe.small, training, tmp_path / "m.onnx")
+    assert len(set(losses)) == len(losses) == tries
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_step_that_agrees_on_the_second_draw_is_kept_with_the_batch_of_its_own_seed(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = build_onnx(recipe, recipe.small, True, tmp_path / "first.onnx")
+    calls = iter((True, False))
+
+    def refuse_once(model: Path, case: Case, where: str, noise: Callable[[int], float]) -> Comparison:
+        if next(calls):
+            raise UnsupportedModel(f"{where}: differs")
+        return compare(model, case, where, noise)
+
+    monkeypatch.setattr(build, "compare", refuse_once)
+    second = build_onnx(recipe, recipe.small, True, tmp_path / "second.onnx")
+    assert second.comparison.relative_error <= 1e-4
+    assert second.content_sha256 == first.content_sha256
+    assert all((second.case.inputs[name] == value).all() for name, value in first.case.inputs.items())

@@ -108,7 +108,7 @@ def test_more_than_twice_torchs_own_noise_is_refused_and_less_is_noted(tmp_path:
     assert found.torch_noise == 0.02
     assert found.relative_error == pytest.approx(0.01, rel=0.05)
     with pytest.raises(UnsupportedModel, match=r"at most 8e-03"):
-        compare(path, off, "chain", lambda draw: 0.001 * (draw + 1))
+        compare(path, off, "chain", lambda draw: 0.0005 * (draw + 1))
     assert comparison.NOISE_FACTOR == 2.0
 
 

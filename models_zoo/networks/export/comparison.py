@@ -26,7 +26,7 @@ RELATIVE = 1e-4
 NOISE_FACTOR = 2.0
 MOST = 0.5
 """Beyond this, numbers say nothing, however noisy torch is."""
-DRAWS = 4
+DRAWS = 8
 """Noise is the worst of this many random networks and batches: whether an activation flips is a matter of luck."""
 
 Arrays = Mapping[str, NDArray[Any]]
