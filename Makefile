@@ -1,7 +1,8 @@
 # Each target works alone on a machine with only Python 3.11 or 3.12 and its venv module.
 #   make install    .venv with everything pinned        make bench    how fast the engine is
 #   make demo       place a real model on two cores     make zoo      export what is missing in the zoo
-#   make test       every check that CI runs            make clean    remove what the other targets made
+#   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
+#   make clean      remove what the other targets made
 # Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
 
-.PHONY: install demo test bench zoo clean
+.PHONY: install demo test bench zoo tables clean
 
 install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo"
@@ -50,6 +51,13 @@ bench: $(STAMP)
 zoo: $(STAMP)
 	@echo "exporting what the zoo's manifest lacks, at published sizes; everything anew takes hours and 16 GiB"
 	$(BIN)/python -m models_zoo.networks.publish --out notebooks/results/zoo.json
+
+tables: $(STAMP)
+	@echo "every method on every row of the papers' tables; started again, it goes on where it was stopped"
+	$(BIN)/gnnplace bench seeds --jobs 2 --out notebooks/results/bench-seeds.json
+	$(BIN)/gnnplace bench spotlight --jobs 2 --out notebooks/results/bench-spotlight.json
+	$(BIN)/gnnplace report notebooks/results/bench-seeds.json
+	$(BIN)/gnnplace report notebooks/results/bench-spotlight.json
 
 clean:
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
