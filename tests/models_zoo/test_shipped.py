@@ -18,21 +18,21 @@ MOST_BYTES = 30e6
 def test_there_are_many_recipes_of_many_families_and_many_train() -> None:
     assert len({row.name for row in ROWS.values()}) >= 40
     assert len({row.family for row in ROWS.values()}) >= 16
-    assert len({row.name for row in ROWS.values() if row.training}) >= 6
+    assert len({row.name for row in ROWS.values() if row.training}) >= 10
 
 
-def test_the_manifest_names_only_what_the_catalog_has() -> None:
+def test_the_manifest_has_a_row_for_everything_in_the_catalog() -> None:
     expected = {
         recipe.name + suffix
         for family in FAMILIES
         for recipe in recipes_of(family).values()
         for suffix in ("", ":training")[: 1 + recipe.trains]
     }
-    assert set(ROWS) <= expected
+    assert set(ROWS) == expected
 
 
 def test_the_split_separates_families() -> None:
-    assert {(row.family, row.split) for row in ROWS.values()} <= {
+    assert {(row.family, row.split) for row in ROWS.values()} == {
         (name, entry.split) for name, entry in FAMILIES.items()
     }
     assert {entry.split for entry in FAMILIES.values()} == {"train", "test"}
@@ -72,4 +72,11 @@ def test_all_op_graphs_together_stay_small() -> None:
 
 
 def test_a_translation_step_is_as_large_as_the_papers() -> None:
-    assert ROWS["nmt_4:training"].ops >= 5_000
+    assert ROWS["nmt_8:training"].ops >= 5_000
+
+
+def test_no_shipped_training_step_sums_over_repeated_indices_where_threads_lose_some() -> None:
+    """ONNX Runtime's ScatterND does, on several threads (its issue 23396); strided slices have no repeated indices."""
+    for key, row in ROWS.items():
+        if row.training and row.family != "cifar_cells":
+            assert "ScatterND" not in shipped.read_structure(key).op_types, key
