@@ -31,6 +31,8 @@ class BenchResult:
     """Of the command, besides the seed."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What tables and pictures need besides the rows."""
+    columns: tuple[str, ...] = ()
+    """Those of the rows that a terminal has room for; all of them for none."""
 
     def document(self) -> dict[str, Any]:
         """Everything that is needed to make it again."""

@@ -23,18 +23,19 @@ class Suite:
     """A comparison by name."""
 
     run: Callable[[BenchOptions], BenchResult]
-    has_rows: bool = False
-    """It takes evaluations, seeds, rows and processes; others take the seed alone."""
+    takes: tuple[str, ...] = ()
+    """Options besides the seed."""
 
 
+_ALL = ("--evaluations", "--seeds", "--only", "--jobs")
 SUITES: Mapping[str, Suite] = {
     "engine": Suite(lambda options: bench_engine(options.seed)),
     "planners": Suite(lambda options: bench_planners(options.seed)),
     "equality": Suite(lambda options: bench_equality(options.seed)),
     "execution": Suite(lambda options: bench_execution(options.seed)),
-    "zoo": Suite(lambda options: bench_zoo(options.seed)),
-    "seeds": Suite(bench_seeds, has_rows=True),
-    "spotlight": Suite(bench_spotlight, has_rows=True),
+    "zoo": Suite(bench_zoo, ("--jobs",)),
+    "seeds": Suite(bench_seeds, _ALL),
+    "spotlight": Suite(bench_spotlight, _ALL),
 }
 
 
@@ -47,7 +48,8 @@ def run_suite(name: str, options: BenchOptions) -> BenchResult:
     if name not in SUITES:
         raise GnnplaceError(f"there is no bench suite {name!r}; known are {', '.join(SUITES)}")
     suite = SUITES[name]
-    if options.arguments and not suite.has_rows:
-        with_rows = ", ".join(known for known, other in SUITES.items() if other.has_rows)
-        raise GnnplaceError(f"bench {name}: takes no {options.arguments[0]}; only {with_rows} do")
+    refused = [text for text in options.arguments if text.startswith("--") and text not in suite.takes]
+    if refused:
+        takers = ", ".join(known for known, other in SUITES.items() if refused[0] in other.takes)
+        raise GnnplaceError(f"bench {name}: takes no {refused[0]}; only {takers} do")
     return suite.run(options)

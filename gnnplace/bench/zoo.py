@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import BenchResult
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import GnnplaceError, UnsupportedModel
@@ -28,22 +32,20 @@ _DEVICES = "cpu:0,cpu:1"
 _EQUAL = 1e-4
 
 
-def bench_zoo(seed: int) -> BenchResult:
+def bench_zoo(options: BenchOptions) -> BenchResult:
     """The small variant of every recipe, inference and training; a recipe that breaks has an `error` and no figures."""
     from models_zoo.networks.catalog import FAMILIES, GENERATED, recipes_of
 
-    rows: list[dict[str, Any]] = []
-    for family in FAMILIES:
-        if family in GENERATED:
-            continue
-        for recipe in recipes_of(family).values():
-            for training in (False, True) if recipe.trains else (False,):
-                with tempfile.TemporaryDirectory() as folder:
-                    try:
-                        row = try_recipe(recipe, training, Path(folder), seed)
-                    except GnnplaceError as error:
-                        row = {"name": recipe.name, "training": training, "error": str(error)}
-                rows.append({"family": family, **row})
+    wanted = [
+        (family, recipe.name, training)
+        for family in FAMILIES
+        if family not in GENERATED
+        for recipe in recipes_of(family).values()
+        for training in (False, True)[: 1 + recipe.trains]
+    ]
+    # A fork of a process that has run torch may hang.
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        rows = list(pool.map(partial(_row, seed=options.seed), wanted))
     built = [row for row in rows if "error" not in row]
     return BenchResult(
         "zoo",
@@ -54,12 +56,25 @@ def bench_zoo(seed: int) -> BenchResult:
             "passed": len(built),
             "failed": len(rows) - len(built),
             "build_s": sum(row["build_s"] for row in built),
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
             "worst_torch_error": max((row["torch_error"] for row in built), default=None),
             "worst_placed_error": max((row["placed_error"] for row in built), default=None),
         },
-        seed,
+        options.seed,
+        options.arguments,
     )
+
+
+def _row(wanted: tuple[str, str, bool], seed: int) -> dict[str, Any]:
+    from models_zoo.networks.catalog import recipes_of
+
+    family, name, training = wanted
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = try_recipe(recipes_of(family)[name], training, Path(folder), seed)
+        except GnnplaceError as error:
+            found = {"name": name, "training": training, "error": str(error)}
+    return {"family": family, **found}
 
 
 def try_recipe(recipe: Recipe, training: bool, folder: Path, seed: int = 0) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def bench(
     if json:
         print_json(result.document())
         return
-    columns = list(dict.fromkeys(key for row in result.rows for key in row))
+    columns = list(result.columns or dict.fromkeys(key for row in result.rows for key in row))
     print_table(columns, [[_cell(row.get(column)) for column in columns] for row in result.rows])
     print_table(["summary", ""], [[key, _cell(value)] for key, value in result.summary.items()])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.papers.seeds import details, planner_rows, run_table
+from gnnplace.bench.papers.seeds import COLUMNS, details, planner_rows, run_table
 from gnnplace.bench.papers.tables import SPOTLIGHT_ROWS, chosen
 from gnnplace.bench.result import BenchResult
 
@@ -37,4 +37,4 @@ def bench_spotlight(options: BenchOptions) -> BenchResult:
         "spotlight_to_coloc_rl_worst": max(ratios.values(), default=None),
         "published_on_other_hardware": PUBLISHED_RATIO,
     }
-    return BenchResult("spotlight", table, summary, options.seed, options.arguments, details(rows, found))
+    return BenchResult("spotlight", table, summary, options.seed, options.arguments, details(rows, found), COLUMNS)
