@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
@@ -85,7 +86,7 @@ class Search:
         """Penalised seconds of one placement; one evaluation."""
         self._claim(1)
         value = self.problem.penalised_s(self.problem.evaluator.evaluate(placement))
-        self._note(placement.assignment, value, placement.priorities)
+        self._note(placement.assignment, value, self.evaluations, placement.priorities)
         self._report()
         return value
 
@@ -94,9 +95,7 @@ class Search:
         count = self._claim(len(assignments))
         values = np.full(len(assignments), np.inf)
         values[:count] = self.problem.penalised_batch_s(self.problem.evaluator.evaluate_batch(assignments[:count]))
-        if count:
-            leader = int(np.argmin(values))
-            self._note(assignments[leader], float(values[leader]))
+        self._note_batch(values[:count], lambda index: assignments[index])
         self._report()
         return values
 
@@ -120,9 +119,7 @@ class Search:
         else:
             batch = self.problem.evaluator.evaluate_batch(self._moved(assignment, units[:count], devices[:count]))
         values[:count] = self.problem.penalised_batch_s(batch)
-        leader = int(np.argmin(values))
-        if values[leader] < self.best_s:
-            self._note(self._moved(assignment, units[[leader]], devices[[leader]])[0], float(values[leader]))
+        self._note_batch(values[:count], lambda index: self._moved(assignment, units[[index]], devices[[index]])[0])
         self._report()
         return values
 
@@ -175,10 +172,19 @@ class Search:
         self.evaluations += count
         return count
 
-    def _note(self, assignment: IntArray, value: float, priorities: FloatArray | None = None) -> None:
+    def _note_batch(self, values: FloatArray, assignment_of: Callable[[int], IntArray]) -> None:
+        """Notes every row that beats all before it, under the count of evaluations that it was made at."""
+        before = np.minimum.accumulate(np.concatenate([[self.best_s], values]))[:-1]
+        improved = np.flatnonzero(values < before).tolist()
+        if self.best is None and not improved and values.size:
+            improved = [0]
+        for index in improved:
+            self._note(assignment_of(index), float(values[index]), self.evaluations - len(values) + index + 1)
+
+    def _note(self, assignment: IntArray, value: float, evaluations: int, priorities: FloatArray | None = None) -> None:
         if self.best is None or value < self.best_s:
             self.best, self.best_s = Placement(assignment, priorities), value
-            self.history.append((self.evaluations, self.wall_s, value))
+            self.history.append((evaluations, self.wall_s, value))
 
     def _report(self) -> None:
         if self.budget.on_progress is not None:

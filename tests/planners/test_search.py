@@ -34,6 +34,13 @@ def test_the_best_of_everything_evaluated_is_kept(problem: Problem) -> None:
     assert [best for _, _, best in solution.history] == [4.0, 2.0]
 
 
+def test_a_batch_tells_at_which_of_its_evaluations_the_best_was_found(problem: Problem) -> None:
+    with Search(problem, Budget(10), "test", 7) as search:
+        search.evaluate_batch(np.array([[1, 1, 1], [1, 0, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]]))
+        search.evaluate_batch(np.array([[1, 1, 1], [0, 1, 1], [0, 0, 0]]))
+    assert [(count, best) for count, _, best in search.solution().history] == [(1, 7.0), (2, 5.0), (4, 4.0), (7, 2.0)]
+
+
 def test_a_batch_beyond_the_budget_is_cut_and_then_the_search_ends(problem: Problem) -> None:
     reached = []
     with Search(problem, Budget(3), "test", 0) as search:
