@@ -23,7 +23,7 @@ class BenchOptions:
     jobs: int = 1
     """Processes."""
     kept: Path | None = field(default=None, compare=False)
-    """Where finished cases are kept until the suite is done, so that it goes on where it was stopped."""
+    """Where finished cases are kept, so that a suite goes on where it was stopped; see `run_cases`."""
     on_progress: Callable[[str], None] | None = field(default=None, compare=False)
     """Called with a line for people after every case."""
 

@@ -69,13 +69,14 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         seconds = row["makespan_s"] if row["feasible"] else None
         cases.setdefault((row["model"], row["devices"]), {})[row["planner"]] = np.inf if seconds is None else seconds
-    to_annealing = [case["gnn"] / case["annealing"] for case in cases.values() if np.isfinite(case["annealing"])]
+    both_fit = [case for case in cases.values() if np.isfinite(max(case["gnn"], case["annealing"]))]
+    to_annealing = [case["gnn"] / case["annealing"] for case in both_fit]
     return {
         "cases": len(cases),
         "gnn_feasible": sum(bool(np.isfinite(case["gnn"])) for case in cases.values()),
         "gnn_worse_than_single": sum(case["gnn"] > case["single"] for case in cases.values()),
         "gnn_better_than_annealing": sum(ratio < 1 for ratio in to_annealing),
         "gnn_worse_than_annealing": sum(ratio > 1 for ratio in to_annealing),
-        "gnn_to_annealing_median": float(np.median(to_annealing)),
-        "gnn_to_annealing_worst": float(max(to_annealing)),
+        "gnn_to_annealing_median": float(np.median(to_annealing)) if to_annealing else None,
+        "gnn_to_annealing_worst": max(to_annealing, default=None),
     }

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any
 
 from gnnplace.devices.detect import cpu_model
 from gnnplace.files import write_text
+from gnnplace.report.bench_format import FORMAT
 
-__all__ = ["BenchResult", "write_result"]
+__all__ = ["BenchResult", "library_versions", "write_result"]
 
 _VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "torch", "dgl")
+_VERSIONED_EXTRAS = ("pymetis", "mtkahypar", "ortools")
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,11 @@ class BenchResult:
     def document(self) -> dict[str, Any]:
         """Everything that is needed to make it again."""
         return {
-            "format": "gnnplace.bench/1",
+            "format": FORMAT,
             "suite": self.suite,
             "command": " ".join(("gnnplace bench", self.suite, f"--seed {self.seed}", *self.arguments)),
             "seed": self.seed,
-            "versions": {name: metadata.version(name) for name in _VERSIONED},
+            "versions": library_versions(),
             "machine": {
                 "cpu": cpu_model(), "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
             },
@@ -51,6 +54,15 @@ class BenchResult:
         }  # fmt: skip
 
 
+def library_versions() -> dict[str, str]:
+    """Of what takes part in the figures, by name; extras where they are installed."""
+    versions = {name: metadata.version(name) for name in _VERSIONED}
+    for name in _VERSIONED_EXTRAS:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
 def write_result(result: BenchResult, path: Path) -> None:
     """Writes the result as JSON."""
-    write_text(path, json.dumps(result.document(), indent=1) + "\n")
+    write_text(path, json.dumps(result.document(), indent=1, allow_nan=False) + "\n")

@@ -21,13 +21,21 @@ def bench(
     ],
     seed: SeedOption = 0,
     evaluations: EvaluationsOption = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="how many, counted from --seed")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="part of a row's name; may be repeated")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="how many, counted from --seed; for seeds and spotlight")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="part of a row's name; may be repeated; for seeds and spotlight")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds and spotlight")] = 1,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Run one of the comparisons that the README's numbers come from; seeds and spotlight go on where they stopped."""
+    """Run one of the comparisons that the README's numbers come from.
+
+    With --out FILE, seeds and spotlight keep every finished run in FILE.cases and go on from there; delete it after a
+    change to a planner.
+    """
     from gnnplace.bench.options import BenchOptions
     from gnnplace.bench.result import write_result
     from gnnplace.bench.suites import run_suite
@@ -37,8 +45,6 @@ def bench(
     result = run_suite(suite, options)
     if out is not None:
         write_result(result, out)
-    if kept is not None:
-        kept.unlink(missing_ok=True)
     if json:
         print_json(result.document())
         return

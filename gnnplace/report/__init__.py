@@ -7,7 +7,7 @@ In reading order:
 - `tables.py`: what is text and numbers;
 - `charts/`: what is a picture;
 - `page.py`, `page.html`, `page.css`: all of it as one file that needs no network;
-- `bench_page.py`, `bench.html`: the same for the tables of a bench.
+- `bench_format.py`, `bench_page.py`, `bench.html`: the same for the tables of a bench.
 """
 
 __all__: list[str] = []

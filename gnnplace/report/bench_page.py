@@ -13,6 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json, write_text
+from gnnplace.report.bench_format import FORMAT
 from gnnplace.report.charts import placements_chart
 from gnnplace.report.charts.theme import device_colour
 from gnnplace.report.page import chart_html
@@ -21,7 +22,6 @@ from gnnplace.units import format_s
 
 __all__ = ["read_bench", "render_bench", "write_bench_page"]
 
-FORMAT = "gnnplace.bench/1"
 _PICTURED = ("expert", "scotch", "coloc-rl", "hierarchical", "placeto", "annealing", "gnn")
 _NAMES = {"single-cpu": "one CPU", "single-gpu": "one GPU", "metis": "MinCut"}
 Line = Mapping[str, Any]

@@ -4,17 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.papers.case import FACTS, Case, case_result
+from gnnplace.bench.papers.case import DOES_NOT_FIT, FACTS, Case, case_result
 from gnnplace.bench.papers.cases import finished_cases, run_cases
 from gnnplace.bench.papers.seeds import CONSTRUCTED, LEARNED, SEARCHED, bench_seeds, planner_rows
 from gnnplace.bench.papers.tables import OOM, SEEDS_ROWS, SPOTLIGHT_ROWS, chosen, row_of
-from gnnplace.bench.result import write_result
+from gnnplace.bench.result import library_versions, write_result
 from gnnplace.bench.suites import run_suite
-from gnnplace.errors import GnnplaceError
+from gnnplace.errors import GnnplaceError, MissingDependency
+from gnnplace.evaluation import Problem
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import PLANNERS
+from gnnplace.planners.search import Search, Solution
 from gnnplace.report.bench_page import read_bench, render_bench
 from models_zoo.networks.catalog import load_recipe
 
@@ -31,8 +36,8 @@ def results() -> dict[Case, dict[str, Any]]:
     facts = {
         "ops": 2, "groups": 2, "devices": ["k40:0", "k40:1", "cpu:0"],
         "singles": {
-            "single-gpu": {"makespan_s": None, "peak_memory_bytes": 9, "memory_bytes": 6},
-            "single-cpu": {"makespan_s": 9.0, "peak_memory_bytes": 9, "memory_bytes": 99},
+            "single-gpu": {"makespan_s": None, "error": DOES_NOT_FIT, "peak_memory_bytes": 9, "memory_bytes": 6},
+            "single-cpu": {"makespan_s": 9.0, "error": None, "peak_memory_bytes": 9, "memory_bytes": 99},
         },
         "lower_bound": {"value_s": 1.0, "name": "critical path"}, "group_stages": [0, 1], "group_types": ["Gemm", "<Relu>"],
     }  # fmt: skip
@@ -49,9 +54,20 @@ def results() -> dict[Case, dict[str, Any]]:
 def stored(tmp_path: Path) -> Path:
     """A file with the made-up cases."""
     path = tmp_path / "seeds.json.cases"
-    lines = [json.dumps({"case": vars(case), "result": found}) for case, found in results().items()]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return store(path, results())
+
+
+def store(path: Path, found: dict[Case, dict[str, Any]], versions: dict[str, str] | None = None) -> Path:
+    entries = [
+        {"case": vars(case), "versions": versions or library_versions(), "result": one} for case, one in found.items()
+    ]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
     return path
+
+
+def summary_of(found: dict[Case, dict[str, Any]], folder: Path) -> dict[str, Any]:
+    kept = store(folder / "changed.cases", found)
+    return dict(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, kept)).summary)
 
 
 def test_a_line_has_the_median_and_the_range_and_stands_beside_the_published_seconds() -> None:
@@ -88,21 +104,78 @@ def test_a_case_that_was_kept_is_not_run_again_and_a_cut_off_line_is_dropped(sto
         file.write('{"case": {"row": "x", "pl')
     cases = list(results())
     assert run_cases(cases, kept=stored) == results()
-    assert finished_cases(stored) == results()
+    assert finished_cases(stored, library_versions()) == results()
+
+
+def test_cases_of_other_libraries_are_run_again(tmp_path: Path) -> None:
+    case = Case("2017-rnnlm_2-k80x2", "heft", 0, 5)
+    kept = store(tmp_path / "kept.cases", {case: result(1e-9)}, library_versions() | {"numpy": "1.0"})
+    assert run_cases([case], kept=kept)[case]["makespan_s"] > 1e-9
+
+
+def test_what_is_done_is_kept_when_a_later_case_breaks(tmp_path: Path) -> None:
+    kept = tmp_path / "new folder" / "kept.cases"
+    good, bad = Case("2017-rnnlm_2-k80x2", "heft", 0, 5), Case("no-such-row", "heft", 0, 5)
+    with pytest.raises(KeyError):
+        run_cases([good, bad], kept=kept)
+    assert list(finished_cases(kept, library_versions())) == [good]
+
+
+def test_a_planner_without_its_library_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MissingDependency, match="scotch"):
+        case_result(Case("2017-rnnlm_2-k80x2", "scotch", 0, 5))
+
+
+def test_an_interrupted_search_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(problem: Problem, budget: Budget, seed: int) -> Solution:
+        with Search(problem, budget, "test", seed) as search:
+            search.evaluate(Placement(np.zeros(problem.graph.num_ops, dtype=np.int64)))
+            raise KeyboardInterrupt
+        return search.solution()
+
+    monkeypatch.setattr("gnnplace.bench.papers.case.load_planner", lambda name: interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        case_result(Case("2017-rnnlm_2-k80x2", "heft", 0, 5))
+
+
+def test_rows_in_which_a_planner_finds_nothing_that_fits_are_counted_apart(tmp_path: Path) -> None:
+    without_coloc_rl, without_gnn, without_any = results(), results(), results()
+    for seed in range(3):
+        without_coloc_rl[Case(ROW.key, "coloc-rl", seed, 100)] = result(None)
+        without_gnn[Case(ROW.key, "gnn", seed, 100)] = result(None)
+    for case in without_any:
+        if case.planner != FACTS:
+            without_any[case] = result(None)
+    without_any[Case(ROW.key, FACTS, 0, 100)]["singles"]["single-cpu"]["makespan_s"] = None
+    counts = ("gnn_best_or_within_1_percent", "gnn_does_not_fit", "coloc_rl_does_not_fit", "gnn_never_reaches_coloc_rl")
+    told = [
+        [summary_of(found, tmp_path)[count] for count in counts]
+        for found in (without_coloc_rl, without_gnn, without_any)
+    ]
+    assert told == [[1, 0, 1, 0], [0, 1, 0, 1], [0, 1, 0, 1]]
+
+
+def test_a_summary_of_rows_where_nothing_fits_is_still_json(tmp_path: Path) -> None:
+    found = {case: one if case.planner == FACTS else result(None) for case, one in results().items()}
+    kept = store(tmp_path / "nothing.cases", found)
+    write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, kept)), tmp_path / "nothing.json")
+    summary = json.loads((tmp_path / "nothing.json").read_text(encoding="utf-8"))["summary"]
+    assert summary["gnn_above_best_worst"] is None
 
 
 def test_a_file_of_cases_that_is_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "seeds.json.cases"
     path.write_text("{}\n", encoding="utf-8")
     with pytest.raises(GnnplaceError, match=r"line 1 is no case of a bench .*delete the file"):
-        finished_cases(path)
+        finished_cases(path, library_versions())
 
 
 def test_new_cases_are_run_in_processes_and_kept(tmp_path: Path) -> None:
     case = Case("2017-rnnlm_2-k80x2", "heft", 0, 5)
     kept = tmp_path / "kept"
     found = run_cases([case], 1, kept)
-    assert found == finished_cases(kept)
+    assert found == finished_cases(kept, library_versions())
     assert found[case]["makespan_s"] == case_result(case)["makespan_s"]
     assert len(found[case]["placement"]) == case_result(Case(case.row, FACTS, 0, 5))["groups"]
 

@@ -17,16 +17,18 @@ from gnnplace.bench.papers.tables import row_of
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import HOST_KIND_PREFIX
-from gnnplace.errors import GnnplaceError
+from gnnplace.errors import GnnplaceError, MissingDependency
+from gnnplace.evaluation import Evaluation, Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.report.bench_format import device_letters
 
-__all__ = ["FACTS", "Case", "case_result", "device_letters"]
+__all__ = ["DOES_NOT_FIT", "FACTS", "Case", "case_result"]
 
+DOES_NOT_FIT = "does not fit into memory"
 FACTS = "facts"
 """Stands for a planner: sizes of the row, its single devices and its lower bound."""
-_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -40,34 +42,56 @@ class Case:
 
 
 def case_result(case: Case) -> dict[str, Any]:
-    """What the planner found: seconds on the whole graph, the history on op groups; or why it found nothing."""
+    """What the planner found: seconds on the whole graph, the history on op groups; or why it found nothing.
+
+    Wall seconds are the planner's alone: what it imports and compiles has been there before.
+
+    Raises:
+        MissingDependency: the planner needs something that is not installed, which is no result.
+        KeyboardInterrupt: the search was interrupted; half a search is no result either.
+    """
     setting = _setting(case.row)
     if case.planner == FACTS:
         return _facts(setting)
+    problem = _compiled(setting)
     began = time.perf_counter()
     try:
-        solution = load_planner(case.planner)(setting.problem(), Budget(case.evaluations), case.seed)
+        planner = load_planner(case.planner)
+        began = time.perf_counter()
+        solution = planner(problem, Budget(case.evaluations), case.seed)
+    except MissingDependency:
+        raise
     except GnnplaceError as error:
         return {"makespan_s": None, "error": str(error), "wall_s": time.perf_counter() - began, "evaluations": 0}
     wall_s = time.perf_counter() - began
+    if solution.interrupted:
+        raise KeyboardInterrupt
     _, _, evaluation = planned(setting, solution)
     return {
         "makespan_s": finite(evaluation.makespan_s) if evaluation.feasible else None,
-        "error": None if evaluation.feasible else "does not fit into memory",
+        "error": _failure(evaluation),
         "wall_s": wall_s,
         "evaluations": solution.evaluations,
         "history": [[count, best_s] for count, _, best_s in solution.history],
-        "placement": device_letters(solution.placement.assignment),
+        "placement": device_letters(solution.placement.assignment.tolist()),
     }
 
 
-def device_letters(assignment: np.ndarray[Any, np.dtype[np.int64]]) -> str:
-    """A letter for the device of every op group: compact in JSON.
+def _failure(evaluation: Evaluation) -> str | None:
+    """Why a placement has no seconds; None when it has."""
+    if evaluation.feasible:
+        return None
+    return evaluation.failure or (DOES_NOT_FIT if evaluation.shortfall_bytes.any() else "cannot run on its devices")
 
-    >>> device_letters(np.array([0, 2, 10]))
-    '02a'
-    """
-    return "".join(_LETTERS[device] for device in assignment)
+
+def _compiled(setting: Setting) -> Problem:
+    """The row's problem, whose evaluator has been asked once for each kind of answer."""
+    problem = setting.problem()
+    somewhere = np.argmax(problem.action_mask, axis=1)[problem.unit_of_op]
+    problem.evaluator.evaluate(Placement(somewhere))
+    problem.evaluator.evaluate_batch(somewhere[None])
+    problem.estimator.evaluate_moves(somewhere, np.zeros(1, dtype=np.int64), somewhere[:1])
+    return problem
 
 
 @lru_cache(maxsize=2)
@@ -97,6 +121,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
             alone = setting.simulator.evaluate(Placement(np.full(graph.num_ops, index, dtype=np.int64)))
             singles[column] = {
                 "makespan_s": finite(alone.makespan_s) if alone.feasible else None,
+                "error": _failure(alone),
                 "peak_memory_bytes": int(alone.peak_memory_bytes[index]),
                 "memory_bytes": device.memory_bytes,
             }

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.bench.papers.case import Case, case_result
+from gnnplace.bench.result import library_versions
 from gnnplace.errors import GnnplaceError
+from gnnplace.files import write_text
 
 __all__ = ["finished_cases", "run_cases"]
 
@@ -27,12 +29,24 @@ def run_cases(
     """The result of every case, in their order; those in the file `kept` are not run again.
 
     Cases of one row should follow each other, since a process keeps the last two rows. Wall seconds of a case are those
-    with `jobs - 1` others beside it.
+    with `jobs - 1` others beside it. `kept` says which libraries made a case, and those of others are run again; it does
+    not know of changes to a planner, so delete it after one.
 
     Raises:
-        GnnplaceError: a row's workload cannot be read, or `kept` cannot be understood.
+        GnnplaceError: a row's workload cannot be read, a library is missing, or `kept` cannot be understood.
     """
-    results = {} if kept is None else finished_cases(kept)
+    versions = library_versions()
+    results = {} if kept is None else finished_cases(kept, versions)
+
+    def keep(case: Case, result: Mapping[str, Any]) -> None:
+        results[case] = dict(result)
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"case": asdict(case), "versions": versions, "result": result}) + "\n")
+        if on_result is not None:
+            on_result(case, result)
+
     open_cases = [case for case in cases if case not in results]
     # A fork of a process that has run a network or compiled code with threads may hang.
     context = multiprocessing.get_context("spawn")
@@ -40,21 +54,18 @@ def run_cases(
         futures = {pool.submit(case_result, case): case for case in open_cases}
         try:
             for future in as_completed(futures):
-                case, result = futures[future], future.result()
-                results[case] = result
-                if kept is not None:
-                    with kept.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps({"case": asdict(case), "result": result}) + "\n")
-                if on_result is not None:
-                    on_result(case, result)
+                keep(futures[future], future.result())
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)  # waits for what is running, which is worth keeping
+            for future, case in futures.items():
+                if case not in results and not future.cancelled() and future.exception() is None:
+                    keep(case, future.result())
             raise
     return {case: results[case] for case in cases}
 
 
-def finished_cases(kept: Path) -> Results:
-    """What an earlier run has kept; a last line that was cut off by a kill is dropped.
+def finished_cases(kept: Path, versions: Mapping[str, str]) -> Results:
+    """What an earlier run with libraries of these versions has kept; a last line that was cut off by a kill is dropped.
 
     Raises:
         GnnplaceError: another line cannot be understood.
@@ -64,12 +75,13 @@ def finished_cases(kept: Path) -> Results:
     text = kept.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
-        kept.write_text(whole, encoding="utf-8")
+        write_text(kept, whole)
     found: Results = {}
     for number, line in enumerate(whole.splitlines(), start=1):
         try:
             entry = json.loads(line)
-            found[Case(**entry["case"])] = entry["result"]
+            if entry["versions"] == versions:
+                found[Case(**entry["case"])] = entry["result"]
         except (ValueError, KeyError, TypeError) as problem:
             raise GnnplaceError(f"{kept}: line {number} is no case of a bench ({problem}); delete the file") from None
     return found

@@ -80,7 +80,7 @@ def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iter
             "row": row.key, "task": row.task, "devices": row.devices, "planner": column, "makespan_s": single["makespan_s"],
             "lowest_s": single["makespan_s"], "highest_s": single["makespan_s"], "feasible": [single["makespan_s"] is not None],
             "evaluations": 1, "to_within_1_percent": None, "wall_s": 0.0, "published_s": row.published.get(column),
-            "error": None if single["makespan_s"] is not None else "does not fit into memory",
+            "error": single["error"],
         }  # fmt: skip
     for planner in planners:
         results = _results(row, planner, found)
@@ -109,24 +109,34 @@ def to_reach(history: Sequence[Sequence[float]], seconds: float) -> int | None:
 
 
 def _summary(rows: Sequence[TableRow], table: Sequence[Mapping[str, Any]], found: Results) -> dict[str, Any]:
-    """How `gnn` stands to the best of all others, by medians, and the papers' claims as counts of rows."""
+    """How `gnn` stands to the best of all others, by medians, and the papers' claims as counts of rows.
+
+    A median that does not fit counts as infinitely long; rows where nothing fits say nothing of `gnn`.
+    """
     median = {
         (line["row"], line["planner"]): np.inf if line["makespan_s"] is None else line["makespan_s"] for line in table
     }
     keys = [row.key for row in rows]
     others = ("single-cpu", "single-gpu", *CONSTRUCTED, "annealing", *LEARNED)
-    misses = {key: median[key, "gnn"] / min(median[key, other] for other in others) - 1.0 for key in keys}
-    savings = {row.key: _saving(row, found) for row in rows}
-    counted = [saving for saving in savings.values() if saving is not None]
+    best_other = {key: min(median[key, other] for other in others) for key in keys}
+    misses = {
+        key: median[key, "gnn"] / best_other[key] - 1.0 if np.isfinite(median[key, "gnn"]) else np.inf
+        for key in keys
+        if np.isfinite(min(median[key, "gnn"], best_other[key]))
+    }
+    savings = [_saving(row, found) for row in rows]
+    counted = [saving for saving in savings if 0.0 < saving < np.inf]
     classic = ("single-cpu", "single-gpu", "scotch", "metis", "expert")
     return {
         "rows": len(rows),
         "gnn_best_or_within_1_percent": sum(miss <= 0.01 for miss in misses.values()),
-        "gnn_above_best_worst": max(misses.values()),
-        "gnn_above_best_at": max(misses, key=misses.__getitem__),
+        "gnn_above_best_worst": _finite(max(misses.values(), default=np.inf)),
+        "gnn_above_best_at": max(misses, key=misses.__getitem__, default=None),
+        "gnn_does_not_fit": sum(not np.isfinite(median[key, "gnn"]) for key in keys),
         "evaluations_saved_to_coloc_rl_median": statistics.median(counted) if counted else None,
         "evaluations_saved_to_coloc_rl_least": min(counted, default=None),
-        "gnn_never_reaches_coloc_rl": sum(saving is None for saving in savings.values()),
+        "gnn_never_reaches_coloc_rl": sum(saving == 0.0 for saving in savings),
+        "coloc_rl_does_not_fit": sum(saving == np.inf for saving in savings),
         "one_gpu_too_small": sum(not np.isfinite(median[key, "single-gpu"]) for key in keys),
         "scotch_loses_to_expert": sum(median[key, "scotch"] > median[key, "expert"] for key in keys),
         "metis_loses_to_expert": sum(median[key, "metis"] > median[key, "expert"] for key in keys),
@@ -139,10 +149,10 @@ def _summary(rows: Sequence[TableRow], table: Sequence[Mapping[str, Any]], found
     }  # fmt: skip
 
 
-def _saving(row: TableRow, found: Results) -> float | None:
+def _saving(row: TableRow, found: Results) -> float:
     """Evaluations that `coloc-rl` needed to its best over those that `gnn` needed to the same; the median over seeds.
 
-    None when `gnn` did not reach it with half of the seeds or more.
+    0 where `gnn` did not get there, infinite where `coloc-rl` found nothing that fits and `gnn` did.
     """
     ratios = []
     for ours, theirs in zip(_results(row, "gnn", found), _results(row, "coloc-rl", found), strict=True):
@@ -152,8 +162,7 @@ def _saving(row: TableRow, found: Results) -> float | None:
         needed, best_s = theirs["history"][-1]
         reached = to_reach(ours["history"], best_s)
         ratios.append(0.0 if reached is None else needed / reached)
-    median = statistics.median(ratios)
-    return float(median) if 0.0 < median < np.inf else None
+    return float(statistics.median(ratios))
 
 
 def details(rows: Sequence[TableRow], found: Results) -> dict[str, Any]:

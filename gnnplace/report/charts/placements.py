@@ -8,13 +8,13 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from gnnplace.report.bench_format import devices_of_letters
 from gnnplace.report.charts.theme import device_colour, label, new_figure
 
 __all__ = ["placements_chart"]
 
 _CELL = 13
 _TITLE = 30
-_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def placements_chart(
@@ -23,7 +23,7 @@ def placements_chart(
     """One picture per planner, one under the other, its rows the layers and its colours the devices.
 
     Args:
-        placements: by planner, a letter for the device of every op group: 0 to 9, then a to z.
+        placements: by planner, a letter for the device of every op group; see `device_letters`.
         stages: `[G]` layer of each group, -1 where unknown.
         types: `[G]` type of each group's heaviest op.
         devices: names.
@@ -47,7 +47,7 @@ def placements_chart(
     for number, letters in enumerate(placements.values(), start=1):
         device = np.full(shape, np.nan)
         text = np.full(shape, "", dtype=object)
-        chosen = [_LETTERS.index(letter) for letter in letters]
+        chosen = devices_of_letters(letters)
         device[rows, columns] = chosen
         text[rows, columns] = [
             f"{label(types[group])} on {label(devices[index])}" for group, index in enumerate(chosen)
