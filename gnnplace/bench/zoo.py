@@ -22,6 +22,7 @@ from gnnplace.executors.session import Session
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segments
+from gnnplace.units import format_s
 
 if TYPE_CHECKING:
     from models_zoo.networks.recipe import Recipe
@@ -30,6 +31,7 @@ __all__ = ["bench_zoo", "try_recipe"]
 
 _DEVICES = "cpu:0,cpu:1"
 _EQUAL = 1e-4
+_STEP = ", training step"
 
 
 def bench_zoo(options: BenchOptions) -> BenchResult:
@@ -45,7 +47,12 @@ def bench_zoo(options: BenchOptions) -> BenchResult:
     ]
     # A fork of a process that has run torch may hang.
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        rows = list(pool.map(partial(_row, seed=options.seed), wanted))
+        rows = []
+        for row in pool.map(partial(_row, seed=options.seed), wanted):
+            rows.append(row)
+            if options.on_progress is not None:
+                said = row.get("error") or f"{row['ops']:,} ops, built in {format_s(row['build_s'])}"
+                options.on_progress(f"{len(rows)} of {len(wanted)}: {row['name']}{_STEP * row['training']}: {said}")
     built = [row for row in rows if "error" not in row]
     return BenchResult(
         "zoo",
@@ -62,6 +69,7 @@ def bench_zoo(options: BenchOptions) -> BenchResult:
         },
         options.seed,
         options.arguments,
+        columns=("name", "training", "ops", "segments", "build_s", "torch_error", "placed_error"),
     )
 
 
