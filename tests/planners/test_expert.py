@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,33 @@ def test_a_faster_device_gets_more_stages() -> None:
     times = np.ones((6, 1)) * np.array([2.0, 1.0])
     assignment = expert_assignment(problem_of(chain([None] * 6), ("gpu", "gpu"), times))
     assert np.bincount(assignment).tolist() == [2, 4]
+
+
+def test_a_device_that_may_run_few_ops_comes_after_one_that_may_run_all() -> None:
+    graph = chain([None] * 4, o0=("gpu",), o1=("gpu",), o2=("gpu",))
+    assignment = expert_assignment(problem_of(graph, ("npu", "gpu"), np.ones((4, 2))))
+    assert assignment.tolist() == [1, 1, 1, 0]
+
+
+def test_an_op_that_no_accelerator_may_run_loads_none_of_them() -> None:
+    graph = chain([None] * 5, o0=("cpu",))
+    times = np.array([100.0, 1.0, 1.0, 1.0, 1.0])[:, None] * np.ones(3)
+    assignment = expert_assignment(problem_of(graph, ("gpu", "cpu", "gpu"), times))
+    assert assignment.tolist() == [1, 0, 0, 2, 2]
+
+
+def test_an_accelerator_that_may_run_nothing_takes_no_part() -> None:
+    graph = chain([None] * 4, **{f"o{i}": ("gpu", "cpu") for i in range(4)})
+    assignment = expert_assignment(problem_of(graph, ("npu", "gpu", "cpu", "gpu"), np.ones((4, 4))))
+    assert assignment.tolist() == [1, 1, 3, 3]
+
+
+def test_accelerators_that_cannot_reach_the_fastest_one_take_no_part() -> None:
+    problem = problem_of(chain([None] * 4), ("gpu", "gpu", "gpu"), np.ones((4, 3)) * np.array([1.0, 1.0, 2.0]))
+    links = tuple(link for link in problem.topology.links if "gpu1" not in (link.source, link.target))
+    topology = Topology("apart", problem.topology.devices, links)
+    assignment = expert_assignment(replace(problem, topology=topology))
+    assert assignment.tolist() == [0, 0, 0, 2]
 
 
 @pytest.mark.parametrize("num_devices", [1, 3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget, Progress
@@ -111,3 +113,18 @@ def test_seconds_end_the_search_between_batches() -> None:
     assert solution.evaluations >= 16
     counts = [0, *(progress.evaluations for progress in batches)]
     assert max(b - a for a, b in itertools.pairwise(counts)) <= GeneticConfig().batch_size
+
+
+@pytest.mark.parametrize("field", ["min_population", "max_population", "unlimited_population"])
+def test_a_population_without_room_for_elite_child_and_mutant_is_refused(field: str) -> None:
+    with pytest.raises(InvalidInput, match="must be at least 3"):
+        replace(GeneticConfig(), **{field: 2})
+
+
+def test_the_smallest_population_searches() -> None:
+    problem = small_problem(0)
+    config = GeneticConfig(min_population=3)
+    assert population_size(50, config) == 3
+    solution = genetic.plan(problem, Budget(50), 0, config)
+    assert solution.evaluations == 50
+    assert solution.objective_s < solution.history[0][2]

@@ -51,17 +51,38 @@ def test_two_clusters_are_cut_at_the_thin_edge_between_them(seed: int) -> None:
     assert len({*first}) == len({*second}) == 1
 
 
-@given(st.integers(0, 99), st.integers(2, 5))
+@given(st.integers(0, 99), st.integers(2, 10))
 @settings(max_examples=20, deadline=None)
-def test_equal_accelerators_compute_equally_long_within_the_imbalance(seed: int, count: int) -> None:
+def test_equal_accelerators_compute_equally_long_within_the_imbalance_of_the_method(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     size = 60 * count
     tensors = [Tensor(f"o{i}", 100, tuple({f"o{j}" for j in rng.integers(i + 1, size, 2)})) for i in range(size - 1)]
     graph = OpGraph.build("random", [Op(f"o{i}") for i in range(size)], tensors)
     problem = problem_of(graph, {f"gpu{i}": 1 for i in range(count)})
-    assignment = metis_assignment(problem, seed, hosts=False, config=MetisConfig(imbalance=0.03))
+    config = MetisConfig()
+    assignment = metis_assignment(problem, seed, hosts=False, config=config)
     # Bisections add up: the tolerance holds for each.
-    assert np.bincount(assignment, minlength=count).max() <= 60 * 1.03 ** np.ceil(np.log2(count)) + 1
+    bisected = (1 + config.bisection_imbalance) ** np.ceil(np.log2(count))
+    tolerance = bisected if count <= config.max_bisected_parts else 1 + config.k_way_imbalance
+    assert np.bincount(assignment, minlength=count).max() <= 60 * tolerance + 1
+
+
+@pytest.mark.parametrize(("count", "recursive", "ufactor"), [(8, True, 1), (9, False, 30)])
+def test_the_imbalance_is_the_librarys_default_for_the_method_that_is_used(
+    count: int, recursive: bool, ufactor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pymetis
+
+    asked = {}
+
+    def part_graph(num_parts: int, **options: object) -> tuple[int, list[int]]:
+        asked.update(options)
+        return 0, [0] * 20
+
+    monkeypatch.setattr(pymetis, "part_graph", part_graph)
+    problem = problem_of(two_clusters(), {f"gpu{i}": 1 for i in range(count)})
+    metis_assignment(problem, 0, hosts=False, config=MetisConfig())
+    assert (asked["recursive"], asked["options"].ufactor) == (recursive, ufactor)
 
 
 def test_hosts_compute_as_much_as_they_are_fast_and_only_for_the_planner_that_names_them() -> None:

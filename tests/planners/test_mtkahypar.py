@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import check_legal
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic.mtkahypar import part_limits, plan, unit_bytes
+from gnnplace.planners.heuristic import mtkahypar
+from gnnplace.planners.heuristic.mtkahypar import MtKahyparConfig, part_limits, plan, unit_bytes
+from gnnplace.planners.heuristic.partition_graph import parts_of
 from gnnplace.planners.heuristic.single import single_device_assignments
 from gnnplace.sim.simulator import Simulator
 
@@ -127,3 +130,57 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "mtkahypar", None)
     with pytest.raises(MissingDependency, match=r"needs mtkahypar; pip install 'gnnplace\[partition\]'"):
         plan(problem_of(clusters([4, 4]), [None, None]), Budget(10), 0)
+
+
+@needs_mtkahypar
+def test_a_library_that_died_since_its_last_answer_costs_one_partition_and_is_started_anew() -> None:
+    problem = problem_of(clusters([4, 4]), [None] * 2)
+    question = (np.ones(8), np.full(2, 5.0), parts_of(problem, hosts=True), np.arange(8), None)
+    with mtkahypar._Cutter(problem, MtKahyparConfig()) as cutter:
+        first = cutter.cut(*question)
+        assert first is not None
+        assert cutter._process is not None
+        cutter._process.kill()
+        cutter._process.wait()
+        assert cutter.cut(*question) is None
+        again = cutter.cut(*question)
+        assert again is not None
+        assert again.tolist() == first.tolist()
+
+
+@needs_mtkahypar
+def test_a_library_that_crashes_at_every_partition_leaves_the_single_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_instead(tmp_path, monkeypatch, "print('ready', flush=True)\nsys.stdin.readline()\nsys.exit(1)")
+    problem = problem_of(clusters([4, 4]), [None] * 2)
+    config = MtKahyparConfig(orders=1, activation_shares=(1.0,))
+    assert plan(problem, Budget(100), 0, config).evaluations == len(single_device_assignments(problem))
+
+
+@needs_mtkahypar
+def test_a_library_that_does_not_work_is_named_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_instead(tmp_path, monkeypatch, "raise ImportError('libhwloc.so.15: no such file')")
+    with pytest.raises(MissingDependency, match=r"status 1 .*: ImportError: libhwloc.so.15: no such file; pip install"):
+        plan(problem_of(clusters([4, 4]), [None, None]), Budget(100), 0)
+
+
+@needs_mtkahypar
+def test_the_sweep_ends_after_a_few_partitions_that_were_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = tmp_path / "starts"
+    run_instead(tmp_path, monkeypatch, f"open({str(starts)!r}, 'a').write('.')\nsys.stdin.read()")
+    problem = problem_of(clusters([4, 4]), [None] * 4)
+    solution = plan(problem, Budget(100), 0, MtKahyparConfig(timeout_s=1.0, max_timeouts=2))
+    assert len(starts.read_text()) <= 2
+    assert solution.evaluations == len(single_device_assignments(problem))
+
+
+def run_instead(folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Another program in place of the one with the library."""
+    path = folder / "program.py"
+    path.write_text(f"import sys\n{program}\n")
+    monkeypatch.setattr(mtkahypar, "_PROGRAM", path)

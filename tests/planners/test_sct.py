@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.graph.orders import longest_path
@@ -144,3 +145,9 @@ def test_a_graph_without_tensors_or_without_any_time_has_no_favourites() -> None
     ]
     graph = OpGraph.build("zero", [Op("a"), Op("b")], [Tensor("a", 0, ("b",))])
     assert favourite_children(problem_of(graph, [0.0, 0.0])).favourite.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 0.6, float("nan")])
+def test_a_threshold_with_which_an_op_could_have_two_favourites_is_refused(threshold: float) -> None:
+    with pytest.raises(InvalidInput, match=r"expected 0 \(no favourite children\) to 0.5"):
+        SctConfig(threshold=threshold)

@@ -3,6 +3,7 @@
 In reading order:
 
 - `single.py`: the best single device;
+- `seen.py`: assignments that were evaluated already;
 - `round_robin.py`: devices in turn;
 - `expert.py`: whole layers in order, as people do;
 - `partition_graph.py`: what graph partitioners cut;

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic.single import unit_time_s
+from gnnplace.planners.heuristic.single import exchanges_with, fastest_elsewhere, fastest_first, unit_time_s
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["balanced_cuts", "expert_assignment", "plan"]
@@ -30,17 +30,20 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 def expert_assignment(problem: Problem) -> IntArray:
     """`[N]`: stages cut into consecutive runs, one for each device, so that the busiest device has least to do.
 
-    A unit that may not run on its device goes to the fastest one where it may.
+    A unit that may not run on its device goes to the fastest one where it may. In the loads it counts as long as on the
+    fastest of the devices that take part, and not at all where none of them may run it.
     """
     stage = _stage_of_unit(problem)
     seconds = unit_time_s(problem)
-    fastest = np.argmin(seconds, axis=1)
-    affordable = np.where(np.isfinite(seconds), seconds, seconds.min(axis=1, keepdims=True, initial=np.inf))
     devices = _devices(problem)
+    own_s = seconds[:, devices]
+    elsewhere_s = own_s.min(axis=1, keepdims=True, initial=np.inf)
+    elsewhere_s[np.isinf(elsewhere_s)] = 0.0
     stage_s = np.zeros((int(stage.max(initial=-1)) + 1, len(devices)))
-    np.add.at(stage_s, stage, affordable[:, devices])
+    np.add.at(stage_s, stage, np.where(np.isfinite(own_s), own_s, elsewhere_s))
     wanted = devices[balanced_cuts(stage_s)[stage]]
-    units = np.where(problem.action_mask[np.arange(problem.num_units), wanted], wanted, fastest)
+    elsewhere = fastest_elsewhere(problem, seconds, int(devices[0]))
+    units = np.where(problem.action_mask[np.arange(problem.num_units), wanted], wanted, elsewhere)
     return np.asarray(units[problem.unit_of_op])
 
 
@@ -84,12 +87,16 @@ def _cuts(price: FloatArray, joined: np.ufunc) -> tuple[float, IntArray]:
 
 
 def _devices(problem: Problem) -> IntArray:
-    """The accelerators, fastest first; the hosts where there are none."""
-    kinds = [device.kind for device in problem.topology.devices]
-    accelerators = [d for d, kind in enumerate(kinds) if not kind.startswith(HOST_KIND_PREFIX)]
-    chosen = np.array(accelerators or range(len(kinds)), dtype=np.int64)
-    total = np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0).sum(axis=0)
-    return np.asarray(chosen[np.argsort(total[chosen], kind="stable")])
+    """The accelerators that may run anything, `fastest_first`; the hosts where there are none.
+
+    Only those that can exchange tensors with the fastest of them.
+    """
+    able: BoolArray = np.asarray(problem.action_mask.any(axis=0) | (problem.num_units == 0))
+    accelerator = np.array([not device.kind.startswith(HOST_KIND_PREFIX) for device in problem.topology.devices])
+    chosen = able & accelerator if (able & accelerator).any() else able
+    order = fastest_first(problem)
+    order = order[chosen[order]]
+    return np.asarray(order[exchanges_with(problem.topology, int(order[0]))[order]])
 
 
 def _stage_of_unit(problem: Problem) -> IntArray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.search import Search, Solution
@@ -36,6 +37,14 @@ class GeneticConfig:
     """Where the budget knows no end."""
     patience: int = 20
     """So many generations in a row without a placement that was not there before end the search."""
+
+    def __post_init__(self) -> None:
+        least = min(self.min_population, self.max_population, self.unlimited_population)
+        if least < 3:
+            raise InvalidInput(
+                f"a population of {least} was asked for; min_, max_ and unlimited_population must be at least 3: "
+                "one of the elite, one child and one mutant"
+            )
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: GeneticConfig = GeneticConfig()) -> Solution:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.list_schedule import ListSchedule, ListScheduling, list_schedule
+from gnnplace.planners.heuristic.seen import Seen
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["MEMORY_AND_ACTIVATION_SHARES", "evaluate_heft", "evaluate_in_order", "plan"]
@@ -28,19 +30,23 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     return search.solution()
 
 
-def evaluate_heft(search: Search) -> int:
-    """Evaluates HEFT's placement, and while nothing fits its memory-aware variants.
+def evaluate_heft(search: Search) -> tuple[int, list[IntArray]]:
+    """Evaluates HEFT's placement, and while nothing fits its memory-aware variants, each distinct one once.
 
-    Gives the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits; 0 when none does.
+    Gives the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits, 0 when none does, and all that it evaluated.
     """
-    problem = search.problem
+    problem, seen = search.problem, Seen()
+    evaluated: list[IntArray] = []
     for index, (memory_share, activation_share) in enumerate(MEMORY_AND_ACTIVATION_SHARES):
         scheduling = ListScheduling(memory_share=memory_share, activation_share=activation_share)
         assignment = list_schedule(problem, scheduling=scheduling)
+        if not seen.add(assignment):
+            continue
+        evaluated.append(assignment)
         # A penalty for memory is at least the worst case, so this tells what fits from what does not.
         if search.evaluate(Placement(assignment)) <= problem.worst_case_s:
-            return index
-    return 0
+            return index, evaluated
+    return 0, evaluated
 
 
 def evaluate_in_order(search: Search, schedules: Iterable[ListSchedule]) -> None:

@@ -13,6 +13,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.heft import MEMORY_AND_ACTIVATION_SHARES, evaluate_heft
 from gnnplace.planners.heuristic.list_schedule import ListScheduling, list_schedule
+from gnnplace.planners.heuristic.seen import Seen
 from gnnplace.planners.search import Search, Solution
 
 __all__ = [
@@ -63,10 +64,10 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PortfolioConfig = 
     rng = np.random.default_rng(seed)
     endless = budget.evaluations is None and budget.seconds is None
     with Search(problem, budget, "heft-portfolio", seed) as search:
-        fitting = evaluate_heft(search)
+        fitting, evaluated = evaluate_heft(search)
         shares = MEMORY_AND_ACTIVATION_SHARES[fitting:] if fitting else held_shares(problem)
         schedules = chain(plain_schedules(problem, shares), noisy_schedules(problem, rng, shares))
-        candidates = _distinct(schedules, config.patience)
+        candidates = _distinct(schedules, Seen(evaluated), config.patience)
         while not endless or search.evaluations < config.unlimited_schedules:
             batch: list[IntArray] = []
             while len(batch) < min(config.batch_size, search.remaining):
@@ -116,15 +117,14 @@ def memory_shares(problem: Problem) -> tuple[float, ...]:
     return MEMORY_SHARES if everything > problem.topology.memory_bytes.min() else MEMORY_SHARES[:1]
 
 
-def _distinct(candidates: Iterator[IntArray], patience: int) -> Iterator[IntArray]:
-    """Each once; ends after `patience` repeats in a row."""
-    seen: set[bytes] = set()
+def _distinct(candidates: Iterator[IntArray], seen: Seen, patience: int) -> Iterator[IntArray]:
+    """Those not seen before, each once; ends after `patience` repeats in a row."""
     repeats = 0
     for candidate in candidates:
-        key = candidate.tobytes()
-        repeats = repeats + 1 if key in seen else 0
+        if seen.add(candidate):
+            repeats = 0
+            yield candidate
+        else:
+            repeats += 1
         if repeats >= patience:
             return
-        if key not in seen:
-            seen.add(key)
-            yield candidate

@@ -21,8 +21,12 @@ __all__ = ["MetisConfig", "metis_assignment", "plan"]
 class MetisConfig:
     """Karypis and Kumar 1998, as METIS 5 implements them."""
 
-    imbalance: float = 0.03
-    """A part may have this share more than its due; METIS manual, section 5.4, `ufactor` (30 for k-way)."""
+    max_bisected_parts: int = 8
+    """Up to so many parts are cut by recursive bisection, more of them k-way, as pymetis chooses where nothing is said."""
+    bisection_imbalance: float = 0.001
+    """A part may have this share more than its due at each bisection; METIS manual, section 5.4, `ufactor` 1."""
+    k_way_imbalance: float = 0.03
+    """The same for a k-way cut, all parts at once: `ufactor` 30."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -31,7 +35,8 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     The baseline "MinCut" of Mirhoseini et al. (2017), section 4.2: a partitioner that knows computation and data but
     not time, with the hosts taken off its list; an op that no accelerator can run goes to a host. As there, memory is
     ignored: a placement that does not fit is returned as it is. Departures: METIS's multilevel bisection (Karypis and
-    Kumar 1998; k-way from nine parts on) in place of Scotch's, and faster accelerators get more.
+    Kumar 1998; k-way from nine parts on), with METIS's own default imbalance for either - 0.1 % at each bisection, 3 %
+    k-way -, in place of Scotch's, and faster accelerators get more.
     """
     with Search(problem, budget, "metis", seed) as search:
         search.evaluate(Placement(metis_assignment(problem, seed, hosts=False, config=MetisConfig())))
@@ -54,6 +59,8 @@ def metis_assignment(problem: Problem, seed: int, *, hosts: bool, config: MetisC
     if len(parts.devices) == 1:
         return parts.assignment(problem, np.zeros(problem.num_units, dtype=np.int64))
     graph = undirected_graph(problem)
+    bisected = len(parts.devices) <= config.max_bisected_parts
+    imbalance = config.bisection_imbalance if bisected else config.k_way_imbalance
     dtype = pymetis.zero_copy_dtype()
     _, part = pymetis.part_graph(
         len(parts.devices),
@@ -61,6 +68,7 @@ def metis_assignment(problem: Problem, seed: int, *, hosts: bool, config: MetisC
         vweights=whole_numbers(parts.mean_s).astype(dtype),
         eweights=whole_numbers(graph.edge_bytes, least=1).astype(dtype),
         tpwgts=parts.speed.tolist(),
-        options=pymetis.Options(seed=seed % 2**31, ufactor=round(1000 * config.imbalance)),
+        recursive=bisected,
+        options=pymetis.Options(seed=seed % 2**31, ufactor=round(1000 * imbalance)),
     )
     return parts.assignment(problem, np.array(part, dtype=np.int64))

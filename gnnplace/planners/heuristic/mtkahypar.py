@@ -7,7 +7,10 @@ import json
 import select
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.partition_graph import Parts, nets_of, parts_of, whole_numbers
+from gnnplace.planners.heuristic.seen import Seen
 from gnnplace.planners.heuristic.single import single_device_assignments
 from gnnplace.planners.search import Search, Solution
 
@@ -38,12 +42,15 @@ class MtKahyparConfig:
     device_orders: int = 4
     """Random orders in which the parts of one partition go to devices, besides as cut and busiest part to fastest."""
     timeout_s: float = 30.0
-    """After this long a partition is given up; the library hangs now and then."""
+    """After this long a partition, or the start of the library, is given up; the library hangs now and then. These are
+    seconds of a clock, whatever else the machine does meanwhile."""
+    max_timeouts: int = 3
+    """So many partitions that were given up end the sweep."""
     activation_shares: tuple[float, ...] = (1.0, 0.3, 0.0)
     """Of the bytes that a unit produces how many weigh; the next one only while memories limit every partition."""
 
 
-def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
+def plan(problem: Problem, budget: Budget, seed: int, config: MtKahyparConfig = MtKahyparConfig()) -> Solution:
     """The best of many partitions with the least sum of (parts that a tensor touches - 1) times its transfer.
 
     Mt-KaHyPar (Gottesbüren, Heuer, Maas, Sanders and Schlag 2024), deterministic mode. Vertices are units and
@@ -53,14 +60,19 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     smaller imbalances are tried as well, about shares by the devices' speeds. Every part has a limit of its own, as
     memories differ; a unit that may not run where it was cut to goes to the fastest device that may run it. Fixed
     vertices would serve better, but make release 1.7 crash. `set_seed` of release 1.7 does not change what
-    the deterministic mode returns, so that the seed renumbers the units instead. The single devices are candidates too.
+    the deterministic mode returns, so that the seed renumbers the units instead. The single devices are candidates too,
+    and each distinct placement is evaluated once. Where the library crashes, or gives no answer in `timeout_s`, that
+    partition is left out: a loaded machine may lack some that an idle one finds.
+
+    Raises:
+        MissingDependency: the library is not installed, or does not start.
     """
     with Search(problem, budget, "mtkahypar", seed) as search:
-        search.evaluate_batch(single_device_assignments(problem))
+        singles = single_device_assignments(problem)
+        search.evaluate_batch(singles)
         if problem.num_units > 1 and problem.topology.num_devices > 1:
-            config = MtKahyparConfig()
             with _Cutter(problem, config) as cutter:
-                _search_partitions(search, cutter, np.random.default_rng(seed), config)
+                _search_partitions(search, cutter, Seen(singles), np.random.default_rng(seed), config)
     return search.solution()
 
 
@@ -96,7 +108,9 @@ def part_limits(total: float, capacity: FloatArray, speed: FloatArray, imbalance
     return limits if limits.max() < total else None
 
 
-def _search_partitions(search: Search, cutter: _Cutter, rng: np.random.Generator, config: MtKahyparConfig) -> None:
+def _search_partitions(
+    search: Search, cutter: _Cutter, seen: Seen, rng: np.random.Generator, config: MtKahyparConfig
+) -> None:
     """Evaluates the whole sweep, activations in full first, and less of them while memories limit every partition."""
     problem = search.problem
     parts = parts_of(problem, hosts=True)
@@ -107,7 +121,7 @@ def _search_partitions(search: Search, cutter: _Cutter, rng: np.random.Generator
         for _ in range(config.orders):
             order = rng.permutation(problem.num_units)
             for used, limits in _limits(weight, problem, parts, config):
-                if not search.remaining:
+                if not search.remaining or cutter.timeouts >= config.max_timeouts:
                     return
                 roomy |= bool((limits < problem.topology.memory_bytes[used.devices]).all())
                 left_s = None if search.budget.seconds is None else search.budget.seconds - search.wall_s
@@ -115,7 +129,9 @@ def _search_partitions(search: Search, cutter: _Cutter, rng: np.random.Generator
                 if part is None:
                     continue
                 found = [used.assignment(problem, p) for p in _on_devices(used, part, rng, config.device_orders)]
-                search.evaluate_batch(np.unique(found, axis=0))
+                fresh = seen.fresh(found)
+                if fresh:
+                    search.evaluate_batch(np.stack(fresh))
         if roomy and search.best_s <= problem.worst_case_s:
             return
 
@@ -156,7 +172,10 @@ class _Cutter:
         transfer_s: FloatArray = latency_s + per_byte_s * graph.tensor_bytes[nets.tensors].astype(np.float64)
         self._net_weights = whole_numbers(transfer_s, least=1).tolist()
         self._process: subprocess.Popen[str] | None = None
+        self._has_started = False
         self._nets, self._mask, self._timeout_s = nets, problem.action_mask, config.timeout_s
+        self.timeouts = 0
+        """Questions, and starts, without an answer in time."""
 
     def cut(
         self, weight: FloatArray, limits: FloatArray, used: Parts, order: IntArray, left_s: float | None
@@ -190,18 +209,51 @@ class _Cutter:
 
     def _answer(self, question: str, timeout_s: float) -> list[int] | None:
         """What the process says to one line; None when it crashed or said nothing in time, and the next one is new."""
+        until_s = time.monotonic() + timeout_s
         if self._process is None:
-            # `-P`: this file's folder, in which it has the library's name, is not searched for modules.
-            command = [sys.executable, "-P", str(_PROGRAM)]
-            pipe = subprocess.PIPE
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+            self._start(until_s)
+        if self._process is None:
+            return None
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(question + "\n")
-        self._process.stdin.flush()
-        said, _, _ = select.select([self._process.stdout], [], [], max(0.0, timeout_s))
-        line = self._process.stdout.readline() if said else ""
+        line = None
+        with suppress(BrokenPipeError):  # it died after its last answer
+            self._process.stdin.write(question + "\n")
+            self._process.stdin.flush()
+            line = self._line(self._process, until_s)
         if not line:
             self.__exit__()
             return None
         return [int(part) for part in json.loads(line)]
+
+    def _start(self, until_s: float) -> None:
+        """A new process, where it says in time that it is there.
+
+        Raises:
+            MissingDependency: it ended instead, and none before it has ever started.
+        """
+        # `-P`: this file's folder, in which it has the library's name, is not searched for modules.
+        command, pipe = [sys.executable, "-P", str(_PROGRAM)], subprocess.PIPE
+        with tempfile.TemporaryFile("w+", errors="replace") as errors:
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+            line = self._line(self._process, until_s)
+            if line:
+                self._has_started = True
+                return
+            if line is not None and not self._has_started:
+                status = self._process.wait()
+                errors.seek(0)
+                reason = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
+                raise MissingDependency(
+                    f"the planner 'mtkahypar' needs a working mtkahypar; the one of {sys.executable} ended with status "
+                    f"{status} on a graph of four vertices: {reason}; pip install --force-reinstall 'gnnplace[partition]'"
+                )
+        self.__exit__()
+
+    def _line(self, process: subprocess.Popen[str], until_s: float) -> str | None:
+        """The next line; empty when the process has ended, None when it says nothing in time."""
+        assert process.stdout is not None
+        said, _, _ = select.select([process.stdout], [], [], max(0.0, until_s - time.monotonic()))
+        if not said:
+            self.timeouts += 1
+            return None
+        return process.stdout.readline()

@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, vstack
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.earliest_task import earliest_task_schedule
@@ -27,6 +28,10 @@ class SctConfig:
     threshold: float = 0.1
     """A child whose transfer the program pays to a smaller share is the favourite; Baechi's default for TensorFlow.
     At most 0.5, Hanen and Munier's: then no op has two favourites, and none is the favourite of two."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.threshold <= 0.5:
+            raise InvalidInput(f"threshold is {self.threshold}; expected 0 (no favourite children) to 0.5")
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.depth_first import depth_first_order
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.planners.heuristic.seen import Seen
+from gnnplace.planners.heuristic.single import fastest_first, single_device_assignments
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["plan", "segment_assignments"]
@@ -24,20 +25,24 @@ _MAX_POSITIONS = 512  # with more units than this, cuts lie between blocks of un
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The best of the single devices and of segments of random depth-first orders, each evaluated through the search.
 
+    This project's own method; cutting an order of ops into consecutive segments by dynamic programming is old.
     For every order two programs run over (position, devices used so far of a sequence of devices): one minimises the
     sum of compute and incoming transfers, which is the latency when nothing overlaps; the other minimises the largest
     load of any segment, which balances a pipeline and, as depth-first orders keep branches whole, spreads branches over
     devices. Device sequences are fastest first, its reverse, then random; for sums the hosts may be used again between
     any two devices. A device is used for one segment at most otherwise.
+
+    The programs know less than the evaluator: memory is checked for each segment alone, though all segments of a host
+    share its memory and ops that may not run on their segment's device fill another one's; a transfer takes what it
+    takes on the mean route to its target; dispatch overheads are ignored.
     """
     rng = np.random.default_rng(seed)
-    seen: set[bytes] = set()
     with Search(problem, budget, "segments", seed) as search:
-        search.evaluate_batch(single_device_assignments(problem))
+        singles = single_device_assignments(problem)
+        search.evaluate_batch(singles)
+        seen = Seen(singles)
         for turn in range(_ORDERS):
-            fresh = [a for a in segment_assignments(problem, rng, turn) if a.tobytes() not in seen]
-            fresh = list({a.tobytes(): a for a in fresh}.values())
-            seen.update(a.tobytes() for a in fresh)
+            fresh = seen.fresh(segment_assignments(problem, rng, turn))
             if fresh:
                 search.evaluate_batch(np.stack(fresh))
     return search.solution()
@@ -89,9 +94,7 @@ def _unit_order(problem: Problem, rng: np.random.Generator, turn: int) -> IntArr
 
 def _device_sequence(problem: Problem, rng: np.random.Generator, turn: int) -> IntArray:
     """`[D]` fastest first, then the reverse, then at random."""
-    seconds = np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0).sum(axis=0)
-    forbidden = (~problem.action_mask).sum(axis=0)
-    fastest = np.lexsort((seconds, forbidden))
+    fastest = fastest_first(problem)
     return (fastest, fastest[::-1])[turn] if turn < 2 else rng.permutation(len(fastest))
 
 

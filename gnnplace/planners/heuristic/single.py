@@ -10,7 +10,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.search import Search, Solution
 
-__all__ = ["exchanges_with", "fastest_elsewhere", "plan", "single_device_assignments", "unit_time_s"]
+__all__ = ["exchanges_with", "fastest_elsewhere", "fastest_first", "plan", "single_device_assignments", "unit_time_s"]
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -49,6 +49,13 @@ def unit_time_s(problem: Problem) -> FloatArray:
     np.add.at(seconds, problem.unit_of_op, problem.op_time_s)
     seconds[~problem.action_mask] = np.inf
     return seconds
+
+
+def fastest_first(problem: Problem) -> IntArray:
+    """`[D]` devices: by the ops that they may not run, fewest first, then by the seconds of all that they may."""
+    seconds = np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0).sum(axis=0)
+    forbidden = (~problem.action_mask[problem.unit_of_op]).sum(axis=0)
+    return np.asarray(np.lexsort((seconds, forbidden)))
 
 
 def fastest_elsewhere(problem: Problem, unit_time: FloatArray, device: int) -> IntArray:

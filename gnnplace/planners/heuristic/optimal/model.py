@@ -158,13 +158,12 @@ class IntervalModel:
         for tensor, producer in enumerate(graph.tensor_producer.tolist()):
             for target in range(self.problem.topology.num_devices):
                 readers = [op for op in graph.consumers_of(tensor).tolist() if target in self.devices_of(op)]
-                if self.timed:
-                    for op in readers:
-                        self.model.add(self.start[op] >= self.end[producer])
                 readers = [op for op in readers if unit[op] != unit[producer]]
                 if readers:
                     self._send(tensor, target, readers)
         if self.timed:
+            for producer, reader in dict.fromkeys(zip(*(ends.tolist() for ends in graph.edges), strict=True)):
+                self.model.add(self.start[reader] >= self.end[producer])
             for hop in self.hops:
                 intervals[hop.channel].append(
                     self.model.new_optional_fixed_size_interval_var(hop.start, hop.size, hop.sent, "")

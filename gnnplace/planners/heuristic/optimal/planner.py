@@ -34,11 +34,18 @@ class OptimalConfig:
     """How long CP-SAT may think, and about how much."""
 
     work_per_evaluation: float = 2e-3
-    """CP-SAT's deterministic time per evaluation of the budget: 2,000 of them are about half a minute of one core."""
+    """CP-SAT's deterministic time per evaluation of the budget: with 2,000 of them four units, often about half a minute of
+    one core. How long a unit takes depends on the graph and the machine; `budget.seconds` limits that."""
+    unlimited_work: float = 40.0
+    """CP-SAT's deterministic time where the budget knows no end."""
     tolerance: float = 1e-5
     """A placement within this share of the bound is optimal; rounding to ticks costs up to half of it."""
     annealing_evaluations_per_unit: int = 50
     """Before CP-SAT begins, but at most half of the budget: a good start cuts most of the tree away."""
+    annealing_seconds_share: float = 0.25
+    """Of the budget's seconds that are left when annealing begins; no more of them goes to it."""
+    replay_seconds_share: float = 0.05
+    """Of the budget's seconds, kept from CP-SAT so that its solutions can be evaluated."""
     max_pairs: int = 60_000
     """Pairs of ops times devices up to which overheads and waits are modelled, and pairs of transfers that may meet on a
     channel up to which their order is; beyond, these rules are left out, and the bound is lower."""
@@ -67,6 +74,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = Op
     channels without overheads, and of memory only weights and results. With a measured evaluator, and where ops are
     groups, the times of the model are not those that count: the first pass is all, and there is no bound.
 
+    Every pass but the last may use half of CP-SAT's work, and of the seconds, that are left; the last one all of them.
     Without `budget.seconds` the same seed gives the same answer; where the seconds end the search, it may not.
 
     Raises:
@@ -92,11 +100,14 @@ def _require_ortools() -> None:
 
 
 def _begin(search: Search, seed: int, config: OptimalConfig) -> None:
-    """The better of `single` and `heft`, annealed for a part of the budget."""
+    """The better of `single` and `heft`, annealed for a part of the budget's evaluations and seconds."""
     assignment, value = best_start(search)
     whole = search.budget
     share = min(search.remaining // 2, config.annealing_evaluations_per_unit * search.problem.num_units)
-    search.budget = replace(whole, evaluations=search.evaluations + share)
+    until_s = None
+    if whole.seconds is not None:
+        until_s = search.wall_s + config.annealing_seconds_share * (whole.seconds - search.wall_s)
+    search.budget = replace(whole, evaluations=search.evaluations + share, seconds=until_s)
     with suppress(BudgetExhausted):
         anneal(search, assignment, value, np.random.default_rng(seed), AnnealingConfig())
     search.budget = whole
@@ -108,17 +119,40 @@ def _transfers(problem: Problem) -> int:
 
 
 def _solve_in_passes(search: Search, config: OptimalConfig) -> None:
-    evaluations = search.budget.evaluations
-    work = np.inf if evaluations is None else config.work_per_evaluation * evaluations
-    for rules in _PASSES if _says_what_counts(search.problem) else _PASSES[:1]:
+    work, passes = _work(search.budget, config), _passes(search.problem, config)
+    for rules in passes:
         proven = search.best_s <= (search.lower_bound_s or 0.0) * (1.0 + config.tolerance)
-        if proven or not search.remaining:
+        if proven or work <= 0.0 or not search.remaining:
             return
         schedule = _model(search, rules, config)
         if schedule is None:
             return
-        work -= _replay(search, schedule, work if rules == _PASSES[-1] else work / 2)
+        share = 1.0 if rules == passes[-1] else 0.5
+        work -= _replay(search, schedule, share * work, share * _seconds_left(search, config))
         search.stage(rules)
+
+
+def _passes(problem: Problem, config: OptimalConfig) -> tuple[str, ...]:
+    """Only the first one where there is no time, where it is not the evaluator's, or where the others are too large."""
+    exact = problem.objective == "latency" and _says_what_counts(problem) and _pairs(problem) <= config.max_pairs
+    return _PASSES if exact else _PASSES[:1]
+
+
+def _pairs(problem: Problem) -> int:
+    return problem.graph.num_ops**2 * problem.topology.num_devices
+
+
+def _work(budget: Budget, config: OptimalConfig) -> float:
+    """CP-SAT's deterministic time for all passes; without end where only seconds end the search."""
+    if budget.evaluations is not None:
+        return config.work_per_evaluation * budget.evaluations
+    return config.unlimited_work if budget.seconds is None else np.inf
+
+
+def _seconds_left(search: Search, config: OptimalConfig) -> float:
+    """Seconds that CP-SAT may still take."""
+    whole_s = search.budget.seconds
+    return np.inf if whole_s is None else max(0.0, (1.0 - config.replay_seconds_share) * whole_s - search.wall_s)
 
 
 def _model(search: Search, rules: str, config: OptimalConfig) -> IntervalModel | None:
@@ -131,13 +165,13 @@ def _model(search: Search, rules: str, config: OptimalConfig) -> IntervalModel |
         horizon_s = start.makespan_s
     elif start is not None and _says_what_counts(problem):
         horizon_s = search.best_s
-    waits = problem.graph.num_ops**2 * problem.topology.num_devices
     is_relaxed = rules == _PASSES[0]
-    if horizon_s <= 0 or (not is_relaxed and (problem.objective != "latency" or waits > config.max_pairs)):
+    if horizon_s <= 0:
         return None
     schedule = IntervalModel(problem, horizon_s, search.lower_bound_s or 0.0)
     limit_memory(schedule)
-    if schedule.timed and waits <= config.max_pairs and (problem.topology.dispatch_overhead_s.any() or not is_relaxed):
+    overheads_count = problem.topology.dispatch_overhead_s.any() or not is_relaxed
+    if schedule.timed and overheads_count and _pairs(problem) <= config.max_pairs:
         pay_overheads(schedule)
     if not is_relaxed:
         never_idle(schedule)
@@ -156,10 +190,10 @@ def _says_what_counts(problem: Problem) -> bool:
     return problem.evaluator.kind == "simulated" and not problem.grouped
 
 
-def _replay(search: Search, schedule: IntervalModel, work: float) -> float:
+def _replay(search: Search, schedule: IntervalModel, work: float, seconds: float) -> float:
     """Solves the model and evaluates its solutions, the best one first; on Ctrl-C those found so far.
 
-    Gives the part of `work` that it took.
+    Gives the part of `work` that it took, which may be a little more than all of it.
     """
     from ortools.sat.python import cp_model
 
@@ -169,8 +203,7 @@ def _replay(search: Search, schedule: IntervalModel, work: float) -> float:
     solver.parameters.linearization_level = 0  # the linear relaxation is weak here, and costs most of the time
     solver.parameters.catch_sigint_signal = False
     solver.parameters.max_deterministic_time = work
-    if search.budget.seconds is not None:
-        solver.parameters.max_time_in_seconds = max(0.0, search.budget.seconds - search.wall_s)
+    solver.parameters.max_time_in_seconds = seconds
     found: list[Placement] = []
     try:
         status = _solve(solver, schedule, found)
