@@ -17,12 +17,14 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned import coloc_rl
 from gnnplace.planners.learned.coloc_rl import PAPER, ColocRlConfig, plan, reinforce_loss
+from gnnplace.planners.learned.moving_average import MovingAverage
 from gnnplace.planners.learned.policy_search import one_thread
+from gnnplace.planners.learned.relative_runtime import which_ran
 from gnnplace.planners.learned.seq2seq import network
 from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
 from gnnplace.planners.learned.seq2seq.op_groups import OpGroups, group_units, op_groups
-from gnnplace.planners.learned.seq2seq.sampling import MovingAverage, Rewards, Sampled, SamplingConfig
-from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from gnnplace.planners.learned.seq2seq.sampling import Rewards, Sampled, SamplingConfig
+from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 
 TINY = Seq2SeqConfig(hidden=3, attention_width=2, type_width=2)
 
@@ -188,21 +190,34 @@ def test_a_group_is_described_by_its_types_its_output_sizes_and_its_neighbours()
 
 
 def test_the_reward_is_minus_the_root_of_the_runtime_and_failing_is_a_large_constant_one() -> None:
-    rewards = Rewards(longest_s=100.0, failing_ratio=9.0)
-    values, ran = rewards.of(np.array([np.inf, 150.0]))
-    assert values.tolist() == [-3.0, -3.0]
-    assert not ran.any()
-    values, ran = rewards.of(np.array([2.0, 6.0, 400.0]))  # the first that ran take 4 s on average
+    rewards = Rewards(failing_ratio=9.0)
+    assert rewards.of(np.array([np.inf, 150.0]), np.array([False, False])).tolist() == [-3.0, -3.0]
+    # The first that ran take 4 s on average.
+    values = rewards.of(np.array([2.0, 6.0, 400.0]), np.array([True, True, False]))
     np.testing.assert_allclose(values, [-np.sqrt(0.5), -np.sqrt(1.5), -3.0])
-    assert ran.tolist() == [True, True, False]
-    np.testing.assert_allclose(rewards.of(np.array([1.0, 50.0]))[0], [-0.5, -3.0])  # nothing is worse than failing
+    values = rewards.of(np.array([1.0, 50.0]), np.array([True, True]))
+    np.testing.assert_allclose(values, [-0.5, -3.0])  # nothing is worse than failing
 
 
-def test_the_baseline_is_a_moving_average_of_mean_rewards() -> None:
+def test_what_is_measured_has_run_when_it_has_a_time_and_what_is_simulated_when_it_carries_no_penalty() -> None:
+    problem = two_chains(2)
+    worst_s = problem.worst_case_s
+    seconds = np.array([1.0, worst_s, 3.0 * worst_s, np.inf])
+    assert which_ran(problem, seconds).tolist() == [True, True, False, False]
+    measured = replace(problem, evaluator=MeasuredLike(problem))
+    assert which_ran(measured, seconds).tolist() == [True, True, True, False]
+
+
+def test_advantages_are_rewards_less_the_moving_average_before_their_batch() -> None:
     baseline = MovingAverage(decay=0.9)
-    for batch, expected in (([-1.0, -3.0], -2.0), ([-1.0], -1.9), ([], -1.9), ([-0.9, -0.9], -1.8)):
-        baseline.update(np.array(batch))
-        assert baseline.value == pytest.approx(expected)
+    for batch, expected, after in (
+        ([-1.0, -3.0], [1.0, -1.0], -2.0),  # the first is judged by its own mean
+        ([-1.0], [1.0], -1.9),
+        ([-0.9, -0.9], [1.0, 1.0], -1.8),
+    ):
+        np.testing.assert_allclose(baseline.advantages(np.array(batch)), expected)
+        assert baseline.value == pytest.approx(after)
+    assert MovingAverage(0.9, -3.0).advantages(np.array([-1.0])).tolist() == [2.0]
 
 
 def test_the_gradient_follows_the_reward_above_the_baseline() -> None:
@@ -212,20 +227,19 @@ def test_the_gradient_follows_the_reward_above_the_baseline() -> None:
         policy.device_logits.weight.zero_()
         policy.device_logits.bias.zero_()  # every placement has probability 1/4
     sampled = Sampled(torch.tensor([[0, 1], [0, 0]]), np.array([-1.0, -2.0]), np.ones(2, dtype=bool))
-    loss = reinforce_loss(policy, sampled, MovingAverage(0.9, -1.8))
+    loss = reinforce_loss(policy, sampled, sampled.rewards + 1.8)
     assert loss.item() == pytest.approx(-(0.8 + -0.2) / 2 * -np.log(4.0), rel=1e-5)
     loss.backward()
     # d loss / d logit 0 = -1/K sum_i advantage_i * sum_g (chose 0 - 1/2): the first placement chose 0 twice, the second once.
     np.testing.assert_allclose(policy.device_logits.bias.grad.numpy(), [-0.4, 0.4], atol=1e-6)
-    assert reinforce_loss(policy, sampled, MovingAverage(0.9)).item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_failing_placements_are_learned_from_early_and_left_out_late(monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[Sampled] = []
 
-    def recorded(policy: Seq2SeqPolicy, sampled: Sampled, baseline: MovingAverage) -> torch.Tensor:
+    def recorded(policy: Seq2SeqPolicy, sampled: Sampled, advantages: np.ndarray) -> torch.Tensor:
         batches.append(sampled)
-        return reinforce_loss(policy, sampled, baseline)
+        return reinforce_loss(policy, sampled, advantages)
 
     monkeypatch.setattr(coloc_rl, "reinforce_loss", recorded)
     problem = two_chains(3, memory_bytes=40)  # six ops of 10 bytes and their tensors: some placements do not fit

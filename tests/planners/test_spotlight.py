@@ -17,6 +17,7 @@ from gnnplace.planners.learned import spotlight
 from gnnplace.planners.learned.policy_search import one_thread
 from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
 from gnnplace.planners.learned.seq2seq.op_groups import op_groups
+from gnnplace.planners.learned.seq2seq.sampling import Rewards
 from gnnplace.planners.learned.spotlight import (
     PAPER,
     SpotlightConfig,
@@ -110,6 +111,22 @@ def test_the_first_batch_is_judged_by_its_own_mean_and_spread(monkeypatch: pytes
     first = seen[0][1].numpy()
     assert first.mean() == pytest.approx(0.0, abs=1e-5)
     assert first.std() == pytest.approx(1.0, rel=1e-5)
+
+
+def test_placements_that_are_all_alike_teach_nothing_however_far_they_are_from_the_baseline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def untouched(*_: object) -> SpotlightUpdate:
+        raise AssertionError("an update without anything to learn from")
+
+    batches = iter([[-0.1] * 10, [-0.3] * 9 + [-0.3 + 1e-16], [-1.7] * 10])
+
+    def alike(*_: object) -> np.ndarray:
+        return np.array(next(batches))
+
+    monkeypatch.setattr(spotlight, "proximal_update", untouched)
+    monkeypatch.setattr(Rewards, "of", alike)
+    assert plan(random_layers(), Budget(30), 0).evaluations == 30
 
 
 def test_placements_that_all_fail_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ with a moving average `B` of the rewards; Adam. Placements that fail count as a 
 of the updates late in training. The policy is `seq2seq/network.py`, the co-location rule `seq2seq/op_groups.py`.
 
 Departure: one process draws, measures and learns in turn; the paper has asynchronous controllers, whose workers measure.
-What the docstrings call the authors' published controller is `grappler/hierarchical_controller.py` of TensorFlow.
+What the docstrings call the published controller is that of the authors' hierarchical planner, of 2018
+(TensorFlow, `grappler/hierarchical_controller.py`): the paper itself gives none of these numbers.
 """
 
 from __future__ import annotations
@@ -18,17 +19,14 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from gnnplace.arrays import FloatArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
+from gnnplace.planners.learned.endless_budget import bounded
+from gnnplace.planners.learned.moving_average import MovingAverage
 from gnnplace.planners.learned.policy_search import one_thread, used_share
 from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
-from gnnplace.planners.learned.seq2seq.sampling import (
-    MovingAverage,
-    Sampled,
-    SamplingConfig,
-    bounded,
-    sampler_of,
-)
+from gnnplace.planners.learned.seq2seq.sampling import Sampled, SamplingConfig, sampler_of
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["PAPER", "ColocRlConfig", "plan", "reinforce_loss"]
@@ -36,36 +34,37 @@ __all__ = ["PAPER", "ColocRlConfig", "plan", "reinforce_loss"]
 
 @dataclass(frozen=True)
 class ColocRlConfig:
-    """A small preset; `PAPER` has the paper's sizes."""
+    """A small preset; `PAPER` has the sizes of the published controller."""
 
     num_placements: int = 10
-    """`K`, placements for each update."""
+    """`K`, placements for each update; as many in `PAPER` and in `spotlight`."""
     learning_rate: float = 3e-3
-    """The authors' published controller 0.1, with logits that it keeps between -1 and 1."""
+    """The published controller 0.1, with logits that it keeps between -1 and 1."""
     baseline_decay: float = 0.9
-    """The authors' published controller 0.9."""
+    """Share of the old baseline in the new one; the published controller 0.9."""
     baseline_starts_failing: bool = False
-    """The authors' published controller begins the baseline with the failing reward, which explores for long; else it is the
+    """The published controller begins the baseline with the failing reward, which explores for long; else it is the
     first batch's mean, as a search of a few hundred placements would end before such a baseline has fallen."""
     failing_share: float = 0.5
     """Share of the budget after which failing placements are left out of the updates; the paper counts updates."""
     max_grad_norm: float = 1.0
-    """The authors' published controller 1.0."""
+    """The published controller 1.0."""
     sampling: SamplingConfig = SamplingConfig()
 
 
 PAPER = ColocRlConfig(
-    num_placements=8,
     learning_rate=1e-3,
     baseline_starts_failing=True,
     sampling=SamplingConfig(Seq2SeqConfig(hidden=512, attention_width=512, type_width=64), least_groups_per_device=0),
 )
-"""The paper's sizes, and its co-location rule without a limit. The learning rate is ours: the logits are not bounded."""
+"""LSTMs and attention as wide as in the published controller, and the paper's co-location rule without a limit. The width of
+the type vectors, `K` and the learning rate (the logits are not bounded) are ours."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: ColocRlConfig = ColocRlConfig()) -> Solution:
     """The best placement of all that were drawn while the policy learned."""
-    with Search(problem, bounded(budget, problem, config.sampling), "coloc-rl", seed) as search, one_thread():
+    budget = bounded(budget, problem, config.sampling.unlimited_evaluations_per_unit)
+    with Search(problem, budget, "coloc-rl", seed) as search, one_thread():
         _learn(search, config)
     return search.solution()
 
@@ -83,17 +82,14 @@ def _learn(search: Search, config: ColocRlConfig) -> None:
             sampled = sampled.that_ran
         if not len(sampled.rewards):
             continue
-        loss = reinforce_loss(sampler.policy, sampled, baseline)
-        baseline.update(sampled.rewards)
+        loss = reinforce_loss(sampler.policy, sampled, baseline.advantages(sampled.rewards))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(sampler.policy.parameters(), config.max_grad_norm)
         optimizer.step()
 
 
-def reinforce_loss(policy: Seq2SeqPolicy, sampled: Sampled, baseline: MovingAverage) -> torch.Tensor:
-    """What gradient descent lessens: `-1/K sum (reward - B) log p`; a baseline that has no value yet is the batch's mean."""
-    level = float(sampled.rewards.mean()) if baseline.value is None else baseline.value
-    advantages = torch.from_numpy(sampled.rewards - level).float()
+def reinforce_loss(policy: Seq2SeqPolicy, sampled: Sampled, advantages: FloatArray) -> torch.Tensor:
+    """What gradient descent lessens: `-1/K sum advantage * log p`, with advantages `[K]`."""
     log_probs = policy.log_probs(sampled.decisions).gather(-1, sampled.decisions[..., None]).squeeze(-1)
-    return -(advantages * log_probs.sum(dim=0)).mean()
+    return -(torch.from_numpy(advantages).float() * log_probs.sum(dim=0)).mean()

@@ -1,17 +1,19 @@
-"""What published learners see of a placement's cost: multiples of one device's time, bounded where it does not fit."""
+"""What published learners see of a placement's cost: whether it ran, and how it compares with the best single device."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.heuristic.single import fastest_elsewhere, unit_time_s
 
-__all__ = ["FAILED", "landing_devices", "relative_runtime", "single_device_s"]
+__all__ = ["FAILED", "LONG", "landing_devices", "relative_runtime", "single_device_s", "which_ran"]
 
-FAILED = 10.0
-"""The largest runtime that is told apart; Placeto's authors cap theirs at the same number."""
+LONG = 10.0
+"""Runtimes above this are compressed; Placeto's authors cap theirs at the same number."""
+FAILED = 2.0 * LONG
+"""What no runtime reaches, compressed; what does not fit begins here."""
 
 
 def single_device_s(problem: Problem) -> float:
@@ -21,15 +23,29 @@ def single_device_s(problem: Problem) -> float:
     return max(float(seconds[rows, landing].sum(axis=0).min()), 1e-12)
 
 
-def relative_runtime(problem: Problem, seconds: FloatArray, reference_s: float) -> FloatArray:
-    """Penalised seconds over `reference_s`: up to `FAILED` for what fits, from there to twice that for what does not.
+def which_ran(problem: Problem, seconds: FloatArray) -> BoolArray:
+    """`[B]` true where penalised seconds are those of a placement that ran.
 
+    A measured one ran when it has a time at all: times that are only simulated do not bound it, and bytes that are missing in the
+    simulation alone make it slow, not failed.
+    """
+    if problem.evaluator.kind == "measured":
+        return np.isfinite(seconds)
+    return seconds <= problem.worst_case_s * (1.0 + 1e-9)
+
+
+def relative_runtime(problem: Problem, seconds: FloatArray, reference_s: float) -> FloatArray:
+    """Penalised seconds over `reference_s`: below `FAILED` for what runs, from there to twice that for what does not fit.
+
+    Above `LONG` a runtime `x` counts as `FAILED - LONG**2 / x`, which goes on with slope 1 and rises for ever: a learner that
+    begins among placements many times slower than one device still sees which is better, and no outlier drowns the rest.
     A search's own penalty for missing memory is orders of magnitude above any runtime, so that a learner would see
     nothing else. Here too it falls with the missing bytes.
     """
-    worst_s = max(problem.worst_case_s, 1e-9)
-    fits = np.minimum(seconds / reference_s, FAILED)
-    return np.asarray(np.where(seconds <= worst_s, fits, FAILED * np.minimum(seconds / worst_s, 2.0)))
+    worst_s, ratio = max(problem.worst_case_s, 1e-9), seconds / reference_s
+    ran = np.where(ratio <= LONG, ratio, FAILED - LONG**2 / np.maximum(ratio, LONG))
+    failed = FAILED * np.clip(seconds / worst_s, 1.0, 2.0)
+    return np.asarray(np.where(which_ran(problem, seconds), ran, failed))
 
 
 def landing_devices(problem: Problem) -> IntArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,12 +29,14 @@ __all__ = ["MoveOdds", "RevisitConfig", "revisit"]
 class RevisitConfig:
     """How moves are drawn and accepted; set by measurement on generated graphs."""
 
-    cluster_share: float = 0.2
-    """Moves that take neighbours on the same device along."""
+    move_shares: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3)
+    """How often, at first, a move takes one unit, takes neighbours on the same device along, or rebuilds a stretch."""
+    adaptation: float = 0.03
+    """How fast the shares follow what succeeds: the weight of one move's outcome."""
+    least_share: float = 0.05
+    """No kind of move becomes rarer than that, since what fails now may work later."""
     mean_cluster: float = 3.0
-    """Mean number of units in such a move."""
-    rebuild_share: float = 0.3
-    """Moves that rebuild a stretch around the current placement."""
+    """Mean number of units in a move with neighbours."""
     max_window: int = 20
     """Half the length of the longest stretch, in ops."""
     pull: float = 1.5
@@ -123,6 +126,7 @@ def revisit(
             continue
         idle = 0
         after = float(runtime.evaluate_batch(candidate[None])[0])
+        moves.learn(after < value)
         known.note(candidate, after)
         done = (used_share(search) - begin_share) / max(1e-9, end_share - begin_share)
         ratio = (config.last_acceptance / config.first_acceptance) ** min(1.0, done)
@@ -133,20 +137,37 @@ def revisit(
 
 
 class _Moves:
-    """Draws changes of the current placement."""
+    """Draws changes of the current placement, more often those of the kinds that have succeeded.
+
+    The shares of the kinds adapt as in adaptive large neighbourhood search (Ropke and Pisinger 2006, section 3.4).
+    """
 
     def __init__(self, policy_search: PolicySearch, config: RevisitConfig) -> None:
         self.odds = MoveOdds(policy_search, config)
         self._problem, self._rng, self._config = policy_search.search.problem, policy_search.rng, config
         self._neighbours = _neighbours(policy_search.inputs)
+        self._kinds: tuple[Callable[[IntArray], IntArray | None], ...] = (self._one, self._cluster, self._stretch)
+        self._weights = np.array(config.move_shares)
+        self._proposed = 0
 
     def propose(self, current: IntArray, count: int) -> IntArray | None:
         """A candidate `[N]`: of `count`, the one that the estimator likes best. None when nothing can move."""
-        drawn = [self._draw(current) for _ in range(count)]
-        candidates = [candidate for candidate in drawn if candidate is not None]
-        if len(candidates) < 2:
-            return candidates[0] if candidates else None
-        return candidates[int(np.argmin([self._estimated_s(candidate) for candidate in candidates]))]
+        shares = np.maximum(self._weights / self._weights.sum(), self._config.least_share)
+        kinds = self._rng.choice(len(shares), size=count, p=shares / shares.sum())
+        drawn = ((kind, self._kinds[kind](current)) for kind in kinds.tolist())
+        candidates: list[tuple[int, IntArray]] = [(kind, moved) for kind, moved in drawn if moved is not None]
+        if not candidates:
+            return None
+        at = 0
+        if len(candidates) > 1:
+            at = int(np.argmin([self._estimated_s(candidate) for _, candidate in candidates]))
+        self._proposed, candidate = candidates[at]
+        return candidate
+
+    def learn(self, improved: bool) -> None:
+        """Notes what became of the candidate that was proposed last."""
+        rate = self._config.adaptation
+        self._weights[self._proposed] += rate * (improved - self._weights[self._proposed])
 
     def _estimated_s(self, candidate: IntArray) -> float:
         """What the estimator says of a candidate: it is asked for the move of the first op to where it is."""
@@ -154,28 +175,33 @@ class _Moves:
         batch = self._problem.estimator.evaluate_moves(candidate, first_op, candidate[:1])
         return float(self._problem.penalised_batch_s(batch)[0])
 
-    def _draw(self, current: IntArray) -> IntArray | None:
-        if self._rng.random() < self._config.rebuild_share:
-            window = int(self._rng.integers(2, self._config.max_window + 1))
-            return rebuild(self._problem, current, window, self._config.pull, self._rng)
+    def _stretch(self, current: IntArray) -> IntArray:
+        window = int(self._rng.integers(2, self._config.max_window + 1))
+        return rebuild(self._problem, current, window, self._config.pull, self._rng)
+
+    def _one(self, current: IntArray) -> IntArray | None:
+        return self._moved(current, 1)
+
+    def _cluster(self, current: IntArray) -> IntArray | None:
+        return self._moved(current, 1 + int(self._rng.geometric(1.0 / self._config.mean_cluster)))
+
+    def _moved(self, current: IntArray, size: int) -> IntArray | None:
+        """After a move that the policy likes, which takes a random connected set of up to `size` units along."""
         move = self.odds.draw(self._rng)
         if move is None:
             return None
         unit, device = move
         moved = current.copy()
-        for member in _cluster(unit, self.odds.devices, self._neighbours, self._config, self._rng):
+        for member in _cluster(unit, size, self.odds.devices, self._neighbours, self._rng):
             if self._problem.action_mask[member, device]:
                 moved[self._problem.unit_ops[member]] = device
         return moved
 
 
 def _cluster(
-    unit: int, devices: IntArray, neighbours: list[IntArray], config: RevisitConfig, rng: np.random.Generator
+    unit: int, size: int, devices: IntArray, neighbours: list[IntArray], rng: np.random.Generator
 ) -> list[int]:
-    """A unit alone, or with a random connected set of units on its device."""
-    if rng.random() >= config.cluster_share:
-        return [unit]
-    size = 1 + int(rng.geometric(1.0 / config.mean_cluster))
+    """A unit and a random connected set of units on its device, `size` in all where there are so many."""
     members, border = [unit], [unit]
     while border and len(members) < size:
         at = border.pop(int(rng.integers(len(border))))

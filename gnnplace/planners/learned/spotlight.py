@@ -11,30 +11,37 @@ where `ratio` is the probability of the action under the changed policy over tha
 of `coloc-rl`, so that the two planners differ in how they learn alone.
 
 Departures: the paper bounds the largest KL divergence of any state, which samples cannot give; as in practice, the mean over
-the states visited stands for it, and `beta` follows it (Schulman et al. 2017, section 4). Advantages are divided by their standard
-deviation, so that `beta` means the same on every graph; failing placements keep their large constant runtime throughout.
+the states visited stands for it, and `beta` follows it (Schulman et al. 2017, section 4). Advantages are divided by their root
+mean square, so that `beta` means the same on every graph; failing placements keep their large constant runtime throughout; a
+batch of placements that are all worth the same is not learned from.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
+from gnnplace.planners.learned.endless_budget import bounded
+from gnnplace.planners.learned.moving_average import MovingAverage
 from gnnplace.planners.learned.policy_search import one_thread
 from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
-from gnnplace.planners.learned.seq2seq.sampling import MovingAverage, SamplingConfig, bounded, sampler_of
+from gnnplace.planners.learned.seq2seq.sampling import SamplingConfig, sampler_of
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["PAPER", "SpotlightConfig", "SpotlightUpdate", "compare", "next_kl_coef", "plan", "proximal_update"]
 
+_ALIKE = 1e-9
+"""Rewards, about 1 in size, that differ by less are the same."""
+
 
 @dataclass(frozen=True)
 class SpotlightConfig:
-    """A small preset; `PAPER` has the paper's sizes. Names are CleanRL's where it has them."""
+    """A small preset; `PAPER` is as large as that of `coloc-rl`. Names are CleanRL's where it has them."""
 
     num_placements: int = 10
     """Placements in a batch; as many as `coloc-rl` has."""
@@ -43,11 +50,13 @@ class SpotlightConfig:
     learning_rate: float = 3e-3
     """As for `coloc-rl`."""
     baseline_decay: float = 0.9
+    """Share of the old baseline in the new one; as for `coloc-rl`."""
     kl_coef: float = 1.0
     """`beta` at the start; Schulman et al. 2017: 1."""
     target_kl: float = 0.01
     """Mean KL divergence of a stage that an update aims at; Schulman et al. 2017: 0.003 to 0.03."""
     max_grad_norm: float = 1.0
+    """Longer gradients are shortened to this; as for `coloc-rl`."""
     sampling: SamplingConfig = SamplingConfig()
 
 
@@ -55,7 +64,7 @@ PAPER = SpotlightConfig(
     learning_rate=1e-3,
     sampling=SamplingConfig(Seq2SeqConfig(hidden=512, attention_width=512, type_width=64), least_groups_per_device=0),
 )
-"""The sizes of the network of Mirhoseini et al. 2017, which Gao et al. compare with."""
+"""The network of `coloc-rl`'s `PAPER`, so that the two compare; none of its sizes is from Gao et al."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,8 @@ class SpotlightUpdate:
 
 def plan(problem: Problem, budget: Budget, seed: int, config: SpotlightConfig = SpotlightConfig()) -> Solution:
     """The best placement of all that were drawn while the policy learned."""
-    with Search(problem, bounded(budget, problem, config.sampling), "spotlight", seed) as search, one_thread():
+    budget = bounded(budget, problem, config.sampling.unlimited_evaluations_per_unit)
+    with Search(problem, budget, "spotlight", seed) as search, one_thread():
         _learn(search, config)
     return search.solution()
 
@@ -84,12 +94,10 @@ def _learn(search: Search, config: SpotlightConfig) -> None:
     baseline, kl_coef = MovingAverage(config.baseline_decay), config.kl_coef
     while True:
         sampled = sampler.draw(config.num_placements)
-        level = float(sampled.rewards.mean()) if baseline.value is None else baseline.value
-        advantages = sampled.rewards - level
-        baseline.update(sampled.rewards)
-        scale = float(advantages.std())
-        if scale == 0.0:
+        advantages = baseline.advantages(sampled.rewards)
+        if np.ptp(sampled.rewards) < _ALIKE:
             continue  # nothing tells these placements apart
+        scale = float(np.sqrt(np.mean(advantages**2)))
         update = proximal_update(
             sampler.policy,
             optimizer,

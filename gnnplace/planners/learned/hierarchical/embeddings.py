@@ -12,6 +12,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
+from gnnplace.planners.learned.unit_edges import unit_edges
 
 __all__ = [
     "MAX_NEIGHBOURS",
@@ -55,9 +56,7 @@ def unit_traits(problem: Problem) -> UnitTraits:
     listed = slot < MAX_OUTPUTS
     output_bytes = np.zeros((units, MAX_OUTPUTS))
     output_bytes[owner[by_owner][listed], slot[listed]] = graph.tensor_bytes[by_owner][listed]
-    producers, consumers = graph.edges
-    ends = np.stack([problem.unit_of_op[producers], problem.unit_of_op[consumers]])
-    edges = np.unique(ends[:, ends[0] != ends[1]], axis=1)
+    edges = unit_edges(problem)
     return UnitTraits(type_counts, output_bytes, num_outputs.astype(np.float64), _neighbours(edges, units), edges)
 
 

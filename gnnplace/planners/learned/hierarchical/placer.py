@@ -6,8 +6,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 __all__ = ["Memory", "Placer", "squashed"]
+
+
+_ATTENTION_NUMBERS = 1 << 26
+"""Numbers that attention may keep for the gradient (256 MB); above, it is made anew in the backward pass, in pieces."""
 
 
 class Memory(NamedTuple):
@@ -82,7 +87,12 @@ class Placer(nn.Module):
         first = torch.full_like(devices[:, :1], mask.shape[2])
         previous = self.before(torch.cat([first, devices[:, :-1]], dim=1))
         outputs, _ = self.decoder(previous, (memory.hidden, memory.cell))
-        return self._logits(outputs, memory.keys, mask).log_softmax(dim=2)
+        steps = max(1, _ATTENTION_NUMBERS // max(1, memory.keys.numel()))
+        if steps >= outputs.shape[1]:
+            return self._logits(outputs, memory.keys, mask).log_softmax(dim=2)
+        pieces = zip(torch.split(outputs, steps, dim=1), torch.split(mask, steps, dim=1), strict=True)
+        logits = [checkpoint(self._logits, some, memory.keys, allowed, use_reentrant=False) for some, allowed in pieces]
+        return torch.cat(logits, dim=1).log_softmax(dim=2)
 
     def _logits(self, outputs: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """`[B, T, D]` from the decoder's outputs `[B, T, H]`."""

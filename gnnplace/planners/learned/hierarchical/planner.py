@@ -13,15 +13,17 @@ from gnnplace.arrays import FloatArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.planners.learned.endless_budget import bounded
 from gnnplace.planners.learned.hierarchical.embeddings import MAX_OUTPUTS, unit_embeddings, unit_traits
 from gnnplace.planners.learned.hierarchical.grouper import Chooser
 from gnnplace.planners.learned.hierarchical.placer import Placer
 from gnnplace.planners.learned.hierarchical.policies import DirectPolicy, GroupedPolicy, PlacementPolicy
+from gnnplace.planners.learned.moving_average import MovingAverage
 from gnnplace.planners.learned.policy_search import one_thread
 from gnnplace.planners.learned.relative_runtime import relative_runtime, single_device_s
 from gnnplace.planners.search import Search, Solution
 
-__all__ = ["PAPER", "Grouping", "HierarchicalConfig", "build_policy", "learn", "moved_baseline", "plan", "plan_with"]
+__all__ = ["PAPER", "Grouping", "HierarchicalConfig", "build_policy", "learn", "plan", "plan_with", "rewards"]
 
 Grouping = Literal["learned", "random", "none"]
 
@@ -63,10 +65,12 @@ PAPER = HierarchicalConfig(
 def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig = HierarchicalConfig()) -> Solution:
     """The best placement drawn while grouper and placer learn from scratch, on this graph alone, by policy gradient.
 
-    Mirhoseini et al. 2018. Reward is `-sqrt(runtime)`, less a moving average. Departures: runtimes are multiples of the best
-    single device's, and placements that do not fit cost a bounded multiple that falls with the missing bytes, where the paper
-    has seconds and a large constant; the single devices are evaluated first and count as answers; one process where the
-    paper has many; no noise on logits; failing placements stay in the updates.
+    Mirhoseini et al. 2018. Reward is `-sqrt(runtime)`, less a moving average of the batches before. Departures: runtimes are
+    multiples of the best single device's, compressed above ten of them, and placements that do not fit cost a bounded multiple
+    that falls with the missing bytes, where the paper has seconds and a large constant (see `relative_runtime`); the average
+    begins at the first batch's mean; the single devices are evaluated first and count as answers; a group may be sent where
+    only some of its units may run, and the rest land on the fastest devices that may run them; one process where the paper has
+    many; no noise on logits; failing placements stay in the updates.
     """
     return plan_with("hierarchical", "learned", (problem, budget, seed), config)
 
@@ -74,8 +78,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig
 def plan_with(name: str, grouping: Grouping, task: tuple[Problem, Budget, int], config: HierarchicalConfig) -> Solution:
     """The planner `name`, for the grouping or one of the ablations."""
     problem, budget, seed = task
-    if budget.evaluations is None and budget.seconds is None:
-        budget = Budget(config.unlimited_evaluations_per_unit * problem.num_units, None, budget.on_progress)
+    budget = bounded(budget, problem, config.unlimited_evaluations_per_unit)
     with Search(problem, budget, name, seed) as search, one_thread():
         search.evaluate_batch(single_device_assignments(problem))
         search.stage("single")
@@ -87,13 +90,16 @@ def plan_with(name: str, grouping: Grouping, task: tuple[Problem, Budget, int], 
 def build_policy(problem: Problem, grouping: Grouping, config: HierarchicalConfig, seed: int) -> PlacementPolicy:
     """Fresh networks whose weights follow from the seed; torch's own generator is left as it was."""
     traits, devices = unit_traits(problem), problem.topology.num_devices
-    features, kinds = unit_embeddings(traits).shape[1], traits.type_counts.shape[1]
+    embeddings, kinds = unit_embeddings(traits), traits.type_counts.shape[1]
+    features = embeddings.shape[1]
     num_groups = min(config.num_groups, problem.num_units)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if grouping == "none":
             chooser = Chooser(features, config.grouper_hidden, devices)
-            return DirectPolicy(problem, chooser, config.groupings_per_update * config.placements_per_grouping)
+            return DirectPolicy(
+                problem, embeddings, chooser, config.groupings_per_update * config.placements_per_grouping
+            )
         grouper = Chooser(features, config.grouper_hidden, num_groups) if grouping == "learned" else None
         placer = Placer(
             kinds + MAX_OUTPUTS + 1 + num_groups,
@@ -102,9 +108,8 @@ def build_policy(problem: Problem, grouping: Grouping, config: HierarchicalConfi
             config.temperature,
             config.tanh_constant,
         )
-    return GroupedPolicy(
-        problem, grouper, placer, (num_groups, config.groupings_per_update, config.placements_per_grouping)
-    )
+    sizes = num_groups, config.groupings_per_update, config.placements_per_grouping
+    return GroupedPolicy(problem, (traits, embeddings), (grouper, placer), sizes)
 
 
 def learn(search: Search, policy: PlacementPolicy, config: HierarchicalConfig) -> None:
@@ -116,15 +121,14 @@ def learn(search: Search, policy: PlacementPolicy, config: HierarchicalConfig) -
     problem, reference_s = search.problem, single_device_s(search.problem)
     generator = torch.Generator().manual_seed(search.seed)
     optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
-    baseline: float | None = None
+    baseline = MovingAverage(config.baseline_decay)
     while True:
         devices, log_probs = policy.draw(generator)
         seconds = search.evaluate_batch(devices[:, problem.unit_of_op])
         if not search.remaining:
             return
         reward = rewards(problem, seconds, reference_s)
-        baseline = moved_baseline(baseline, reward, config.baseline_decay)
-        loss = -(torch.from_numpy(reward - baseline).float() * log_probs).mean()
+        loss = -(torch.from_numpy(baseline.advantages(reward)).float() * log_probs).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
@@ -132,15 +136,5 @@ def learn(search: Search, policy: PlacementPolicy, config: HierarchicalConfig) -
 
 
 def rewards(problem: Problem, seconds: FloatArray, reference_s: float) -> FloatArray:
-    """`[B]` minus the square root of the relative runtime."""
+    """`[B]` minus the square root of the relative runtime, from penalised seconds; no unit: -1 is the best single device."""
     return np.asarray(-np.sqrt(relative_runtime(problem, seconds, reference_s)))
-
-
-def moved_baseline(baseline: float | None, reward: FloatArray, decay: float) -> float:
-    """The moving average of rewards after one more batch, which is all of it at first.
-
-    >>> moved_baseline(moved_baseline(None, np.array([-1.0, -3.0]), 0.9), np.array([-1.0, -1.0]), 0.9)
-    -1.9
-    """
-    mean = float(reward.mean())
-    return mean if baseline is None else decay * baseline + (1.0 - decay) * mean

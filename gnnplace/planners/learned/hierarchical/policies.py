@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from gnnplace.arrays import BoolArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.learned.hierarchical.embeddings import (
+    UnitTraits,
     group_embeddings,
     placer_inputs,
-    unit_embeddings,
-    unit_traits,
 )
 from gnnplace.planners.learned.hierarchical.grouper import Chooser
 from gnnplace.planners.learned.hierarchical.placer import Placer
@@ -40,15 +39,21 @@ class GroupedPolicy:
     its units may.
     """
 
-    def __init__(self, problem: Problem, grouper: Chooser | None, placer: Placer, sizes: tuple[int, int, int]) -> None:
-        """`sizes` are the number of groups, groupings per draw, and placements per grouping.
+    def __init__(
+        self,
+        problem: Problem,
+        seen: tuple[UnitTraits, FloatArray],
+        networks: tuple[Chooser | None, Placer],
+        sizes: tuple[int, int, int],
+    ) -> None:
+        """`seen` are the units' traits and embeddings; `sizes` the groups, groupings per draw, and placements per grouping.
 
         Without a grouper, units fall into groups at random, once and for all: the paper's ablation "random grouping".
         """
         self._num_groups, self._groupings, self._copies = sizes
-        self._problem, self._grouper, self._placer = problem, grouper, placer
-        self._traits, self._landing = unit_traits(problem), landing_devices(problem)
-        self._units = torch.from_numpy(unit_embeddings(self._traits)).float()
+        self._problem, self._landing = problem, landing_devices(problem)
+        self._grouper, self._placer = networks
+        self._traits, self._units = seen[0], torch.from_numpy(seen[1]).float()
         self._fixed: Tensor | None = None
 
     def parameters(self) -> list[nn.Parameter]:
@@ -82,10 +87,10 @@ class GroupedPolicy:
 class DirectPolicy:
     """A device for every unit on its own, from a feed-forward network: the paper's ablation "no grouping"."""
 
-    def __init__(self, problem: Problem, chooser: Chooser, count: int) -> None:
-        """Draws `count` placements at a time."""
+    def __init__(self, problem: Problem, embeddings: FloatArray, chooser: Chooser, count: int) -> None:
+        """Draws `count` placements at a time, from the embeddings of the units."""
         self._chooser, self._count = chooser, count
-        self._units = torch.from_numpy(unit_embeddings(unit_traits(problem))).float()
+        self._units = torch.from_numpy(embeddings).float()
         self._mask = torch.from_numpy(problem.action_mask)
 
     def parameters(self) -> list[nn.Parameter]:

@@ -11,7 +11,10 @@ __all__ = ["StepBaseline"]
 
 
 class StepBaseline:
-    """The mean return at each step over the last episodes of one graph, those that have just ended included."""
+    """The mean return at each step over the last episodes of one graph.
+
+    Departure: episodes that have just ended are included in what their own returns are compared with.
+    """
 
     def __init__(self, episodes: int) -> None:
         """Over the last `episodes`; more where a single batch has more."""

@@ -14,8 +14,9 @@ from gnnplace.env.batch import PlacementBatch
 from gnnplace.evaluation import Problem
 from gnnplace.planners.learned.placeto.features import Seen, StaticFeatures, look, node_features, static_features
 from gnnplace.planners.learned.placeto.network import PlacetoNetwork, adjacency
-from gnnplace.planners.learned.placeto.reachability import pooling_sets, reachability, unit_edges
+from gnnplace.planners.learned.placeto.reachability import pooling_sets, reachability
 from gnnplace.planners.learned.relative_runtime import relative_runtime
+from gnnplace.planners.learned.unit_edges import unit_edges
 
 __all__ = ["Episodes", "Judgement", "PlacetoModel", "judge", "roll_out"]
 
@@ -78,10 +79,10 @@ class Judgement:
 
 def roll_out(batch: PlacementBatch, model: PlacetoModel, reference_s: float, generator: torch.Generator) -> Episodes:
     """One episode from each placement of `batch`, which has just been reset to visit `model.visited`."""
-    problem, count = batch.problem, batch.num_placements
+    count = batch.num_placements
     seen: list[Seen] = []
     masks, actions = [], []
-    runtimes = [relative_runtime(problem, batch.seconds, reference_s)]
+    runtimes = [_relative(batch, reference_s)]
     with torch.no_grad():
         while not batch.is_done:
             seen.append(look(batch, model.static))
@@ -89,8 +90,14 @@ def roll_out(batch: PlacementBatch, model: PlacetoModel, reference_s: float, gen
             log_probs = model.log_probs(seen[-1], torch.full((count,), batch.step_index), masks[-1])
             actions.append(torch.multinomial(log_probs.exp(), 1, generator=generator).squeeze(1))
             batch.step(actions[-1].numpy())
-            runtimes.append(relative_runtime(problem, batch.seconds, reference_s))
+            runtimes.append(_relative(batch, reference_s))
     return Episodes(tuple(seen), torch.stack(masks), torch.stack(actions), np.stack(runtimes))
+
+
+def _relative(batch: PlacementBatch, reference_s: float) -> FloatArray:
+    """`[B]` relative runtimes; the finite seconds that stand for a failure become endless again."""
+    seconds = np.where(batch.seconds >= batch.failed_s, np.inf, batch.seconds)
+    return relative_runtime(batch.problem, seconds, reference_s)
 
 
 def judge(model: PlacetoModel, episodes: Episodes) -> Iterator[Judgement]:

@@ -44,7 +44,7 @@ class PlacetoNetwork(nn.Module):
     """Embeds a whole graph and answers for one unit of it; the number of devices is fixed by the last layer.
 
     As in the authors' code, the width is that of the features, a node that has no neighbour on a side gets no message from
-    there, pools are means (an option there; the paper sums), and weights begin after Glorot and Bengio 2010.
+    there, and weights begin after Glorot and Bengio 2010. Departure: pools are means, an option of that code; the paper sums.
     """
 
     def __init__(self, devices: int, layers: int, rounds: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from gnnplace.arrays import IntArray
 from gnnplace.env.batch import PlacementBatch
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.heft import evaluate_heft
 from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.planners.learned.endless_budget import bounded
 from gnnplace.planners.learned.placeto.baseline import StepBaseline
 from gnnplace.planners.learned.placeto.episodes import Episodes, PlacetoModel, judge, roll_out
 from gnnplace.planners.learned.placeto.network import PlacetoNetwork
@@ -44,37 +46,39 @@ class PlacetoConfig:
     baseline_episodes: int = 10
     """Paper 10."""
     ent_coef: float = 0.003
-    """Falls linearly to 0, as in the authors' code, which begins with 1 and has no limit of evaluations."""
+    """Weight of the entropy of a step, falling linearly to 0; the authors' code begins with 1 and has no limit of evaluations."""
     max_grad_norm: float = 1.25
     """Of the gradient summed over the steps of an episode; 1.25 in the authors' code."""
-    steps_per_evaluation: int = 2
-    """A step that leaves its unit where it is costs no evaluation; training ends after this many steps per evaluation."""
+    steps_per_evaluation: int = 5
+    """A step that leaves its unit where it is costs no evaluation, so a policy that stays put would never end: training ends
+    after this many steps per evaluation of the budget, and may then leave evaluations unused."""
     unlimited_evaluations_per_unit: int = 1000
     """Where the budget knows no end."""
 
 
-PAPER = PlacetoConfig(layers=2, num_envs=8, learning_rate=1e-3, final_learning_rate=1e-4)
+PAPER = PlacetoConfig(layers=2, num_envs=8, learning_rate=1e-3, final_learning_rate=1e-4, ent_coef=1.0)
 """The sizes and rates of Addanki et al. 2019 and of their published code; 32,495 weights for five devices."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: PlacetoConfig = PlacetoConfig()) -> Solution:
     """The best placement seen at any step while a policy learns from scratch, on this graph alone.
 
-    Addanki et al. 2019. Every episode begins at the best single device. Departures, beside those of the other
-    files: runtimes are multiples of the best single device's, bounded where a placement does not fit (the authors add a
-    penalty per missing gigabyte and bound the sum); devices that no route connects with a unit's neighbours are masked; a
-    step that moves nothing is not evaluated again.
+    Addanki et al. 2019. Every episode begins at the best single device, or at HEFT's placement where no single device runs; where
+    that fails too, nothing is learned. Departures, beside those of the other files: runtimes are multiples of the best single
+    device's, compressed above ten of them and bounded where a placement does not fit (the authors add a penalty per missing
+    gigabyte and cut the sum off at ten); devices that no route connects with a unit's neighbours are masked; a step that moves
+    nothing is not evaluated again.
     """
-    if budget.evaluations is None and budget.seconds is None:
-        budget = replace(budget, evaluations=config.unlimited_evaluations_per_unit * problem.num_units)
+    budget = bounded(budget, problem, config.unlimited_evaluations_per_unit)
     with Search(problem, budget, "placeto", seed) as search, one_thread():
-        singles = single_device_assignments(problem)
-        seconds = search.evaluate_batch(singles)
+        search.evaluate_batch(single_device_assignments(problem))
         search.stage("single")
-        start = int(np.argmin(seconds))
-        if np.isfinite(seconds[start]) and (problem.action_mask.sum(axis=1) > 1).any():
+        if not np.isfinite(search.best_s):
+            evaluate_heft(search)
+            search.stage("heft")
+        if search.best is not None and np.isfinite(search.best_s) and (problem.action_mask.sum(axis=1) > 1).any():
             with suppress(ShareUsed):
-                learn(search, (singles[start], float(seconds[start])), config)
+                learn(search, (search.best.assignment, search.best_s), config)
     return search.solution()
 
 
@@ -86,7 +90,9 @@ def build_network(devices: int, config: PlacetoConfig, seed: int) -> PlacetoNetw
 
 
 def learn(search: Search, start: tuple[IntArray, float], config: PlacetoConfig) -> None:
-    """Episodes from `start` (an assignment `[N]` and its seconds) and updates, until the budget ends.
+    """Episodes from `start` (an assignment `[N]` and its penalised seconds) and updates, until the budget ends.
+
+    Rewards are differences of relative runtimes, so they have no unit: 1 is the time of the best single device.
 
     Raises:
         ShareUsed: it has.

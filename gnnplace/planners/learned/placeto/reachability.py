@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.arrays import BoolArray, IntArray
+from gnnplace.arrays import BoolArray
 from gnnplace.evaluation import Problem
 
-__all__ = ["pooling_sets", "reachability", "unit_edges"]
-
-
-def unit_edges(problem: Problem) -> IntArray:
-    """`[2, E]` producing and consuming unit of all data between units, each pair once."""
-    producers, consumers = problem.graph.edges
-    ends = np.stack([problem.unit_of_op[producers], problem.unit_of_op[consumers]])
-    return np.unique(ends[:, ends[0] != ends[1]], axis=1)
+__all__ = ["pooling_sets", "reachability"]
 
 
 def reachability(problem: Problem) -> BoolArray:

@@ -2,10 +2,12 @@
 
 Read beside section 3.2: the encoder reads the embeddings of the groups in topological order; the decoder
 emits one device at each step and is fed the learned vector of the device that it chose at the step before. Attention is
-that of Bahdanau et al. 2015 (`v . tanh(W1 h_j + W2 s_t)`); as in the authors' published controller (TensorFlow,
-`grappler/hierarchical_controller.py`) what it gathers goes to the softmax and not back into the decoder.
+that of Bahdanau et al. 2015 (`v . tanh(W1 h_j + W2 s_t)`); as in the controller that
+Mirhoseini et al. published with their next planner (TensorFlow, `grappler/hierarchical_controller.py`) what it gathers goes to
+the softmax and not back into the decoder.
 
-Departures: devices that a group may not use have probability 0.
+Departures: devices that a group may not use have probability 0; the encoder reads one way, where that controller's reads both;
+weights begin at torch's defaults.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Seq2SeqConfig:
     """The shape of the network, small enough for thousands of placements in minutes on one core."""
 
     hidden: int = 64
-    """`H`; Mirhoseini et al. 512, as in the authors' published controller."""
+    """`H`; 512 in the published controller, and none in the paper."""
     attention_width: int = 8
     """`A`, width of the hidden layer that scores a group; the controller's is that of the LSTMs."""
     type_width: int = 16

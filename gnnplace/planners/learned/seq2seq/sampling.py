@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gnnplace.arrays import BoolArray, FloatArray
-from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
+from gnnplace.planners.learned.relative_runtime import which_ran
 from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
 from gnnplace.planners.learned.seq2seq.op_groups import OpGroups, op_groups
 from gnnplace.planners.search import Search
 
-__all__ = ["MovingAverage", "Rewards", "Sampled", "Sampler", "SamplingConfig", "bounded", "sampler_of"]
+__all__ = ["Rewards", "Sampled", "Sampler", "SamplingConfig", "sampler_of"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class SamplingConfig:
     least_groups_per_device: int = 16
     """See `group_units`; 0 joins without limit, as Mirhoseini et al."""
     failing_ratio: float = 10.0
-    """Runtime of a failing placement over the mean of the first that ran; the authors' published controller 100 s."""
+    """Runtime of a failing placement over the mean of the first that ran; the published controller (see `network`) 100 s."""
     unlimited_evaluations_per_unit: int = 1000
     """Where the budget knows no end."""
 
@@ -53,47 +52,24 @@ class Rewards:
     which a placement ran, so that neither the constant nor the learning rate depends on how long a graph takes.
     """
 
-    longest_s: float
-    """Nothing that runs takes longer; what does is a penalty."""
     failing_ratio: float
     """Runtime of a failing placement in that unit."""
     unit_s: float | None = None
+    """Seconds; None until a placement has run."""
 
     @property
     def failing(self) -> float:
         """Reward of a placement that fails."""
         return -float(np.sqrt(self.failing_ratio))
 
-    def of(self, seconds: FloatArray) -> tuple[FloatArray, BoolArray]:
-        """Rewards `[K]` of penalised seconds `[K]`, and which placements ran."""
-        ran = seconds <= self.longest_s * (1.0 + 1e-9)
+    def of(self, seconds: FloatArray, ran: BoolArray) -> FloatArray:
+        """Rewards `[K]` of penalised seconds `[K]`, where `ran` `[K]` is false for placements that failed."""
         if self.unit_s is None and ran.any():
             self.unit_s = max(float(seconds[ran].mean()), 1e-300)
         rewards = np.full(len(seconds), self.failing)
         if self.unit_s is not None:
             rewards[ran] = -np.sqrt(np.minimum(seconds[ran] / self.unit_s, self.failing_ratio))
-        return rewards, ran
-
-
-@dataclass(eq=False)
-class MovingAverage:
-    """An exponential moving average of mean rewards: the baseline of both planners.
-
-    >>> average = MovingAverage(decay=0.9, value=-2.0)
-    >>> average.update(np.array([-1.0, -2.0]))
-    >>> round(average.value, 3)
-    -1.95
-    """
-
-    decay: float
-    value: float | None = None
-    """None before the first update."""
-
-    def update(self, rewards: FloatArray) -> None:
-        """Takes in the mean of a batch; nothing changes when there is none."""
-        if len(rewards):
-            mean = float(rewards.mean())
-            self.value = mean if self.value is None else self.decay * self.value + (1.0 - self.decay) * mean
+        return rewards
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +90,8 @@ class Sampler:
         """
         decisions = self.policy.sample(max(1, min(count, self.search.remaining)), self.generator)
         seconds = self.search.evaluate_batch(self.groups.assignments(decisions.numpy()))
-        return Sampled(decisions, *self.rewards.of(seconds))
+        ran = which_ran(self.search.problem, seconds)
+        return Sampled(decisions, self.rewards.of(seconds, ran), ran)
 
 
 def sampler_of(search: Search, config: SamplingConfig) -> Sampler | None:
@@ -128,13 +105,6 @@ def sampler_of(search: Search, config: SamplingConfig) -> Sampler | None:
         search,
         groups,
         build_policy(groups, weights_seed, config.network),
-        Rewards(search.problem.worst_case_s, config.failing_ratio),
+        Rewards(config.failing_ratio),
         torch.Generator().manual_seed(drawing_seed),
     )
-
-
-def bounded(budget: Budget, problem: Problem, config: SamplingConfig) -> Budget:
-    """The budget itself, with an end where it has none."""
-    if budget.evaluations is not None or budget.seconds is not None:
-        return budget
-    return replace(budget, evaluations=config.unlimited_evaluations_per_unit * problem.num_units)
