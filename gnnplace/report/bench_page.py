@@ -23,7 +23,11 @@ from gnnplace.units import format_s
 __all__ = ["read_bench", "render_bench", "write_bench_page"]
 
 _PICTURED = ("expert", "scotch", "coloc-rl", "hierarchical", "placeto", "annealing", "gnn")
-_NAMES = {"single-cpu": "one CPU", "single-gpu": "one GPU", "metis": "MinCut"}
+_NAMES = {
+    "single-cpu": "one CPU", "single-gpu": "one GPU", "scotch": "Scotch", "metis": "MinCut", "heft": "HEFT",
+    "hierarchical-no-grouping": "hierarchical, no grouping",
+    "hierarchical-random-grouping": "hierarchical, random grouping",
+}  # fmt: skip
 Line = Mapping[str, Any]
 
 
@@ -73,9 +77,12 @@ def _table(
     *,
     bound: bool = False,
 ) -> str:
-    """A row per table row and a column per planner; `cell` is told whether the planner is the best of its row."""
+    """A row per table row and a column per planner that has something to tell.
+
+    `cell` is told whether the planner is the best of its row.
+    """
     planners = list(dict.fromkeys(planner for lines in rows.values() for planner in lines))
-    heads = ["task", "devices", *(_NAMES.get(planner, planner) for planner in planners)]
+    heads = ["task", "devices", *(_NAMES.get(planner, planner) for planner in planners), *["lower bound"] * bound]
     body = []
     for key, lines in rows.items():
         best_s = min((line["makespan_s"] for line in lines.values() if line["makespan_s"] is not None), default=None)
@@ -85,7 +92,8 @@ def _table(
         ]
         limit = [format_s(details[key]["lower_bound"]["value_s"])] if bound else []
         body.append([escape(details[key]["task"]), escape(details[key]["testbed"]), *cells, *limit])
-    return html_table([*heads, "lower bound"] if bound else heads, body)
+    told = [column for column in range(len(heads)) if any(line[column] != "–" for line in body)]
+    return html_table([heads[column] for column in told], [[line[column] for column in told] for line in body])
 
 
 def _seconds(line: Line, best: bool) -> str:
@@ -96,12 +104,17 @@ def _seconds(line: Line, best: bool) -> str:
         text = f"<b>{text}</b>"
     lowest, highest = line["lowest_s"], line["highest_s"]
     if lowest is not None and highest != lowest:
-        text += f"<br><small>{format_s(lowest)} to {'OOM' if highest is None else format_s(highest)}</small>"
+        text += f"<br><small>{_range(lowest, highest)}</small>"
     if published is not None:
-        text += (
-            f"<br><small>published {escape(published) if isinstance(published, str) else format_s(published)}</small>"
-        )
+        text += f"<br><small>paper {escape(published) if isinstance(published, str) else format_s(published)}</small>"
     return text
+
+
+def _range(lowest_s: float, highest_s: float | None) -> str:
+    """Both ends in one unit, if they have the same."""
+    low, high = format_s(lowest_s), "OOM" if highest_s is None else format_s(highest_s)
+    number, _, unit = low.partition(" ")
+    return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low} – {high}"
 
 
 def _short(error: str | None) -> str:

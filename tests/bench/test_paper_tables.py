@@ -217,9 +217,9 @@ def test_the_page_shows_ours_beside_published_seconds_and_escapes_names(stored: 
     write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, stored)), path)
     page = render_bench(read_bench(path))
     text = page[page.index("<body>") :]
-    assert "published 840 ms" in text
+    assert "paper 840 ms" in text
     assert "<b>4 s</b>" in text or "<b>4.00 s</b>" in text
-    assert "published OOM" in text
+    assert "paper OOM" in text
     assert "<Relu>" not in text
 
 

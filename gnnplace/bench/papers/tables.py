@@ -54,7 +54,7 @@ def _too_large(workload: str, task: str, gpus: int) -> TableRow:
     """The papers' translation models did not fit one GPU; these GPUs are as small beside ours."""
     devices = f"k40x{gpus}"
     key, name = f"small-{workload}-{devices}", f"zoo:{workload}:training"
-    return TableRow(key, f"{task}, GPUs of two thirds of the step's memory", name, devices, "", {}, MEMORY_SHARE)
+    return TableRow(key, f"{task}, small GPUs", name, devices, "", {}, MEMORY_SHARE)
 
 
 _ICML_2017 = _Table("Mirhoseini et al. 2017, table of step times", 2017, "k80", "coloc-rl")
