@@ -113,7 +113,7 @@ def test_the_placer_draws_from_the_probabilities_that_it_learns_from() -> None:
     placer, generator = make_placer(), torch.Generator().manual_seed(1)
     placer.output.weight.data *= 20.0  # far from even
     embeddings, mask = torch.rand(1, 2, 5), torch.ones(1, 2, 2, dtype=torch.bool)
-    drawn, log_probs = placer.draw(embeddings, mask, 4000, generator)
+    drawn, log_probs, _ = placer.draw(embeddings, mask, 4000, generator)
     code = drawn[:, 0] * 2 + drawn[:, 1]
     for sequence in code.unique():
         rows = code == sequence
@@ -134,9 +134,17 @@ def test_attention_in_pieces_gives_the_same_probabilities_and_gradients(monkeypa
         torch.testing.assert_close(whole, pieces)
 
 
+def test_the_entropy_of_even_devices_is_the_log_of_how_many_each_group_has() -> None:
+    placer, mask = make_placer(), torch.ones(1, 3, 2, dtype=torch.bool)
+    placer.output.weight.data *= 0.0
+    mask[0, 0, 1] = False
+    *_, entropy = placer.draw(torch.rand(1, 3, 5), mask, 2, torch.Generator().manual_seed(0))
+    np.testing.assert_allclose(entropy.detach(), [2 * np.log(2)] * 2, rtol=1e-5)
+
+
 def test_a_masked_device_is_never_drawn() -> None:
     mask = torch.tensor([[[True, False], [False, True], [True, True]]])
-    drawn, log_probs = make_placer().draw(torch.rand(1, 3, 5), mask, 50, torch.Generator().manual_seed(0))
+    drawn, log_probs, _ = make_placer().draw(torch.rand(1, 3, 5), mask, 50, torch.Generator().manual_seed(0))
     assert not drawn[:, 0].any()
     assert drawn[:, 1].all()
     assert torch.isfinite(log_probs).all()
@@ -160,7 +168,7 @@ def test_a_unit_that_may_not_follow_its_group_goes_where_it_may() -> None:
     assert landing_devices(problem).tolist() == [[0, 1], [0, 1], [0, 1], [1, 1]]
     assert group_mask(np.array([[0, 0, 1, 1]]), problem.action_mask, 3).tolist() == [[[True] * 2] * 3]
     assert group_mask(np.array([[0, 0, 0, 1]]), problem.action_mask, 2)[0, 1].tolist() == [False, True]
-    devices, _ = build_policy(problem, "learned", HierarchicalConfig(), 0).draw(torch.Generator().manual_seed(0))
+    devices, *_ = build_policy(problem, "learned", HierarchicalConfig(), 0).draw(torch.Generator().manual_seed(0))
     assert devices.shape == (16, 4)
     assert (devices[:, 3] == 1).all()
     assert len(np.unique(devices[:, :3])) == 2

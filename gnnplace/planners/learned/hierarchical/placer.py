@@ -51,8 +51,10 @@ class Placer(nn.Module):
         self.decoder = nn.LSTM(hidden, hidden, batch_first=True)
         self.output = nn.Linear(2 * hidden, devices, bias=False)
 
-    def draw(self, embeddings: Tensor, mask: Tensor, copies: int, generator: Generator) -> tuple[Tensor, Tensor]:
-        """Devices `[M * copies, G]` for groupings `[M, G, F]`, and the log probability `[M * copies]` of each sequence.
+    def draw(
+        self, embeddings: Tensor, mask: Tensor, copies: int, generator: Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Devices `[M * copies, G]` for groupings `[M, G, F]`, each sequence's log probability `[M * copies]`, its steps' entropy.
 
         `mask` `[M, G, D]` is true where a group may go.
         """
@@ -60,7 +62,8 @@ class Placer(nn.Module):
         devices = self.sample(memory, mask, generator)
         # Gradients come from a second pass, in which all steps are computed at once because the devices are known.
         log_probs = self.log_probs(memory, mask, devices)
-        return devices, log_probs.gather(2, devices[:, :, None]).squeeze(2).sum(dim=1)
+        entropy = -(log_probs.exp() * log_probs).sum(dim=(1, 2))
+        return devices, log_probs.gather(2, devices[:, :, None]).squeeze(2).sum(dim=1), entropy
 
     def encode(self, embeddings: Tensor, copies: int) -> Memory:
         """The memory of groupings `[M, G, F]`, each `copies` times in a row."""

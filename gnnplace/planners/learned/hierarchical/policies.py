@@ -25,8 +25,8 @@ __all__ = ["DirectPolicy", "GroupedPolicy", "PlacementPolicy", "group_mask"]
 class PlacementPolicy(Protocol):
     """Draws whole placements."""
 
-    def draw(self, generator: Generator) -> tuple[IntArray, Tensor]:
-        """Devices `[B, U]` and the log probability `[B]` of each placement, with gradients."""
+    def draw(self, generator: Generator) -> tuple[IntArray, Tensor, Tensor]:
+        """Devices `[B, U]`, the log probability `[B]` of each placement, and the placer's entropy `[B]`, with gradients."""
 
     def parameters(self) -> list[nn.Parameter]:
         """What is learned."""
@@ -61,17 +61,17 @@ class GroupedPolicy:
         grouper = [] if self._grouper is None else list(self._grouper.parameters())
         return [*grouper, *self._placer.parameters()]
 
-    def draw(self, generator: Generator) -> tuple[IntArray, Tensor]:
+    def draw(self, generator: Generator) -> tuple[IntArray, Tensor, Tensor]:
         """See `PlacementPolicy.draw`; placements of one grouping follow each other."""
         groups, log_prob = self.draw_groups(generator)
         embeddings = placer_inputs(group_embeddings(self._traits, groups, self._num_groups), self._num_groups)
         mask = group_mask(groups, self._problem.action_mask, self._num_groups)
-        devices, placer_log_prob = self._placer.draw(
+        devices, placer_log_prob, entropy = self._placer.draw(
             torch.from_numpy(embeddings).float(), torch.from_numpy(mask), self._copies, generator
         )
         wanted = np.take_along_axis(devices.numpy(), np.repeat(groups, self._copies, axis=0), axis=1)
         landed = self._landing[np.arange(self._problem.num_units), wanted]
-        return landed, log_prob.repeat_interleave(self._copies) + placer_log_prob
+        return landed, log_prob.repeat_interleave(self._copies) + placer_log_prob, entropy
 
     def draw_groups(self, generator: Generator) -> tuple[IntArray, Tensor]:
         """Groups `[M, U]` and the log probability `[M]` of each grouping; 0 when the grouping is not learned."""
@@ -97,10 +97,10 @@ class DirectPolicy:
         """Of the network."""
         return list(self._chooser.parameters())
 
-    def draw(self, generator: Generator) -> tuple[IntArray, Tensor]:
+    def draw(self, generator: Generator) -> tuple[IntArray, Tensor, Tensor]:
         """See `PlacementPolicy.draw`."""
         devices, log_prob = self._chooser.draw(self._units, self._mask, self._count, generator)
-        return devices.numpy(), log_prob
+        return devices.numpy(), log_prob, torch.zeros(self._count)
 
 
 def group_mask(groups: IntArray, allowed: BoolArray, num_groups: int) -> BoolArray:

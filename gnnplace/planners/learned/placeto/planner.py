@@ -45,8 +45,9 @@ class PlacetoConfig:
     """Paper 1."""
     baseline_episodes: int = 10
     """Paper 10."""
-    ent_coef: float = 0.003
-    """Weight of the entropy of a step, falling linearly to 0; the authors' code begins with 1 and has no limit of evaluations."""
+    ent_coef: float = 0.1
+    """Weight of the entropy of a step, falling linearly to 0; the authors' code begins with 1 and has no limit of evaluations. With
+    0.03 and less one seed in three stays put on 16 ops and leaves two thirds of 300 evaluations unused."""
     max_grad_norm: float = 1.25
     """Of the gradient summed over the steps of an episode; 1.25 in the authors' code."""
     steps_per_evaluation: int = 5
