@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = ["Budget", "Progress"]
 
@@ -26,3 +26,12 @@ class Budget:
     seconds: float | None = None
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
     """Called after every batch of evaluations."""
+
+    def bounded(self, evaluations: int) -> Budget:
+        """This budget, or if it has no limit at all, one of so many evaluations: for learners that would draw for ever.
+
+        >>> [Budget(limit).bounded(5).evaluations for limit in (None, 7)]
+        [5, 7]
+        """
+        endless = self.evaluations is None and self.seconds is None
+        return replace(self, evaluations=max(1, evaluations)) if endless else self

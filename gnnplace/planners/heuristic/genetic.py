@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,8 +60,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GeneticConfig = Ge
     chromosome at a time; pymoo brings half a dozen libraries of its own.
     """
     rng = np.random.default_rng(seed)
-    if budget.evaluations is None and budget.seconds is None:
-        budget = replace(budget, evaluations=config.unlimited_evaluations_per_unit * max(1, problem.num_units))
+    budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, "genetic", seed) as search:
         keys = rng.random((population_size(budget.evaluations, config), *problem.action_mask.shape))
         fitness = _Fitness(search, config)

@@ -22,7 +22,6 @@ from torch import nn
 from gnnplace.arrays import FloatArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.learned.endless_budget import bounded
 from gnnplace.planners.learned.moving_average import MovingAverage
 from gnnplace.planners.learned.policy_search import one_thread, used_share
 from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
@@ -63,7 +62,7 @@ the type vectors, `K` and the learning rate (the logits are not bounded) are our
 
 def plan(problem: Problem, budget: Budget, seed: int, config: ColocRlConfig = ColocRlConfig()) -> Solution:
     """The best placement of all that were drawn while the policy learned."""
-    budget = bounded(budget, problem, config.sampling.unlimited_evaluations_per_unit)
+    budget = budget.bounded(config.sampling.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, "coloc-rl", seed) as search, one_thread():
         _learn(search, config)
     return search.solution()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +48,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     """
     rng = np.random.default_rng(seed)
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
-    if budget.evaluations is None and budget.seconds is None:
-        budget = replace(budget, evaluations=config.unlimited_evaluations_per_unit * problem.num_units)
+    budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, "gnn", seed) as search, one_thread():
         count = config.max_starts
         if budget.evaluations is not None:

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.learned.endless_budget import bounded
 from gnnplace.planners.learned.moving_average import MovingAverage
 from gnnplace.planners.learned.policy_search import one_thread
 from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
@@ -79,7 +78,7 @@ class SpotlightUpdate:
 
 def plan(problem: Problem, budget: Budget, seed: int, config: SpotlightConfig = SpotlightConfig()) -> Solution:
     """The best placement of all that were drawn while the policy learned."""
-    budget = bounded(budget, problem, config.sampling.unlimited_evaluations_per_unit)
+    budget = budget.bounded(config.sampling.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, "spotlight", seed) as search, one_thread():
         _learn(search, config)
     return search.solution()

@@ -13,7 +13,6 @@ from gnnplace.arrays import FloatArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.single import single_device_assignments
-from gnnplace.planners.learned.endless_budget import bounded
 from gnnplace.planners.learned.hierarchical.embeddings import MAX_OUTPUTS, unit_embeddings, unit_traits
 from gnnplace.planners.learned.hierarchical.grouper import Chooser
 from gnnplace.planners.learned.hierarchical.placer import Placer
@@ -86,7 +85,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig
 def plan_with(name: str, grouping: Grouping, task: tuple[Problem, Budget, int], config: HierarchicalConfig) -> Solution:
     """The planner `name`, for the grouping or one of the ablations."""
     problem, budget, seed = task
-    budget = bounded(budget, problem, config.unlimited_evaluations_per_unit)
+    budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, name, seed) as search, one_thread():
         search.evaluate_batch(single_device_assignments(problem))
         search.stage("single")

@@ -15,7 +15,6 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.heft import evaluate_heft
 from gnnplace.planners.heuristic.single import single_device_assignments
-from gnnplace.planners.learned.endless_budget import bounded
 from gnnplace.planners.learned.placeto.baseline import StepBaseline
 from gnnplace.planners.learned.placeto.episodes import Episodes, PlacetoModel, judge, roll_out
 from gnnplace.planners.learned.placeto.network import PlacetoNetwork
@@ -70,7 +69,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PlacetoConfig = Pl
     gigabyte and cut the sum off at ten); devices that no route connects with a unit's neighbours are masked; a step that moves
     nothing is not evaluated again.
     """
-    budget = bounded(budget, problem, config.unlimited_evaluations_per_unit)
+    budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, "placeto", seed) as search, one_thread():
         search.evaluate_batch(single_device_assignments(problem))
         search.stage("single")
