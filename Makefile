@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml tests/constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"{sys.executable} is Python {v[0]}.{v[1]}; gnnplace needs 3.11 or 3.12: make install PYTHON=python3.12")'
 	@echo "installing gnnplace and the versions of tests/constraints.txt into .venv (several minutes the first time)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,notebooks,optimal,partition,zoo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,notebooks,optimal,partition,train,zoo]'
 	@touch $@
 
 demo: $(MODEL)

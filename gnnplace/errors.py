@@ -13,6 +13,7 @@ __all__ = [
     "InvalidTopology",
     "MeasurementFailed",
     "MissingDependency",
+    "ProcessLost",
     "UnsupportedModel",
 ]
 
@@ -55,3 +56,7 @@ class MissingDependency(GnnplaceError):
 
 class MeasurementFailed(GnnplaceError):
     """Executing a placement raised, crashed or took longer than allowed."""
+
+
+class ProcessLost(GnnplaceError):
+    """A process that others wait for has ended before its work was done."""

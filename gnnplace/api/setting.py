@@ -16,6 +16,7 @@ from gnnplace.evaluation import Evaluator, Objective, Problem
 from gnnplace.executors.devices import cuda_is_offered
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
+from gnnplace.graph.op_graph import OpGraph
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.grouped import GroupedSimulator
 from gnnplace.sim.simulator import Simulator
@@ -34,18 +35,20 @@ class Setting:
     op_time_s: FloatArray  # [N, D]
     coarsening: Coarsening
     objective: Objective = "latency"
+    num_threads: int | None = None
+    """That a simulator may use; None: as many as there are cores."""
 
     @cached_property
     def simulator(self) -> Simulator:
         """Of the whole graph: the last word on simulated seconds."""
-        return Simulator(self.workload.graph, self.topology, self.op_time_s)
+        return self._simulator(self.workload.graph, self.op_time_s)
 
     @cached_property
     def group_simulator(self) -> Simulator:
         """Of the op groups, which planners decide on; the same one where nothing was grouped."""
         if self.coarsening.graph is self.workload.graph:
             return self.simulator
-        return Simulator(self.coarsening.graph, self.topology, self.coarsening.total(self.op_time_s))
+        return self._simulator(self.coarsening.graph, self.coarsening.total(self.op_time_s))
 
     def problem(self, evaluator: Evaluator | None = None) -> Problem:
         """What planners get: op groups to decide on; rewards come from `evaluator`, else from the whole graph's simulator."""
@@ -65,6 +68,11 @@ class Setting:
     def bound(self) -> LowerBound:
         """Seconds that no placement of the whole graph can beat."""
         return lower_bound(self.workload.graph, self.topology, self.op_time_s, self.objective)
+
+    def _simulator(self, graph: OpGraph, op_time_s: FloatArray) -> Simulator:
+        if self.num_threads is None:
+            return Simulator(graph, self.topology, op_time_s)
+        return Simulator(graph, self.topology, op_time_s, self.num_threads)
 
 
 def topology_of(devices: str | Path | Topology) -> Topology:

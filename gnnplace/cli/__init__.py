@@ -2,7 +2,7 @@
 
 In reading order: `main.py` (the commands and the edge where errors become one line), `options.py` (arguments that several
 commands share), `place.py`, `inspect.py` (evaluate, compare, devices, planners, report), `execute.py` (run, profile),
-`measure.py` (bench), `zoo.py`, `output.py` (tables, progress, JSON).
+`train.py`, `measure.py` (bench), `zoo.py`, `output.py` (tables, progress, JSON).
 """
 
 __all__: list[str] = []

@@ -13,8 +13,9 @@ from gnnplace.cli.execute import profile, run
 from gnnplace.cli.inspect import compare, devices, evaluate, planners
 from gnnplace.cli.measure import bench
 from gnnplace.cli.place import place, report
+from gnnplace.cli.train import train
 from gnnplace.cli.zoo import zoo
-from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MeasurementFailed
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MeasurementFailed, ProcessLost
 
 __all__ = ["app", "main"]
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (place, evaluate, compare, run, profile, devices, planners, report, bench, zoo):
+for command in (place, evaluate, compare, run, profile, devices, planners, report, train, bench, zoo):
     app.command()(command)
 
 
@@ -53,7 +54,7 @@ def _run(arguments: list[str]) -> int:
         code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else DONE
-    except (InfeasiblePlacement, MeasurementFailed) as error:
+    except (InfeasiblePlacement, MeasurementFailed, ProcessLost) as error:
         return _say(str(error), NO_ANSWER)
     except GnnplaceError as error:
         return _say(str(error), BAD_INPUT)

@@ -6,9 +6,10 @@ infeasible placement costs orders of magnitude more than any improvement gains.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ from gnnplace.policy.network import PolicyNetwork
 from gnnplace.training.advantage import generalised_advantages
 from gnnplace.training.rollout import Episodes, Judgement, Rollout, judge, roll_out
 
-__all__ = ["PpoConfig", "PpoUpdate", "train_ppo"]
+__all__ = ["PpoConfig", "PpoUpdate", "ppo_optimizer", "ppo_update", "set_learning_rate", "train_ppo"]
 
 
 @dataclass(frozen=True)
@@ -70,51 +71,106 @@ def train_ppo(
     on_update: Callable[[int, PpoUpdate], None] | None = None,
 ) -> list[PpoUpdate]:
     """Trains `network` in place for `num_updates` batches of episodes; gives a row per update."""
-    optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5)
+    optimizer = ppo_optimizer(network, config)
     updates: list[PpoUpdate] = []
     for index in range(config.num_updates):
-        if config.anneal_lr:
-            optimizer.param_groups[0]["lr"] = (1.0 - index / config.num_updates) * config.learning_rate
+        set_learning_rate(optimizer, config, index)
         batch, inputs = episodes(index)
         rollout = roll_out(batch, inputs, network, generator)
-        updates.append(_update(network, optimizer, rollout, config, generator))
+        updates.append(ppo_update(network, optimizer, [rollout], config, generator))
         if on_update is not None:
             on_update(index, updates[-1])
     return updates
 
 
-def _update(
+def ppo_optimizer(network: PolicyNetwork, config: PpoConfig) -> torch.optim.Optimizer:
+    """Adam as CleanRL sets it; fused, since there are many small tensors."""
+    return torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, config: PpoConfig, index: int) -> None:
+    """That of update `index`: falls linearly to 0 over `num_updates` if it is annealed."""
+    share = 1.0 - index / config.num_updates if config.anneal_lr else 1.0
+    optimizer.param_groups[0]["lr"] = share * config.learning_rate
+
+
+def ppo_update(
     network: PolicyNetwork,
     optimizer: torch.optim.Optimizer,
-    rollout: Rollout,
+    rollouts: Sequence[Rollout],
     config: PpoConfig,
     generator: torch.Generator,
+    average: Callable[[Tensor], Tensor] | None = None,
 ) -> PpoUpdate:
-    rewards = rollout.rewards.clamp(-config.reward_clip, config.reward_clip)
-    advantages = generalised_advantages(rewards, rollout.values, config.gamma, config.gae_lambda)
-    returns = advantages + rollout.values
-    num_episodes = rollout.actions.shape[1]
-    first_ratio, losses = 1.0, (0.0, 0.0, 0.0, 0.0)
+    """All epochs over rollouts with equally many episodes; each may be of another problem.
+
+    A minibatch holds some episodes of every rollout, and each rollout counts the same. `average` is asked for the
+    mean over all processes of what one of them has, as often in each of them; None trains in this process alone.
+    """
+    seen = [_Seen.of(rollout, config) for rollout in rollouts]
+    num_episodes = rollouts[0].actions.shape[1]
+    first_ratio, losses = 1.0, torch.zeros(4)
     for epoch in range(config.update_epochs):
         order = torch.randperm(num_episodes, generator=generator)
         for minibatch, members in enumerate(order.chunk(min(config.num_minibatches, num_episodes))):
-            judgement = judge(network, rollout, members)
-            log_ratio = judgement.log_probs - rollout.log_probs[:, members]
-            if epoch == 0 and minibatch == 0:
-                first_ratio = float(log_ratio.detach().exp().mean())
-            policy_loss = _policy_loss(log_ratio.exp(), advantages[:, members], config)
-            value_loss = _value_loss(judgement, rollout.values[:, members], returns[:, members], config)
-            entropy = judgement.entropy.mean()
-            loss = policy_loss - config.ent_coef * entropy + config.vf_coef * value_loss
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            rows = [_backward(network, each, members, config, len(seen)) for each in seen]
+            if epoch == 0 and minibatch == 0:
+                first_ratio = float(torch.stack([ratio for _, ratio in rows]).mean())
+            losses = torch.stack([loss for loss, _ in rows]).mean(dim=0)
+            if average is not None:
+                _average_gradients(network, average)
             nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
             optimizer.step()
-            approx_kl = float((log_ratio.exp() - 1.0 - log_ratio).detach().mean())
-            losses = policy_loss.item(), value_loss.item(), entropy.item(), approx_kl
-        if config.target_kl is not None and losses[3] > config.target_kl:
-            break
-    return PpoUpdate(float(rollout.start_s.mean()), float(rollout.best_s.min()), *losses, first_ratio)
+        if config.target_kl is not None:
+            approx_kl = losses[3] if average is None else average(losses[3:])
+            if approx_kl.item() > config.target_kl:
+                break
+    start_s = float(np.mean([rollout.start_s.mean() for rollout in rollouts]))
+    best_s = min(float(rollout.best_s.min()) for rollout in rollouts)
+    policy_loss, value_loss, entropy, kl = losses.tolist()
+    return PpoUpdate(start_s, best_s, policy_loss, value_loss, entropy, kl, first_ratio)
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """A rollout and what its actions were worth."""
+
+    rollout: Rollout
+    advantages: Tensor  # [T, B]
+    returns: Tensor  # [T, B]
+
+    @classmethod
+    def of(cls, rollout: Rollout, config: PpoConfig) -> _Seen:
+        rewards = rollout.rewards.clamp(-config.reward_clip, config.reward_clip)
+        advantages = generalised_advantages(rewards, rollout.values, config.gamma, config.gae_lambda)
+        return cls(rollout, advantages, advantages + rollout.values)
+
+
+def _backward(
+    network: PolicyNetwork, seen: _Seen, members: Tensor, config: PpoConfig, num_rollouts: int
+) -> tuple[Tensor, Tensor]:
+    """Adds one rollout's gradients; gives policy loss, value loss, entropy and divergence `[4]`, and the mean ratio."""
+    judgement = judge(network, seen.rollout, members)
+    log_ratio = judgement.log_probs - seen.rollout.log_probs[:, members]
+    policy_loss = _policy_loss(log_ratio.exp(), seen.advantages[:, members], config)
+    value_loss = _value_loss(judgement, seen.rollout.values[:, members], seen.returns[:, members], config)
+    entropy = judgement.entropy.mean()
+    loss = policy_loss - config.ent_coef * entropy + config.vf_coef * value_loss
+    (loss / num_rollouts).backward()  # type: ignore[no-untyped-call]
+    log_ratio = log_ratio.detach()
+    approx_kl = (log_ratio.exp() - 1.0 - log_ratio).mean()
+    losses = torch.stack([policy_loss.detach(), value_loss.detach(), entropy.detach(), approx_kl])
+    return losses, log_ratio.exp().mean()
+
+
+def _average_gradients(network: PolicyNetwork, average: Callable[[Tensor], Tensor]) -> None:
+    """Replaces every gradient by the mean over all processes, in one message."""
+    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    flat = average(torch.cat([gradient.flatten() for gradient in gradients]))
+    means = torch.split(flat, [gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means, strict=True):
+        gradient.copy_(mean.view_as(gradient))
 
 
 def _policy_loss(ratio: Tensor, advantages: Tensor, config: PpoConfig) -> Tensor:

@@ -5,6 +5,7 @@ import pytest
 
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, KindCosts, MeasuredCost
+from gnnplace.cost.per_type import PerTypeCost
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
@@ -23,10 +24,11 @@ MODELS = [
     RooflineCost(),
     MeasuredCost(CostStore()),
     MeasuredCost(CostStore({"k40": KindCosts({"conv-signature": 0.125})})),
+    PerTypeCost(RooflineCost(), seed=1),
 ]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["roofline", "nothing measured", "measured"])
+@pytest.mark.parametrize("model", MODELS, ids=["roofline", "nothing measured", "measured", "per type"])
 def test_seconds_are_there_for_every_op_on_every_device(model: CostModel) -> None:
     topology = preset("k40x2")
     seconds = model.op_time_s(GRAPH, topology)

@@ -1,0 +1,159 @@
+"""A training run: begun once, continued as often as it is stopped, until its policy is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
+from gnnplace.policy.checkpoint import load_policy, save_policy
+from gnnplace.policy.network import PolicyConfig, build_policy
+from gnnplace.training.data_parallel import DataParallelConfig, train_data_parallel
+from gnnplace.training.metrics import MetricsLog
+from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
+
+__all__ = ["RunFiles", "StartPolicy", "TrainSettings", "begin_run", "continue_run", "stored_settings"]
+
+_VERSIONED = ("gnnplace", "numpy", "numba", "torch", "dgl")
+
+
+@dataclass(frozen=True)
+class StartPolicy:
+    """A policy that training began with."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Everything that a run's weights follow from."""
+
+    training: DataParallelConfig = DataParallelConfig()
+    problems: ProblemRanges = ProblemRanges()
+    policy: PolicyConfig = PolicyConfig()
+    start: StartPolicy | None = None
+    """None: fresh weights from the seed."""
+
+    @classmethod
+    def of(cls, num_updates: int, num_processes: int, seed: int) -> TrainSettings:
+        """The defaults for a run of that length."""
+        ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates)
+        return cls(dataclasses.replace(cls.training, seed=seed, num_processes=num_processes, ppo=ppo))
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where a run writes: `out` is a folder, or a policy with its folder beside it."""
+
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        """For what is of interest while it runs; `NAME.training` for a policy `NAME.safetensors`."""
+        return self.out.with_suffix(".training") if self.out.suffix == ".safetensors" else self.out
+
+    @property
+    def policy(self) -> Path:
+        """The trained policy; its card is beside it."""
+        return self.out if self.out.suffix == ".safetensors" else self.out / "policy.safetensors"
+
+    @property
+    def state(self) -> Path:
+        """What it takes to go on."""
+        return self.folder / "state.pt"
+
+    @property
+    def metrics(self) -> Path:
+        """A JSON object per update, one a line."""
+        return self.folder / "metrics.jsonl"
+
+
+def begin_run(out: Path, settings: TrainSettings, policy: Path | None = None) -> None:
+    """Writes the state before the first update, so that the run can be continued from then on; `policy` is its start.
+
+    Raises:
+        InvalidRun: there is a run already.
+        InvalidPolicy: the start cannot be used.
+    """
+    files = RunFiles(out)
+    if files.state.exists():
+        done = read_state(files.state).update
+        raise InvalidRun(f"{files.folder}: holds a run with {done} updates; add --resume, or choose another --out")
+    if policy is None:
+        network = build_policy(settings.training.seed, settings.policy)
+    else:
+        network, _ = load_policy(policy)
+        start = StartPolicy(policy.name, hashlib.sha256(policy.read_bytes()).hexdigest())
+        settings = dataclasses.replace(settings, policy=network.config, start=start)
+    text = json.dumps(dataclasses.asdict(settings))
+    write_state(files.state, fresh_state(network, settings.training.ppo, text))
+
+
+def stored_settings(out: Path) -> TrainSettings:
+    """What the run in `out` was begun with.
+
+    Raises:
+        InvalidRun: there is none, or one of another version.
+    """
+    path = RunFiles(out).state
+    try:
+        return TypeAdapter(TrainSettings).validate_json(read_state(path).settings)
+    except ValidationError as error:
+        raise InvalidRun(
+            f"{path}: its settings are not those of this version ({error.errors()[0]['msg']}); start anew"
+        ) from None
+
+
+def continue_run(
+    out: Path,
+    on_update: Callable[[Mapping[str, Any]], None] = lambda row: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Trains on until all updates are done or `should_stop`, asked before each; gives the policy's card.
+
+    Writes the policy with its card whenever the state is saved, a line of metrics per update, and TensorBoard's event files
+    where it is installed.
+
+    Raises:
+        InvalidRun: there is no run in `out`.
+        ProcessLost: another process has ended early; the run can be continued.
+    """
+    files, settings = RunFiles(out), stored_settings(out)
+    source = SampledProblems(settings.training.seed, settings.problems)
+    with MetricsLog(files.metrics, read_state(files.state).update) as log:
+
+        def note(row: Mapping[str, Any]) -> None:
+            log.write(row)
+            on_update(row)
+
+        def save(state: RunState) -> None:
+            save_policy(files.policy, state.network, _card(files.policy.name, settings, state))
+
+        state = train_data_parallel(files.state, source, settings.training, note, save, should_stop)
+    return _card(files.policy.name, settings, state)
+
+
+def _card(name: str, settings: TrainSettings, state: RunState) -> dict[str, Any]:
+    """What was trained on what, how, and how long."""
+    training = settings.training
+    start = f" --policy {settings.start.name}" if settings.start else ""
+    return {
+        "data": {"families": list(training_families()), **dataclasses.asdict(settings.problems)},
+        "command": f"gnnplace train --out {name} --updates {training.ppo.num_updates} "
+        f"--processes {training.num_processes} --seed {training.seed}{start}",
+        "seed": training.seed,
+        "training": dataclasses.asdict(training),
+        "start": dataclasses.asdict(settings.start) if settings.start else None,
+        "updates": state.update,
+        "wall_s": state.wall_s,
+        "versions": {library: metadata.version(library) for library in _VERSIONED},
+    }

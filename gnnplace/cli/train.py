@@ -1,0 +1,136 @@
+"""`gnnplace train`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from gnnplace.cli.options import JsonOption
+from gnnplace.cli.output import note, print_json
+from gnnplace.errors import GnnplaceError
+from gnnplace.units import format_s
+
+__all__ = ["train"]
+
+_UPDATES, _SEED = 2000, 0
+_QUIET_S = 10.0
+
+
+def train(
+    out: Annotated[
+        Path, typer.Option(metavar="DIR|NAME.safetensors", help="folder of the run, or the policy to write")
+    ],
+    updates: Annotated[int | None, typer.Option(min=1, help=f"batches to learn from; {_UPDATES} if not given")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="as many as there are cores if not given")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="same seed and processes, same policy; 0 if not given")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
+    policy: Annotated[Path | None, typer.Option(help="a trained policy to start from")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.0, help="stop after so long; --resume goes on")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Train one policy on many graphs and device sets, from the zoo's training families and at random.
+
+    Ctrl-C ends it after the update that is under way, and saves. Metrics are in metrics.jsonl, and in TensorBoard's event
+    files where tensorboard is installed (pip install 'gnnplace[train]').
+
+    Example: gnnplace train --out policy.safetensors --updates 2000
+    """
+    from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
+    from gnnplace.devices.detect import allowed_cores
+
+    if resume:
+        stored = stored_settings(out)
+        fixed = stored.training
+        _refuse_changes(
+            {"--updates": updates, "--processes": processes, "--seed": seed, "--policy": policy and policy.name},
+            {"--updates": fixed.ppo.num_updates, "--processes": fixed.num_processes, "--seed": fixed.seed,
+             "--policy": stored.start and stored.start.name},
+        )  # fmt: skip
+    else:
+        settings = TrainSettings.of(updates or _UPDATES, processes or len(allowed_cores()), seed or _SEED)
+        begin_run(out, settings, policy)
+    end_s = None if minutes is None else time.monotonic() + 60 * minutes
+    with _interruptions() as interrupted:
+        card = continue_run(
+            out, _progress(), lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s)
+        )
+    files, total = RunFiles(out), card["training"]["ppo"]["num_updates"]
+    document = {
+        "policy": str(files.policy),
+        "metrics": str(files.metrics),
+        "updates": card["updates"],
+        "of_updates": total,
+        "seed": card["seed"],
+        "processes": card["training"]["num_processes"],
+        "wall_s": card["wall_s"],
+    }
+    if json:
+        print_json(document)
+        return
+    print(f"{files.policy}: {card['updates']} of {total} updates in {format_s(card['wall_s'])}")
+    print(f"metrics: {files.metrics}   use it: gnnplace place MODEL --devices SPEC --policy {files.policy}")
+    if card["updates"] < total:
+        print(f"go on: gnnplace train --out {out} --resume")
+
+
+def _refuse_changes(given: Mapping[str, object], stored: Mapping[str, object]) -> None:
+    """A run keeps what it was begun with.
+
+    Raises:
+        GnnplaceError: an option says something else.
+    """
+    for option, value in given.items():
+        if value is not None and value != stored[option]:
+            raise GnnplaceError(
+                f"{option} {value}: the run was begun with {stored[option]}; leave {option} out to go on"
+            )
+
+
+def _progress() -> Callable[[Mapping[str, Any]], None]:
+    """A line on stderr every few seconds."""
+    last_s = -_QUIET_S
+
+    def show(row: Mapping[str, Any]) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s < _QUIET_S:
+            return
+        last_s = time.monotonic()
+        units = max(facts["units"] for facts in row["problems"])
+        note(
+            f"update {row['update'] + 1}: {row['start_ratio']:.3f} -> {row['final_ratio']:.3f} of the best start, "
+            f"up to {units} units, entropy {row['entropy']:.2f}, {format_s(row['wall_s'])}"
+        )
+
+    return show
+
+
+@contextmanager
+def _interruptions() -> Iterator[Callable[[], bool]]:
+    """Within the block the first Ctrl-C only answers true; a second one ends the block as it always does."""
+    asked = False
+
+    def remember(_: int, __: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        note("ending after this update; Ctrl-C again ends at once, with the state that was saved last")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # only the main thread is told of signals
+        return
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,147 @@
+"""Device sets that are drawn at random, to train on: the same generator state gives the same set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from gnnplace.devices.topology import HOST_KIND_PREFIX, Device, Link, Topology
+from gnnplace.errors import InvalidTopology
+
+__all__ = ["DeviceRanges", "limit_memory", "sample_devices"]
+
+Range = tuple[float, float]
+"""Least and most; what is drawn from it is uniform in its logarithm."""
+
+
+@dataclass(frozen=True)
+class DeviceRanges:
+    """What sampled device sets are drawn from."""
+
+    num_devices: tuple[int, ...] = (2, 4, 5, 7, 8)
+    """Hosts included, equally likely. 3 and 6 are left out, so that a policy can be tried on counts that it never saw."""
+    hosts_only_share: float = 0.1
+    """Of the sets, those of equal CPU cores without any accelerator."""
+    max_kinds: int = 3
+    """Kinds of accelerators in one set; 1 to this many are equally likely."""
+    accelerator_flops_per_s: Range = (2e12, 6e13)
+    """Of float32; published rates of GPUs from 2012 to 2023 lie between."""
+    kind_speed: Range = (0.25, 1.0)
+    """What kinds after the first attain of its rates."""
+    bytes_per_flop: Range = (0.03, 0.1)
+    """Memory bandwidth per FLOP rate."""
+    host_speed: Range = (0.03, 0.5)
+    """What a host attains of the rates of the first kind."""
+    core_flops_per_s: Range = (2e10, 2e11)
+    """Of one core, where there are hosts only."""
+    dispatch_overhead_s: Range = (1e-6, 3e-5)
+    star_share: float = 0.5
+    """Of the sets with accelerators, those in which accelerators have links to the host alone and exchange data over it."""
+    shared_bus_share: float = 0.2
+    """Of those stars, the ones in which all accelerators share one channel to the host and one back."""
+    latency_s: Range = (1e-6, 1e-4)
+    bandwidth_bytes_per_s: Range = (1e9, 1e11)
+    """Between host and accelerator, and between cores."""
+    direct_speed: Range = (1.0, 10.0)
+    """How much faster than that direct links between accelerators are."""
+    uneven_share: float = 0.3
+    """Of the sets, those in which every pair of devices has a bandwidth of its own."""
+    uneven_speed: Range = (0.2, 1.0)
+    """What such a pair attains of the bandwidth of the set."""
+    binding_share: float = 0.35
+    """Of the sets with accelerators, those whose accelerators hold only part of the model; hosts hold all of it."""
+    binding_memory: Range = (1.1, 2.5)
+    """What all accelerators hold together, as a multiple of what the model needs, where memory binds."""
+
+    def __post_init__(self) -> None:
+        if not self.num_devices or min(self.num_devices) < 2:
+            raise InvalidTopology(f"num_devices is {self.num_devices}; sampled sets have two devices or more")
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not 0 <= value <= 1:
+                raise InvalidTopology(f"{name} is {value}; expected a share, 0 to 1")
+            if name != "num_devices" and isinstance(value, tuple) and not 0 < value[0] <= value[1] < np.inf:
+                raise InvalidTopology(f"{name} is {value}; expected least and most, both above zero")
+
+
+def sample_devices(rng: np.random.Generator, ranges: DeviceRanges = DeviceRanges()) -> Topology:
+    """A random device set with unlimited memory: accelerators of several kinds and one host, or cores of one kind.
+
+    Every two devices have a way to each other, with equal latency and bandwidth both ways.
+
+    >>> sample_devices(np.random.default_rng(9)).device_names
+    ('a:0', 'b:0', 'c:0', 'c:1', 'cpu:0')
+    """
+    count = int(rng.choice(ranges.num_devices))
+    if rng.random() < ranges.hosts_only_share:
+        rate = _draw(rng, ranges.core_flops_per_s)
+        cores = _devices("cpu", f"{HOST_KIND_PREFIX}-core", count, rate, rng, ranges)
+        return Topology(f"cores x{count}", cores, tuple(_links(cores, (), rng, ranges)))
+    rate = _draw(rng, ranges.accelerator_flops_per_s)
+    kinds = min(int(rng.integers(1, ranges.max_kinds + 1)), count - 1)
+    members = np.bincount(np.sort(rng.integers(kinds, size=count - 1 - kinds)), minlength=kinds) + 1
+    accelerators: tuple[Device, ...] = ()
+    for number, size in enumerate(members.tolist()):
+        kind = chr(ord("a") + number)
+        speed = 1.0 if number == 0 else _draw(rng, ranges.kind_speed)
+        accelerators += _devices(kind, kind, size, speed * rate, rng, ranges)
+    host = _devices("cpu", f"{HOST_KIND_PREFIX}-host", 1, _draw(rng, ranges.host_speed) * rate, rng, ranges)
+    name = "+".join(f"{chr(ord('a') + number)}x{size}" for number, size in enumerate(members.tolist()))
+    return Topology(f"{name}+host", (*accelerators, *host), tuple(_links(host, accelerators, rng, ranges)))
+
+
+def limit_memory(
+    topology: Topology, needed_bytes: int, rng: np.random.Generator, ranges: DeviceRanges = DeviceRanges()
+) -> Topology:
+    """The same set, in a part of all cases with accelerators that hold only part of a model which needs `needed_bytes` on one device.
+
+    Hosts keep unlimited memory, so there is always a placement that fits.
+    """
+    accelerators = [device for device in topology.devices if not _is_host(device)]
+    if not accelerators or rng.random() >= ranges.binding_share:
+        return topology
+    capacity = int(needed_bytes * _draw(rng, ranges.binding_memory) / len(accelerators))
+    devices = tuple(
+        device if _is_host(device) else replace(device, memory_bytes=capacity) for device in topology.devices
+    )
+    return replace(topology, devices=devices)
+
+
+def _devices(
+    name: str, kind: str, count: int, flops_per_s: float, rng: np.random.Generator, ranges: DeviceRanges
+) -> tuple[Device, ...]:
+    bandwidth = flops_per_s * _draw(rng, ranges.bytes_per_flop)
+    overhead_s = _draw(rng, ranges.dispatch_overhead_s)
+    return tuple(
+        Device(f"{name}:{number}", kind, None, {"float32": flops_per_s}, bandwidth, overhead_s)
+        for number in range(count)
+    )
+
+
+def _links(
+    hosts: tuple[Device, ...], accelerators: tuple[Device, ...], rng: np.random.Generator, ranges: DeviceRanges
+) -> Iterator[Link]:
+    latency_s, bandwidth = _draw(rng, ranges.latency_s), _draw(rng, ranges.bandwidth_bytes_per_s)
+    direct = bandwidth * _draw(rng, ranges.direct_speed)
+    star = rng.random() < ranges.star_share
+    shared = star and rng.random() < ranges.shared_bus_share
+    uneven = rng.random() < ranges.uneven_share
+    for one, other in combinations((*accelerators, *hosts), 2):
+        between_accelerators = not _is_host(one) and not _is_host(other)
+        if between_accelerators and star:
+            continue
+        share = _draw(rng, ranges.uneven_speed) if uneven else 1.0
+        rate = share * (direct if between_accelerators else bandwidth)
+        bus = shared and not _is_host(one)
+        yield Link(one.name, other.name, latency_s, rate, "bus:out" if bus else None)
+        yield Link(other.name, one.name, latency_s, rate, "bus:in" if bus else None)
+
+
+def _is_host(device: Device) -> bool:
+    return device.kind.startswith(HOST_KIND_PREFIX)
+
+
+def _draw(rng: np.random.Generator, between: Range) -> float:
+    return float(np.exp(rng.uniform(np.log(between[0]), np.log(between[1]))))

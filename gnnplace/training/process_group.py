@@ -1,0 +1,142 @@
+"""Several processes that train as one: each has a rank, and they exchange means of tensors."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gnnplace.errors import ProcessLost
+
+__all__ = ["ProcessGroup", "process_group"]
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """This process among `size` of them."""
+
+    rank: int = 0
+    size: int = 1
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """The mean over all processes of a tensor of the same shape in each; the same bits in all of them.
+
+        Raises:
+            ProcessLost: another process has ended.
+        """
+        if self.size == 1:
+            return tensor
+        total = tensor.clone()
+        with _others_there():
+            dist.all_reduce(total)
+        return total / self.size
+
+    def any(self, flag: bool) -> bool:
+        """The flag is set in at least one process."""
+        return bool(self.mean(torch.tensor([float(flag)])).item() > 0)
+
+    def gather(self, row: Any) -> list[Any]:
+        """What every process has, by rank; empty everywhere but at rank 0."""
+        if self.size == 1:
+            return [row]
+        rows: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        with _others_there():
+            dist.gather_object(row, rows)
+        return rows or []
+
+
+@contextmanager
+def _others_there() -> Iterator[None]:
+    """Around an exchange, which fails when a process of the group has closed its connections."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ProcessLost(
+            f"a training process has ended early ({str(error).splitlines()[0]}); go on with --resume"
+        ) from error
+
+
+@contextmanager
+def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, ...]) -> Iterator[ProcessGroup]:
+    """Starts `size - 1` processes that each call `work(group, *arguments)`; this one has rank 0 and is expected to do the same.
+
+    Torch runs on one thread in each of them. The others take no notice of Ctrl-C: rank 0 says when to end. They end
+    with this process, whatever ends it.
+
+    Raises:
+        ProcessLost: another process has ended early.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        if size == 1:
+            yield ProcessGroup()
+            return
+        with tempfile.TemporaryDirectory(prefix="gnnplace-") as folder:
+            rendezvous = f"file://{Path(folder).resolve()}/rendezvous"
+            others = _started(size, rendezvous, work, arguments)
+            try:
+                with _joined(0, size, rendezvous) as group:
+                    yield group
+                for process in others:
+                    process.join()
+            finally:
+                for process in others:
+                    process.kill()
+                    process.join()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _started(size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]) -> list[BaseProcess]:
+    context = multiprocessing.get_context("spawn")
+    others: list[BaseProcess] = [
+        context.Process(target=_work, args=(rank, size, rendezvous, work, arguments), daemon=True)
+        for rank in range(1, size)
+    ]
+    resource_tracker.ensure_running()  # when it starts with the first process, it lets signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is blocked now stays so in the others
+    try:
+        for process in others:
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return others
+
+
+def _work(rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    """The life of a process of rank 1 or more."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    with _joined(rank, size, rendezvous) as group:
+        work(group, *arguments)
+
+
+def _end_with_parent() -> None:
+    """Rank 0 may be killed at any time, also while this process waits for it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _joined(rank: int, size: int, rendezvous: str) -> Iterator[ProcessGroup]:
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=size)
+    try:
+        yield ProcessGroup(rank, size)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,128 @@
+"""A training run as a whole: begun, killed, continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
+from gnnplace.api.training_problems import ProblemRanges
+from gnnplace.policy.checkpoint import load_policy
+from gnnplace.policy.network import PolicyConfig
+from gnnplace.training.data_parallel import DataParallelConfig
+from gnnplace.training.metrics import read_metrics
+from gnnplace.training.ppo import PpoConfig
+from gnnplace.training.run_state import InvalidRun, read_state
+
+UPDATES = 12
+TINY = TrainSettings(
+    training=DataParallelConfig(
+        seed=7,
+        num_processes=2,
+        problems_per_process=1,
+        visited_units=6,
+        ppo=PpoConfig(num_updates=UPDATES, learning_rate=1e-3, anneal_lr=True, update_epochs=1),
+        save_every=3,
+    ),
+    problems=ProblemRanges(min_units=10, max_units=16, growth=8, zoo_share=0.0, num_envs=2, portfolio_evaluations=3),
+    policy=PolicyConfig(hidden=8, rounds=1, type_width=2),
+)
+KEPT = {"update", "learning_rate", "problems", "start_ratio", "final_ratio", "best_ratio", "entropy", "approx_kl"}
+
+
+def weights(out: Path) -> torch.Tensor:
+    return torch.cat([tensor.flatten() for tensor in read_state(RunFiles(out).state).network.state_dict().values()])
+
+
+def test_a_run_that_is_killed_and_continued_equals_one_that_is_not(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed.safetensors"
+    begin_run(whole, TINY)
+    card = continue_run(whole)
+
+    begin_run(killed, TINY)
+    script = (
+        "if __name__ == '__main__':\n"
+        " import sys, pathlib\n"
+        " from gnnplace.api.train import continue_run\n"
+        " continue_run(pathlib.Path(sys.argv[1]))\n"
+    )
+    (tmp_path / "go_on.py").write_text(script)
+    running = subprocess.Popen([sys.executable, str(tmp_path / "go_on.py"), str(killed)], start_new_session=True)
+    try:
+        while len(read_metrics(RunFiles(killed).metrics)) < 5 and running.poll() is None:
+            time.sleep(0.005)
+    finally:
+        running.send_signal(signal.SIGKILL)  # the one process: the other has to notice
+        running.wait()
+    assert 3 <= read_state(RunFiles(killed).state).update < UPDATES
+    assert _ended(running.pid)
+    continue_run(killed)
+
+    assert torch.equal(weights(whole), weights(killed))
+    one, other = (read_metrics(RunFiles(out).metrics) for out in (whole, killed))
+    assert [row["update"] for row in other] == list(range(UPDATES))
+    assert [{key: row[key] for key in KEPT} for row in one] == [{key: row[key] for key in KEPT} for row in other]
+
+    network, stored = load_policy(killed)
+    assert stored["updates"] == card["updates"] == UPDATES
+    assert stored["command"].startswith("gnnplace train --out killed.safetensors --updates 12 --processes 2 --seed 7")
+    assert set(stored["versions"]) >= {"gnnplace", "torch", "dgl"}
+    assert "wavefront" not in stored["data"]["families"]
+    assert network.config == TINY.policy
+    assert RunFiles(killed).folder == tmp_path / "killed.training"
+
+
+def _ended(group: int) -> bool:
+    """All processes of a group are gone, within a while."""
+    for _ in range(200):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    os.killpg(group, signal.SIGKILL)
+    return False
+
+
+def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
+    settings = replace(TINY, problems=replace(TINY.problems, perturbed_units=(0.1, 0.2)))
+    begin_run(tmp_path, settings)
+    assert stored_settings(tmp_path) == settings
+
+
+def test_a_run_may_start_from_a_policy_of_any_size(tmp_path: Path) -> None:
+    alone = replace(
+        TINY, training=replace(TINY.training, num_processes=1, ppo=replace(TINY.training.ppo, num_updates=1))
+    )
+    begin_run(tmp_path / "first.safetensors", alone)
+    continue_run(tmp_path / "first.safetensors")
+    begin_run(tmp_path / "second", TrainSettings(), tmp_path / "first.safetensors")
+    stored = stored_settings(tmp_path / "second")
+    assert stored.policy == TINY.policy
+    assert stored.start is not None
+    assert stored.start.name == "first.safetensors"
+    assert torch.equal(weights(tmp_path / "first.safetensors"), weights(tmp_path / "second"))
+
+
+def test_a_run_is_neither_overwritten_nor_made_up(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRun, match="cannot be read"):
+        continue_run(tmp_path)
+    begin_run(tmp_path, TINY)
+    with pytest.raises(InvalidRun, match="holds a run with 0 updates; add --resume"):
+        begin_run(tmp_path, TINY)
+    state = read_state(RunFiles(tmp_path).state)
+    changed = json.loads(state.settings)
+    changed["training"]["seed"] = "many"
+    document = torch.load(RunFiles(tmp_path).state, weights_only=True)
+    torch.save({**document, "settings": json.dumps(changed)}, RunFiles(tmp_path).state)
+    with pytest.raises(InvalidRun, match="its settings are not those of this version"):
+        stored_settings(tmp_path)

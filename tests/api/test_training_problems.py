@@ -1,0 +1,84 @@
+"""What a policy is trained on."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnplace.api import training_problems
+from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families, training_graphs
+from gnnplace.devices.json_format import topology_to_json
+from gnnplace.placement import Placement, check_legal
+from models_zoo.networks.catalog import FAMILIES
+from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
+from models_zoo.networks.shipped import manifest
+
+SMALL = ProblemRanges(max_units=60, growth=30, max_zoo_ops=160)
+TEST_FAMILIES = {name for name, family in FAMILIES.items() if family.split == "test"}
+
+
+def test_a_problem_follows_from_seed_and_number_alone() -> None:
+    source = SampledProblems(5, SMALL)
+    first = [source(number) for number in (3, 17, 4)]
+    copy = pickle.loads(pickle.dumps(source))
+    again = [copy(number) for number in (4, 3, 17)]
+    for one, other in zip(first, [again[1], again[2], again[0]], strict=True):
+        assert one.name == other.name
+        assert topology_to_json(one.problem.topology) == topology_to_json(other.problem.topology)
+        assert (one.problem.op_time_s == other.problem.op_time_s).all()
+        assert (one.starts == other.starts).all()
+        assert (one.start_s == other.start_s).all()
+        assert one.reference_s == other.reference_s
+    assert SampledProblems(6, SMALL)(3).reference_s != first[0].reference_s
+
+
+def test_no_test_family_is_ever_drawn() -> None:
+    assert TEST_FAMILIES
+    assert not TEST_FAMILIES & set(training_families())
+    rows = {row.key: row for row in manifest()}
+    drawable = training_graphs(10**9)
+    assert not TEST_FAMILIES & set(drawable)
+    assert {rows[key].family for keys in drawable.values() for key in keys} == set(drawable)
+    assert {rows[key].split for keys in drawable.values() for key in keys} == {"train"}
+    assert not TEST_FAMILIES & set(SAMPLED_FAMILIES)
+
+    zoo, generated = set(), set()
+    known = {rows[key].name: rows[key].family for keys in training_graphs(SMALL.max_zoo_ops).values() for key in keys}
+    for seed in range(400):
+        name = training_problems._graph(np.random.default_rng(seed), 20, SMALL).name
+        if name in known:
+            zoo.add(known[name])
+        else:
+            generated.add(name.rsplit("_", 1)[0].replace("random_ordered", "random_dag"))
+    assert zoo == set(training_graphs(SMALL.max_zoo_ops))
+    assert generated == {"layered", "series_parallel", "fork_join", "random_dag"}
+
+
+def test_starts_are_legal_and_the_reference_is_a_good_one() -> None:
+    source = SampledProblems(0, SMALL)
+    kinds = set()
+    for number in range(12):
+        drawn = source(number)
+        problem = drawn.problem
+        assert drawn.starts.shape == (8, problem.graph.num_ops)
+        for start in drawn.starts:
+            check_legal(problem.graph, problem.topology, Placement(start))
+        assert drawn.start_s == pytest.approx(
+            problem.penalised_batch_s(problem.evaluator.evaluate_batch(drawn.starts)), rel=1e-12
+        )
+        assert 0 < drawn.reference_s <= problem.worst_case_s
+        kinds.add((problem.grouped, problem.topology.num_devices))
+    assert {grouped for grouped, _ in kinds} == {False, True}
+
+
+def test_problems_grow_to_their_full_size() -> None:
+    ranges = ProblemRanges(min_units=20, max_units=500, growth=100)
+    assert ranges.unit_limit(0) == pytest.approx(20)
+    assert ranges.unit_limit(50) == pytest.approx(100)
+    assert ranges.unit_limit(100) == ranges.unit_limit(10**6) == pytest.approx(500)
+    source = SampledProblems(0, replace(SMALL, zoo_share=0.0, growth=100, max_units=200))
+    assert max(source(number).problem.num_units for number in range(6)) <= 24
+    assert max(source(number).problem.num_units for number in range(100, 112)) > 60

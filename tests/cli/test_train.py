@@ -1,0 +1,100 @@
+"""`gnnplace train` as a user sees it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnplace.cli.main import _run as run_command
+from gnnplace.graph.json_format import write_graph
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run_command(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, errors = called(capsys, *arguments, "--json")
+    assert code == 0, errors
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "tiny.safetensors"
+    begun = ["train", "--out", str(out), "--updates", "2", "--processes", "1"]
+    first = as_json(capsys, *begun, "--minutes", "0")
+    assert (first["updates"], first["of_updates"]) == (0, 2)
+
+    code, _, errors = called(capsys, *begun)
+    assert code == 2
+    assert "holds a run with 0 updates; add --resume" in errors
+    code, _, errors = called(capsys, "train", "--out", str(out), "--resume", "--seed", "3")
+    assert code == 2
+    assert "--seed 3: the run was begun with 0; leave --seed out" in errors
+
+    code, printed, errors = called(capsys, "train", "--out", str(out), "--resume")
+    assert code == 0
+    assert f"{out}: 2 of 2 updates" in printed
+    assert "update 1:" in errors
+    lines = Path(first["metrics"]).read_text().splitlines()
+    assert [json.loads(line)["update"] for line in lines] == [0, 1]
+
+    graph = OpGraph.build("two", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 8, ("b",))])
+    write_graph(graph, tmp_path / "two.json")
+    answer = as_json(
+        capsys, "place", str(tmp_path / "two.json"), "--devices", "k40x2", "--policy", str(out), "--evaluations", "30"
+    )
+    assert answer["feasible"]
+
+
+def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", "from gnnplace.cli.main import main; main()", "train", "--out", str(out)]
+    running = subprocess.Popen(
+        [*command, "--updates", "500", "--processes", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert running.stderr is not None
+    assert "update 1:" in running.stderr.readline()
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all processes
+    printed, errors = running.communicate(timeout=120)
+    assert running.returncode == 0, errors
+    assert "of 500 updates" in printed
+    assert "--resume" in printed
+    assert "Traceback" not in errors
+    done = json.loads((out / "policy.json").read_text())["updates"]
+    assert 1 <= done == len((out / "metrics.jsonl").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--resume"], "is this the folder of a training run?"),
+        (["--policy", "absent.safetensors"], "absent.json"),
+        (["--updates", "0"], "--updates"),
+        (["--processes", "0"], "--processes"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    code, printed, errors = called(capsys, "train", "--out", str(tmp_path / "out"), *arguments)
+    assert code == 2
+    assert len(errors.splitlines()) == 1, errors
+    assert says in errors
+    assert not printed
+    assert not (tmp_path / "out").exists()

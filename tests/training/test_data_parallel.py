@@ -1,0 +1,147 @@
+"""One policy for many problems, in one process and in two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnplace.env.batch import EnvConfig
+from gnnplace.errors import ProcessLost
+from gnnplace.policy.network import PolicyConfig, build_policy
+from gnnplace.training.data_parallel import DataParallelConfig, _follow, train_data_parallel
+from gnnplace.training.ppo import PpoConfig
+from gnnplace.training.problems import TrainingProblem
+from gnnplace.training.process_group import ProcessGroup, process_group
+from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
+from tests.env.toy_problems import random_layers, two_chains
+
+
+@dataclass(frozen=True)
+class Toys:
+    """Two chains, and random layers from number 1000 on, from the first device."""
+
+    num_envs: int = 16
+    first: int = 0
+
+    def __call__(self, number: int) -> TrainingProblem:
+        number += self.first
+        problem = two_chains(length=2) if number < 1000 else random_layers(number)
+        starts = np.zeros((self.num_envs, problem.graph.num_ops), dtype=np.int64)
+        start_s = problem.penalised_batch_s(problem.evaluator.evaluate_batch(starts))
+        return TrainingProblem(f"toy {number}", problem, starts, start_s, float(start_s[0]))
+
+
+QUICK = DataParallelConfig(
+    problems_per_process=1,
+    lookahead_share=0.0,
+    env=EnvConfig(),
+    ppo=PpoConfig(num_updates=3, learning_rate=1e-2, num_minibatches=2),
+    save_every=2,
+)
+
+
+def begun(path: Path, config: DataParallelConfig) -> Path:
+    network = build_policy(0, PolicyConfig(hidden=16, rounds=1))
+    with torch.no_grad():
+        network.head.prior.weight.zero_()  # all that it knows in the end it has learned
+    write_state(path, fresh_state(network, config.ppo, "{}"))
+    return path
+
+
+def trained(
+    path: Path, source: Toys, config: DataParallelConfig, stop_after: int = 10**6
+) -> tuple[RunState, list[Any]]:
+    rows: list[Any] = []
+    state = train_data_parallel(path, source, config, rows.append, lambda _: None, lambda: len(rows) >= stop_after)
+    return state, rows
+
+
+def weights(state: RunState) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in state.network.parameters()])
+
+
+def test_it_learns_the_optimum_of_two_chains(tmp_path: Path) -> None:
+    config = replace(QUICK, ppo=replace(QUICK.ppo, num_updates=20, num_minibatches=4, ent_coef=0.0))
+    _, rows = trained(begun(tmp_path / "state", config), Toys(), config)
+    final = [row["final_ratio"] for row in rows]
+    assert [row["update"] for row in rows] == list(range(20))
+    assert np.mean(final[:4]) > 0.7
+    assert np.mean(final[-4:]) < 0.6  # one chain per device halves the seconds
+
+
+def test_a_run_that_was_stopped_and_continued_equals_one_that_was_not(tmp_path: Path) -> None:
+    config, source = replace(QUICK, ppo=replace(QUICK.ppo, num_updates=5, anneal_lr=True)), Toys(4, first=1000)
+    whole, rows = trained(begun(tmp_path / "whole", config), source, config)
+    begun(tmp_path / "parts", config)
+    again: list[Any] = []
+    for stop_after in (1, 3, 9):
+        parts, more = trained(tmp_path / "parts", source, config, stop_after)
+        again += more
+    assert torch.equal(weights(whole), weights(parts))
+    clocks = {"problem_s", "rollout_s", "update_s", "wall_s"}
+    plain = lambda row: {key: value for key, value in row.items() if key not in clocks}  # noqa: E731
+    assert [plain(row) for row in rows] == [plain(row) for row in again]
+    assert read_state(tmp_path / "parts").update == 5
+    assert parts.wall_s == pytest.approx(again[-1]["wall_s"])
+    assert rows[0]["learning_rate"] == 1e-2
+    assert rows[4]["learning_rate"] == pytest.approx(2e-3)
+
+
+def test_a_row_says_what_was_learned_from(tmp_path: Path) -> None:
+    config = replace(QUICK, problems_per_process=2, visited_units=7, lookahead_share=1.0)
+    _, rows = trained(begun(tmp_path / "state", config), Toys(4, first=1000), config)
+    assert [fact["name"] for row in rows for fact in row["problems"]] == [f"toy {1000 + i}" for i in range(6)]
+    first = rows[0]["problems"][0]
+    assert (first["units"], first["devices"], first["lookahead"]) == (29, 3, True)
+    for row in rows:
+        assert row["first_ratio"] == pytest.approx(1.0, abs=1e-5)
+        assert row["start_ratio"] == 1.0
+        assert row["best_ratio"] <= min(1.0, row["final_ratio"])
+
+
+def follow_and_write(group: ProcessGroup, path: Path, source: Toys, config: DataParallelConfig, folder: Path) -> None:
+    """What a process of a group does in the next test."""
+    write_state(folder / str(group.rank), _follow(group, path, source, config))
+
+
+def test_two_processes_learn_from_different_problems_and_end_with_the_same_weights(tmp_path: Path) -> None:
+    config = replace(QUICK, num_processes=2)
+    path = begun(tmp_path / "state", config)
+    source = Toys(4, first=1000)
+    with process_group(2, follow_and_write, (path, source, config, tmp_path)) as group:
+        follow_and_write(group, path, source, config, tmp_path)
+    first, second = read_state(tmp_path / "0"), read_state(tmp_path / "1")
+    assert torch.equal(weights(first), weights(second))
+    alone, rows = trained(begun(tmp_path / "alone", QUICK), source, QUICK)
+    assert not torch.equal(weights(first), weights(alone))
+    assert [fact["name"] for fact in rows[1]["problems"]] == ["toy 1001"]
+
+
+def fail(group: ProcessGroup) -> None:
+    """A process that ends at once."""
+    raise ValueError(f"rank {group.rank} does not want to")
+
+
+def test_a_process_that_ends_early_ends_the_run_with_a_clear_line() -> None:
+    with pytest.raises(ProcessLost, match="go on with --resume"), process_group(2, fail, ()) as group:
+        group.mean(torch.zeros(3))
+
+
+def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRun, match="cannot be read"):
+        read_state(tmp_path / "absent")
+    (tmp_path / "text").write_text("not a state")
+    with pytest.raises(InvalidRun, match="is no state of a training run"):
+        read_state(tmp_path / "text")
+    whole = begun(tmp_path / "whole", QUICK).read_bytes()
+    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InvalidRun, match="of a training run"):
+        read_state(tmp_path / "cut")
+    torch.save({"format": "something else"}, tmp_path / "other")
+    with pytest.raises(InvalidRun, match="'something else'"):
+        read_state(tmp_path / "other")
