@@ -24,6 +24,7 @@ from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, Su
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s
+from gnnplace.versions import installed_versions
 
 __all__ = ["Plan"]
 
@@ -198,7 +199,7 @@ class Plan:
             "measured": self.measured,
             "warnings": [*self.setting.workload.warnings, *self.warnings],
             "command": " ".join(["gnnplace", *(sys.argv[1:] if command is None else command)]),
-            "versions": {name: metadata.version(name) for name in _VERSIONED},
+            "versions": installed_versions(*_VERSIONED),
         }
 
     @property

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training.data_parallel import DataParallelConfig, train_data_parallel
 from gnnplace.training.metrics import MetricsLog
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
+from gnnplace.versions import installed_versions
 
 __all__ = ["RunFiles", "StartPolicy", "TrainSettings", "begin_run", "continue_run", "stored_settings"]
 
@@ -155,5 +155,5 @@ def _card(name: str, settings: TrainSettings, state: RunState) -> dict[str, Any]
         "start": dataclasses.asdict(settings.start) if settings.start else None,
         "updates": state.update,
         "wall_s": state.wall_s,
-        "versions": {library: metadata.version(library) for library in _VERSIONED},
+        "versions": installed_versions(*_VERSIONED),
     }

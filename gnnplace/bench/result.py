@@ -6,20 +6,18 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from gnnplace.devices.detect import cpu_model
 from gnnplace.files import write_text
 from gnnplace.report.bench_format import FORMAT
+from gnnplace.versions import installed_versions
 
 __all__ = ["BenchResult", "library_versions", "write_result"]
 
-_VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "torch", "dgl")
-_VERSIONED_EXTRAS = ("pymetis", "mtkahypar", "ortools")
+_VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "torch", "dgl", "pymetis", "mtkahypar", "ortools")
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,7 @@ class BenchResult:
 
 def library_versions() -> dict[str, str]:
     """Of what takes part in the figures, by name; extras where they are installed."""
-    versions = {name: metadata.version(name) for name in _VERSIONED}
-    for name in _VERSIONED_EXTRAS:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
+    return installed_versions(*_VERSIONED)
 
 
 def write_result(result: BenchResult, path: Path) -> None:

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.files import write_text
 from gnnplace.graph.json_format import graph_to_json
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.versions import installed_versions
 from models_zoo.networks.catalog import FAMILIES, GENERATED, recipes_of
 from models_zoo.networks.shipped import ManifestRow, manifest, write_manifest, write_structure
 
@@ -205,7 +205,7 @@ def _write(rows: dict[str, ManifestRow], spent: dict[str, dict[str, Any]], out: 
         (row for row in rows.values() if row.family in order),
         key=lambda row: (order[row.family], row.name, row.training),
     )
-    versions = {name: metadata.version(name) for name in _VERSIONED}
+    versions = installed_versions(*_VERSIONED)
     write_manifest(kept, versions)
     keys = [row.key for row in kept if row.key in spent]
     document = {

@@ -3,19 +3,18 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from gnnplace.api import measuring
-from gnnplace.cli.main import _run as run_command
 from gnnplace.cost.measured import read_costs
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measured_evaluator import MeasureOptions
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.light import write_light_model
+from tests.cli.calls import as_json, called
 
 PLACE_KEYS = {
     "model", "ops", "groups", "planner", "objective", "makespan_s", "measured", "feasible", "lower_bound_s", "gap",
@@ -30,11 +29,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
     ops = [Op("a", time_s={"k40": 1.0, "haswell": 9.0}), *(Op(n, time_s={"k40": 2.0, "haswell": 9.0}) for n in "bcd")]
@@ -45,19 +39,6 @@ def graph(tmp_path: Path) -> Path:
         path,
     )
     return path
-
-
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
-    code = run_command(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    code, out, _ = called(capsys, *arguments, "--json")
-    assert code == 0
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 def test_place_writes_everything_and_the_placed_model_runs(

@@ -6,31 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gnnplace.cli.main import _run as run_command
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
-
-
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = run_command(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    code, out, errors = called(capsys, *arguments, "--json")
-    assert code == 0, errors
-    assert out.count("\n") == 1
-    return json.loads(out)
+from tests.cli.calls import as_json, called
 
 
 def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

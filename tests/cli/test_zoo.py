@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,20 +12,9 @@ import pytest
 from gnnplace.cli.main import _run as run_command
 from gnnplace.graph.json_format import read_graph
 from models_zoo.networks.shipped import manifest, read_structure
+from tests.cli.calls import as_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # the exporter's own
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert run_command([*arguments, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 def test_the_list_has_every_row_with_its_sizes(capsys: pytest.CaptureFixture[str]) -> None:

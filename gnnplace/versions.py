@@ -1,0 +1,17 @@
+"""Which libraries took part in a result."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+__all__ = ["installed_versions"]
+
+
+def installed_versions(*names: str) -> dict[str, str]:
+    """The version of each distribution that is installed; extras need not be.
+
+    >>> installed_versions("gnnplace", "no-such-distribution").keys()
+    dict_keys(['gnnplace'])
+    """
+    installed = {name: next(iter(metadata.distributions(name=name)), None) for name in names}
+    return {name: found.version for name, found in installed.items() if found is not None}
