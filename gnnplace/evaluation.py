@@ -14,7 +14,18 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement, allowed_mask
 from gnnplace.schedule import Schedule
 
-__all__ = ["Evaluation", "EvaluationBatch", "Evaluator", "Objective", "Problem", "ScheduleEstimator"]
+__all__ = [
+    "Evaluation",
+    "EvaluationBatch",
+    "Evaluator",
+    "LocalSearch",
+    "Objective",
+    "Problem",
+    "Proposals",
+    "ScheduleEstimator",
+    "Walk",
+    "WalkRequest",
+]
 
 Objective = Literal["latency", "throughput"]
 EvaluatorKind = Literal["simulated", "measured"]
@@ -68,6 +79,66 @@ class Evaluator(Protocol):
         """The costs of `[B, N]` assignments, default priorities."""
 
 
+@dataclass(frozen=True, eq=False)
+class Proposals:
+    """How a random move is drawn: a unit, at times with neighbours on its device, and another device for all of them."""
+
+    follow_neighbour: float
+    """Chance that it goes to the device of a neighbour of the unit, else to any other device."""
+    cluster_share: float
+    """Moves that take a random connected set of units on the same device along, as far as these may go there."""
+    mean_cluster: float
+    """Mean number of units that such a move takes along, where there are so many; at least 1."""
+    unit_weights: FloatArray | None = None
+    """`[U]` how likely a move begins at each unit; None: alike."""
+    device_weights: FloatArray | None = None
+    """`[U, D]` how likely it goes to each device that it may go to, when it does not follow; None: alike."""
+
+
+@dataclass(frozen=True, eq=False)
+class WalkRequest:
+    """A piece of simulated annealing; temperatures fall geometrically from the first evaluation to the last."""
+
+    assignment: IntArray
+    """`[N]` where it begins; evaluated before, so not counted again."""
+    evaluations: int
+    first_temperature_s: float
+    last_temperature_s: float
+    """Both zero where nothing that is worse shall be accepted."""
+    proposals: Proposals
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Where a walk ended and the best that it met; penalised seconds as `Problem.penalised_batch_s` gives them."""
+
+    assignment: IntArray  # [N]
+    value_s: float
+    best: IntArray  # [N] the start where nothing was better
+    best_s: float
+    evaluations: int
+    """As many as were asked for; 0 where no unit may move."""
+    improvements: tuple[tuple[int, float], ...]
+    """(evaluation, its seconds) of each that was better than the start and all before it; the first is 1."""
+
+
+class LocalSearch(Protocol):
+    """Moves of units, drawn and simulated in compiled code: thousands in one call."""
+
+    @property
+    def ops_per_evaluation(self) -> int:
+        """How many ops are simulated at once: how long an evaluation takes, in some measure."""
+
+    def propose(self, assignment: IntArray, proposals: Proposals, rng: np.random.Generator) -> IntArray:
+        """`[N]` the assignment after one random move, which is not evaluated; itself where no unit may move."""
+
+    def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:
+        """Metropolis moves from an assignment; each is one evaluation, also when it is given up as too long halfway.
+
+        Kirkpatrick, Gelatt and Vecchi 1983. The same request and state of `rng` give the same walk.
+        """
+
+
 @runtime_checkable
 class ScheduleEstimator(Protocol):
     """Schedules and the effect of moves, for features and lookahead; also there when the reward is measured."""
@@ -80,6 +151,9 @@ class ScheduleEstimator(Protocol):
 
         `ops` is `[M, N]` boolean or `[M]` op indices; `devices` is `[M]`.
         """
+
+    def local_search(self, problem: Problem) -> LocalSearch:
+        """Random moves of the problem's units; the problem is one of this estimator's graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +217,17 @@ class Problem:
         overhead_s = self.graph.num_ops * float(self.topology.dispatch_overhead_s.max())
         return ops_s + hops_s * self.topology.num_devices + overhead_s
 
+    @cached_property
+    def local_search(self) -> LocalSearch:
+        """Random moves of the units, simulated."""
+        return self.estimator.local_search(self)
+
+    @cached_property
+    def penalty(self) -> tuple[float, float]:
+        """Seconds that are added to what does not fit, and missing bytes that add as many again."""
+        total_bytes = max(1.0, float(self.graph.total_weight_bytes + self.graph.tensor_bytes.sum()))
+        return max(self.worst_case_s, 1e-9), total_bytes
+
     def objective_s(self, evaluation: Evaluation) -> float:
         """Seconds that the planner minimises, without regard to memory."""
         return evaluation.makespan_s if self.objective == "latency" else evaluation.period_s
@@ -160,6 +245,6 @@ class Problem:
 
     def _penalised(self, objective_s: FloatArray, shortfall_bytes: FloatArray) -> FloatArray:
         """Above every feasible placement, and the higher the more is missing."""
-        total = max(1.0, float(self.graph.total_weight_bytes + self.graph.tensor_bytes.sum()))
-        penalty = (1.0 + shortfall_bytes / total) * max(self.worst_case_s, 1e-9)
+        seconds, total_bytes = self.penalty
+        penalty = (1.0 + shortfall_bytes / total_bytes) * seconds
         return objective_s + np.where(shortfall_bytes > 0, penalty, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import InfeasiblePlacement
-from gnnplace.evaluation import Problem
+from gnnplace.evaluation import Problem, Walk, WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 
@@ -122,6 +122,15 @@ class Search:
         self._note_batch(values[:count], lambda index: self._moved(assignment, units[[index]], devices[[index]])[0])
         self._report()
         return values
+
+    def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:
+        """A piece of simulated annealing in the simulator, from an assignment that was evaluated; shorter at the budget's end."""
+        count = self._claim(request.evaluations)
+        walk = self.problem.local_search.walk(replace(request, evaluations=count), rng)
+        for evaluation, value in walk.improvements:
+            self._note(walk.best, value, self.evaluations - count + evaluation)
+        self._report()
+        return walk
 
     def stage(self, name: str) -> None:
         """Notes the best so far under the name of the stage that has ended."""

@@ -14,7 +14,7 @@ from gnnplace.sim.tables import EngineTables
 __all__ = ["evaluate_all", "resident_bytes", "result"]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def resident_bytes(tables: EngineTables, assignment: NDArray[np.uint32], resident: IntArray) -> None:
     """Writes the weights on each device to `resident` `[D]`; a shared weight counts once per device."""
     resident[:] = 0
@@ -33,7 +33,7 @@ def resident_bytes(tables: EngineTables, assignment: NDArray[np.uint32], residen
                 resident[device] += tables.weight_bytes[weight]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def result(
     tables: EngineTables, assignment: NDArray[np.uint32], state: EngineState, resident: IntArray
 ) -> tuple[float, float, float]:
@@ -50,7 +50,7 @@ def result(
     return state.now_s[0], period_s, shortfall
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def evaluate_all(
     tables: EngineTables,
     assignments: IntArray,
@@ -68,5 +68,5 @@ def evaluate_all(
         for op in range(num_ops):
             assignment[op] = assignments[row, tables.old_op[op]]
         reset(tables, assignment, state)
-        advance(tables, assignment, state, record, num_ops)
+        advance(tables, assignment, state, record, num_ops, np.inf)
         makespan_s[row], period_s[row], shortfall_bytes[row] = result(tables, assignment, state, resident)

@@ -43,13 +43,21 @@ __all__ = ["advance"]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def advance(
-    tables: EngineTables, assignment: IndexArray, state: EngineState, record: Recording, completed: int
+    tables: EngineTables,
+    assignment: IndexArray,
+    state: EngineState,
+    record: Recording,
+    completed: int,
+    limit_s: float,
 ) -> None:
-    """Runs until `completed` ops have ended and the instant is over, until nothing is left, or until a route is missing.
+    """Runs until `completed` ops have ended and the instant is over, until nothing is left, or until it has failed.
+
+    It fails when a route is missing, and as soon as the fastest way on would end after `limit_s`; leave room for
+    rounding there, as a path's seconds add up in more than one order.
 
     One long function on local names: a call per event, or a field of a tuple per access, costs more than the event.
     """
-    (_, _, op_time_s, start_bytes, workspace_bytes, _, output_offsets, input_offsets, input_tensors, _, tensor_bytes,
+    (_, _, op_time_s, tail_s, start_bytes, workspace_bytes, _, output_offsets, input_offsets, input_tensors, _, tensor_bytes,
      consumer_offsets, consumers, _, _, _, dispatch_overhead_s, _, route_offsets, hop_link, hop_channel, hop_place,
      hop_latency_s, hop_bandwidth, _) = tables  # fmt: skip
     (missing, uses, ready, ready_words, num_ready, running, last_end_s, live_bytes, peak_bytes, device_busy_s, event_s, event_id,
@@ -82,6 +90,8 @@ def advance(
                 live_bytes[device] += start_bytes[op]
                 push_event(event_s, event_id, num_events, now_s + duration_s, device)
                 num_events += 1
+                if now_s + duration_s + tail_s[op] > limit_s:
+                    failed = 1
                 if record_ops:
                     record_start_s[op] = now_s
                     record_end_s[op] = now_s + duration_s

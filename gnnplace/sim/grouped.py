@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnplace.arrays import IntArray
-from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind
+from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, LocalSearch, Problem
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
@@ -58,3 +58,7 @@ class GroupedSimulator:
         group_of_op = self.coarsening.group_of_op
         moved = ops[:, group_of_op] if ops.ndim == 2 else group_of_op[None, :] == ops[:, None]
         return self.whole.evaluate_moves(self.coarsening.expand(assignment), moved, devices)
+
+    def local_search(self, problem: Problem) -> LocalSearch:
+        """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`."""
+        return self.whole.local_search_over(problem, self.coarsening.expand(problem.unit_of_op))

@@ -118,13 +118,13 @@ def keep_checkpoints(
     reset(tables, base, state)
     kept = 0
     for row in range(count):
-        advance(tables, base, state, record, (row * num_ops) // count + 1)
+        advance(tables, base, state, record, (row * num_ops) // count + 1, np.inf)
         if state.counters[COMPLETED] >= num_ops:
             break
         if kept == 0 or saved.when_s[kept - 1] < state.now_s[0]:
             _keep(state, saved, kept)
             kept += 1
-    advance(tables, base, state, record, num_ops)
+    advance(tables, base, state, record, num_ops, np.inf)
     return kept if state.counters[COMPLETED] == num_ops else 0
 
 
@@ -182,7 +182,7 @@ def evaluate_moves(
             _restore(state, saved, row)
         else:
             reset(tables, assignment, state)
-        advance(tables, assignment, state, record, num_ops)
+        advance(tables, assignment, state, record, num_ops, np.inf)
         out[move, 0], out[move, 1], out[move, 2] = result(tables, assignment, state, resident)
         for op in moved_ops[move_offsets[move] : move_offsets[move + 1]]:
             assignment[op] = base[op]

@@ -16,7 +16,7 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidGraph, InvalidPlacement
-from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind
+from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, LocalSearch, Problem
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
@@ -33,6 +33,7 @@ from gnnplace.sim.state import (
     recording,
 )
 from gnnplace.sim.tables import EngineTables, IndexArray, engine_tables, mean_upward_rank, priority_order
+from gnnplace.sim.walk.walker import Walker
 
 __all__ = ["Simulator"]
 
@@ -151,6 +152,14 @@ class Simulator:
                 worker.saved, kept, offsets, moved, np.asarray(devices, dtype=np.int64), out,
             )  # fmt: skip
         return EvaluationBatch(out[:, 0], out[:, 1], out[:, 2])
+
+    def local_search(self, problem: Problem) -> LocalSearch:
+        """Random moves of the problem's units; see `ScheduleEstimator`."""
+        return self.local_search_over(problem, problem.unit_of_op)
+
+    def local_search_over(self, problem: Problem, unit_of_op: IntArray) -> LocalSearch:
+        """Random moves of the units of a problem over groups of this graph's ops, `unit_of_op` `[N]`."""
+        return Walker(problem, self._default_tables, unit_of_op)
 
     @cached_property
     def _default_tables(self) -> EngineTables:

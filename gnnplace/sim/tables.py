@@ -33,6 +33,7 @@ class EngineTables(NamedTuple):
     old_op: IndexArray  # [N]
     num_inputs: IndexArray  # [N]
     op_time_s: FloatArray  # [N, D]
+    tail_s: FloatArray  # [N] the least seconds from the end of the op to the end of the step
     start_bytes: IntArray  # [N] outputs and workspace, taken when the op starts
     workspace_bytes: IntArray  # [N]
     memory_bytes: IntArray  # [N]
@@ -92,6 +93,7 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
         old_op=order.astype(np.uint32),
         num_inputs=np.diff(input_offsets).astype(np.uint32),
         op_time_s=np.ascontiguousarray(op_time_s[order], dtype=np.float64),
+        tail_s=_tail_s(graph, op_time_s)[order],
         start_bytes=(output_bytes + graph.workspace_bytes)[order],
         workspace_bytes=graph.workspace_bytes[order],
         memory_bytes=graph.memory_bytes[order],
@@ -115,6 +117,15 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
         hop_bandwidth=topology.bandwidth_bytes_per_s[topology.route_links],
         num_channels=len(topology.channel_names),
     )
+
+
+def _tail_s(graph: OpGraph, op_time_s: FloatArray) -> FloatArray:
+    """`[N]` seconds of the longest path below each op, every op on its fastest device and transfers free."""
+    fastest_s = op_time_s.min(axis=1, initial=np.inf)
+    fastest_s[~np.isfinite(fastest_s)] = 0.0
+    free = np.zeros(len(graph.successors))
+    rank = upward_rank(graph.topological_order, fastest_s, graph.successor_offsets, graph.successors, free)
+    return np.asarray(rank - fastest_s)
 
 
 def _hop_places(route_offsets: IntArray) -> IndexArray:

@@ -12,7 +12,7 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
+from gnnplace.planners.budget import Budget, Progress
 from gnnplace.planners.heuristic import annealing, heft, single
 from gnnplace.planners.heuristic.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
 from gnnplace.planners.search import Search
@@ -86,6 +86,34 @@ def test_annealing_is_never_worse_than_where_it_begins() -> None:
     problem = make_problem(graph, rng.uniform(1.0, 9.0, (30, 3)))
     begun = min(planner.plan(problem, Budget(9), 0).objective_s for planner in (single, heft))
     assert annealing.plan(problem, Budget(25), 0).objective_s <= begun
+
+
+def test_a_budget_of_many_pieces_is_used_up_exactly_and_reports_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
+    rng = np.random.default_rng(1)
+    problem = make_problem(chain(30), rng.uniform(1.0, 9.0, (30, 3)))
+    seen: list[int] = []
+    solution = annealing.plan(problem, Budget(1_234, on_progress=lambda progress: seen.append(progress.evaluations)), 0)
+    assert solution.evaluations == seen[-1] == 1_234
+    pieces = np.diff([count for count in seen if count > 100])
+    assert pieces.max() == 5_000 // (30 + 100)
+    counts = [count for count, _, _ in solution.history]
+    assert counts == sorted(set(counts))
+    assert problem.penalised_s(problem.evaluator.evaluate(solution.placement)) == solution.objective_s
+
+
+def test_an_interrupt_between_two_pieces_keeps_the_best_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
+    problem = make_problem(chain(30), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
+
+    def interrupt(progress: Progress) -> None:
+        if progress.evaluations > 200:
+            raise KeyboardInterrupt
+
+    solution = annealing.plan(problem, Budget(100_000, on_progress=interrupt), 0)
+    assert solution.interrupted
+    assert 200 < solution.evaluations <= 200 + 5_000 // (30 + 100)
+    assert solution.objective_s == problem.penalised_s(problem.evaluator.evaluate(solution.placement))
 
 
 class _Executed:

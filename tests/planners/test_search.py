@@ -5,7 +5,7 @@ import pytest
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InfeasiblePlacement
-from gnnplace.evaluation import Problem
+from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
@@ -49,6 +49,28 @@ def test_a_batch_beyond_the_budget_is_cut_and_then_the_search_ends(problem: Prob
         reached.append("beyond")
     assert reached == [[4.0, 4.0, 4.0, np.inf, np.inf]]
     assert search.evaluations == 3
+
+
+def test_a_walk_is_counted_move_by_move_and_tells_at_which_the_best_was_found(problem: Problem) -> None:
+    request = WalkRequest(np.array([1, 1, 1]), 50, 0.0, 0.0, Proposals(0.0, 0.0, 1.0))
+    with Search(problem, Budget(30), "test", 0) as search:
+        assert search.evaluate(Placement(request.assignment)) == 7.0
+        walk = search.walk(request, np.random.default_rng(0))
+        search.walk(request, np.random.default_rng(0))
+    alone = problem.local_search.walk(request, np.random.default_rng(0))
+    assert (walk.evaluations, search.evaluations) == (29, 30)
+    solution = search.solution()
+    assert (solution.objective_s, solution.placement.assignment.tolist()) == (2.0, [0, 1, 1])
+    found = [(count, best) for count, _, best in solution.history]
+    assert found == [(1, 7.0), *((1 + move, seconds) for move, seconds in alone.improvements)]
+
+
+def test_a_walk_that_finds_nothing_better_than_the_best_changes_nothing(problem: Problem) -> None:
+    request = WalkRequest(np.array([1, 0, 0]), 9, 0.0, 0.0, Proposals(0.0, 0.0, 1.0))
+    with Search(problem, Budget(30), "test", 0) as search:
+        search.evaluate_batch(np.array([[0, 1, 1], [1, 0, 0]]))
+        assert search.walk(request, np.random.default_rng(0)).best_s < 5.0
+    assert [(count, best) for count, _, best in search.history] == [(1, 2.0)]
 
 
 def test_no_second_is_spent_after_the_time_is_up(problem: Problem) -> None:

@@ -18,7 +18,7 @@ from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.errors import GnnplaceError, MissingDependency
-from gnnplace.evaluation import Evaluation, Problem
+from gnnplace.evaluation import Evaluation, Problem, Proposals, WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
@@ -91,6 +91,8 @@ def _compiled(setting: Setting) -> Problem:
     problem.evaluator.evaluate(Placement(somewhere))
     problem.evaluator.evaluate_batch(somewhere[None])
     problem.estimator.evaluate_moves(somewhere, np.zeros(1, dtype=np.int64), somewhere[:1])
+    request = WalkRequest(somewhere, 1, 0.0, 0.0, Proposals(0.0, 0.0, 1.0))
+    problem.local_search.walk(request, np.random.default_rng(0))
     return problem
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.evaluation import Problem
+from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.starts import best_start
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["AnnealingConfig", "anneal", "plan"]
+
+# About a tenth of a second between two looks at the clock; a move costs about as much as simulating so many ops.
+_OPS_PER_WALK, _OPS_PER_MOVE = 2_000_000, 100
+_SMALLEST_STEP = 1e-12
 
 
 @dataclass(frozen=True)
@@ -57,28 +62,40 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def anneal(
-    search: Search, assignment: IntArray, value: float, rng: np.random.Generator, config: AnnealingConfig
+    search: Search,
+    assignment: IntArray,
+    value: float,
+    rng: np.random.Generator,
+    config: AnnealingConfig,
+    proposals_at: Callable[[IntArray], Proposals] | None = None,
 ) -> None:
-    """Searches until the budget ends; `value` are the penalised seconds of `assignment` `[N]`."""
+    """Searches until the budget ends; `value` are the penalised seconds of `assignment` `[N]`.
+
+    `proposals_at` is asked, about ten times a second, how moves from the present assignment shall be drawn; None: as in `config`.
+    """
     problem = search.problem
-    movable = np.flatnonzero(problem.action_mask.sum(axis=1) > 1)
-    if not movable.size:
+    num_moves = int(np.maximum(0, problem.action_mask.sum(axis=1) - 1).sum())
+    if not num_moves:
         return
-    moves = _Moves(problem, movable, rng, config)
+    plain = Proposals(config.follow_neighbour, config.cluster_share, config.mean_cluster)
+    moves = _Moves(search, rng, plain if proposals_at is None else proposals_at(assignment))
     clock = _Clock(search, config.unlimited_evaluations_per_unit * problem.num_units)
-    devices, cycle = assignment[moves.first_op], 0
-    scale_s = _sampled_rise_s(search, devices, value, moves, clock, config)
-    cycles = max(1, clock.expected_evaluations() // (config.cycle_evaluations_per_move * moves.count))
+    cycle, scale_s = 0, _sampled_rise_s(moves, assignment, value, clock, config)
+    cycles = max(1, clock.expected_evaluations() // (config.cycle_evaluations_per_move * num_moves))
     while (done := cycles * clock.share_done()) < cycles:
         if int(done) > cycle and search.best is not None:
-            cycle, devices, value = int(done), search.best.assignment[moves.first_op], search.best_s
+            cycle, assignment, value = int(done), search.best.assignment, search.best_s
         now_s = temperature_s(scale_s, done, config)
-        moved = moves.draw(devices)
-        # A full evaluation: the move's cheaper one would first have to evaluate what it starts from.
-        after = float(search.evaluate_batch(moved[None, problem.unit_of_op])[0])
-        rise = after - value
-        if rise <= 0 or (now_s > 0 and rng.random() < math.exp(-rise / now_s)):
-            devices, value = moved, after
+        if proposals_at is not None:
+            moves = replace(moves, proposals=proposals_at(assignment))
+        if problem.evaluator.kind == "measured":
+            assignment, value = moves.execute(assignment, value, now_s)
+        else:
+            per_evaluation = cycles * clock.share_per_evaluation()
+            in_cycle = math.ceil((int(done) + 1 - done) / max(per_evaluation, _SMALLEST_STEP))
+            count = min(in_cycle, max(1, _OPS_PER_WALK // (problem.local_search.ops_per_evaluation + _OPS_PER_MOVE)))
+            last_s = now_s * config.final_ratio ** min(1.0, count * per_evaluation)
+            assignment = moves.walk(assignment, count, now_s, last_s)
 
 
 def temperature_s(scale_s: float, done: float, config: AnnealingConfig) -> float:
@@ -102,16 +119,13 @@ def typical_rise_s(before_s: float, after_s: FloatArray, limit_s: float) -> floa
     return float(np.median(worse)) - before_s if worse.size else 0.0
 
 
-def _sampled_rise_s(
-    search: Search, devices: IntArray, value: float, moves: _Moves, clock: _Clock, config: AnnealingConfig
-) -> float:
+def _sampled_rise_s(moves: _Moves, assignment: IntArray, value: float, clock: _Clock, config: AnnealingConfig) -> float:
     """The typical rise of a few moves from the start."""
     after_s: list[float] = []
     while len(after_s) < config.sampled_moves and clock.share_done() < config.sampled_share:
-        moved = moves.draw(devices)
-        after_s.append(float(search.evaluate_batch(moved[None, search.problem.unit_of_op])[0]))
+        after_s.append(moves.draw(assignment)[1])
     # What does not fit is worse by a penalty that says nothing of the landscape.
-    return typical_rise_s(value, np.array(after_s), search.problem.worst_case_s)
+    return typical_rise_s(value, np.array(after_s), moves.search.problem.worst_case_s)
 
 
 class _Clock:
@@ -132,6 +146,16 @@ class _Clock:
         rate_per_s = self._search.evaluations / max(1e-9, self._search.wall_s)
         return int(rate_per_s * max(0.0, (self._end_s or 0.0) - self._begin_s))
 
+    def share_per_evaluation(self) -> float:
+        """How much an evaluation adds to `share_done`, by the rate so far where seconds are what ends first."""
+        shares = [0.0]
+        made = self._search.evaluations - self._first
+        if self._last is not None:
+            shares.append(1.0 / max(1, self._last - self._first))
+        if self._end_s is not None and made:
+            shares.append((self._search.wall_s - self._begin_s) / made / max(1e-9, self._end_s - self._begin_s))
+        return max(shares)
+
     def share_done(self) -> float:
         """From 0 to 1."""
         shares = [0.0]
@@ -142,54 +166,28 @@ class _Clock:
         return max(shares)
 
 
+@dataclass(frozen=True, eq=False)
 class _Moves:
-    """Draws one unit, at times with a cluster around it, and another device for them."""
+    """Random moves of a search, all from one source of chance: thousands at a time in the simulator, else one by one."""
 
-    def __init__(self, problem: Problem, movable: IntArray, rng: np.random.Generator, config: AnnealingConfig) -> None:
-        self._mask, self._movable, self._rng, self._config = problem.action_mask, movable, rng, config
-        source, target = (problem.unit_of_op[ends] for ends in problem.graph.edges)
-        pairs = np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
-        pairs = np.unique(pairs[:, pairs[0] != pairs[1]], axis=1)
-        rows = np.split(pairs[1], np.searchsorted(pairs[0], np.arange(1, problem.num_units)))
-        # Lists, as a move looks at a few of them only.
-        self._neighbours: list[list[int]] = [row.tolist() for row in rows]
-        self._allowed = [np.flatnonzero(row) for row in problem.action_mask]
-        self.first_op = np.array([ops[0] for ops in problem.unit_ops], dtype=np.int64)
-        """`[U]`: where it is, the whole unit is."""
-        self.count = int((problem.action_mask[movable].sum(axis=1) - 1).sum())
-        """(unit, other device) pairs."""
+    search: Search
+    rng: np.random.Generator
+    proposals: Proposals
 
-    def draw(self, devices: IntArray) -> IntArray:
-        """`[U]` devices after a random move from `devices` `[U]`."""
-        unit = int(self._movable[self._rng.integers(len(self._movable))])
-        device = self._target(unit, devices)
-        cluster = self._cluster(unit, devices) if self._rng.random() < self._config.cluster_share else [unit]
-        moved = devices.copy()
-        for member in cluster:
-            if self._mask[member, device]:
-                moved[member] = device
-        return moved
+    def draw(self, assignment: IntArray) -> tuple[IntArray, float]:
+        """`[N]` an assignment one move away, and its penalised seconds; one evaluation."""
+        moved = self.search.problem.local_search.propose(assignment, self.proposals, self.rng)
+        # A full evaluation: the move's cheaper one would first have to evaluate what it starts from.
+        return moved, float(self.search.evaluate_batch(moved[None])[0])
 
-    def _target(self, unit: int, devices: IntArray) -> int:
-        here, neighbours = devices[unit], self._neighbours[unit]
-        if neighbours and self._rng.random() < self._config.follow_neighbour:
-            device = devices[neighbours[self._rng.integers(len(neighbours))]]
-            if device != here and self._mask[unit, device]:
-                return int(device)
-        allowed = self._allowed[unit]
-        choice = int(self._rng.integers(len(allowed) - 1))
-        return int(allowed[choice] if allowed[choice] < here else allowed[choice + 1])
+    def execute(self, assignment: IntArray, value: float, temperature_s: float) -> tuple[IntArray, float]:
+        """Where one move leads, and its seconds; the same again where it is not accepted."""
+        moved, after = self.draw(assignment)
+        rise = after - value
+        accepted = rise <= 0 or (temperature_s > 0 and self.rng.random() < math.exp(-rise / temperature_s))
+        return (moved, after) if accepted else (assignment, value)
 
-    def _cluster(self, unit: int, devices: IntArray) -> list[int]:
-        """A random connected set of units on the unit's device, itself first."""
-        missing = int(self._rng.geometric(1.0 / self._config.mean_cluster))
-        on, members, border = devices.tolist(), [unit], [unit]
-        while border and missing:
-            around = self._neighbours[border.pop(int(self._rng.integers(len(border))))]
-            fresh = [member for member in around if on[member] == on[unit] and member not in members]
-            if len(fresh) > missing:
-                fresh = [fresh[index] for index in self._rng.permutation(len(fresh))[:missing].tolist()]
-            missing -= len(fresh)
-            members += fresh
-            border += fresh
-        return members
+    def walk(self, assignment: IntArray, evaluations: int, first_s: float, last_s: float) -> IntArray:
+        """Where so many moves lead, while the temperature falls."""
+        request = WalkRequest(assignment, evaluations, first_s, last_s, self.proposals)
+        return self.search.walk(request, self.rng).assignment

@@ -1,0 +1,121 @@
+"""The walk: draw a move, simulate it, accept or undo it. Compiled.
+
+How bad a move may be is drawn before it is simulated, so that its run ends as soon as it is certain to be worse: with
+transfers free and every op on its fastest device, what is left would take too long. To begin at states kept of the
+current placement's run, as `moves.py` does, was measured to be no faster here: an accepted move outdates the states
+behind it, and to keep new ones costs as much as they save.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.sim.batch import result
+from gnnplace.sim.engine import advance
+from gnnplace.sim.state import EngineState, Recording, reset
+from gnnplace.sim.tables import EngineTables, IndexArray
+from gnnplace.sim.walk.proposals import ProposalTables, UnitGraph, draw_move
+
+__all__ = ["Metropolis", "UnitOps", "metropolis"]
+
+_ROUNDING = 1e-9
+
+
+class Metropolis(NamedTuple):
+    """What is minimised, and how worse moves are accepted."""
+
+    throughput: bool
+    penalty_s: float
+    penalty_bytes: float
+    first_temperature_s: float
+    last_temperature_s: float
+
+
+class UnitOps(NamedTuple):
+    """The ops of each unit, in the engine's numbers."""
+
+    offsets: IntArray  # [U + 1]
+    ops: IntArray  # [N]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def metropolis(
+    tables: EngineTables,
+    unit_ops: UnitOps,
+    graph: UnitGraph,
+    proposals: ProposalTables,
+    rule: Metropolis,
+    state: EngineState,
+    record: Recording,
+    device_of_unit: IntArray,
+    best: IntArray,
+    improved_at: IntArray,
+    improved_s: FloatArray,
+    rng: np.random.Generator,
+) -> tuple[float, float, int]:
+    """Walks for `len(improved_at)` evaluations; gives current and best seconds and the number of improvements.
+
+    Writes the last placement to `device_of_unit` `[U]`, the best one to `best` `[U]`, and each improvement's evaluation
+    (from 1) and seconds to `improved_at` and `improved_s`. `record` is one that writes nothing.
+    """
+    num_ops, evaluations = len(unit_ops.ops), len(improved_at)
+    assignment, room = np.empty(num_ops, dtype=np.uint32), np.empty((3, len(best)), dtype=np.int64)
+    resident, members, improvements = np.empty(len(tables.capacity_bytes), dtype=np.int64), room[0], 0
+    for unit in range(len(best)):
+        members[0] = unit
+        _assign(unit_ops, members, 1, device_of_unit[unit], assignment)
+    reset(tables, assignment, state)
+    advance(tables, assignment, state, record, num_ops, np.inf)
+    value_s = best_s = _penalised_s(rule, result(tables, assignment, state, resident))
+    best[:] = device_of_unit
+    for evaluation in range(evaluations):
+        count, device = draw_move(graph, proposals, device_of_unit, rng, room)
+        here = device_of_unit[members[0]]
+        _assign(unit_ops, members, count, device, assignment)
+        limit_s = value_s - _temperature_s(rule, evaluation / evaluations) * np.log(1.0 - rng.random())
+        reset(tables, assignment, state)
+        until_s = np.inf if rule.throughput else limit_s * (1.0 + _ROUNDING)
+        advance(tables, assignment, state, record, num_ops, until_s)
+        after_s = _penalised_s(rule, result(tables, assignment, state, resident))
+        if after_s > limit_s or after_s == np.inf:
+            _assign(unit_ops, members, count, here, assignment)
+            continue
+        value_s = after_s
+        for index in range(count):
+            device_of_unit[members[index]] = device
+        if value_s < best_s:
+            best_s = value_s
+            best[:] = device_of_unit
+            improved_at[improvements], improved_s[improvements] = evaluation + 1, value_s
+            improvements += 1
+    return value_s, best_s, improvements
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _assign(unit_ops: UnitOps, units: IntArray, count: int, device: int, assignment: IndexArray) -> None:
+    """Puts the first units on a device."""
+    for index in range(count):
+        for entry in range(unit_ops.offsets[units[index]], unit_ops.offsets[units[index] + 1]):
+            assignment[unit_ops.ops[entry]] = device
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _temperature_s(rule: Metropolis, done: float) -> float:
+    """Geometric, after a share of the evaluations; zero throughout where it is zero."""
+    if rule.first_temperature_s == 0.0:
+        return 0.0
+    return float(rule.first_temperature_s * (rule.last_temperature_s / rule.first_temperature_s) ** done)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _penalised_s(rule: Metropolis, outcome: tuple[float, float, float]) -> float:
+    """As `Problem.penalised_batch_s`, to the last bit."""
+    makespan_s, period_s, shortfall_bytes = outcome
+    objective_s = period_s if rule.throughput else makespan_s
+    if shortfall_bytes > 0:
+        objective_s += (1.0 + shortfall_bytes / rule.penalty_bytes) * rule.penalty_s
+    return objective_s

@@ -1,0 +1,242 @@
+"""The compiled walk equals the same moves made one by one, and keeps to what a problem allows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnplace.api.setting import setting_of
+from gnnplace.api.workload import Workload
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.presets import preset
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Objective, Problem, Proposals, Walk, WalkRequest
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.sim.simulator import Simulator
+from models_zoo.networks.catalog import load_recipe
+from tests.parity.random_problems import random_graph, random_times, random_topology
+
+PROPOSALS = Proposals(follow_neighbour=0.5, cluster_share=0.5, mean_cluster=2.0)
+
+
+def problem_of(graph: OpGraph, topology: Topology, times: np.ndarray, objective: Objective = "latency") -> Problem:
+    simulator = Simulator(graph, topology, times)
+    return Problem(graph, topology, times, simulator, simulator, objective)
+
+
+def connected(num_devices: int, latency_s: float = 1.0, memory_bytes: int | None = None) -> Topology:
+    devices = tuple(Device(f"d{i}", memory_bytes=memory_bytes) for i in range(num_devices))
+    links = tuple(Link(a.name, b.name, latency_s, 1e3) for a, b in itertools.permutations(devices, 2))
+    return Topology("connected", devices, links)
+
+
+def chain(length: int, **of_ops: object) -> OpGraph:
+    ops = [Op(f"o{i}", **of_ops) for i in range(length)]  # type: ignore[arg-type]
+    return OpGraph.build("chain", ops, [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(length - 1)])
+
+
+def random_problem(generator: np.random.Generator, objective: Objective) -> Problem:
+    """Some ops share a unit, some may not run everywhere, memories are often too small."""
+    graph, topology = random_graph(generator, 30), random_topology(generator)
+    times = random_times(generator, graph, topology)
+    forbidden = generator.random(times.shape) < 0.1
+    forbidden[:, 0] = False
+    return problem_of(graph, topology, np.where(forbidden, np.inf, times), objective)
+
+
+def random_start(problem: Problem, generator: np.random.Generator) -> np.ndarray:
+    allowed = problem.action_mask
+    devices = np.where(allowed, generator.random(allowed.shape), -1.0).argmax(axis=1)
+    return devices[problem.unit_of_op]
+
+
+def evaluated(problem: Problem, assignment: np.ndarray) -> float:
+    return float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(assignment[None]))[0])
+
+
+def walk(problem: Problem, start: np.ndarray, evaluations: int, temperatures_s: tuple[float, float],
+         proposals: Proposals = PROPOSALS, seed: int = 0) -> Walk:  # fmt: skip
+    request = WalkRequest(start, evaluations, *temperatures_s, proposals)
+    return problem.local_search.walk(request, np.random.default_rng(seed))
+
+
+def one_by_one(problem: Problem, request: WalkRequest, rng: np.random.Generator) -> Walk:
+    """Every move simulated whole, from the same numbers of chance."""
+    current, value = request.assignment, evaluated(problem, request.assignment)
+    best, best_s, improvements = current, value, []
+    for evaluation in range(request.evaluations):
+        moved = problem.local_search.propose(current, request.proposals, rng)
+        cooled = (request.last_temperature_s / max(request.first_temperature_s, 1e-300)) ** (
+            evaluation / request.evaluations
+        )
+        limit_s = value - request.first_temperature_s * cooled * math.log(1.0 - rng.random())
+        after = evaluated(problem, moved)
+        if after <= limit_s and after < np.inf:
+            current, value = moved, after
+            if value < best_s:
+                best, best_s = current, value
+                improvements.append((evaluation + 1, value))
+    return Walk(current, value, best, best_s, request.evaluations, tuple(improvements))
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**32), objective=st.sampled_from(["latency", "throughput"]), warm=st.booleans())
+def test_a_walk_is_exactly_what_the_same_moves_give_one_by_one(seed: int, objective: Objective, warm: bool) -> None:
+    generator = np.random.default_rng(seed)
+    problem = random_problem(generator, objective)
+    if not (problem.action_mask.sum(axis=1) > 1).any():
+        return
+    temperatures = (problem.worst_case_s / 20, problem.worst_case_s / 200) if warm else (0.0, 0.0)
+    request = WalkRequest(random_start(problem, generator), 60, *temperatures, PROPOSALS)
+    slow = one_by_one(problem, request, np.random.default_rng(seed))
+    quick = problem.local_search.walk(request, np.random.default_rng(seed))
+    assert quick.assignment.tolist() == slow.assignment.tolist()
+    assert quick.best.tolist() == slow.best.tolist()
+    assert (quick.value_s, quick.best_s) == (slow.value_s, slow.best_s)
+    assert quick.improvements == slow.improvements
+    assert quick.evaluations == 60
+
+
+def test_what_a_walk_over_op_groups_returns_is_what_the_whole_graph_takes() -> None:
+    recipe = load_recipe("layered_200")
+    graph = recipe.build(recipe.settings)
+    assert isinstance(graph, OpGraph)
+    setting = setting_of(Workload(graph), preset("k40x2"), RooflineCost(), max_groups=20)
+    problem = setting.problem()
+    assert problem.local_search.ops_per_evaluation == graph.num_ops
+    start = random_start(problem, np.random.default_rng(5))
+    temperature_s = evaluated(problem, start) / 50
+    request = WalkRequest(start, 400, temperature_s, temperature_s / 100, PROPOSALS)
+    slow = one_by_one(problem, request, np.random.default_rng(1))
+    quick = problem.local_search.walk(request, np.random.default_rng(1))
+    assert (quick.value_s, quick.best_s, quick.improvements) == (slow.value_s, slow.best_s, slow.improvements)
+    assert quick.best_s == evaluated(problem, quick.best) < evaluated(problem, start)
+
+
+def test_at_temperature_zero_the_value_never_rises() -> None:
+    generator = np.random.default_rng(2)
+    problem = random_problem(generator, "latency")
+    rng, start = np.random.default_rng(3), random_start(problem, generator)
+    values = [evaluated(problem, start)]
+    for _ in range(40):
+        piece = problem.local_search.walk(WalkRequest(start, 5, 0.0, 0.0, PROPOSALS), rng)
+        start = piece.assignment
+        values.append(piece.value_s)
+    assert values == sorted(values, reverse=True)
+    assert values[-1] < values[0]
+
+
+def test_a_walk_in_pieces_is_the_walk_in_one_go() -> None:
+    generator = np.random.default_rng(4)
+    problem = random_problem(generator, "latency")
+    start, temperature_s = random_start(problem, generator), problem.worst_case_s / 50
+    whole = walk(problem, start, 300, (temperature_s, temperature_s))
+    rng, here = np.random.default_rng(0), start
+    for _ in range(10):
+        piece = problem.local_search.walk(WalkRequest(here, 30, temperature_s, temperature_s, PROPOSALS), rng)
+        here = piece.assignment
+    assert here.tolist() == whole.assignment.tolist()
+    assert piece.value_s == whole.value_s
+
+
+def test_the_same_seed_gives_the_same_walk_and_another_seed_another_one() -> None:
+    problem = problem_of(chain(20), connected(3), np.random.default_rng(0).uniform(1.0, 9.0, (20, 3)))
+    first, again, other = (walk(problem, np.zeros(20, dtype=np.int64), 50, (1.0, 0.1), seed=s) for s in (7, 7, 8))
+    assert first.assignment.tolist() == again.assignment.tolist() != other.assignment.tolist()
+
+
+def test_two_devices_the_optimum_is_reached() -> None:
+    # Two chains of four seconds each, side by side on two devices.
+    ops = [Op(f"{side}{i}") for i in range(4) for side in "lr"]
+    tensors = [Tensor(f"{side}{i}", 0, (f"{side}{i + 1}",)) for i in range(3) for side in "lr"]
+    problem = problem_of(OpGraph.build("towers", ops, tensors), connected(2), np.ones((8, 2)))
+    found = walk(problem, np.zeros(8, dtype=np.int64), 500, (0.5, 0.01))
+    assert found.best_s == 4.0
+    assert found.improvements[-1][1] == 4.0
+
+
+def test_units_move_as_a_whole_and_only_to_where_they_may() -> None:
+    ops = [Op(f"o{i}", group="g" if i in (1, 4) else None, devices=("d0", "d2") if i == 2 else None) for i in range(6)]
+    graph = OpGraph.build("units", ops, [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(5)])
+    problem = problem_of(graph, connected(3, 0.0), np.random.default_rng(1).uniform(1.0, 2.0, (6, 3)))
+    rng, here, seen = np.random.default_rng(0), np.zeros(6, dtype=np.int64), set()
+    for _ in range(300):
+        moved = problem.local_search.propose(here, PROPOSALS, rng)
+        assert (moved != here).any()
+        assert problem.action_mask[problem.unit_of_op, moved].all()
+        assert moved[1] == moved[4]
+        here = problem.local_search.walk(WalkRequest(here, 1, 100.0, 100.0, PROPOSALS), rng).assignment
+        assert problem.action_mask[problem.unit_of_op, here].all()
+        seen.add(tuple(here.tolist()))
+    assert len(seen) > 100
+
+
+def test_what_has_no_route_is_never_accepted() -> None:
+    # The third device exchanges tensors with nobody.
+    topology = Topology("island", (*connected(2).devices, Device("alone")), connected(2).links)
+    problem = problem_of(chain(3), topology, np.array([[1.0, 1.0, 0.9]] * 3))
+    single_moves = replace(PROPOSALS, cluster_share=0.0)
+    found = walk(problem, np.zeros(3, dtype=np.int64), 400, (1e9, 1e9), single_moves)
+    assert 2 not in found.assignment.tolist()
+    assert np.isfinite(found.value_s)
+
+
+def test_a_start_without_a_route_is_left_for_one_that_runs() -> None:
+    topology = Topology("island", (*connected(2).devices, Device("alone")), connected(2).links)
+    problem = problem_of(chain(3), topology, np.ones((3, 3)))
+    found = walk(problem, np.array([0, 2, 0]), 50, (0.0, 0.0))
+    assert found.best_s == 3.0
+
+
+def test_a_start_that_does_not_fit_is_left_for_one_that_does() -> None:
+    problem = problem_of(chain(6, memory_bytes=10), connected(2, memory_bytes=40), np.ones((6, 2)))
+    found = walk(problem, np.zeros(6, dtype=np.int64), 500, (0.2, 0.01))
+    assert evaluated(problem, np.zeros(6, dtype=np.int64)) > problem.worst_case_s
+    assert found.best_s == 7.0  # six seconds of work and one transfer
+
+
+def test_where_no_unit_may_move_nothing_is_evaluated() -> None:
+    problem = problem_of(chain(3, devices=("d1",)), connected(2), np.ones((3, 2)))
+    found = walk(problem, np.ones(3, dtype=np.int64), 10, (1.0, 0.1))
+    assert (found.evaluations, found.value_s, found.improvements) == (0, 3.0, ())
+    assert (
+        problem.local_search.propose(np.ones(3, dtype=np.int64), PROPOSALS, np.random.default_rng(0)).tolist()
+        == [1] * 3
+    )
+
+
+def test_moves_begin_where_the_weights_of_units_and_go_where_those_of_devices_say() -> None:
+    problem = problem_of(chain(4), connected(4), np.ones((4, 4)))
+    weighed = Proposals(0.0, 0.0, 1.0, unit_weights=np.array([0.0, 1.0, 0.0, 3.0]), device_weights=np.array([[0.0, 0.0, 1.0, 4.0]] * 4))  # fmt: skip
+    rng, start = np.random.default_rng(0), np.zeros(4, dtype=np.int64)
+    moved = np.array([problem.local_search.propose(start, weighed, rng) for _ in range(4000)])
+    changed = moved != start
+    assert (changed.sum(axis=1) == 1).all()
+    assert changed.mean(axis=0) == pytest.approx([0.0, 0.25, 0.0, 0.75], abs=0.03)
+    assert np.bincount(moved[changed], minlength=4) / 4000 == pytest.approx([0.0, 0.0, 0.2, 0.8], abs=0.03)
+
+
+def test_a_unit_on_the_only_device_that_has_a_weight_goes_to_any_other() -> None:
+    problem = problem_of(chain(1), connected(3), np.ones((1, 3)))
+    weighed = Proposals(0.0, 0.0, 1.0, device_weights=np.array([[1.0, 0.0, 0.0]]))
+    rng = np.random.default_rng(0)
+    moved = [int(problem.local_search.propose(np.zeros(1, dtype=np.int64), weighed, rng)[0]) for _ in range(1000)]
+    assert np.bincount(moved, minlength=3) / 1000 == pytest.approx([0.0, 0.5, 0.5], abs=0.05)
+
+
+def test_a_cluster_is_connected_on_one_device_and_has_the_stated_mean_size() -> None:
+    problem = problem_of(chain(200), connected(2), np.ones((200, 2)))
+    clusters = Proposals(0.0, 1.0, 4.0)
+    rng, start = np.random.default_rng(0), np.zeros(200, dtype=np.int64)
+    sizes = []
+    for _ in range(1000):
+        moved = np.flatnonzero(problem.local_search.propose(start, clusters, rng))
+        assert (np.diff(moved) == 1).all()
+        sizes.append(len(moved))
+    assert np.mean(sizes) == pytest.approx(5.0, abs=0.4)  # the unit and four that it takes along
