@@ -1,7 +1,7 @@
-"""DGL conversion, encoder, head, checkpoints: tensors in, tensors out; never steps an environment.
+"""DGL conversion, encoder, heads, checkpoints: tensors in, tensors out; never steps an environment.
 
 Reading order: `features` (ops, edges and devices in relative numbers), `pair_features` (one unit on one device, now),
-`encoder` (message passing), `dgl_graph` (the same on a DGLGraph; dgl is imported nowhere else), `head` (scores per device and
+`encoder/` (message passing), `dgl_graph` (the same on a DGLGraph; dgl is imported nowhere else), `head` (scores per device and
 the value), `network` (all together), `checkpoint` (files).
 """
 

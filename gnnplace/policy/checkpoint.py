@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import new_file, read_json, write_text
+from gnnplace.policy.encoder.attention import NUM_HEADS
 from gnnplace.policy.features import FEATURE_VERSION
-from gnnplace.policy.network import PolicyConfig, PolicyNetwork
+from gnnplace.policy.network import ENCODERS, PolicyConfig, PolicyNetwork
 
 __all__ = ["FORMAT", "InvalidPolicy", "load_policy", "save_policy"]
 
@@ -68,10 +69,21 @@ def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
 
 
 def _config(path: Path, stated: object) -> PolicyConfig:
-    fields = {field.name for field in dataclasses.fields(PolicyConfig)}
-    sizes = stated if isinstance(stated, dict) else {}
-    if set(sizes) != fields or not all(type(size) is int and 0 < size <= 4096 for size in sizes.values()):
+    """The stated configuration, if it has every field, each of its default's type and within bounds."""
+    values = stated if isinstance(stated, dict) else {}
+    defaults = dataclasses.asdict(PolicyConfig())
+    is_whole = values.keys() == defaults.keys() and all(type(values[name]) is type(defaults[name]) for name in defaults)
+    sizes = [name for name, default in defaults.items() if type(default) is int]
+    switches = [name for name, default in defaults.items() if type(default) is bool]
+    if (
+        not is_whole
+        or not all(0 < values[name] <= 4096 for name in sizes)
+        or values["encoder"] not in ENCODERS
+        or (values["encoder"] == "attention" and values["hidden"] % NUM_HEADS)
+    ):
         raise InvalidPolicy(
-            f"{path.with_suffix('.json')}: 'config' is {stated}; expected the sizes {', '.join(sorted(fields))}"
+            f"{path.with_suffix('.json')}: 'config' is {stated}; expected the sizes {', '.join(sizes)} (1 to 4096), "
+            f"the encoder ({', '.join(ENCODERS)}; attention with a hidden size that {NUM_HEADS} divides), "
+            f"and true or false for {', '.join(switches)}"
         )
-    return PolicyConfig(**sizes)
+    return PolicyConfig(**values)

@@ -9,8 +9,12 @@ from torch import Tensor, nn
 
 from gnnplace.env.units import UnitTables, unit_tables
 from gnnplace.evaluation import Problem
-from gnnplace.policy.dgl_graph import DglMessages, to_dgl
-from gnnplace.policy.encoder import MessagePassingEncoder, Messages, ScatterMessages
+from gnnplace.policy.dgl_graph import dgl_messages, to_dgl
+from gnnplace.policy.encoder.attention import AttentionRound
+from gnnplace.policy.encoder.graph_encoder import InputSizes, MessagePassingEncoder
+from gnnplace.policy.encoder.mean_messages import MeanRound
+from gnnplace.policy.encoder.neighbours import Messages, scatter_messages
+from gnnplace.policy.encoder.sweeps import SweepRound
 from gnnplace.policy.features import (
     DEVICE_FEATURES,
     EDGE_FEATURES,
@@ -20,21 +24,32 @@ from gnnplace.policy.features import (
     graph_features,
 )
 from gnnplace.policy.head import PairHead
-from gnnplace.policy.pair_features import CONTEXT_FEATURES
+from gnnplace.policy.pair_features import CONTEXT_FEATURES, LOOKAHEAD_FEATURES, PAIR_FEATURES
 
-__all__ = ["PolicyConfig", "PolicyInputs", "PolicyNetwork", "Questions", "build_policy", "policy_inputs"]
+__all__ = ["ENCODERS", "PolicyConfig", "PolicyInputs", "PolicyNetwork", "Questions", "build_policy", "policy_inputs"]
+
+ENCODERS = {"mean": MeanRound, "attention": AttentionRound, "sweeps": SweepRound}
+"""What a round of messages is; all have about as many weights."""
 
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """The shape of the network."""
+    """The shape of the network, and what it may see."""
 
     hidden: int = 32
-    """`H`; Placeto (Addanki et al. 2019) has 16k to 55k parameters in all."""
+    """`H`; Placeto (Addanki et al. 2019) has 16k to 55k parameters in all. Attention wants a multiple of 4."""
     rounds: int = 3
     """Message rounds; both directions in each."""
     type_width: int = 8
     """Numbers that describe an op type."""
+    encoder: str = "mean"
+    """A name in `ENCODERS`."""
+    message_passing: bool = True
+    """False, for ablation: no rounds; each unit is known by its own features alone."""
+    device_features: bool = True
+    """False, for ablation: all devices look alike by themselves; what a unit would do on them still differs."""
+    lookahead_feature: bool = True
+    """False, for ablation: what is known of a move's effect stays unseen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +78,10 @@ def policy_inputs(problem: Problem, with_dgl: bool = True) -> PolicyInputs:
     """The static inputs of a problem, on DGL or on plain torch."""
     tables = unit_tables(problem)
     features = graph_features(problem, tables)
-    messages: Messages = (
-        DglMessages(to_dgl(problem, features))
+    messages = (
+        dgl_messages(to_dgl(problem, features))
         if with_dgl
-        else ScatterMessages(torch.from_numpy(features.ends), problem.num_units)
+        else scatter_messages(torch.from_numpy(features.ends), problem.num_units)
     )
     return PolicyInputs(
         tables, features, messages, torch.from_numpy(features.type_buckets), torch.from_numpy(features.devices)
@@ -74,14 +89,18 @@ def policy_inputs(problem: Problem, with_dgl: bool = True) -> PolicyInputs:
 
 
 class PolicyNetwork(nn.Module):
-    """Encoder and head."""
+    """Encoder and heads."""
 
     def __init__(self, config: PolicyConfig = PolicyConfig()) -> None:
         """Fresh weights from torch's current generator; `build_policy` makes them from a seed."""
         super().__init__()
         self.config = config
+        make_round = ENCODERS[config.encoder]
+        rounds = config.rounds if config.message_passing else 0
         self.encoder = MessagePassingEncoder(
-            len(NODE_FEATURES), len(EDGE_FEATURES), NUM_TYPE_BUCKETS, config.type_width, config.hidden, config.rounds
+            InputSizes(len(NODE_FEATURES), NUM_TYPE_BUCKETS, config.type_width),
+            config.hidden,
+            (make_round(config.hidden, len(EDGE_FEATURES)) for _ in range(rounds)),
         )
         self.head = PairHead(config.hidden, len(DEVICE_FEATURES), len(CONTEXT_FEATURES))
 
@@ -99,7 +118,9 @@ class PolicyNetwork(nn.Module):
         """Masked logits `[R, D]` and values `[R]`; `embeddings` `[U, B, H]` are those of the current sweep."""
         unit = embeddings[questions.units, questions.rows]
         graph = embeddings.mean(dim=0)[questions.rows]
-        logits, values = self.head(unit, graph, inputs.devices, questions.pair, questions.context, questions.mask)
+        devices = inputs.devices if self.config.device_features else torch.zeros_like(inputs.devices)
+        pair = questions.pair if self.config.lookahead_feature else _without_lookahead(questions.pair)
+        logits, values = self.head(unit, graph, devices, pair, questions.context, questions.mask)
         return logits, values
 
 
@@ -108,3 +129,8 @@ def build_policy(seed: int, config: PolicyConfig = PolicyConfig()) -> PolicyNetw
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return PolicyNetwork(config)
+
+
+def _without_lookahead(pair: Tensor) -> Tensor:
+    columns = [PAIR_FEATURES.index(name) for name in LOOKAHEAD_FEATURES]
+    return pair.index_fill(-1, torch.tensor(columns), 0.0)

@@ -11,12 +11,13 @@ from gnnplace.env.timing import Timing, tail_s
 from gnnplace.env.units import UnitTables
 from gnnplace.policy.features import Float32Array, GraphFeatures
 
-__all__ = ["CONTEXT_FEATURES", "PAIR_FEATURES", "pair_features"]
+__all__ = ["CONTEXT_FEATURES", "LOOKAHEAD_FEATURES", "PAIR_FEATURES", "pair_features"]
 
+LOOKAHEAD_FEATURES = ("lookahead_change", "lookahead_known")
 PAIR_FEATURES = (
     "slowdown", "time_change", "input_transfer", "output_transfer", "transfer_change", "ready_change", "path_change",
     "path", "inputs_there", "outputs_there", "load", "load_after", "memory_after", "fits", "is_current", "slack_kept",
-    "lookahead_change", "lookahead_known",
+    *LOOKAHEAD_FEATURES,
 )  # fmt: skip
 CONTEXT_FEATURES = ("slack", "share", "objective")
 

@@ -1,5 +1,6 @@
 """Policy files."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import torch
 
 from gnnplace.policy.checkpoint import InvalidPolicy, load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
+
+SMALL = dataclasses.asdict(PolicyConfig(hidden=8, rounds=1))
 
 
 @pytest.fixture
@@ -39,17 +42,60 @@ def test_other_features_are_refused(saved: Path) -> None:
 
 
 def test_other_shapes_are_refused(saved: Path) -> None:
-    change(saved, config={"hidden": 16, "rounds": 1, "type_width": 8})
+    change(saved, config={**SMALL, "hidden": 16})
     with pytest.raises(
         InvalidPolicy, match=r"tensor 'encoder.inputs.bias' has the shape \(8,\), its card asks for \(16,\)"
     ):
         load_policy(saved)
 
 
-@pytest.mark.parametrize("config", [None, {}, {"hidden": -1, "rounds": 1, "type_width": 8}, {"hidden": "8"}])
-def test_a_card_without_sizes_is_refused(saved: Path, config: object) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        {},
+        {"hidden": 8, "rounds": 1, "type_width": 8},
+        {**SMALL, "depth": 3},
+        {**SMALL, "hidden": -1},
+        {**SMALL, "rounds": 5000},
+        {**SMALL, "hidden": "8"},
+        {**SMALL, "rounds": True},
+        {**SMALL, "encoder": "recurrent"},
+        {**SMALL, "encoder": ["mean"]},
+        {**SMALL, "encoder": "attention", "hidden": 6},
+        {**SMALL, "message_passing": 1},
+        {**SMALL, "lookahead_feature": None},
+    ],
+    ids=str,
+)
+def test_a_card_without_a_possible_configuration_is_refused_in_one_line(saved: Path, config: object) -> None:
     change(saved, config=config)
-    with pytest.raises(InvalidPolicy, match="expected the sizes hidden, rounds, type_width"):
+    with pytest.raises(InvalidPolicy, match="expected the sizes hidden, rounds, type_width") as refusal:
+        load_policy(saved)
+    assert "encoder (mean, attention, sweeps" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PolicyConfig(hidden=8, encoder="attention"),
+        PolicyConfig(hidden=8, encoder="sweeps", rounds=1),
+        PolicyConfig(hidden=8, message_passing=False, device_features=False, lookahead_feature=False),
+    ],
+    ids=["attention", "sweeps", "ablations"],
+)
+def test_the_encoder_and_the_ablations_come_back_from_the_card(tmp_path: Path, config: PolicyConfig) -> None:
+    path = tmp_path / "policy.safetensors"
+    save_policy(path, build_policy(0, config), {})
+    network, _ = load_policy(path)
+    assert network.config == config
+    assert len(network.state_dict()) == len(build_policy(0, config).state_dict())
+
+
+def test_a_policy_with_another_encoder_than_its_card_says_is_refused(saved: Path) -> None:
+    change(saved, config={**SMALL, "encoder": "sweeps"})
+    with pytest.raises(InvalidPolicy, match=r"tensor 'encoder.rounds.0.*its card asks for"):
         load_policy(saved)
 
 

@@ -8,15 +8,15 @@ from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.policy.dgl_graph import to_dgl
 from gnnplace.policy.features import sweep_features
-from gnnplace.policy.head import masked_logits
-from gnnplace.policy.network import PolicyNetwork, Questions, build_policy, policy_inputs
-from gnnplace.policy.pair_features import pair_features
+from gnnplace.policy.head import PairHead, masked_logits
+from gnnplace.policy.network import PolicyConfig, PolicyInputs, PolicyNetwork, Questions, build_policy, policy_inputs
+from gnnplace.policy.pair_features import LOOKAHEAD_FEATURES, PAIR_FEATURES, pair_features
 from tests.env.toy_problems import random_layers, renamed, two_chains
 
 
-def lively(seed: int = 0) -> PolicyNetwork:
+def lively(seed: int = 0, config: PolicyConfig = PolicyConfig()) -> PolicyNetwork:
     """A network whose scores depend on everything, as after training."""
-    network = build_policy(seed)
+    network = build_policy(seed, config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         network.head.score.weight.copy_(torch.randn(network.head.score.weight.shape, generator=generator))
@@ -108,3 +108,63 @@ def test_the_dgl_graph_holds_units_edges_and_their_features() -> None:
     between = {(problem.unit_of_op[a], problem.unit_of_op[b]) for a, b in zip(*problem.graph.edges, strict=True)}
     assert set(zip(source.tolist(), target.tolist(), strict=True)) == {(a, b) for a, b in between if a != b}
     assert torch.equal(graph.ndata["features"], torch.from_numpy(inputs.features.nodes))
+
+
+def test_the_head_equals_its_formula_with_every_pair_written_out() -> None:
+    torch.manual_seed(0)
+    head = PairHead(6, 2, 3)
+    torch.nn.init.normal_(head.score.weight)
+    unit, graph, devices = torch.randn(5, 6), torch.randn(5, 6), torch.randn(4, 2)
+    pair, context, mask = torch.randn(5, 4, len(PAIR_FEATURES)), torch.randn(5, 3), torch.rand(5, 4) < 0.7
+    mask[0], mask[1] = True, False
+    logits, values = head(unit, graph, devices, pair, context, mask)
+    for question in range(5):
+        about = head.unit(torch.cat([unit[question], context[question]])) + head.graph(graph[question])
+        hidden = [torch.relu(about + head.pair(torch.cat([pair[question, d], devices[d]]))) for d in range(4)]
+        allowed = [hidden[d] for d in range(4) if mask[question, d]]
+        pooled = torch.stack(allowed).mean(dim=0) if allowed else torch.zeros(6)
+        torch.testing.assert_close(values[question], head.value(pooled)[0])
+        for device in range(4):
+            score = head.prior(pair[question, device]) + head.score(hidden[device])
+            expected = score[0] if mask[question, device] else torch.tensor(-torch.inf)
+            torch.testing.assert_close(logits[question, device], expected)
+
+
+def asked(change: float = 0.0, devices: float = 0.0, lookahead: float = 0.0) -> tuple[PolicyInputs, Questions]:
+    """A question per unit, with something added to the device features and to the lookahead features."""
+    problem = random_layers()
+    inputs, units = policy_inputs(problem), np.arange(problem.num_units)
+    timing = empty_timing(problem, 1)
+    refresh(problem, inputs.tables, timing, 0, np.zeros(30, dtype=np.int64))
+    known = np.full((len(units), 3), change)
+    seen = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes, known)
+    questions = Questions(*(torch.from_numpy(array) for array in (0 * units, units, *seen)))
+    questions.pair[:, 0, [PAIR_FEATURES.index(name) for name in LOOKAHEAD_FEATURES]] += lookahead
+    inputs.devices[0] += devices
+    return inputs, questions
+
+
+@pytest.mark.parametrize(
+    ("config", "change"),
+    [(PolicyConfig(device_features=False), {"devices": 1.0}), (PolicyConfig(lookahead_feature=False), {"lookahead": 1.0})],
+    ids=["device features", "lookahead feature"],
+)  # fmt: skip
+def test_what_is_switched_off_changes_no_answer_and_what_is_on_does(
+    config: PolicyConfig, change: dict[str, float]
+) -> None:
+    embeddings = torch.randn(29, 1, config.hidden, generator=torch.Generator().manual_seed(0))
+    for network, is_blind in ((lively(0, config), True), (lively(0), False)):
+        first, second = (
+            network.answer(inputs, embeddings, questions) for inputs, questions in (asked(), asked(**change))
+        )
+        assert torch.equal(first[0], second[0]) is is_blind
+        assert torch.equal(first[1], second[1]) is is_blind
+
+
+def test_switching_features_off_leaves_the_questions_as_they_are() -> None:
+    inputs, questions = asked(lookahead=1.0)
+    before = questions.pair.clone(), inputs.devices.clone()
+    config = PolicyConfig(device_features=False, lookahead_feature=False)
+    lively(0, config).answer(inputs, torch.zeros(29, 1, config.hidden), questions)
+    assert torch.equal(questions.pair, before[0])
+    assert torch.equal(inputs.devices, before[1])
