@@ -20,7 +20,18 @@ from gnnplace.training.metrics import MetricsLog
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
 from gnnplace.versions import installed_versions
 
-__all__ = ["RunFiles", "StartPolicy", "TrainSettings", "begin_run", "continue_run", "stored_settings"]
+__all__ = [
+    "IMITATION_SHARE",
+    "RunFiles",
+    "StartPolicy",
+    "TrainSettings",
+    "begin_run",
+    "continue_run",
+    "stored_settings",
+]
+
+IMITATION_SHARE = 0.75
+"""Of a run's updates, the first ones, which imitate exhaustive lookahead."""
 
 _VERSIONED = ("gnnplace", "numpy", "numba", "torch", "dgl")
 
@@ -44,10 +55,25 @@ class TrainSettings:
     """None: fresh weights from the seed."""
 
     @classmethod
-    def of(cls, num_updates: int, num_processes: int, seed: int) -> TrainSettings:
-        """The defaults for a run of that length."""
-        ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates)
-        return cls(dataclasses.replace(cls.training, seed=seed, num_processes=num_processes, ppo=ppo))
+    def of(
+        cls, num_updates: int, num_processes: int, seed: int, imitation: int | None = None, encoder: str | None = None
+    ) -> TrainSettings:
+        """The defaults for a run of that length: problems have their full size after a quarter of it.
+
+        `imitation` updates come before those by PPO; None: `IMITATION_SHARE` of them all.
+        """
+        imitated = round(IMITATION_SHARE * num_updates) if imitation is None else imitation
+        default = cls.training
+        training = dataclasses.replace(
+            default,
+            seed=seed,
+            num_processes=num_processes,
+            imitation=dataclasses.replace(default.imitation, num_updates=imitated),
+            ppo=dataclasses.replace(default.ppo, num_updates=num_updates - imitated),
+        )
+        growth = max(1, num_updates * num_processes * training.problems_per_process // 4)
+        policy = cls.policy if encoder is None else dataclasses.replace(cls.policy, encoder=encoder)
+        return cls(training, dataclasses.replace(cls.problems, growth=growth), policy)
 
 
 @dataclass(frozen=True)
@@ -148,8 +174,8 @@ def _card(name: str, settings: TrainSettings, state: RunState) -> dict[str, Any]
     start = f" --policy {settings.start.name}" if settings.start else ""
     return {
         "data": {"families": list(training_families()), **dataclasses.asdict(settings.problems)},
-        "command": f"gnnplace train --out {name} --updates {training.ppo.num_updates} "
-        f"--processes {training.num_processes} --seed {training.seed}{start}",
+        "command": f"gnnplace train --out {name} --updates {training.num_updates} "
+        f"--imitation {training.imitation.num_updates} --processes {training.num_processes} --seed {training.seed}{start}",
         "seed": training.seed,
         "training": dataclasses.asdict(training),
         "start": dataclasses.asdict(settings.start) if settings.start else None,

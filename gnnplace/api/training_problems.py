@@ -14,7 +14,7 @@ from gnnplace.arrays import IntArray
 from gnnplace.cost.per_type import PerTypeCost
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
-from gnnplace.evaluation import Problem
+from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
@@ -22,6 +22,12 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.training.problems import TrainingProblem
 
 __all__ = ["ProblemRanges", "SampledProblems", "training_families", "training_graphs"]
+
+_TEMPERATURES = (1e-3, 1e-5)
+"""First and last of a walk, as fractions of the seconds that it begins with."""
+
+_PROPOSALS = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
+"""As annealing draws its moves."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,11 @@ class ProblemRanges:
     """List schedules under varied transfer costs, of which the best is one of the starts."""
     worst_base: float = 4.0
     """A base that takes so many times longer than the best one is no start: all accelerators are better than it."""
-    perturbed_share: float = 0.5
+    annealed_share: float = 0.6
+    """Of the starts, those that annealing has improved: what is worth a visit differs between good and poor placements."""
+    annealing_evaluations: tuple[int, int] = (30, 5000)
+    """How long it did, uniform in the logarithm."""
+    perturbed_share: float = 0.25
     """Of the starts, those in which some units were moved at random."""
     perturbed_units: tuple[float, float] = (0.02, 0.5)
     """The part of the units that were moved, uniform in its logarithm."""
@@ -68,14 +78,14 @@ class SampledProblems:
     ranges: ProblemRanges = ProblemRanges()
 
     def __call__(self, number: int) -> TrainingProblem:
-        """A graph on devices, with starts of several kinds; rewards are fractions of the best start that was not perturbed."""
+        """A graph on devices, with starts of several kinds; rewards are fractions of the best one that was built in one go."""
         rng = np.random.default_rng([self.seed, number])
         limit = self.ranges.unit_limit(number)
         units = round(float(np.exp(rng.uniform(np.log(self.ranges.min_units), np.log(limit)))))
         setting = _setting(_graph(rng, units, self.ranges), units, rng, self.ranges)
         problem = setting.problem()
         bases, base_s = _bases(problem, self.ranges, int(rng.integers(2**31)))
-        starts = np.array([_start(problem, bases, self.ranges, rng) for _ in range(self.ranges.num_envs)])
+        starts = _starts(problem, bases, self.ranges, rng)
         return TrainingProblem(
             name=f"{setting.workload.name} on {setting.topology.name}",
             problem=problem,
@@ -135,16 +145,38 @@ def _bases(problem: Problem, ranges: ProblemRanges, seed: int) -> tuple[IntArray
     """Best single device, HEFT and the best of a few list schedules, as far as they are good; seconds of the best."""
     budget = Budget(evaluations=ranges.portfolio_evaluations)
     solutions = [load_planner(name)(problem, budget, seed) for name in ("single", "heft", "heft-portfolio")]
-    best_s = min(solution.objective_s for solution in solutions)
+    solutions.sort(key=lambda solution: solution.objective_s)
+    best_s = solutions[0].objective_s
     good = [solution for solution in solutions if solution.objective_s <= ranges.worst_base * best_s]
     return np.array([solution.placement.assignment for solution in good]), best_s
 
 
-def _start(problem: Problem, bases: IntArray, ranges: ProblemRanges, rng: np.random.Generator) -> IntArray:
-    """`[N]` one of the bases, in some cases with a part of its units moved anywhere they may go."""
-    start: IntArray = bases[rng.integers(len(bases))].copy()
-    if rng.random() >= ranges.perturbed_share:
-        return start
+def _starts(problem: Problem, bases: IntArray, ranges: ProblemRanges, rng: np.random.Generator) -> IntArray:
+    """`[B, N]` bases, what annealing makes of the best one, and some of both with units moved at random."""
+    starts: IntArray = bases[rng.integers(len(bases), size=ranges.num_envs)]
+    annealed = np.flatnonzero(rng.random(ranges.num_envs) < ranges.annealed_share)
+    fewest, most = np.log(ranges.annealing_evaluations)
+    lengths = np.sort(np.exp(rng.uniform(fewest, most, size=len(annealed))).astype(np.int64))
+    starts[annealed] = _annealed(problem, bases[0], lengths, rng)
+    for row in np.flatnonzero(rng.random(ranges.num_envs) < ranges.perturbed_share).tolist():
+        starts[row] = _perturbed(problem, starts[row], ranges, rng)
+    return starts
+
+
+def _annealed(problem: Problem, start: IntArray, lengths: IntArray, rng: np.random.Generator) -> IntArray:
+    """`[L, N]` the best placement after so many evaluations each, `lengths` rising, one walk going on from the other."""
+    search = problem.estimator.local_search(problem)
+    rows = []
+    for length in np.diff(lengths, prepend=0).tolist():
+        value_s = float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(start[None]))[0])
+        warm_s, cold_s = (temperature * value_s for temperature in _TEMPERATURES)
+        start = search.walk(WalkRequest(start, length, warm_s, cold_s, _PROPOSALS), rng).best
+        rows.append(start)
+    return np.array(rows, dtype=np.int64).reshape(len(lengths), problem.graph.num_ops)
+
+
+def _perturbed(problem: Problem, start: IntArray, ranges: ProblemRanges, rng: np.random.Generator) -> IntArray:
+    """`[N]` a start with a part of its units moved anywhere they may go."""
     share = np.exp(rng.uniform(*np.log(ranges.perturbed_units)))
     moved = rng.random(problem.num_units) < share
     scores = np.where(problem.action_mask, rng.random(problem.action_mask.shape), -1.0)

@@ -29,6 +29,9 @@ def train(
         Path, typer.Option(metavar="DIR|NAME.safetensors", help="folder of the run, or the policy to write")
     ],
     updates: Annotated[int | None, typer.Option(min=1, help=f"batches to learn from; {_UPDATES} if not given")] = None,
+    imitation: Annotated[
+        int | None, typer.Option(min=0, help="of those, the first ones, which imitate lookahead; the rest are PPO")
+    ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="as many as there are cores if not given")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="same seed and processes, same policy; 0 if not given")
@@ -52,19 +55,22 @@ def train(
         stored = stored_settings(out)
         fixed = stored.training
         _refuse_changes(
-            {"--updates": updates, "--processes": processes, "--seed": seed, "--policy": policy and policy.name},
-            {"--updates": fixed.ppo.num_updates, "--processes": fixed.num_processes, "--seed": fixed.seed,
-             "--policy": stored.start and stored.start.name},
+            {"--updates": updates, "--imitation": imitation, "--processes": processes, "--seed": seed, "--policy": policy and policy.name},
+            {"--updates": fixed.num_updates, "--imitation": fixed.imitation.num_updates,
+             "--processes": fixed.num_processes, "--seed": fixed.seed, "--policy": stored.start and stored.start.name},
         )  # fmt: skip
     else:
-        settings = TrainSettings.of(updates or _UPDATES, processes or len(allowed_cores()), seed or _SEED)
+        total = updates or _UPDATES
+        if imitation is not None and imitation > total:
+            raise GnnplaceError(f"--imitation {imitation}: is more than --updates {total}; choose at most that many")
+        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, imitation)
         begin_run(out, settings, policy)
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
     with _interruptions() as interrupted:
         card = continue_run(
             out, _progress(), lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s)
         )
-    files, total = RunFiles(out), card["training"]["ppo"]["num_updates"]
+    files, total = RunFiles(out), stored_settings(out).training.num_updates
     document = {
         "policy": str(files.policy),
         "metrics": str(files.metrics),
@@ -106,10 +112,13 @@ def _progress() -> Callable[[Mapping[str, Any]], None]:
             return
         last_s = time.monotonic()
         units = max(facts["units"] for facts in row["problems"])
-        note(
-            f"update {row['update'] + 1}: {row['start_ratio']:.3f} -> {row['final_ratio']:.3f} of the best start, "
-            f"up to {units} units, entropy {row['entropy']:.2f}, {format_s(row['wall_s'])}"
-        )
+        if row["phase"] == "imitation":
+            learned = f"{row['drawn_helping']:.1%} of the moves it draws help, of all moves {row['helping']:.1%}"
+        else:
+            learned = (
+                f"{row['start_ratio']:.3f} -> {row['final_ratio']:.3f} of the best start, entropy {row['entropy']:.2f}"
+            )
+        note(f"update {row['update'] + 1}: {learned}, up to {units} units, {format_s(row['wall_s'])}")
 
     return show
 

@@ -1,6 +1,6 @@
-"""One policy for many problems: synchronous data-parallel PPO, one process per core.
+"""One policy for many problems: imitation and then PPO, synchronous and data-parallel, one process per core.
 
-In an update every process rolls out episodes of problems of its own; gradients are averaged over the processes before each
+In an update every process learns from problems of its own; gradients are averaged over the processes before each
 step, so all of them hold the same weights at any time (as in DD-PPO, Wijmans et al. 2020, without its early end of slow
 rollouts). An update's problems and chance follow from seed, update and rank alone: the same seed on the same number
 of processes gives the same weights, however often the run was stopped and continued.
@@ -8,8 +8,9 @@ of processes gives the same weights, however often the run was stopped and conti
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 from gnnplace.arrays import IntArray
 from gnnplace.env.batch import EnvConfig, PlacementBatch
 from gnnplace.policy.network import PolicyNetwork, policy_inputs
+from gnnplace.training.imitation import ImitationConfig, demonstrate, imitation_update
 from gnnplace.training.ppo import PpoConfig, ppo_update, set_learning_rate
 from gnnplace.training.problems import ProblemSource, TrainingProblem
 from gnnplace.training.process_group import ProcessGroup, process_group
@@ -45,10 +47,17 @@ class DataParallelConfig:
     """As the planner that uses the policy: bad moves teach, and are taken back."""
     lookahead_share: float = 0.25
     """Of the problems, those whose moves' effects are known before one is chosen: the policy is to act with and without."""
+    imitation: ImitationConfig = ImitationConfig(num_updates=2000)
+    """The first updates, which teach the policy what single moves do."""
     ppo: PpoConfig = PpoConfig(num_updates=2000, learning_rate=3e-4, anneal_lr=True)
-    """About CleanRL's learning rate, falling to 0 over the run."""
+    """The updates after those; about CleanRL's learning rate, falling to 0 over them."""
     save_every: int = 10
     """Updates between two saved states."""
+
+    @property
+    def num_updates(self) -> int:
+        """Of both kinds."""
+        return self.imitation.num_updates + self.ppo.num_updates
 
 
 def train_data_parallel(
@@ -72,7 +81,7 @@ def train_data_parallel(
         state = read_state(path)
         saved_update = -1
         begin_s, before_s = time.perf_counter(), state.wall_s
-        while state.update < config.ppo.num_updates and not group.any(should_stop()):
+        while state.update < config.num_updates and not group.any(should_stop()):
             row = _update(group, state, source, config)
             state.wall_s = before_s + time.perf_counter() - begin_s
             on_update({**row, "wall_s": state.wall_s})
@@ -89,7 +98,7 @@ def train_data_parallel(
 def _follow(group: ProcessGroup, path: Path, source: ProblemSource, config: DataParallelConfig) -> RunState:
     """What the processes of rank 1 and more do: the same updates, and no files. Gives the last state, which is that of rank 0."""
     state = read_state(path)
-    while state.update < config.ppo.num_updates and not group.any(False):
+    while state.update < config.num_updates and not group.any(False):
         _update(group, state, source, config)
     return state
 
@@ -97,30 +106,52 @@ def _follow(group: ProcessGroup, path: Path, source: ProblemSource, config: Data
 def _update(group: ProcessGroup, state: RunState, source: ProblemSource, config: DataParallelConfig) -> Row:
     """One update in this process; gives the row of all of them at rank 0."""
     rng = np.random.default_rng([config.seed, state.update, group.rank])
-    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     first = (state.update * group.size + group.rank) * config.problems_per_process
     clock = _Clock()
     exercises = [source(first + number) for number in range(config.problems_per_process)]
     problem_s = clock.lap()
-    pairs = [_episodes(state.network, exercise, config, rng, generator) for exercise in exercises]
-    rollout_s = clock.lap()
-    set_learning_rate(state.optimizer, config.ppo, state.update)
-    rollouts = [rollout for rollout, _ in pairs]
-    result = ppo_update(state.network, state.optimizer, rollouts, config.ppo, generator, group.mean)
-    numbers = {
-        "policy_loss": result.policy_loss,
-        "value_loss": result.value_loss,
-        "entropy": result.entropy,
-        "approx_kl": result.approx_kl,
-        "first_ratio": result.first_ratio,
-        "problem_s": problem_s,
-        "rollout_s": rollout_s,
-        "update_s": clock.lap(),
-    }
-    parts = group.gather((numbers, [facts for _, facts in pairs]))
-    row = {"update": state.update, "learning_rate": state.optimizer.param_groups[0]["lr"], **_merged(parts)}
+    if state.update < config.imitation.num_updates:
+        numbers, facts = _imitate(group, state, exercises, config, rng)
+    else:
+        numbers, facts = _reinforce(group, state, exercises, config, rng)
+    parts = group.gather(({**numbers, "problem_s": problem_s, "learning_s": clock.lap()}, facts))
+    phase = "imitation" if state.update < config.imitation.num_updates else "ppo"
+    rate = state.optimizer.param_groups[0]["lr"]
+    row = {"update": state.update, "phase": phase, "learning_rate": rate, **_merged(parts)}
     state.update += 1
     return row
+
+
+def _imitate(
+    group: ProcessGroup,
+    state: RunState,
+    exercises: Sequence[TrainingProblem],
+    config: DataParallelConfig,
+    rng: np.random.Generator,
+) -> tuple[dict[str, float], list[Row]]:
+    """An update by imitation; gives its numbers and what the problems were."""
+    fraction_done = state.update / config.imitation.num_updates
+    state.optimizer.param_groups[0]["lr"] = config.imitation.learning_rate * (1.0 - 0.9 * fraction_done)
+    demonstrations = [demonstrate(exercise, config.imitation, rng) for exercise in exercises]
+    result = imitation_update(state.network, state.optimizer, demonstrations, config.imitation, group.mean)
+    return dataclasses.asdict(result), [_facts(exercise) for exercise in exercises]
+
+
+def _reinforce(
+    group: ProcessGroup,
+    state: RunState,
+    exercises: Sequence[TrainingProblem],
+    config: DataParallelConfig,
+    rng: np.random.Generator,
+) -> tuple[dict[str, float], list[Row]]:
+    """An update by PPO."""
+    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    set_learning_rate(state.optimizer, config.ppo, state.update - config.imitation.num_updates)
+    pairs = [_episodes(state.network, exercise, config, rng, generator) for exercise in exercises]
+    rollouts = [rollout for rollout, _ in pairs]
+    result = ppo_update(state.network, state.optimizer, rollouts, config.ppo, generator, group.mean)
+    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "first_ratio")
+    return {name: getattr(result, name) for name in names}, [facts for _, facts in pairs]
 
 
 class _Clock:
@@ -151,14 +182,18 @@ def _episodes(
     rollout = roll_out(batch, inputs, network, generator)
     # The median, since one start that does not fit would count for more than all others.
     return rollout, {
-        "name": exercise.name,
-        "units": problem.num_units,
-        "devices": problem.topology.num_devices,
+        **_facts(exercise),
         "lookahead": lookahead,
         "start_ratio": float(np.median(rollout.start_s)) / exercise.reference_s,
         "final_ratio": float(np.median(batch.seconds)) / exercise.reference_s,
         "best_ratio": float(rollout.best_s.min()) / exercise.reference_s,
     }
+
+
+def _facts(exercise: TrainingProblem) -> Row:
+    """What a problem was."""
+    problem = exercise.problem
+    return {"name": exercise.name, "units": problem.num_units, "devices": problem.topology.num_devices}
 
 
 def _visited(exercise: TrainingProblem, config: DataParallelConfig, rng: np.random.Generator) -> IntArray:
@@ -175,6 +210,6 @@ def _merged(parts: list[tuple[dict[str, float], list[Row]]]) -> Row:
     ratios = {
         name: float(np.mean([facts[name] for facts in problems]))
         for name in ("start_ratio", "final_ratio", "best_ratio")
-        if problems
+        if problems and name in problems[0]
     }
     return {**ratios, **means, "problems": problems}

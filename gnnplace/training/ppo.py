@@ -17,7 +17,15 @@ from gnnplace.policy.network import PolicyNetwork
 from gnnplace.training.advantage import generalised_advantages
 from gnnplace.training.rollout import Episodes, Judgement, Rollout, judge, roll_out
 
-__all__ = ["PpoConfig", "PpoUpdate", "ppo_optimizer", "ppo_update", "set_learning_rate", "train_ppo"]
+__all__ = [
+    "PpoConfig",
+    "PpoUpdate",
+    "average_gradients",
+    "ppo_optimizer",
+    "ppo_update",
+    "set_learning_rate",
+    "train_ppo",
+]
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ def ppo_update(
                 first_ratio = float(torch.stack([ratio for _, ratio in rows]).mean())
             losses = torch.stack([loss for loss, _ in rows]).mean(dim=0)
             if average is not None:
-                _average_gradients(network, average)
+                average_gradients(network, average)
             nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
             optimizer.step()
         if config.target_kl is not None:
@@ -164,7 +172,7 @@ def _backward(
     return losses, log_ratio.exp().mean()
 
 
-def _average_gradients(network: PolicyNetwork, average: Callable[[Tensor], Tensor]) -> None:
+def average_gradients(network: PolicyNetwork, average: Callable[[Tensor], Tensor]) -> None:
     """Replaces every gradient by the mean over all processes, in one message."""
     gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
     flat = average(torch.cat([gradient.flatten() for gradient in gradients]))

@@ -19,24 +19,34 @@ from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.training.data_parallel import DataParallelConfig
+from gnnplace.training.imitation import ImitationConfig
 from gnnplace.training.metrics import read_metrics
 from gnnplace.training.ppo import PpoConfig
 from gnnplace.training.run_state import InvalidRun, read_state
 
-UPDATES = 12
+UPDATES, IMITATED = 12, 4
 TINY = TrainSettings(
     training=DataParallelConfig(
         seed=7,
         num_processes=2,
         problems_per_process=1,
         visited_units=6,
-        ppo=PpoConfig(num_updates=UPDATES, learning_rate=1e-3, anneal_lr=True, update_epochs=1),
+        imitation=ImitationConfig(num_updates=IMITATED),
+        ppo=PpoConfig(num_updates=UPDATES - IMITATED, learning_rate=1e-3, anneal_lr=True, update_epochs=1),
         save_every=3,
     ),
-    problems=ProblemRanges(min_units=10, max_units=16, growth=8, zoo_share=0.0, num_envs=2, portfolio_evaluations=3),
+    problems=ProblemRanges(
+        min_units=10,
+        max_units=16,
+        growth=8,
+        zoo_share=0.0,
+        num_envs=2,
+        portfolio_evaluations=3,
+        annealing_evaluations=(5, 20),
+    ),
     policy=PolicyConfig(hidden=8, rounds=1, type_width=2),
 )
-KEPT = {"update", "learning_rate", "problems", "start_ratio", "final_ratio", "best_ratio", "entropy", "approx_kl"}
+CLOCKS = {"problem_s", "learning_s", "wall_s"}
 
 
 def weights(out: Path) -> torch.Tensor:
@@ -70,11 +80,15 @@ def test_a_run_that_is_killed_and_continued_equals_one_that_is_not(tmp_path: Pat
     assert torch.equal(weights(whole), weights(killed))
     one, other = (read_metrics(RunFiles(out).metrics) for out in (whole, killed))
     assert [row["update"] for row in other] == list(range(UPDATES))
-    assert [{key: row[key] for key in KEPT} for row in one] == [{key: row[key] for key in KEPT} for row in other]
+    plain = [[{key: row[key] for key in row.keys() - CLOCKS} for row in rows] for rows in (one, other)]
+    assert plain[0] == plain[1]
+    assert [row["phase"] for row in one] == ["imitation"] * IMITATED + ["ppo"] * (UPDATES - IMITATED)
 
     network, stored = load_policy(killed)
     assert stored["updates"] == card["updates"] == UPDATES
-    assert stored["command"].startswith("gnnplace train --out killed.safetensors --updates 12 --processes 2 --seed 7")
+    assert stored["command"].startswith(
+        "gnnplace train --out killed.safetensors --updates 12 --imitation 4 --processes 2 --seed 7"
+    )
     assert set(stored["versions"]) >= {"gnnplace", "torch", "dgl"}
     assert "wavefront" not in stored["data"]["families"]
     assert network.config == TINY.policy
@@ -101,7 +115,13 @@ def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_a_run_may_start_from_a_policy_of_any_size(tmp_path: Path) -> None:
     alone = replace(
-        TINY, training=replace(TINY.training, num_processes=1, ppo=replace(TINY.training.ppo, num_updates=1))
+        TINY,
+        training=replace(
+            TINY.training,
+            num_processes=1,
+            imitation=ImitationConfig(num_updates=0),
+            ppo=replace(TINY.training.ppo, num_updates=1),
+        ),
     )
     begin_run(tmp_path / "first.safetensors", alone)
     continue_run(tmp_path / "first.safetensors")

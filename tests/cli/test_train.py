@@ -16,7 +16,7 @@ from tests.cli.calls import as_json, called
 
 def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "tiny.safetensors"
-    begun = ["train", "--out", str(out), "--updates", "2", "--processes", "1"]
+    begun = ["train", "--out", str(out), "--updates", "2", "--imitation", "1", "--processes", "1"]
     first = as_json(capsys, *begun, "--minutes", "0")
     assert (first["updates"], first["of_updates"]) == (0, 2)
 
@@ -68,6 +68,7 @@ def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         (["--policy", "absent.safetensors"], "absent.json"),
         (["--updates", "0"], "--updates"),
         (["--processes", "0"], "--processes"),
+        (["--updates", "3", "--imitation", "4"], "--imitation 4: is more than --updates 3"),
     ],
 )
 def test_bad_input_gets_one_clear_line(
