@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gnnplace.errors import InfeasiblePlacement
+from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic import heft, single
@@ -17,7 +18,7 @@ from gnnplace.planners.learned.constructions import evaluate_starts, rebuild
 from gnnplace.planners.learned.episodes import EpisodesConfig
 from gnnplace.planners.learned.gnn import GnnConfig, plan
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
-from gnnplace.planners.learned.revisit import MoveOdds, RevisitConfig
+from gnnplace.planners.learned.revisit import MoveOdds, RevisitConfig, revisit
 from gnnplace.planners.search import Search
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
@@ -57,7 +58,9 @@ def test_without_any_evaluation_there_is_no_answer() -> None:
 def test_a_budget_of_seconds_ends_the_search() -> None:
     solution = plan(random_layers(), Budget(evaluations=None, seconds=0.5), 0)
     assert solution.evaluations > 10
-    assert [name for name, _ in solution.stages] in (["starts", "episodes"], ["starts", "episodes", "revisit"])
+    stages = [name for name, _ in solution.stages]
+    assert stages == ["starts", "episodes", "revisit", "walk"][: len(stages)]
+    assert len(stages) >= 2
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])
@@ -166,6 +169,43 @@ def test_a_critical_op_is_likelier_to_be_moved_than_one_with_slack_and_each_draw
     drawn = odds.draw(rng)
     assert drawn is not None
     assert odds.log_odds[drawn] == before[drawn] - 3.0
+
+
+def full_devices() -> Problem:
+    """Ops of 4 s and 1 s, each fast on the device that the other is on, where there is room for one alone."""
+    graph = OpGraph.build("full", [Op("a", memory_bytes=10), Op("b", memory_bytes=10)])
+    return problem_on(graph, full_mesh(2, memory_bytes=15), np.array([[4.0, 1.0], [1.0, 4.0]]))
+
+
+def test_where_memories_are_full_two_units_change_places() -> None:
+    problem = full_devices()
+    search, rng = Search(problem, Budget(100), "test", 0), np.random.default_rng(0)
+    start = np.array([0, 1])
+    value = float(search.evaluate_batch(start[None])[0])
+    assert value == 4.0
+    revisit(PolicySearch(search, policy_inputs(problem), build_policy(0), rng), (start, value), 1.0, RevisitConfig())
+    assert search.best is not None
+    assert search.best.assignment.tolist() == [1, 0]
+    assert search.best_s == 1.0
+
+
+def test_a_limit_of_evaluations_ends_the_policys_search_and_the_walk_uses_what_is_left() -> None:
+    problem = random_layers(2)
+    config = GnnConfig(revisit_evaluations_per_unit=3)
+    solution = plan(problem, Budget(1500), 0, config)
+    assert [name for name, _ in solution.stages] == ["starts", "episodes", "revisit", "walk"]
+    assert solution.evaluations == 1500
+    longer = plan(problem, Budget(6000), 0, config)
+    assert longer.objective_s <= solution.objective_s
+    assert longer.objective_s == problem.penalised_s(problem.evaluator.evaluate(longer.placement))
+
+
+def test_with_a_measured_evaluator_nothing_walks_in_the_simulator() -> None:
+    problem = random_layers(2)
+    measured = replace(problem, evaluator=MeasuredLike(problem))
+    solution = plan(measured, Budget(120), 0, GnnConfig(revisit_evaluations_per_unit=1))
+    assert [name for name, _ in solution.stages] == ["starts", "episodes", "revisit"]
+    assert solution.evaluations == 120
 
 
 def test_episodes_with_lookahead_stay_within_the_budget() -> None:

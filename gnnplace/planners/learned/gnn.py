@@ -1,4 +1,4 @@
-"""The improver: the best start of several, rollouts and training on this graph, then a search that the policy guides."""
+"""The improver: the best start of several, rollouts of the policy, a search that it guides, and a compiled one after that."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.episodes import EpisodesConfig, train_on_graph
 from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, one_thread, used_share
 from gnnplace.planners.learned.revisit import RevisitConfig, revisit
+from gnnplace.planners.learned.walk import WalkConfig, walk
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import build_policy, policy_inputs
@@ -23,7 +25,7 @@ __all__ = ["GnnConfig", "plan"]
 
 @dataclass(frozen=True)
 class GnnConfig:
-    """Which share of the budget each stage may use; what a stage leaves goes to the last one."""
+    """Which share of the budget each stage may use; what a stage leaves goes to those after it."""
 
     max_starts: int = 100
     """Placements that are built in one go."""
@@ -31,7 +33,12 @@ class GnnConfig:
     episodes_share: float = 0.1
     """Rollouts of the policy, and training on them."""
     episodes: EpisodesConfig = EpisodesConfig()
+    revisit_evaluations_per_unit: int = 20
+    """Evaluations that a policy's guidance is worth its time for; beyond, the compiled walk makes more of the time."""
+    revisit_share: float = 0.4
+    """Of the seconds that are left, where there is a limit; no more of them goes to the policy's search."""
     revisit: RevisitConfig = RevisitConfig()
+    walk: WalkConfig = WalkConfig()
     policy: Path | None = None
     """A trained policy to begin with; None: fresh weights, whose choices follow the head's prior."""
     unlimited_evaluations_per_unit: int = 1000
@@ -41,7 +48,7 @@ class GnnConfig:
 def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnConfig()) -> Solution:
     """The best placement seen by any stage; never worse than the best start, and so never worse than `single` and `heft`.
 
-    Stages, noted in the solution: `starts`, `episodes`, `revisit`.
+    Stages, noted in the solution: `starts`, `episodes`, `revisit`, and where placements are simulated `walk`.
 
     Raises:
         InvalidPolicy: the policy file cannot be used.
@@ -57,14 +64,35 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
         search.stage("starts")
         can_run = np.isfinite(seconds)
         if can_run.any() and (problem.action_mask.sum(axis=1) > 1).any():
-            policy_search = PolicySearch(search, policy_inputs(problem), network, rng)
             reference_s = single_s if single_s <= problem.worst_case_s else float(seconds[0])
-            end_share = used_share(search) + config.episodes_share
-            starts = assignments[can_run], seconds[can_run]
-            train_on_graph(policy_search, starts, reference_s, end_share, config.episodes)
-            search.stage("episodes")
-            assert search.best is not None
+            policy_search = PolicySearch(search, policy_inputs(problem), network, rng)
             with suppress(ShareUsed):  # seconds run out between any two steps
-                revisit(policy_search, (search.best.assignment, search.best_s), 1.0, config.revisit)
-            search.stage("revisit")
+                _improve(policy_search, (assignments[can_run], seconds[can_run]), reference_s, config)
     return search.solution()
+
+
+def _improve(
+    policy_search: PolicySearch, starts: tuple[IntArray, FloatArray], reference_s: float, config: GnnConfig
+) -> None:
+    """All stages after the starts, each from the best so far."""
+    search = policy_search.search
+    train_on_graph(policy_search, starts, reference_s, used_share(search) + config.episodes_share, config.episodes)
+    search.stage("episodes")
+    is_simulated = search.problem.evaluator.kind == "simulated"
+    limit = config.revisit_evaluations_per_unit * search.problem.num_units if is_simulated else None
+    end_share = 1.0
+    if is_simulated and search.budget.seconds is not None:
+        begin_share = used_share(search)
+        end_share = begin_share + config.revisit_share * (1.0 - begin_share)
+    assert search.best is not None
+    revisit(policy_search, (search.best.assignment, search.best_s), end_share, config.revisit, limit)
+    search.stage("revisit")
+    if is_simulated and search.remaining and _placements(search.problem) > search.evaluations:
+        walk(policy_search, config.walk)
+        search.stage("walk")
+
+
+def _placements(problem: Problem) -> float:
+    """How many placements there are."""
+    with np.errstate(over="ignore"):
+        return float(np.prod(problem.action_mask.sum(axis=1), dtype=np.float64))

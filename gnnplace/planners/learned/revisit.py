@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.timing import Timing, empty_timing, refresh
 from gnnplace.planners.learned.constructions import rebuild
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, used_share
+from gnnplace.planners.search import Search
 from gnnplace.policy.features import sweep_features
 from gnnplace.policy.network import PolicyInputs, Questions
 from gnnplace.policy.pair_features import pair_features
@@ -29,8 +31,8 @@ __all__ = ["MoveOdds", "RevisitConfig", "revisit"]
 class RevisitConfig:
     """How moves are drawn and accepted; set by measurement on generated graphs."""
 
-    move_shares: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3)
-    """How often, at first, a move takes one unit, takes neighbours on the same device along, or rebuilds a stretch."""
+    move_shares: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
+    """How often, at first, a move takes one unit, takes neighbours on the same device along, swaps two units, or rebuilds a stretch."""
     adaptation: float = 0.03
     """How fast the shares follow what succeeds: the weight of one move's outcome."""
     least_share: float = 0.05
@@ -47,10 +49,15 @@ class RevisitConfig:
     """Taken off a move's log odds each time it was tried in vain."""
     encode_every: int = 50
     """Accepted moves between two encodings of the graph."""
-    first_acceptance: float = 3e-3
-    """Worsening, as a fraction of the objective, that is accepted with probability 1/e at the start."""
-    last_acceptance: float = 3e-4
-    """And at the end; cooling is geometric in the share of the budget."""
+    first_acceptance: tuple[float, float] = (1e-3, 0.2)
+    """Chance that a typical worsening move is accepted at the start, where `evaluations_per_move` are few and where they are
+    many; in between it rises geometrically. Typical is the median of the last worsening moves."""
+    evaluations_per_move: tuple[float, float] = (0.5, 5.0)
+    """Evaluations for each (unit, other device) there is: few are best spent on going down, many let a search climb first."""
+    last_acceptance: float = 1e-3
+    """The same at the end; the temperature falls geometrically in the share of the budget."""
+    remembered_rises: int = 64
+    """How many worsening moves that median is of."""
     screened: int = 16
     """Moves that the estimator ranks before one is executed, when evaluations are measured."""
     max_idle: int = 300
@@ -104,16 +111,24 @@ class MoveOdds:
 
 
 def revisit(
-    policy_search: PolicySearch, start: tuple[IntArray, float], end_share: float, config: RevisitConfig
+    policy_search: PolicySearch,
+    start: tuple[IntArray, float],
+    end_share: float,
+    config: RevisitConfig,
+    limit: int | None = None,
 ) -> None:
-    """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget is gone."""
+    """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget, or `limit` evaluations, are gone."""
     search, rng = policy_search.search, policy_search.rng
     runtime = CountedRuntime(search, end_share)
     moves = _Moves(policy_search, config)
-    (current, value), begin_share, known, idle = start, used_share(search), _Known(), 0
+    (current, value), known, idle = start, _Known(), 0
     known.note(current, value)
     moves.odds.update(current)
-    while used_share(search) < end_share and idle < config.max_idle:
+    rises: deque[float] = deque(maxlen=config.remembered_rises)
+    worst_s = search.problem.worst_case_s
+    clock = _Clock(search, end_share, limit)
+    hot, cold = -math.log(_first_acceptance(search, clock, config)), -math.log(config.last_acceptance)
+    while (done := clock.share_done()) < 1.0 and idle < config.max_idle:
         candidate = moves.propose(current, 1 if runtime.lookahead_is_exact else config.screened)
         if candidate is None:
             return
@@ -128,12 +143,47 @@ def revisit(
         after = float(runtime.evaluate_batch(candidate[None])[0])
         moves.learn(after < value)
         known.note(candidate, after)
-        done = (used_share(search) - begin_share) / max(1e-9, end_share - begin_share)
-        ratio = (config.last_acceptance / config.first_acceptance) ** min(1.0, done)
-        scale_s = max(value * config.first_acceptance * ratio, 1e-300)
-        if after <= value or (np.isfinite(after) and rng.random() < math.exp((value - after) / scale_s)):
+        if value < after <= worst_s:
+            rises.append(after - value)
+        temperature_s = (np.median(rises) if rises else 0.0) / (hot * (cold / hot) ** done)
+        if after <= value or (temperature_s > 0 and rng.random() < math.exp((value - after) / temperature_s)):
             current, value = candidate, after
             moves.odds.update(current)
+
+
+class _Clock:
+    """Which part of the stage is over."""
+
+    def __init__(self, search: Search, end_share: float, limit: int | None) -> None:
+        self._search, self._first, self._begin_share, self._end_share = (
+            search,
+            search.evaluations,
+            used_share(search),
+            end_share,
+        )
+        whole = search.budget.evaluations
+        left = None if whole is None else max(0, math.ceil(end_share * whole) - search.evaluations)
+        self.evaluations = limit if left is None else left if limit is None else min(left, limit)
+        """At most so many; None where only seconds count."""
+
+    def share_done(self) -> float:
+        """From 0 to 1."""
+        share = (used_share(self._search) - self._begin_share) / max(1e-9, self._end_share - self._begin_share)
+        if self.evaluations is not None:
+            share = max(share, (self._search.evaluations - self._first) / max(1, self.evaluations))
+        return min(1.0, share)
+
+
+def _first_acceptance(search: Search, clock: _Clock, config: RevisitConfig) -> float:
+    """See the configuration; a budget of seconds alone counts as many evaluations."""
+    num_moves = int(np.maximum(0, search.problem.action_mask.sum(axis=1) - 1).sum())
+    low, high = config.first_acceptance
+    if clock.evaluations is None:
+        return high
+    few, many = config.evaluations_per_move
+    each = clock.evaluations / max(1, num_moves)
+    rank = math.log(min(max(each, few), many) / few) / math.log(many / few)
+    return float(low * (high / low) ** rank)
 
 
 class _Moves:
@@ -146,7 +196,12 @@ class _Moves:
         self.odds = MoveOdds(policy_search, config)
         self._problem, self._rng, self._config = policy_search.search.problem, policy_search.rng, config
         self._neighbours = _neighbours(policy_search.inputs)
-        self._kinds: tuple[Callable[[IntArray], IntArray | None], ...] = (self._one, self._cluster, self._stretch)
+        self._kinds: tuple[Callable[[IntArray], IntArray | None], ...] = (
+            self._one,
+            self._cluster,
+            self._swap,
+            self._stretch,
+        )
         self._weights = np.array(config.move_shares)
         self._proposed = 0
 
@@ -184,6 +239,22 @@ class _Moves:
 
     def _cluster(self, current: IntArray) -> IntArray | None:
         return self._moved(current, 1 + int(self._rng.geometric(1.0 / self._config.mean_cluster)))
+
+    def _swap(self, current: IntArray) -> IntArray | None:
+        """A move that the policy likes, and a unit back: where memories are full, or loads even, neither helps alone."""
+        move = self.odds.draw(self._rng)
+        if move is None:
+            return None
+        unit, device = move
+        home = self.odds.devices[unit]
+        others = np.flatnonzero((self.odds.devices == device) & self._problem.action_mask[:, home])
+        moved = current.copy()
+        moved[self._problem.unit_ops[unit]] = device
+        if len(others):
+            # Gumbel noise on log odds: a draw by the odds of each moving there.
+            drawn = np.argmax(self.odds.log_odds[others, home] + self._rng.gumbel(size=len(others)))
+            moved[self._problem.unit_ops[others[drawn]]] = home
+        return moved
 
     def _moved(self, current: IntArray, size: int) -> IntArray | None:
         """After a move that the policy likes, which takes a random connected set of up to `size` units along."""

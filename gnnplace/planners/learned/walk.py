@@ -1,0 +1,40 @@
+"""A compiled walk from the best placement so far, whose moves begin more often where the policy expects a gain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnplace.arrays import IntArray
+from gnnplace.evaluation import Proposals
+from gnnplace.planners.heuristic.annealing import AnnealingConfig, anneal
+from gnnplace.planners.learned.policy_search import PolicySearch
+from gnnplace.planners.learned.revisit import MoveOdds, RevisitConfig
+
+__all__ = ["WalkConfig", "walk"]
+
+
+@dataclass(frozen=True)
+class WalkConfig:
+    """How moves are drawn; all else is annealing's."""
+
+    policy_share: float = 0.5
+    """Of the moves, those that begin where the policy likes them; the others begin anywhere, so that nothing is left out."""
+    annealing: AnnealingConfig = AnnealingConfig()
+
+
+def walk(policy_search: PolicySearch, config: WalkConfig) -> None:
+    """Anneals from the best so far until the budget ends; evaluations must be simulated."""
+    search, odds = policy_search.search, MoveOdds(policy_search, RevisitConfig())
+    assert search.best is not None
+    annealing, units = config.annealing, search.problem.num_units
+
+    def proposals_at(assignment: IntArray) -> Proposals:
+        odds.update(assignment)
+        likely = np.exp(odds.log_odds - odds.log_odds.max(initial=-np.inf))
+        by_unit = likely.sum(axis=1)
+        weights = config.policy_share * by_unit / by_unit.sum() + (1.0 - config.policy_share) / units
+        return Proposals(annealing.follow_neighbour, annealing.cluster_share, annealing.mean_cluster, weights, likely)
+
+    anneal(search, search.best.assignment, search.best_s, policy_search.rng, annealing, proposals_at)
