@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gnnplace.bench.engine import bench_engine
 from gnnplace.bench.execution import bench_equality, bench_execution
+from gnnplace.bench.generalization.suite import bench_generalization
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.papers.seeds import bench_seeds
 from gnnplace.bench.papers.spotlight import bench_spotlight
@@ -36,6 +37,7 @@ SUITES: Mapping[str, Suite] = {
     "zoo": Suite(bench_zoo, ("--jobs",)),
     "seeds": Suite(bench_seeds, _ALL),
     "spotlight": Suite(bench_spotlight, _ALL),
+    "generalization": Suite(bench_generalization, ("--seeds", "--only", "--rows", "--policy", "--jobs")),
 }
 
 

@@ -17,31 +17,42 @@ _WIDE = 60
 
 def bench(
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="engine, planners, equality, execution, zoo, seeds or spotlight")
+        str,
+        typer.Argument(
+            metavar="SUITE", help="engine, planners, equality, execution, zoo, seeds, spotlight or generalization"
+        ),
     ],
     seed: SeedOption = 0,
     evaluations: EvaluationsOption = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="how many, counted from --seed; for seeds and spotlight")
+        int | None, typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight and generalization")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="part of a row's name; may be repeated; for seeds and spotlight")
+        list[str] | None, typer.Option(help="part of a row's or case's name; may be repeated; for the same three")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds and spotlight")] = 1,
+    rows: Annotated[
+        str | None, typer.Option(metavar="A,B", help="what is compared on every case; for generalization")
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="trained policy; without one, rows that need it are left out; for generalization"),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo and the same three")] = 1,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    With --out FILE, seeds and spotlight keep every finished run in FILE.cases and go on from there; delete it after a
-    change to a planner.
+    With --out FILE, seeds, spotlight and generalization keep every finished run in FILE.cases and go on from there; delete
+    it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
     from gnnplace.bench.options import BenchOptions
     from gnnplace.bench.result import write_result
     from gnnplace.bench.suites import run_suite
 
     kept = None if out is None else out.with_name(f"{out.name}.cases")
-    options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), jobs, kept, note)
+    names = tuple(rows.split(",")) if rows else ()
+    options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, kept, note)
     result = run_suite(suite, options)
     if out is not None:
         write_result(result, out)

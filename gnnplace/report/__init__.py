@@ -7,7 +7,8 @@ In reading order:
 - `tables.py`: what is text and numbers;
 - `charts/`: what is a picture;
 - `page.py`, `page.html`, `page.css`: all of it as one file that needs no network;
-- `bench_format.py`, `bench_page.py`, `bench.html`: the same for the tables of a bench.
+- `bench_format.py`, `bench_page.py`, `bench.html`: the same for the tables of a bench;
+- `generalization_page.py`, `generalization.html`: and for its unseen graphs and devices.
 """
 
 __all__: list[str] = []

@@ -1,12 +1,10 @@
-"""The tables of a bench on one page, ours beside the published figures; made from its JSON alone."""
+"""The tables of a bench on one page, the papers' beside the published figures; made from its JSON alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from html import escape
-from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from plotly.offline import get_plotlyjs
@@ -16,8 +14,9 @@ from gnnplace.files import read_json, write_text
 from gnnplace.report.bench_format import FORMAT
 from gnnplace.report.charts import placements_chart
 from gnnplace.report.charts.theme import device_colour
-from gnnplace.report.page import chart_html
-from gnnplace.report.tables import html_table, swatch
+from gnnplace.report.generalization_page import GENERALIZATION, render_generalization
+from gnnplace.report.page import chart_html, template
+from gnnplace.report.tables import bench_facts, html_table, swatch
 from gnnplace.units import format_s
 
 __all__ = ["read_bench", "render_bench", "write_bench_page"]
@@ -39,25 +38,26 @@ def read_bench(path: Path) -> dict[str, Any]:
     """
     document = read_json(path, GnnplaceError)
     if not isinstance(document, dict) or document.get("format") != FORMAT or "details" not in document:
-        raise GnnplaceError(f"{path}: is no result of `gnnplace bench seeds` or `gnnplace bench spotlight`")
+        raise GnnplaceError(f"{path}: is no result of `gnnplace bench seeds`, `spotlight` or `generalization`")
     return document
 
 
 def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
     """Writes the page of a bench; its path."""
-    write_text(path, render_bench(document))
+    is_general = document["suite"] == GENERALIZATION
+    write_text(path, render_generalization(document) if is_general else render_bench(document))
     return path
 
 
 def render_bench(document: Mapping[str, Any]) -> str:
-    """The page as HTML: seconds, evaluations, wall time, and the placements of every row."""
+    """The page of the papers' tables as HTML: seconds, evaluations, wall time, and the placements of every row."""
     rows: dict[str, dict[str, Line]] = {}
     for line in document["rows"]:
         rows.setdefault(line["row"], {})[line["planner"]] = line
     details = document["details"]
-    return _template("bench.html").substitute(
+    return template("bench.html").substitute(
         title=escape(f"bench {document['suite']}"),
-        style=_template("page.css").template,
+        style=template("page.css").template,
         plotly=get_plotlyjs(),
         seconds=_table(rows, details, _seconds, bound=True),
         evaluations=_table(rows, details, lambda line, _: _count(line["to_within_1_percent"])),
@@ -66,7 +66,7 @@ def render_bench(document: Mapping[str, Any]) -> str:
             ["", ""], ([escape(key.replace("_", " ")), _value(value)] for key, value in document["summary"].items())
         ),
         pictures="".join(_picture(key, details[key]) for key in rows),
-        facts=_facts(document),
+        facts=bench_facts(document),
     )
 
 
@@ -138,17 +138,3 @@ def _picture(key: str, detail: Mapping[str, Any]) -> str:
     about = f"{detail['ops']:,} ops in {detail['groups']:,} groups; {escape(detail['source']) or 'not in the papers'}"
     title = f"{escape(detail['task'])} on {escape(detail['testbed'])}"
     return f'<h3>{title}</h3><p>{about}</p><p class="legend">{legend}</p>{chart_html(figure, key)}'
-
-
-def _facts(document: Mapping[str, Any]) -> str:
-    machine = document["machine"]
-    facts = {
-        "command": f"<code>{escape(document['command'])}</code>",
-        "machine": f"{escape(machine['cpu'])}, {machine['cores']} cores, Python {escape(machine['python'])}",
-        "versions": ", ".join(f"{escape(name)} {escape(text)}" for name, text in document["versions"].items()),
-    }
-    return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items()) + "</dl>"
-
-
-def _template(name: str) -> Template:
-    return Template(resources.files("gnnplace.report").joinpath(name).read_text(encoding="utf-8"))

@@ -25,7 +25,7 @@ from gnnplace.report.tables import (
     warnings_list,
 )
 
-__all__ = ["REPORT_FILE", "chart_html", "render_report", "write_report"]
+__all__ = ["REPORT_FILE", "chart_html", "render_report", "template", "write_report"]
 
 REPORT_FILE = "report.html"
 
@@ -40,9 +40,9 @@ def write_report(run: RunRecord, folder: Path) -> Path:
 def render_report(run: RunRecord) -> str:
     """The page of a run, as HTML; the same run gives the same text."""
     graph = graph_chart(run)
-    return _template("page.html").substitute(
+    return template("page.html").substitute(
         title=escape(run["summary"]["model"]),
-        style=_template("page.css").template,
+        style=template("page.css").template,
         plotly=get_plotlyjs(),
         evaluator=evaluator_of(run),
         answer=escape(answer(run)),
@@ -59,7 +59,8 @@ def render_report(run: RunRecord) -> str:
     )
 
 
-def _template(name: str) -> Template:
+def template(name: str) -> Template:
+    """A file of this folder that waits for what it is to show."""
     return Template(resources.files("gnnplace.report").joinpath(name).read_text(encoding="utf-8"))
 
 

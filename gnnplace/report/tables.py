@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from gnnplace.report.answer import evaluator_of, percent, seconds, speed
 from gnnplace.report.charts.theme import TRANSFER, device_colour
@@ -12,6 +13,7 @@ from gnnplace.report.run_record import PlannerRow, RunRecord
 from gnnplace.units import format_bytes
 
 __all__ = [
+    "bench_facts",
     "devices_table",
     "facts_table",
     "graph_legend",
@@ -93,6 +95,17 @@ def facts_table(run: RunRecord) -> str:
         "search": f"{escape(summary['planner'])}, {summary['evaluations']:,} evaluations, {seconds(summary['wall_s'])}, "
         f"seed {summary['seed']}, for {escape(summary['objective'])}",
         "versions": ", ".join(f"{escape(name)} {escape(version)}" for name, version in run["versions"].items()),
+    }
+    return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items()) + "</dl>"
+
+
+def bench_facts(document: Mapping[str, Any]) -> str:
+    """How a bench was made: command, machine, versions."""
+    machine = document["machine"]
+    facts = {
+        "command": f"<code>{escape(document['command'])}</code>",
+        "machine": f"{escape(machine['cpu'])}, {machine['cores']} cores, Python {escape(machine['python'])}",
+        "versions": ", ".join(f"{escape(name)} {escape(text)}" for name, text in document["versions"].items()),
     }
     return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items()) + "</dl>"
 

@@ -67,7 +67,7 @@ def store(path: Path, found: dict[Case, dict[str, Any]], versions: dict[str, str
 
 def summary_of(found: dict[Case, dict[str, Any]], folder: Path) -> dict[str, Any]:
     kept = store(folder / "changed.cases", found)
-    return dict(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, kept)).summary)
+    return dict(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), kept=kept)).summary)
 
 
 def test_a_line_has_the_median_and_the_range_and_stands_beside_the_published_seconds() -> None:
@@ -90,7 +90,7 @@ def test_one_seed_of_three_that_does_not_fit_shows_in_the_range_and_not_in_the_m
 
 
 def test_the_summary_says_how_gnn_stands_and_how_many_evaluations_it_saves(stored: Path) -> None:
-    document = bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, stored)).document()
+    document = bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), kept=stored)).document()
     summary = document["summary"]
     assert summary["gnn_best_or_within_1_percent"] == 1
     assert summary["gnn_above_best_worst"] == pytest.approx(4.0 / 5.0 - 1.0)
@@ -159,7 +159,7 @@ def test_rows_in_which_a_planner_finds_nothing_that_fits_are_counted_apart(tmp_p
 def test_a_summary_of_rows_where_nothing_fits_is_still_json(tmp_path: Path) -> None:
     found = {case: one if case.planner == FACTS else result(None) for case, one in results().items()}
     kept = store(tmp_path / "nothing.cases", found)
-    write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, kept)), tmp_path / "nothing.json")
+    write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), kept=kept)), tmp_path / "nothing.json")
     summary = json.loads((tmp_path / "nothing.json").read_text(encoding="utf-8"))["summary"]
     assert summary["gnn_above_best_worst"] is None
 
@@ -214,7 +214,7 @@ def test_a_suite_without_rows_takes_no_options_for_them() -> None:
 
 def test_the_page_shows_ours_beside_published_seconds_and_escapes_names(stored: Path, tmp_path: Path) -> None:
     path = tmp_path / "seeds.json"
-    write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), 1, stored)), path)
+    write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), kept=stored)), path)
     page = render_bench(read_bench(path))
     text = page[page.index("<body>") :]
     assert "paper 840 ms" in text

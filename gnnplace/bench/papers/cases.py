@@ -1,19 +1,13 @@
-"""Many cases over processes; each one is kept as soon as it is done, so that a bench goes on where it was stopped."""
+"""Many cases of the papers' tables, over processes and resumable."""
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gnnplace.bench.papers.case import Case, case_result
-from gnnplace.bench.result import library_versions
-from gnnplace.errors import GnnplaceError
-from gnnplace.files import write_text
+from gnnplace.bench.resumable import finished_runs, run_resumable
 
 __all__ = ["finished_cases", "run_cases"]
 
@@ -26,62 +20,16 @@ def run_cases(
     kept: Path | None = None,
     on_result: Callable[[Case, Mapping[str, Any]], None] | None = None,
 ) -> Results:
-    """The result of every case, in their order; those in the file `kept` are not run again.
+    """The result of every case, in their order; those in the file `kept` are not run again, see `run_resumable`.
 
-    Cases of one row should follow each other, since a process keeps the last two rows. Wall seconds of a case are those
-    with `jobs - 1` others beside it. `kept` says which libraries made a case, and those of others are run again; it does
-    not know of changes to a planner, so delete it after one.
+    Cases of one row should follow each other, since a process keeps the last two rows.
 
     Raises:
         GnnplaceError: a row's workload cannot be read, a library is missing, or `kept` cannot be understood.
     """
-    versions = library_versions()
-    results = {} if kept is None else finished_cases(kept, versions)
-
-    def keep(case: Case, result: Mapping[str, Any]) -> None:
-        results[case] = dict(result)
-        if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with kept.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"case": asdict(case), "versions": versions, "result": result}) + "\n")
-        if on_result is not None:
-            on_result(case, result)
-
-    open_cases = [case for case in cases if case not in results]
-    # A fork of a process that has run a network or compiled code with threads may hang.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures = {pool.submit(case_result, case): case for case in open_cases}
-        try:
-            for future in as_completed(futures):
-                keep(futures[future], future.result())
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # waits for what is running, which is worth keeping
-            for future, case in futures.items():
-                if case not in results and not future.cancelled() and future.exception() is None:
-                    keep(case, future.result())
-            raise
-    return {case: results[case] for case in cases}
+    return run_resumable(cases, case_result, Case, jobs, kept, on_result)
 
 
 def finished_cases(kept: Path, versions: Mapping[str, str]) -> Results:
-    """What an earlier run with libraries of these versions has kept; a last line that was cut off by a kill is dropped.
-
-    Raises:
-        GnnplaceError: another line cannot be understood.
-    """
-    if not kept.exists():
-        return {}
-    text = kept.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        write_text(kept, whole)
-    found: Results = {}
-    for number, line in enumerate(whole.splitlines(), start=1):
-        try:
-            entry = json.loads(line)
-            if entry["versions"] == versions:
-                found[Case(**entry["case"])] = entry["result"]
-        except (ValueError, KeyError, TypeError) as problem:
-            raise GnnplaceError(f"{kept}: line {number} is no case of a bench ({problem}); delete the file") from None
-    return found
+    """What an earlier run with libraries of these versions has kept, see `finished_runs`."""
+    return finished_runs(kept, Case, versions)

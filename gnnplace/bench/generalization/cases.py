@@ -1,0 +1,137 @@
+"""The cases: a held-out graph in so many groups, on a held-out device set; fixed before any planner had been run on them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gnnplace.errors import GnnplaceError
+
+__all__ = ["CASES", "HeldOutCase", "case_of", "chosen_cases"]
+
+
+@dataclass(frozen=True)
+class HeldOutCase:
+    """One graph on one device set."""
+
+    graph: str
+    """See `held_out_graph`."""
+    max_groups: int
+    devices: str
+    """See `held_out_devices`."""
+    type_spread: float = 0.0
+    """Of `PerTypeCost`; training draws 0 to 0.6."""
+    memory_share: float | None = None
+    """What all accelerators hold together, as a multiple of what the graph needs on one; None: what the set says."""
+
+    @property
+    def name(self) -> str:
+        """Says everything, so that names differ where cases do."""
+        spread = f" types {self.type_spread:g}" if self.type_spread else ""
+        memory = "" if self.memory_share is None else f" memory {self.memory_share:g}"
+        return f"{self.graph} {self.max_groups} on {self.devices}{spread}{memory}"
+
+    @property
+    def cost_seed(self) -> int:
+        """Of the factors per op type and kind of device."""
+        return zlib.crc32(self.name.encode())
+
+
+CASES: Sequence[HeldOutCase] = tuple(
+    HeldOutCase(*case)
+    for case in (
+        # 50 groups
+        ("nmt_2", 50, "k40x2"),
+        ("inception_v3", 50, "k80x4", 0.4),
+        ("moe_8", 50, "servers-2x4"),
+        ("nasnet_mobile", 50, "phone-3", 0.4),
+        ("ssd_300", 50, "k40x5", 0.4),
+        ("t5_small", 50, "cpus-6"),
+        ("swin_tiny", 50, "cores-4+4", 0.4),
+        ("whisper_tiny", 50, "upload-5"),
+        ("llama_prefill", 50, "v100x2", 0.9),
+        ("unet_diffusion", 50, "ring-8"),
+        ("wavefront_16x16", 50, "servers-4x4"),
+        ("wavefront-24x24", 50, "k80x5"),
+        # 100 groups
+        ("nmt_2:training", 100, "k80x2", 0.0, 0.8),
+        ("nmt_4", 100, "p100x15"),
+        ("inception_v3", 100, "k40+p100+v100+a100"),
+        ("moe_8", 100, "k40x2", 0.4),
+        ("nasnet_large", 100, "servers-2x4", 0.4),
+        ("ssd_300", 100, "cores-4+4", 0.9),
+        ("t5_base", 100, "k80x5"),
+        ("swin_tiny", 100, "ethernet-4", 0.4),
+        ("whisper_base", 100, "old-gpus-7"),
+        ("llama_decode", 100, "k40x5", 0.4, 1.5),
+        ("mamba_130m", 100, "v100x2"),
+        ("wavefront_8x64", 100, "cpus-6"),
+        ("wavefront-12x90", 100, "k80x4"),
+        ("layered-far", 100, "upload-5"),
+        # 200 groups
+        ("nmt_2", 200, "k40x5"),
+        ("nmt_4:training", 200, "k80x4", 0.0, 1.2),
+        ("inception_v3", 200, "k80x2", 0.4),
+        ("moe_8", 200, "a100-sxmx4"),
+        ("nasnet_mobile", 200, "cpus-6", 0.4),
+        ("unet_diffusion", 200, "k40x2"),
+        ("t5_small", 200, "servers-4x4"),
+        ("swin_tiny", 200, "k40+p100+v100+a100", 0.4),
+        ("whisper_base", 200, "k40x2+v100x3", 0.9),
+        ("llama_prefill", 200, "ring-8", 0.0, 0.8),
+        ("mamba_130m", 200, "k80x5", 0.4),
+        ("wavefront_16x16", 200, "k40x2"),
+        ("wavefront_60x60", 200, "h100-sxmx7"),
+        ("layered-far", 200, "cores-4+4"),
+        ("dag-dense", 200, "old-gpus-7", 0.4),
+        ("layered-dense", 200, "p100x15"),
+        # 500 groups
+        ("nmt_4", 500, "k40x2"),
+        ("nmt_8:training", 500, "p100x15", 0.0, 1.5),
+        ("nmt_2:training", 500, "servers-2x4"),
+        ("moe_8", 500, "k80x2", 0.9),
+        ("nasnet_large", 500, "k40x5"),
+        ("nasnet_mobile", 500, "k40+p100+v100+a100", 0.4),
+        ("unet_diffusion", 500, "k80x4", 0.4),
+        ("t5_base", 500, "cores-4+4"),
+        ("swin_tiny", 500, "upload-5"),
+        ("whisper_base", 500, "cpus-6", 0.4),
+        ("llama_decode", 500, "phone-3"),
+        ("wavefront_8x64", 500, "servers-4x4", 0.4),
+        ("wavefront-24x24", 500, "ethernet-4"),
+        ("layered-wide", 500, "k80x5"),
+        ("blocks-wide", 500, "ring-8", 0.4),
+        ("dag-fat", 500, "h100-sxmx7"),
+        # 1,000 groups
+        ("nmt_8", 1000, "servers-2x4"),
+        ("inception_v3:training", 1000, "k40x2", 0.4),
+        ("unet_diffusion", 1000, "k40x5"),
+        ("phases-long", 1000, "k80x4", 0.4),
+        ("wavefront-12x90", 1000, "cores-4+4"),
+        ("dag-uneven", 1000, "p100x15"),
+        # 2,000 groups
+        ("nmt_4:training", 2000, "k40x5"),
+        ("mamba_130m", 2000, "k40x2", 0.4),
+        ("wavefront-40x50", 2000, "servers-4x4"),
+        ("phases-wide", 2000, "k40+p100+v100+a100"),
+    )
+)
+"""By number of groups, which is what the graph has where that is less, or what colocation leaves where that is more."""
+
+
+def case_of(name: str) -> HeldOutCase:
+    """The case of this name."""
+    return {case.name: case for case in CASES}[name]
+
+
+def chosen_cases(only: Sequence[str]) -> list[HeldOutCase]:
+    """The cases whose name contains one of the texts; all of them for none.
+
+    Raises:
+        GnnplaceError: no case has one of the texts.
+    """
+    for text in only:
+        if not any(text in case.name for case in CASES):
+            raise GnnplaceError(f"no case has {text!r} in its name, such as {CASES[0].name!r} or {CASES[-1].name!r}")
+    return [case for case in CASES if not only or any(text in case.name for text in only)]

@@ -1,0 +1,175 @@
+"""What the results say: a line per row, and the comparisons that a policy has to pass.
+
+A ratio is seconds over the least seconds that any row found on the case with any seed. Means are arithmetic, over all cases
+and seeds. What does not fit into memory has no ratio: it is counted beside the means, is no part of them, and loses every comparison
+with what fits.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gnnplace.bench.generalization.run import Run
+
+__all__ = ["EQUAL", "NEAR", "Results", "best_known", "comparison", "must_show", "ratios", "table"]
+
+Results = Mapping[Run, Mapping[str, Any]]
+Ratios = Mapping[str, Mapping[tuple[str, int], float | None]]
+"""By row, then by case and seed; None for what does not fit."""
+NEAR = 1.02
+EQUAL = 1e-3
+
+
+def best_known(results: Results) -> dict[str, float]:
+    """The least seconds by case, for cases on which any row found a placement that fits."""
+    best: dict[str, float] = {}
+    for run, result in results.items():
+        if result["objective_s"] is not None:
+            best[run.case] = min(best.get(run.case, result["objective_s"]), result["objective_s"])
+    return best
+
+
+def ratios(results: Results) -> dict[str, dict[tuple[str, int], float | None]]:
+    """Seconds over the best known ones, by row, then by case and seed."""
+    best = best_known(results)
+    found: dict[str, dict[tuple[str, int], float | None]] = {}
+    for run, result in results.items():
+        seconds = result["objective_s"]
+        ratio = None if seconds is None else seconds / best[run.case]
+        found.setdefault(run.row, {})[run.case, run.seed] = ratio
+    return found
+
+
+def table(results: Results, cases: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    """A line per row, on some of the cases if they are given; ratios are to the best known of all rows."""
+    among = {run.case for run in results} if cases is None else set(cases)
+    lines = []
+    for row, by_case in ratios(results).items():
+        several = {key: ratio for key, ratio in by_case.items() if key[0] in among}
+        mine = [result for run, result in results.items() if run.row == row and run.case in among]
+        fits = {key: ratio for key, ratio in several.items() if ratio is not None}
+        if not mine:
+            continue
+        worst = max(fits, key=fits.__getitem__, default=None)
+        lines.append(
+            {
+                "row": row,
+                "runs": len(mine),
+                "mean_ratio": statistics.fmean(fits.values()) if fits else None,
+                "worst_ratio": None if worst is None else fits[worst],
+                "worst_at": None if worst is None else worst[0],
+                "within_2_percent": sum(ratio <= NEAR for ratio in fits.values()) / len(mine),
+                "infeasible": len(mine) - len(fits),
+                "evaluations": statistics.median(result["evaluations"] for result in mine),
+                "wall_s": statistics.median(result["wall_s"] for result in mine),
+            }
+        )
+    return lines
+
+
+def comparison(found: Ratios, row: str, other: str) -> dict[str, Any] | None:
+    """`row` against `other`, pair by pair of case and seed; None where one was not run.
+
+    Where `other` was run with fewer seeds, its first one stands for those that it lacks.
+    """
+    if row not in found or other not in found:
+        return None
+    first = {case: ratio for (case, _), ratio in reversed(list(found[other].items()))}
+    pairs = {key: (ratio, found[other].get(key, first[key[0]])) for key, ratio in found[row].items() if key[0] in first}
+    quotients = {key: mine / theirs for key, (mine, theirs) in pairs.items() if mine is not None and theirs is not None}
+    better = {key for key, quotient in quotients.items() if quotient < 1 - EQUAL}
+    worse = {key for key, quotient in quotients.items() if quotient > 1 + EQUAL}
+    better |= {key for key, (mine, theirs) in pairs.items() if mine is not None and theirs is None}
+    worse |= {key for key, (mine, theirs) in pairs.items() if mine is None and theirs is not None}
+    if not pairs:
+        return None
+    worst = max(quotients, key=quotients.__getitem__, default=None)
+    seeds = sorted({seed for _, seed in pairs})
+    return {
+        "row": row,
+        "other": other,
+        "pairs": len(pairs),
+        "mean_ratio": statistics.fmean(quotients.values()) if quotients else None,
+        "worst_ratio": None if worst is None else quotients[worst],
+        "worst_at": None if worst is None else worst[0],
+        "better": len(better) / len(pairs),
+        "equal": (len(pairs) - len(better) - len(worse)) / len(pairs),
+        "worse": len(worse) / len(pairs),
+        "fits_where_other_does_not": sum(mine is not None and theirs is None for mine, theirs in pairs.values()),
+        "does_not_fit_where_other_does": sum(mine is None and theirs is not None for mine, theirs in pairs.values()),
+        "mean_ratio_by_seed": [_mean(value for (_, s), value in quotients.items() if s == seed) for seed in seeds],
+    }
+
+
+def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The comparisons by name, as far as their rows were run; `facts` by case."""
+    found = ratios(results)
+    pairs = {
+        "zero_shot_to_annealing@50000": ("gnn-zero-shot", "annealing@50000"),
+        "search_to_annealing_10_s": ("gnn-10s", "annealing-10s"),
+        "search_to_annealing_60_s": ("gnn-60s", "annealing-60s"),
+        **{f"search_to_annealing@{count}": (f"gnn@{count}", f"annealing@{count}") for count in (200, 1000, 5000)},
+        "search@2000_to_annealing@500000": ("gnn@2000", "annealing@500000"),
+        "zero_shot_to_untrained": ("gnn-zero-shot", "gnn-untrained"),
+    }
+    told: dict[str, Any] = {name: comparison(found, *two) for name, two in pairs.items()}
+    told["zero_shot_evaluations_per_group_most"] = max(
+        (result["evaluations"] / facts[run.case]["groups"] for run, result in results.items() if run.row == "gnn-zero-shot"),
+        default=None,
+    )  # fmt: skip
+    told["zero_shot_better_than_heft_and_greedy"] = _above_lists(results, facts)
+    told["trained_against_untrained"] = _margin(found)
+    told["cases"] = len(facts)
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """How often zero-shot beats both `heft` and `greedy`, where the better of the two is not at the lower bound yet."""
+    seconds = {(run.row, run.case): result["objective_s"] for run, result in results.items()}  # of these, one seed
+    shares = []
+    left_out = set()
+    for run, result in results.items():
+        if run.row != "gnn-zero-shot" or not {("heft", run.case), ("greedy", run.case)} <= set(seconds):
+            continue
+        lists = [seconds[row, run.case] for row in ("heft", "greedy") if seconds[row, run.case] is not None]
+        if lists and min(lists) <= (1 + EQUAL) * facts[run.case]["lower_bound"]["value_s"]:
+            left_out.add(run.case)
+            continue
+        mine = result["objective_s"]
+        shares.append(mine is not None and all(mine < (1 - EQUAL) * other for other in lists))
+    if not shares:
+        return None
+    return {"runs": len(shares), "better": statistics.fmean(shares), "cases_at_lower_bound": len(left_out)}
+
+
+def _margin(found: Ratios) -> dict[str, Any] | None:
+    """Mean ratios to the best known by seed where both fit, and whether training gains more than seeds differ."""
+    trained_ratios, untrained_ratios = found.get("gnn-zero-shot", {}), found.get("gnn-untrained", {})
+    both = {key for key, ratio in trained_ratios.items() if ratio is not None and untrained_ratios.get(key) is not None}
+    if not both:
+        return None
+    trained, untrained = (_means_by_seed(several, both) for several in (trained_ratios, untrained_ratios))
+    margin = statistics.fmean(untrained) - statistics.fmean(trained)
+    spread = max(max(means) - min(means) for means in (trained, untrained))
+    return {
+        "trained_by_seed": trained, "untrained_by_seed": untrained, "margin": margin, "spread": spread,
+        "margin_is_larger": margin > spread,
+    }  # fmt: skip
+
+
+def _means_by_seed(
+    by_case: Mapping[tuple[str, int], float | None], among: Iterable[tuple[str, int]]
+) -> Sequence[float]:
+    values: dict[int, list[float]] = {}
+    for key in sorted(among, key=lambda key: key[1]):
+        ratio = by_case[key]
+        assert ratio is not None
+        values.setdefault(key[1], []).append(ratio)
+    return [statistics.fmean(several) for several in values.values()]
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    several = list(values)
+    return statistics.fmean(several) if several else None

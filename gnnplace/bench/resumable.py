@@ -1,0 +1,94 @@
+"""Many runs over processes; each one is kept as soon as it is done, so that a bench goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gnnplace.bench.result import library_versions
+from gnnplace.errors import GnnplaceError
+from gnnplace.files import write_text
+
+__all__ = ["finished_runs", "run_resumable"]
+
+C = TypeVar("C")
+
+
+def run_resumable(
+    cases: Sequence[C],
+    run: Callable[[C], dict[str, Any]],
+    kind: type[C],
+    jobs: int = 1,
+    kept: Path | None = None,
+    on_result: Callable[[C, Mapping[str, Any]], None] | None = None,
+) -> dict[C, dict[str, Any]]:
+    """The result of every case, in their order; those that were kept are not run again.
+
+    Wall seconds of a case are those with `jobs - 1` others beside it. The file says which libraries made a case, and those of
+    others are run again; it does not know of changes to a planner, so delete it after one.
+
+    Args:
+        cases: what is to be run.
+        run: can be pickled.
+        kind: of the cases, a frozen dataclass of plain values.
+        jobs: processes.
+        kept: the file; None for none.
+        on_result: called after every case.
+
+    Raises:
+        GnnplaceError: a case cannot be run, or the file cannot be understood.
+    """
+    versions = library_versions()
+    results = {} if kept is None else finished_runs(kept, kind, versions)
+
+    def keep(case: C, result: Mapping[str, Any]) -> None:
+        results[case] = dict(result)
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"case": vars(case), "versions": versions, "result": result}) + "\n")
+        if on_result is not None:
+            on_result(case, result)
+
+    open_cases = [case for case in cases if case not in results]
+    # A fork of a process that has run a network or compiled code with threads may hang.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        futures = {pool.submit(run, case): case for case in open_cases}
+        try:
+            for future in as_completed(futures):
+                keep(futures[future], future.result())
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # waits for what is running, which is worth keeping
+            for future, case in futures.items():
+                if case not in results and not future.cancelled() and future.exception() is None:
+                    keep(case, future.result())
+            raise
+    return {case: results[case] for case in cases}
+
+
+def finished_runs(kept: Path, kind: type[C], versions: Mapping[str, str]) -> dict[C, dict[str, Any]]:
+    """What an earlier run with libraries of these versions has kept; a last line that was cut off by a kill is dropped.
+
+    Raises:
+        GnnplaceError: another line cannot be understood.
+    """
+    if not kept.exists():
+        return {}
+    text = kept.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        write_text(kept, whole)
+    found: dict[C, dict[str, Any]] = {}
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+            if entry["versions"] == versions:
+                found[kind(**entry["case"])] = entry["result"]
+        except (ValueError, KeyError, TypeError) as problem:
+            raise GnnplaceError(f"{kept}: line {number} is no case of a bench ({problem}); delete the file") from None
+    return found

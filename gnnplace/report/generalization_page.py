@@ -1,0 +1,200 @@
+"""Unseen graphs on unseen devices on one page: the table, every run, and where the improver loses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from gnnplace.report.charts import budgets_chart, ratios_chart
+from gnnplace.report.page import chart_html, template
+from gnnplace.report.tables import bench_facts, html_table
+from gnnplace.units import format_s
+
+__all__ = ["GENERALIZATION", "render_generalization"]
+
+GENERALIZATION = "generalization"
+_WORST = 3
+_BREAK = "\N{ZERO WIDTH SPACE}"
+Line = Mapping[str, Any]
+
+
+def render_generalization(document: Mapping[str, Any]) -> str:
+    """The page as HTML."""
+    details, rows = document["details"], document["rows"]
+    cases = details["cases"]
+    title = "Graphs and devices that no training has seen"
+    return template("generalization.html").substitute(
+        title=title,
+        style=template("page.css").template,
+        plotly=get_plotlyjs(),
+        about=_about(cases),
+        rows=_rows_table(rows),
+        left_out="".join(f"<p>{escape(note)}.</p>" for note in details["left_out"]),
+        comparisons=_comparisons(document["summary"]),
+        summary=_other_figures(document["summary"]),
+        ratios=chart_html(ratios_chart(_points(rows, cases)), "ratios"),
+        budgets=_budgets(rows),
+        worst=_worst(rows, cases),
+        unseen=_unseen_table(rows, details["unseen"]),
+        cases=_cases_table(rows, cases),
+        facts=bench_facts(document),
+    )
+
+
+def _about(cases: Mapping[str, Line]) -> str:
+    groups = [case["groups"] for case in cases.values()]
+    sets, families = {case["devices"] for case in cases.values()}, {case["family"] for case in cases.values()}
+    return (
+        f"{len(cases)} cases of {min(groups, default=0):,} to {max(groups, default=0):,} op groups, {len(families)} families and "
+        f"settings of graphs, {len(sets)} device sets. Ratios are seconds over the least that any row found on the case with any "
+        "seed; means are over all cases and seeds. Every simulated makespan is an evaluation. Evaluations and wall time are medians."
+    )
+
+
+def _rows_table(rows: Iterable[Line]) -> str:
+    heads = ["row", "runs", "mean ratio", "worst ratio", "at", "within 2 %", "does not fit", "evaluations", "wall time"]
+    return html_table(
+        heads,
+        (
+            [
+                escape(line["row"]), str(line["runs"]), _ratio(line["mean_ratio"]), _ratio(line["worst_ratio"]),
+                f"<small>{escape(line['worst_at'] or '–')}</small>", _share(line["within_2_percent"]),
+                str(line["infeasible"]), f"{line['evaluations']:,.0f}", format_s(line["wall_s"]),
+            ]
+            for line in rows
+        ),
+    )  # fmt: skip
+
+
+def _unseen_table(rows: Iterable[Line], unseen: Mapping[str, Line]) -> str:
+    """A column per kind of cases: mean and worst ratio, and how many runs found nothing that fits."""
+    found = {(kind, line["row"]): line for kind, part in unseen.items() for line in part["rows"]}
+    heads = ["row", *(f"{kind} ({len(part['cases'])} cases)" for kind, part in unseen.items())]
+    return html_table(
+        heads,
+        ([escape(line["row"]), *(_short(found.get((kind, line["row"]))) for kind in unseen)] for line in rows),
+    )
+
+
+def _short(line: Line | None) -> str:
+    if line is None:
+        return "–"
+    text = f"{_ratio(line['mean_ratio'])} <small>worst {_ratio(line['worst_ratio'])}</small>"
+    return f"{text} <small>{line['infeasible']} of {line['runs']} do not fit</small>" if line["infeasible"] else text
+
+
+def _comparisons(summary: Mapping[str, Any]) -> str:
+    heads = ["", "mean ratio", "by seed", "worst ratio", "at", "better", "equal", "worse", "pairs"]
+    body = [
+        [
+            f"{escape(told['row'])} / {escape(told['other'])}", _ratio(told["mean_ratio"]),
+            ", ".join(_ratio(mean) for mean in told["mean_ratio_by_seed"]), _ratio(told["worst_ratio"]),
+            f"<small>{escape(told['worst_at'] or '–')}</small>", _share(told["better"]), _share(told["equal"]),
+            _share(told["worse"]), str(told["pairs"]),
+        ]
+        for told in summary.values()
+        if isinstance(told, dict) and "mean_ratio_by_seed" in told
+    ]  # fmt: skip
+    return html_table(heads, body) if body else "<p>None of the rows to compare were run.</p>"
+
+
+def _other_figures(summary: Mapping[str, Any]) -> str:
+    """What is no comparison of two rows."""
+    lines = []
+    for name, told in summary.items():
+        if not isinstance(told, dict):
+            lines.append([escape(_words(name)), _value(told)])
+        elif "mean_ratio_by_seed" not in told:
+            parts = (f"{escape(_words(key))}: {_value(value)}" for key, value in told.items())
+            lines.append([escape(_words(name)), "<br>".join(parts)])
+    return html_table(["", ""], lines)
+
+
+def _points(rows: Iterable[Line], cases: Mapping[str, Line]) -> dict[str, list[tuple[str, float]]]:
+    return {
+        line["row"]: [
+            (f"{name}, seed {run['seed']}", run["ratio"])
+            for name, case in cases.items()
+            for run in case["results"].get(line["row"], ())
+            if run["ratio"] is not None
+        ]
+        for line in rows
+    }
+
+
+def _budgets(rows: Iterable[Line]) -> str:
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for line in rows:
+        planner, at, count = line["row"].partition("@")
+        if at and line["mean_ratio"] is not None:
+            lines.setdefault(planner, []).append((int(count), line["mean_ratio"]))
+    return chart_html(budgets_chart(lines), "budgets") if lines else "<p>No such rows were run.</p>"
+
+
+def _worst(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
+    ours = [line["row"] for line in rows if line["row"].startswith("gnn")]
+    body = []
+    for row in [name for name in ours if name != "gnn-untrained"] or ours:
+        means = {name: _mean_ratio(case, row) for name, case in cases.items()}
+        known = {name: mean for name, mean in means.items() if mean is not None}
+        for name in sorted(known, key=known.__getitem__, reverse=True)[:_WORST]:
+            best = min(cases[name]["results"], key=lambda other: _mean_ratio(cases[name], other) or float("inf"))
+            body.append([escape(row), escape(name), _ratio(known[name]), escape(best)])
+    return html_table(["row", "case", "mean ratio", "best row"], body) if body else "<p>It was not run.</p>"
+
+
+def _cases_table(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
+    names = [line["row"] for line in rows]
+    heads = ["case", "groups, ops", "best known, bound", *map(_head, names)]
+    body = []
+    for name, case in cases.items():
+        means = [_mean_ratio(case, row) for row in names]
+        best = min((mean for mean in means if mean is not None), default=None)
+        best_known = "–" if case["best_known_s"] is None else format_s(case["best_known_s"])
+        body.append(
+            [
+                f"{escape(name)}<br><small>{escape(_about_case(case))}</small>",
+                f"{case['groups']:,}<br><small>{case['ops']:,}</small>",
+                f"{best_known}<br><small>{format_s(case['lower_bound']['value_s'])}</small>",
+                *(f"<b>{_ratio(mean)}</b>" if mean == best is not None else _ratio(mean) for mean in means),
+            ]
+        )
+    return html_table(heads, body)
+
+
+def _about_case(case: Line) -> str:
+    """What sets it apart from training."""
+    types = [f"op types {', '.join(case['unseen_types'])}"] if case["unseen_types"] else []
+    return "; ".join([case["family"], *case["unlike_training"], *types])
+
+
+def _head(row: str) -> str:
+    """May break at every sign, so that many columns fit."""
+    return row.replace("@", f"{_BREAK}@").replace("-", f"-{_BREAK}")
+
+
+def _mean_ratio(case: Line, row: str) -> float | None:
+    """Over seeds; None where any of them found nothing that fits, or the row was not run."""
+    found = [run["ratio"] for run in case["results"].get(row, ())]
+    return None if not found or None in found else sum(found) / len(found)
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_value, value))
+    return f"{value:.4g}" if isinstance(value, float) else escape(str(value))
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,109 @@
+"""The held-out cases: many, of the sizes that are asked for, and nothing that training could draw."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from gnnplace.api.training_problems import training_families
+from gnnplace.bench.generalization.cases import CASES, chosen_cases
+from gnnplace.bench.generalization.devices import HAND_MADE, PRESETS, held_out_devices
+from gnnplace.bench.generalization.graphs import GENERATED_GRAPHS, held_out_graph, training_types
+from gnnplace.bench.generalization.run import setting_of_case
+from gnnplace.bench.generalization.unlike_training import unlike_training, unseen_count
+from gnnplace.devices.presets import preset
+from gnnplace.devices.sampled import DeviceRanges, sample_devices
+from gnnplace.devices.topology import HOST_KIND_PREFIX
+from gnnplace.errors import GnnplaceError
+from gnnplace.placement import Placement
+from models_zoo.networks.shipped import manifest
+
+
+def test_there_are_sixty_cases_or_more_with_names_of_their_own_and_most_have_at_most_500_groups() -> None:
+    sizes = Counter(case.max_groups for case in CASES)
+    assert len({case.name for case in CASES}) == len(CASES) >= 60
+    assert set(sizes) == {50, 100, 200, 500, 1000, 2000}
+    assert sum(count for size, count in sizes.items() if size <= 500) > len(CASES) / 2
+    assert min(sizes.values()) >= 4
+
+
+def test_graphs_of_the_zoo_are_of_the_test_split_and_all_test_families_of_50_ops_take_part() -> None:
+    rows = {row.key: row for row in manifest()}
+    used = {rows[case.graph].family for case in CASES if case.graph not in GENERATED_GRAPHS}
+    assert used.isdisjoint(training_families())
+    large = {row.family for row in rows.values() if row.split == "test" and row.ops >= 50}
+    assert used == large
+
+
+def test_a_generated_graph_is_the_same_each_time_and_every_one_takes_part() -> None:
+    first, second = held_out_graph("dag-dense"), held_out_graph("dag-dense")
+    assert first.num_ops == 250
+    assert np.array_equal(first.flops, second.flops)
+    assert {case.graph for case in CASES} >= set(GENERATED_GRAPHS)
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *HAND_MADE])
+def test_no_device_set_can_be_drawn_and_each_lets_every_two_devices_exchange_data(name: str) -> None:
+    topology = held_out_devices(name)
+    assert unlike_training(topology) != ()
+    pairs = [(s, t) for s in range(topology.num_devices) for t in range(topology.num_devices)]
+    assert all(s == t or topology.route(s, t) is not None for s, t in pairs)
+    assert sum(not device.kind.startswith(HOST_KIND_PREFIX) for device in topology.devices) != 1
+    assert any(case.devices == name for case in CASES)
+
+
+def test_what_the_sampler_draws_is_never_called_unlike_training() -> None:
+    drawn = [sample_devices(np.random.default_rng(seed)) for seed in range(400)]
+    assert {unlike_training(topology) for topology in drawn} == {()}
+
+
+def test_each_reason_is_found_where_it_holds_and_nowhere_else() -> None:
+    assert unlike_training(preset("k40x4")) == ()
+    assert unlike_training(preset("k80x4")) == ("channels that some links share",)
+    assert unlike_training(held_out_devices("upload-5")) == ("links that are slower one way",)
+    assert unlike_training(held_out_devices("ring-8")) == ("direct links between some accelerators only",)
+    assert unlike_training(preset("k40x4"), DeviceRanges(num_devices=(4,))) == ("5 devices",)
+
+
+def test_3_6_and_16_devices_take_part_and_were_never_seen() -> None:
+    counts = {held_out_devices(case.devices).num_devices for case in CASES}
+    unseen = {
+        held_out_devices(case.devices).num_devices for case in CASES if unseen_count(held_out_devices(case.devices))
+    }
+    assert unseen == {3, 6, 16}
+    assert counts > unseen
+
+
+def test_some_graphs_have_op_types_that_no_training_graph_has() -> None:
+    assert "TopK" in set(held_out_graph("moe_8").op_types) - training_types()
+    assert {"MatMul", "Conv", "Sum", "Relu"} <= training_types()
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("wavefront_16x16 50 on servers-4x4", 50),
+        ("nmt_2:training 100 on k80x2 memory 0.8", 73),  # colocation joins what coarsening would keep apart
+        ("dag-fat 500 on h100-sxmx7", 400),
+    ],
+)
+def test_a_case_has_50_to_2000_groups(name: str, groups: int) -> None:
+    assert setting_of_case(name).problem().num_units == groups
+
+
+def test_tight_memory_is_what_accelerators_hold_together_in_unequal_parts() -> None:
+    setting = setting_of_case("llama_prefill 200 on ring-8 memory 0.8")
+    memory = [device.memory_bytes or 0 for device in setting.topology.devices]
+    assert memory[0] == pytest.approx(2 * memory[6], rel=1e-6)
+    assert memory[:7] == sorted(memory[:7], reverse=True)
+    assert memory[7] == held_out_devices("ring-8").devices[7].memory_bytes
+    alone = setting.simulator.evaluate(Placement(np.full(setting.workload.graph.num_ops, 7)))
+    assert sum(memory[:7]) == pytest.approx(0.8 * alone.peak_memory_bytes[7], rel=1e-6)
+
+
+def test_cases_are_chosen_by_parts_of_their_names() -> None:
+    assert {case.graph for case in chosen_cases(["dag-", "phases-"])} == {
+        "dag-fat", "dag-uneven", "dag-dense", "phases-long", "phases-wide",
+    }  # fmt: skip
+    with pytest.raises(GnnplaceError, match="no case has 'vgg' in its name"):
+        chosen_cases(["vgg"])
