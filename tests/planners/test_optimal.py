@@ -11,7 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
+from gnnplace.devices.sampled import DeviceRanges, sample_devices
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Objective, Problem
@@ -20,10 +22,12 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.optimal import planner as optimal
 from gnnplace.planners.heuristic.optimal.model import IntervalModel
+from gnnplace.planners.heuristic.optimal.paths import path_ticks
 from gnnplace.planners.heuristic.optimal.planner import OptimalConfig, plan
 from gnnplace.planners.heuristic.optimal.symmetry import in_order, interchangeable_devices
 from gnnplace.planners.search import Search
 from gnnplace.sim.simulator import Simulator
+from models_zoo.networks.generated.sampling import sample_graph
 
 needs_ortools = pytest.mark.usefixtures("_ortools")
 
@@ -138,6 +142,39 @@ def test_it_proves_twenty_five_ops_on_two_devices_and_beats_its_start() -> None:
     assert solution.lower_bound_s is not None
     assert solution.objective_s <= solution.lower_bound_s * (1.0 + 1e-5)
     assert solution.objective_s <= dict(solution.stages)["annealing"] <= dict(solution.stages)["start"]
+
+
+@needs_ortools
+def test_its_bound_holds_on_thirty_ops_where_the_solvers_simplifications_broke_it() -> None:
+    # With presolve, probing and inprocessing OR-Tools 9.15.6755 "proves" 0.1029 s, and yet a placement takes 0.10253281 s.
+    drawn = sample_devices(np.random.default_rng(2), DeviceRanges(num_devices=(3,), hosts_only_share=0.0))
+    topology = replace(drawn, devices=tuple(replace(device, dispatch_overhead_s=0.0) for device in drawn.devices))
+    graph = sample_graph(np.random.default_rng(106), 30, ("layered",))
+    times = RooflineCost().op_time_s(graph, topology)
+    times = np.where(np.array([device.kind.startswith("cpu") for device in topology.devices]), np.inf, times)
+    solution = plan(problem_of(graph, topology, times), Budget(400), 0)
+    assert solution.lower_bound_s is not None
+    assert solution.lower_bound_s <= 0.102532807
+    assert solution.objective_s <= solution.lower_bound_s * (1.0 + 1e-5)
+
+
+@needs_ortools
+def test_paths_say_how_soon_an_op_may_start_and_how_much_must_follow_it() -> None:
+    # A tensor of 10 bytes takes 1 s of latency and 1 s on the wire.
+    graph = OpGraph.build("chain", [Op("a"), Op("b")], [Tensor("a", 10, ("b",))])
+    schedule = IntervalModel(problem_of(graph, pair(), [[1.0, 5.0], [6.0, 1.0]]), 10.0)
+    before, after = (ticks * schedule.tick_s for ticks in path_ticks(schedule))
+    np.testing.assert_allclose(before, [[0, 0], [1, 3]], atol=1e-5)  # on y: over the wire from x, sooner than from y
+    np.testing.assert_allclose(after, [[3, 1], [0, 0]], atol=1e-5)
+
+
+@needs_ortools
+def test_paths_keep_ops_of_one_unit_on_one_device() -> None:
+    graph = OpGraph.build("unit", [Op("a", group="g"), Op("b", group="g")], [Tensor("a", 10, ("b",))])
+    schedule = IntervalModel(problem_of(graph, pair(), [[1.0, 5.0], [6.0, 1.0]]), 10.0)
+    before, after = (ticks * schedule.tick_s for ticks in path_ticks(schedule))
+    np.testing.assert_allclose(before[1], [1, 5], atol=1e-5)
+    np.testing.assert_allclose(after[0], [6, 1], atol=1e-5)
 
 
 @needs_ortools

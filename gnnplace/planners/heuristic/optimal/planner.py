@@ -17,6 +17,7 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.annealing import AnnealingConfig, anneal
 from gnnplace.planners.heuristic.optimal.memory import limit_memory
 from gnnplace.planners.heuristic.optimal.model import IntervalModel
+from gnnplace.planners.heuristic.optimal.paths import bound_by_paths
 from gnnplace.planners.heuristic.optimal.rules import never_idle, pay_overheads, serve_in_turn
 from gnnplace.planners.heuristic.starts import best_start
 from gnnplace.planners.search import BudgetExhausted, Search, Solution
@@ -170,6 +171,7 @@ def _model(search: Search, rules: str, config: OptimalConfig) -> IntervalModel |
         return None
     schedule = IntervalModel(problem, horizon_s, search.lower_bound_s or 0.0)
     limit_memory(schedule)
+    bound_by_paths(schedule)
     overheads_count = problem.topology.dispatch_overhead_s.any() or not is_relaxed
     if schedule.timed and overheads_count and _pairs(problem) <= config.max_pairs:
         pay_overheads(schedule)
@@ -201,6 +203,10 @@ def _replay(search: Search, schedule: IntervalModel, work: float, seconds: float
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = search.seed % 2**31
     solver.parameters.linearization_level = 0  # the linear relaxation is weak here, and costs most of the time
+    # With any of these OR-Tools 9.15 calls values of such models optimal that are not.
+    solver.parameters.cp_model_presolve = False
+    solver.parameters.cp_model_probing_level = 0
+    solver.parameters.use_sat_inprocessing = False
     solver.parameters.catch_sigint_signal = False
     solver.parameters.max_deterministic_time = work
     solver.parameters.max_time_in_seconds = seconds
