@@ -17,8 +17,9 @@ from gnnplace.planners.heuristic import heft, single
 from gnnplace.planners.learned.constructions import evaluate_starts, rebuild
 from gnnplace.planners.learned.episodes import EpisodesConfig
 from gnnplace.planners.learned.gnn import GnnConfig, plan
+from gnnplace.planners.learned.move_odds import MoveOdds, OddsConfig
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
-from gnnplace.planners.learned.revisit import MoveOdds, RevisitConfig, revisit
+from gnnplace.planners.learned.revisit import RevisitConfig, revisit
 from gnnplace.planners.search import Search
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
@@ -159,7 +160,7 @@ def test_a_critical_op_is_likelier_to_be_moved_than_one_with_slack_and_each_draw
     problem = problem_on(
         OpGraph.build("two", [Op("long"), Op("short")]), full_mesh(2), np.array([[5.0, 5.0], [1.0, 1.0]])
     )
-    config = RevisitConfig(repeat_penalty=3.0)
+    config = OddsConfig(repeat_penalty=3.0)
     search, rng = Search(problem, Budget(10), "test", 0), np.random.default_rng(0)
     odds = MoveOdds(PolicySearch(search, policy_inputs(problem), build_policy(0), rng), config)
     odds.update(np.array([0, 1]))

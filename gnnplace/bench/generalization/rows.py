@@ -113,7 +113,9 @@ def gnn_config(variant: Variant, policy: Path | None) -> GnnConfig:
         case "fine-tuned":
             return replace(search, episodes_share=0.5)
         case "every-step":
-            return replace(search, episodes_share=0.0, revisit=replace(search.revisit, encode_every=1))
+            moves = search.revisit.moves
+            moves = replace(moves, odds=replace(moves.odds, encode_every=1))
+            return replace(search, episodes_share=0.0, revisit=replace(search.revisit, moves=moves))
 
 
 def planner_of(row: Row, policy: Path | None) -> Planner:

@@ -33,7 +33,7 @@ class GnnConfig:
     episodes_share: float = 0.1
     """Rollouts of the policy, and training on them."""
     episodes: EpisodesConfig = EpisodesConfig()
-    revisit_evaluations_per_unit: int = 20
+    revisit_evaluations_per_unit: int = 2
     """Evaluations that a policy's guidance is worth its time for; beyond, the compiled walk makes more of the time."""
     revisit_share: float = 0.4
     """Of the seconds that are left, where there is a limit; no more of them goes to the policy's search."""

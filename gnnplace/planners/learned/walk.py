@@ -9,8 +9,8 @@ import numpy as np
 from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Proposals
 from gnnplace.planners.heuristic.annealing import AnnealingConfig, anneal
+from gnnplace.planners.learned.move_odds import MoveOdds, OddsConfig
 from gnnplace.planners.learned.policy_search import PolicySearch
-from gnnplace.planners.learned.revisit import MoveOdds, RevisitConfig
 
 __all__ = ["WalkConfig", "walk"]
 
@@ -26,7 +26,7 @@ class WalkConfig:
 
 def walk(policy_search: PolicySearch, config: WalkConfig) -> None:
     """Anneals from the best so far until the budget ends; evaluations must be simulated."""
-    search, odds = policy_search.search, MoveOdds(policy_search, RevisitConfig())
+    search, odds = policy_search.search, MoveOdds(policy_search, OddsConfig())
     assert search.best is not None
     annealing, units = config.annealing, search.problem.num_units
 
