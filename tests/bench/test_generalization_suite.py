@@ -90,7 +90,7 @@ def test_an_ablation_has_a_policy_of_its_own_beside_the_other(policy: Path) -> N
 
 
 def test_the_variants_of_the_improver_differ_and_each_takes_the_policy(policy: Path) -> None:
-    configs = [gnn_config(variant, policy) for variant in ("zero-shot", "search", "fine-tuned", "every-step")]
+    configs = [gnn_config(variant, policy) for variant in ("plain", "fine-tuned", "every-step")]
     assert len({repr(config) for config in configs}) == len(configs)
     assert {config.policy for config in configs} == {policy}
 
@@ -120,14 +120,14 @@ def test_a_row_on_a_case_is_not_below_the_lower_bound(facts: dict[str, Any]) -> 
 def test_what_is_kept_is_not_run_again_and_a_new_policy_makes_its_rows_new(
     policy: Path, tmp_path: Path, facts: dict[str, Any]
 ) -> None:
-    old, rows = tmp_path / "old.safetensors", ("single", "heft", "gnn@200")
+    old, rows = tmp_path / "old.safetensors", ("single", "heft", "gnn-zero-shot")
     save_policy(old, build_policy(5), {})
     kept = keep(
         tmp_path / "out.json.cases",
         {
             Run(CASE, FACTS, 0, ""): facts,
             Run(CASE, "heft", 0, fingerprint(ROWS["heft"], None)): result(1e-3),
-            Run(CASE, "gnn@200", 0, fingerprint(ROWS["gnn@200"], old)): result(1e-4),
+            Run(CASE, "gnn-zero-shot", 0, fingerprint(ROWS["gnn-zero-shot"], old)): result(1e-4),
         },
     )
     said: list[str] = []
@@ -135,7 +135,7 @@ def test_what_is_kept_is_not_run_again_and_a_new_policy_makes_its_rows_new(
     found = bench_generalization(options)
     seconds = {name: runs[0]["objective_s"] for name, runs in found.details["cases"][CASE]["results"].items()}
     assert seconds["heft"] == 1e-3  # made up, so kept
-    assert seconds["gnn@200"] > 1e-3  # run with the new policy
+    assert seconds["gnn-zero-shot"] > 1e-3  # run with the new policy
     assert seconds["single"] > 1e-3
     assert [line["row"] for line in found.rows] == list(rows)
     assert len(said) == 2

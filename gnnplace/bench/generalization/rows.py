@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ABLATIONS", "ROWS", "Row", "Variant", "chosen_rows", "fingerprint", "gnn_config", "planner_of", "policy_of"]
 
-Variant = Literal["untrained", "zero-shot", "search", "fine-tuned", "every-step"]
+Variant = Literal["plain", "fine-tuned", "every-step"]
 GROUP_EVALUATIONS = 20
 _LEARNED = "gnn"
 _MAIN = ""
@@ -63,17 +63,15 @@ def _all_rows() -> Iterator[Row]:
     yield Row("annealing-60s", "annealing", seconds=60.0, seeds=1, stage=2)
     yield Row("placeto", "placeto", 2000, stage=1)
     each = GROUP_EVALUATIONS
-    yield Row("gnn-untrained", _LEARNED, group_evaluations=each, variant="untrained")
-    yield Row("gnn-zero-shot", _LEARNED, group_evaluations=each, variant="zero-shot", policy=_MAIN)
+    yield Row("gnn-untrained", _LEARNED, group_evaluations=each, variant="plain")
+    yield Row("gnn-zero-shot", _LEARNED, group_evaluations=each, variant="plain", policy=_MAIN)
     for evaluations in (200, 1000, 2000, 5000):
-        yield Row(f"gnn@{evaluations}", _LEARNED, evaluations, variant="search", policy=_MAIN)
-    yield Row("gnn-10s", _LEARNED, seconds=10.0, variant="search", policy=_MAIN, stage=1)
-    yield Row("gnn-60s", _LEARNED, seconds=60.0, variant="search", policy=_MAIN, seeds=1, stage=2)
-    yield Row("gnn-fine-tuned", _LEARNED, 2000, variant="fine-tuned", policy=_MAIN, stage=1)
+        yield Row(f"gnn@{evaluations}", _LEARNED, evaluations, variant="plain")
+    yield Row("gnn-10s", _LEARNED, seconds=10.0, variant="plain", stage=1)
+    yield Row("gnn-60s", _LEARNED, seconds=60.0, variant="plain", seeds=1, stage=2)
+    yield Row("gnn-fine-tuned", _LEARNED, 2000, variant="fine-tuned", stage=1)
     for ablation in ABLATIONS:
-        yield Row(
-            f"gnn-{ablation}", _LEARNED, group_evaluations=each, variant="zero-shot", policy=f"-{ablation}", stage=1
-        )
+        yield Row(f"gnn-{ablation}", _LEARNED, group_evaluations=each, variant="plain", policy=f"-{ablation}", stage=1)
     yield Row("gnn-every-step", _LEARNED, group_evaluations=each, variant="every-step", policy=_MAIN, stage=1)
 
 
@@ -106,16 +104,14 @@ def gnn_config(variant: Variant, policy: Path | None) -> GnnConfig:
 
     search = GnnConfig(policy=policy)
     match variant:
-        case "untrained" | "zero-shot":
-            return replace(search, episodes_share=0.0)
-        case "search":
+        case "plain":
             return search
         case "fine-tuned":
             return replace(search, episodes_share=0.5)
         case "every-step":
             moves = search.revisit.moves
             moves = replace(moves, odds=replace(moves.odds, encode_every=1))
-            return replace(search, episodes_share=0.0, revisit=replace(search.revisit, moves=moves))
+            return replace(search, revisit=replace(search.revisit, moves=moves))
 
 
 def planner_of(row: Row, policy: Path | None) -> Planner:

@@ -1,4 +1,4 @@
-"""The improver: the best start of several, rollouts of the policy, a search that it guides, and a compiled one after that."""
+"""The improver: the best start of several, a search that the policy guides, and a compiled one after that; training on demand."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ class GnnConfig:
     max_starts: int = 100
     """Placements that are built in one go."""
     starts_share: float = 0.25
-    episodes_share: float = 0.1
-    """Rollouts of the policy, and training on them."""
+    episodes_share: float = 0.0
+    """Rollouts of the policy, and training on them. With 0.1, 30 generated problems took twice the time for makespans that were no
+    better (0.9994 of those without, standard error 0.003; 1,000 evaluations)."""
     episodes: EpisodesConfig = EpisodesConfig()
     revisit_evaluations_per_unit: int = 2
-    """Evaluations that a policy's guidance is worth its time for; beyond, the compiled walk makes more of the time."""
+    """Evaluations before the compiled walk takes over. With 2, 5, 10 and 20 the makespans of 30 generated problems differed by less
+    than 1 %, with 2 in the least time."""
     revisit_share: float = 0.4
     """Of the seconds that are left, where there is a limit; no more of them goes to the policy's search."""
     revisit: RevisitConfig = RevisitConfig()
@@ -48,7 +50,7 @@ class GnnConfig:
 def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnConfig()) -> Solution:
     """The best placement seen by any stage; never worse than the best start, and so never worse than `single` and `heft`.
 
-    Stages, noted in the solution: `starts`, `episodes`, `revisit`, and where placements are simulated `walk`.
+    Stages, noted in the solution: `starts`, `episodes` if there are any, `revisit`, and where placements are simulated `walk`.
 
     Raises:
         InvalidPolicy: the policy file cannot be used.
@@ -76,8 +78,9 @@ def _improve(
 ) -> None:
     """All stages after the starts, each from the best so far."""
     search = policy_search.search
-    train_on_graph(policy_search, starts, reference_s, used_share(search) + config.episodes_share, config.episodes)
-    search.stage("episodes")
+    if config.episodes_share:
+        train_on_graph(policy_search, starts, reference_s, used_share(search) + config.episodes_share, config.episodes)
+        search.stage("episodes")
     is_simulated = search.problem.evaluator.kind == "simulated"
     limit = config.revisit_evaluations_per_unit * search.problem.num_units if is_simulated else None
     end_share = 1.0
