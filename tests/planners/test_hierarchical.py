@@ -237,17 +237,20 @@ def test_what_is_drawn_late_is_better_than_what_is_drawn_early(
     assert np.mean(seen[-10:]) > np.mean(seen[:10]) + 0.05
 
 
-def test_it_learns_which_kind_of_op_belongs_on_which_device() -> None:
-    # Of 32,768 placements one is best: short ops on the first device, long ones on the second, 10 s each. Only "no grouping" is
-    # sure to get there: random groups hold both kinds, and a grouper that learns settles before it has parted them.
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("grouping", ["learned", "none"])
+def test_it_learns_which_kind_of_op_belongs_on_which_device(grouping: Grouping, seed: int) -> None:
+    # Of 32,768 placements one is best: short ops on the first device, long ones on the second, 10 s each. Random groups hold both
+    # kinds; with 16 groups to learn, two of these three seeds settle at 14 s, before the grouper has parted the kinds.
     kinds = [("Short", 1.0, 3.0)] * 10 + [("Long", 6.0, 2.0)] * 5
     graph = OpGraph.build("kinds", [Op(f"o{i}", kind) for i, (kind, *_) in enumerate(kinds)])
     problem = problem_on(graph, full_mesh(2), np.array([seconds for _, *seconds in kinds]))
+    planner, budget = (plan, Budget(1000)) if grouping == "learned" else (no_grouping.plan, Budget(300))
     learned, blind = (
-        no_grouping.plan(problem, Budget(300), 0, HierarchicalConfig(learning_rate=rate)) for rate in (0.03, 0.0)
+        planner(problem, budget, seed, HierarchicalConfig(num_groups=2, learning_rate=rate)) for rate in (0.03, 0.0)
     )
     assert learned.objective_s == 10.0
-    assert blind.objective_s > 12.0
+    assert blind.objective_s > 10.0
     assert learned.stages[0] == ("single", 40.0)
 
 
