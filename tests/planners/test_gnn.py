@@ -19,7 +19,7 @@ from gnnplace.planners.learned.episodes import EpisodesConfig
 from gnnplace.planners.learned.gnn import GnnConfig, plan
 from gnnplace.planners.learned.move_odds import MoveOdds, OddsConfig
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
-from gnnplace.planners.learned.revisit import RevisitConfig, revisit
+from gnnplace.planners.learned.revisit import RevisitConfig, _Clock, _temperature_s, _warmth, revisit
 from gnnplace.planners.search import Search
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
@@ -198,6 +198,21 @@ def test_a_limit_of_evaluations_ends_the_policys_search_and_the_walk_uses_what_i
     longer = plan(problem, Budget(6000), 0, config)
     assert longer.objective_s <= solution.objective_s
     assert longer.objective_s == problem.penalised_s(problem.evaluator.evaluate(longer.placement))
+
+
+def test_few_evaluations_are_spent_cold_and_many_let_the_search_climb() -> None:
+    config = RevisitConfig(cold=(1e-3, 1e-5), hot=(1.0, 0.01))
+    cold = [_temperature_s(10.0, 2.0, done, 0.0, config) for done in (0.0, 0.5, 1.0)]
+    hot = [_temperature_s(10.0, 2.0, done, 1.0, config) for done in (0.0, 0.5, 1.0)]
+    assert cold == pytest.approx([1e-2, 1e-3, 1e-4])
+    assert hot == pytest.approx([2.0, 0.2, 0.02])
+    assert _temperature_s(10.0, 2.0, 0.0, 0.5, config) == pytest.approx(np.sqrt(1e-2 * 2.0))
+    assert _temperature_s(10.0, 0.0, 0.0, 1.0, config) == pytest.approx(1e-2)  # nothing has risen yet
+    problem = random_layers(num_ops=30, num_devices=3)  # 29 units with 2 moves each
+    search = Search(problem, Budget(None), "test", 0)
+    warmth = [_warmth(search, _Clock(search, 1.0, limit), config) for limit in (58, 29, 290, 1000)]
+    assert warmth == pytest.approx([0.0, 0.0, 1.0, 1.0])
+    assert 0.0 < _warmth(search, _Clock(search, 1.0, 100), config) < 1.0
 
 
 def test_with_a_measured_evaluator_nothing_walks_in_the_simulator() -> None:

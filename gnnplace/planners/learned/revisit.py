@@ -26,13 +26,13 @@ class RevisitConfig:
     """How moves are drawn and accepted; set by measurement on generated graphs."""
 
     moves: MovesConfig = MovesConfig()
-    first_acceptance: tuple[float, float] = (1e-3, 0.2)
-    """Chance that a typical worsening move is accepted at the start, where `evaluations_per_move` are few and where they are
-    many; in between it rises geometrically. Typical is the median of the last worsening moves."""
-    evaluations_per_move: tuple[float, float] = (0.5, 5.0)
-    """Evaluations for each (unit, other device) there is: few are best spent on going down, many let a search climb first."""
-    last_acceptance: float = 1e-3
-    """The same at the end; the temperature falls geometrically in the share of the budget."""
+    cold: tuple[float, float] = (3e-3, 3e-4)
+    """Temperatures, first and last, as fractions of the makespan, where there are few evaluations: best spent on going down."""
+    hot: tuple[float, float] = (0.6, 0.15)
+    """The same as fractions of a typical rise, where there are many: a search then may climb. A typical rise is the median of the
+    last worsening moves."""
+    evaluations_per_move: tuple[float, float] = (1.0, 5.0)
+    """What few and many are, for each (unit, other device) there is; in between temperatures rise geometrically."""
     remembered_rises: int = 64
     """How many worsening moves that median is of."""
     screened: int = 16
@@ -58,7 +58,7 @@ def revisit(
     rises: deque[float] = deque(maxlen=config.remembered_rises)
     worst_s = search.problem.worst_case_s
     clock = _Clock(search, end_share, limit)
-    hot, cold = -math.log(_first_acceptance(search, clock, config)), -math.log(config.last_acceptance)
+    warmth = _warmth(search, clock, config)
     while (done := clock.share_done()) < 1.0 and idle < config.max_idle:
         candidate = moves.propose(current, 1 if runtime.lookahead_is_exact else config.screened)
         if candidate is None:
@@ -76,7 +76,7 @@ def revisit(
         known.note(candidate, after)
         if value < after <= worst_s:
             rises.append(after - value)
-        temperature_s = (np.median(rises) if rises else 0.0) / (hot * (cold / hot) ** done)
+        temperature_s = _temperature_s(value, float(np.median(rises)) if rises else 0.0, done, warmth, config)
         if after <= value or (temperature_s > 0 and rng.random() < math.exp((value - after) / temperature_s)):
             current, value = candidate, after
             moves.odds.update(current)
@@ -105,16 +105,23 @@ class _Clock:
         return min(1.0, share)
 
 
-def _first_acceptance(search: Search, clock: _Clock, config: RevisitConfig) -> float:
-    """See the configuration; a budget of seconds alone counts as many evaluations."""
+def _warmth(search: Search, clock: _Clock, config: RevisitConfig) -> float:
+    """From 0 where evaluations are few to 1 where they are many; a budget of seconds alone counts as many."""
     num_moves = int(np.maximum(0, search.problem.action_mask.sum(axis=1) - 1).sum())
-    low, high = config.first_acceptance
     if clock.evaluations is None:
-        return high
+        return 1.0
     few, many = config.evaluations_per_move
     each = clock.evaluations / max(1, num_moves)
-    rank = math.log(min(max(each, few), many) / few) / math.log(many / few)
-    return float(low * (high / low) ** rank)
+    return math.log(min(max(each, few), many) / few) / math.log(many / few)
+
+
+def _temperature_s(value_s: float, rise_s: float, done: float, warmth: float, config: RevisitConfig) -> float:
+    """Seconds of worsening that are accepted with probability 1/e, when a part `done` of the stage is over."""
+    cold_s, hot_s = (
+        scale_s * first * (last / first) ** done
+        for scale_s, (first, last) in ((value_s, config.cold), (rise_s or value_s * config.cold[0], config.hot))
+    )
+    return float(cold_s ** (1.0 - warmth) * hot_s**warmth)
 
 
 class _Known:
