@@ -210,9 +210,9 @@ def test_few_evaluations_are_spent_cold_and_many_let_the_search_climb() -> None:
     assert _temperature_s(10.0, 0.0, 0.0, 1.0, config) == pytest.approx(1e-2)  # nothing has risen yet
     problem = random_layers(num_ops=30, num_devices=3)  # 29 units with 2 moves each
     search = Search(problem, Budget(None), "test", 0)
-    warmth = [_warmth(search, _Clock(search, 1.0, limit), config) for limit in (58, 29, 290, 1000)]
+    warmth = [_warmth(search, _Clock(search, 1.0, limit), config) for limit in (17, 10, 174, 1000)]
     assert warmth == pytest.approx([0.0, 0.0, 1.0, 1.0])
-    assert 0.0 < _warmth(search, _Clock(search, 1.0, 100), config) < 1.0
+    assert 0.0 < _warmth(search, _Clock(search, 1.0, 58), config) < 1.0
 
 
 def test_with_a_measured_evaluator_nothing_walks_in_the_simulator() -> None:

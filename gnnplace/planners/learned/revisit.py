@@ -31,7 +31,7 @@ class RevisitConfig:
     hot: tuple[float, float] = (0.6, 0.15)
     """The same as fractions of a typical rise, where there are many: a search then may climb. A typical rise is the median of the
     last worsening moves."""
-    evaluations_per_move: tuple[float, float] = (1.0, 5.0)
+    evaluations_per_move: tuple[float, float] = (0.3, 3.0)
     """What few and many are, for each (unit, other device) there is; in between temperatures rise geometrically."""
     remembered_rises: int = 64
     """How many worsening moves that median is of."""
