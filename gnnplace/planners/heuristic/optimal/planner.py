@@ -35,8 +35,8 @@ class OptimalConfig:
     """How long CP-SAT may think, and about how much."""
 
     work_per_evaluation: float = 2e-3
-    """CP-SAT's deterministic time per evaluation of the budget: with 2,000 of them four units, often about half a minute of
-    one core. How long a unit takes depends on the graph and the machine; `budget.seconds` limits that."""
+    """CP-SAT's deterministic time per evaluation of the budget: with 2,000 of them four units, half a minute to a minute of
+    one core on small graphs. How long a unit takes depends on the graph and the machine; `budget.seconds` limits that."""
     unlimited_work: float = 40.0
     """CP-SAT's deterministic time where the budget knows no end."""
     tolerance: float = 1e-5
