@@ -60,7 +60,7 @@ class TrainSettings:
     ) -> TrainSettings:
         """The defaults for a run of that length: problems have their full size after a quarter of it.
 
-        `imitation` updates come before those by PPO; None: `IMITATION_SHARE` of them all.
+        `imitation` updates come before those by PPO; None: `IMITATION_SHARE` of them all. `encoder` is a name in `ENCODERS`.
         """
         imitated = round(IMITATION_SHARE * num_updates) if imitation is None else imitation
         default = cls.training
@@ -171,7 +171,7 @@ def continue_run(
 def _card(name: str, settings: TrainSettings, state: RunState) -> dict[str, Any]:
     """What was trained on what, how, and how long."""
     training = settings.training
-    start = f" --policy {settings.start.name}" if settings.start else ""
+    start = f" --policy {settings.start.name}" if settings.start else f" --encoder {settings.policy.encoder}"
     return {
         "data": {"families": list(training_families()), **dataclasses.asdict(settings.problems)},
         "command": f"gnnplace train --out {name} --updates {training.num_updates} "

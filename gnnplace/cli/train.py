@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -38,6 +38,9 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
     policy: Annotated[Path | None, typer.Option(help="a trained policy to start from")] = None,
+    encoder: Annotated[
+        Literal["mean", "attention"] | None, typer.Option(help="how units hear from neighbours; mean if not given")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="stop after so long; --resume goes on")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -54,16 +57,22 @@ def train(
     if resume:
         stored = stored_settings(out)
         fixed = stored.training
-        _refuse_changes(
-            {"--updates": updates, "--imitation": imitation, "--processes": processes, "--seed": seed, "--policy": policy and policy.name},
-            {"--updates": fixed.num_updates, "--imitation": fixed.imitation.num_updates,
-             "--processes": fixed.num_processes, "--seed": fixed.seed, "--policy": stored.start and stored.start.name},
-        )  # fmt: skip
+        given = {
+            "--updates": updates, "--imitation": imitation, "--processes": processes, "--seed": seed,
+            "--policy": policy and policy.name, "--encoder": encoder,
+        }  # fmt: skip
+        begun_with = {
+            "--updates": fixed.num_updates, "--imitation": fixed.imitation.num_updates, "--processes": fixed.num_processes,
+            "--seed": fixed.seed, "--policy": stored.start and stored.start.name, "--encoder": stored.policy.encoder,
+        }  # fmt: skip
+        _refuse_changes(given, begun_with)
     else:
         total = updates or _UPDATES
         if imitation is not None and imitation > total:
             raise GnnplaceError(f"--imitation {imitation}: is more than --updates {total}; choose at most that many")
-        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, imitation)
+        if policy is not None and encoder is not None:
+            raise GnnplaceError(f"--encoder {encoder}: {policy.name} has an encoder already; leave one of the two out")
+        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, imitation, encoder)
         begin_run(out, settings, policy)
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
     with _interruptions() as interrupted:

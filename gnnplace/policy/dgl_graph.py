@@ -15,7 +15,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.policy.encoder.neighbours import Messages
 from gnnplace.policy.features import GraphFeatures
 
-__all__ = ["DglNeighbours", "block_neighbours", "dgl_messages", "to_dgl"]
+__all__ = ["DglNeighbours", "dgl_messages", "to_dgl"]
 
 
 def _import_dgl() -> Any:
@@ -62,7 +62,7 @@ def to_dgl(problem: Problem, features: GraphFeatures) -> Any:
 
 
 class DglNeighbours:
-    """Neighbours on a DGLGraph or a block of one; the same numbers as `ScatterNeighbours`.
+    """Neighbours on a DGLGraph; the same numbers as `ScatterNeighbours`.
 
     DGL's operators themselves are called: the same by named data on the graph costs more than the arithmetic at these sizes.
     Where torch's indexing is quicker than DGL's operator for a single end, it is used.
@@ -95,10 +95,4 @@ class DglNeighbours:
 def dgl_messages(graph: Any) -> Messages:
     """Messages along the edges of `graph` and of its reverse."""
     reverse = dgl.reverse(graph, copy_ndata=False, copy_edata=False)
-    ends = torch.stack(graph.edges())
-    return Messages(ends, graph.num_nodes(), DglNeighbours(graph), DglNeighbours(reverse), block_neighbours)
-
-
-def block_neighbours(senders: Tensor, receivers: Tensor, num_senders: int, num_receivers: int) -> DglNeighbours:
-    """A block: senders on one side, receivers on the other."""
-    return DglNeighbours(dgl.create_block((senders, receivers), num_senders, num_receivers))
+    return Messages(DglNeighbours(graph), DglNeighbours(reverse))

@@ -14,7 +14,6 @@ from gnnplace.policy.encoder.attention import AttentionRound
 from gnnplace.policy.encoder.graph_encoder import InputSizes, MessagePassingEncoder
 from gnnplace.policy.encoder.mean_messages import MeanRound
 from gnnplace.policy.encoder.neighbours import Messages, scatter_messages
-from gnnplace.policy.encoder.sweeps import SweepRound
 from gnnplace.policy.features import (
     DEVICE_FEATURES,
     EDGE_FEATURES,
@@ -28,7 +27,7 @@ from gnnplace.policy.pair_features import CONTEXT_FEATURES, LOOKAHEAD_FEATURES, 
 
 __all__ = ["ENCODERS", "PolicyConfig", "PolicyInputs", "PolicyNetwork", "Questions", "build_policy", "policy_inputs"]
 
-ENCODERS = {"mean": MeanRound, "attention": AttentionRound, "sweeps": SweepRound}
+ENCODERS = {"mean": MeanRound, "attention": AttentionRound}
 """What a round of messages is; all have about as many weights."""
 
 

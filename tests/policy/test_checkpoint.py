@@ -72,7 +72,7 @@ def test_a_card_without_a_possible_configuration_is_refused_in_one_line(saved: P
     change(saved, config=config)
     with pytest.raises(InvalidPolicy, match="expected the sizes hidden, rounds, type_width") as refusal:
         load_policy(saved)
-    assert "encoder (mean, attention, sweeps" in str(refusal.value)
+    assert "encoder (mean, attention;" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
@@ -80,10 +80,9 @@ def test_a_card_without_a_possible_configuration_is_refused_in_one_line(saved: P
     "config",
     [
         PolicyConfig(hidden=8, encoder="attention"),
-        PolicyConfig(hidden=8, encoder="sweeps", rounds=1),
         PolicyConfig(hidden=8, message_passing=False, device_features=False, lookahead_feature=False),
     ],
-    ids=["attention", "sweeps", "ablations"],
+    ids=["attention", "ablations"],
 )
 def test_the_encoder_and_the_ablations_come_back_from_the_card(tmp_path: Path, config: PolicyConfig) -> None:
     path = tmp_path / "policy.safetensors"
@@ -94,7 +93,7 @@ def test_the_encoder_and_the_ablations_come_back_from_the_card(tmp_path: Path, c
 
 
 def test_a_policy_with_another_encoder_than_its_card_says_is_refused(saved: Path) -> None:
-    change(saved, config={**SMALL, "encoder": "sweeps"})
+    change(saved, config={**SMALL, "encoder": "attention"})
     with pytest.raises(InvalidPolicy, match=r"tensor 'encoder.rounds.0.*its card asks for"):
         load_policy(saved)
 
