@@ -55,13 +55,24 @@ class PairHead(nn.Module):
 
         `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, F]`, `mask` `[R, D]`.
         """
+        hidden = self._hidden(unit, graph, devices, pair, context)
+        weight = mask.to(hidden.dtype)
+        pooled = torch.bmm(weight[:, None, :], hidden).squeeze(1) / weight.sum(dim=1, keepdim=True).clamp(min=1.0)
+        return self._logits(hidden, pair, mask), self.value(pooled).squeeze(-1)
+
+    def logits(
+        self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor, mask: Tensor
+    ) -> Tensor:
+        """The masked logits alone, which is less work; see `forward`."""
+        return self._logits(self._hidden(unit, graph, devices, pair, context), pair, mask)
+
+    def _logits(self, hidden: Tensor, pair: Tensor, mask: Tensor) -> Tensor:
+        return masked_logits((self.prior(pair) + self.score(hidden)).squeeze(-1), mask)
+
+    def _hidden(self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor) -> Tensor:
         about = self.unit(torch.cat([unit, context], dim=-1)) + self.graph(graph)
         # The linear layer over [pair, device] in two parts, since devices are the same for all questions; in place, since
         # at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
         of_pair, of_device = torch.split(self.pair.weight, [pair.shape[-1], devices.shape[-1]], dim=1)
         hidden = nn.functional.linear(pair, of_pair).add_(nn.functional.linear(devices, of_device))
-        hidden = hidden.add_(about[:, None, :]).relu_()
-        logits = (self.prior(pair) + self.score(hidden)).squeeze(-1)
-        weight = mask.to(hidden.dtype)
-        pooled = torch.bmm(weight[:, None, :], hidden).squeeze(1) / weight.sum(dim=1, keepdim=True).clamp(min=1.0)
-        return masked_logits(logits, mask), self.value(pooled).squeeze(-1)
+        return hidden.add_(about[:, None, :]).relu_()

@@ -108,19 +108,21 @@ class PolicyNetwork(nn.Module):
         embeddings: Tensor = self.encoder(inputs.messages, inputs.type_buckets, nodes, edges)
         return embeddings
 
-    def answer(
-        self,
-        inputs: PolicyInputs,
-        embeddings: Tensor,
-        questions: Questions,
-    ) -> tuple[Tensor, Tensor]:
+    def answer(self, inputs: PolicyInputs, embeddings: Tensor, questions: Questions) -> tuple[Tensor, Tensor]:
         """Masked logits `[R, D]` and values `[R]`; `embeddings` `[U, B, H]` are those of the current sweep."""
+        logits, values = self.head(*self._asked(inputs, embeddings, questions))
+        return logits, values
+
+    def logits(self, inputs: PolicyInputs, embeddings: Tensor, questions: Questions) -> Tensor:
+        """The logits of `answer` alone, which is less work."""
+        return self.head.logits(*self._asked(inputs, embeddings, questions))
+
+    def _asked(self, inputs: PolicyInputs, embeddings: Tensor, questions: Questions) -> tuple[Tensor, ...]:
         unit = embeddings[questions.units, questions.rows]
         graph = embeddings.mean(dim=0)[questions.rows]
         devices = inputs.devices if self.config.device_features else torch.zeros_like(inputs.devices)
         pair = questions.pair if self.config.lookahead_feature else _without_lookahead(questions.pair)
-        logits, values = self.head(unit, graph, devices, pair, questions.context, questions.mask)
-        return logits, values
+        return unit, graph, devices, pair, questions.context, questions.mask
 
 
 def build_policy(seed: int, config: PolicyConfig = PolicyConfig()) -> PolicyNetwork:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ PAIR_FEATURES = (
 CONTEXT_FEATURES = ("slack", "share", "objective")
 
 TIME, INPUT, OUTPUT, READY, PATH, INPUTS_THERE, OUTPUTS_THERE = range(7)
+LOOKAHEAD_CHANGE = PAIR_FEATURES.index(LOOKAHEAD_FEATURES[0])
 
 
 def pair_features(
@@ -39,54 +42,80 @@ def pair_features(
     `[R, D]` holds the known relative change of the objective per move, infinite or NaN where it is not known; None without lookahead.
     """
     raw = _raw(tables, timing, tail_s(timing), rows, units)
-    devices = timing.assignment[rows, tables.unit_ops[tables.unit_offsets[units]]]
-    here = np.arange(raw.shape[1])[None, :] == devices[:, None]
-    mask = np.asarray(np.isfinite(raw).all(axis=2))
-    raw = np.where(mask[:, :, None], raw, 0.0)
-    now = raw[np.arange(len(rows)), devices][:, None, :]
-    mean_s = features.mean_unit_s
-    makespan_s = np.maximum(timing.makespan_s[rows], 1e-30)[:, None]
-    load_s = timing.busy_s[rows]
-    load_after_s = load_s + np.where(here, 0.0, raw[:, :, TIME])
-    fastest_s = tables.unit_time_s[units].min(axis=1)[:, None]
-    room = np.maximum(1.0, capacity_bytes.astype(np.float64))[None, :]
-    memory_after = (
-        timing.peak_memory_bytes[rows] + np.where(here, 0.0, tables.unit_memory_bytes[units][:, None])
-    ) / room
-    slack_s = np.minimum.reduceat(timing.slack_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)[rows, units]
-    slack = (slack_s / makespan_s[:, 0])[:, None]
-    known = np.zeros_like(mask) if change is None else np.isfinite(change)
-    columns = (
-        np.log((raw[:, :, TIME] + 1e-3 * mean_s) / (np.where(mask, fastest_s, 0.0) + 1e-3 * mean_s)),
-        _signed_log((raw - now)[:, :, TIME] / mean_s),
-        _signed_log(raw[:, :, INPUT] / mean_s),
-        _signed_log(raw[:, :, OUTPUT] / mean_s),
-        _signed_log((raw - now)[:, :, INPUT : OUTPUT + 1].sum(axis=2) / mean_s),
-        _signed_log((raw - now)[:, :, READY] / mean_s),
-        _signed_log((raw - now)[:, :, PATH] / mean_s),
-        np.clip(raw[:, :, PATH] / makespan_s - 1.0, -1.0, 1.0),
-        raw[:, :, INPUTS_THERE],
-        raw[:, :, OUTPUTS_THERE],
-        load_s / makespan_s,
-        np.clip((load_after_s - load_s.max(axis=1, keepdims=True)) / makespan_s, -1.0, 1.0),
-        np.minimum(memory_after, 2.0),
-        memory_after <= 1.0,
-        here,
-        np.where(here, slack, 0.0),
-        np.zeros_like(load_s) if change is None else _signed_log(100.0 * np.where(known, change, 0.0)),
-        known,
-    )
-    context = (
-        slack[:, 0],
-        np.log1p(now[:, 0, TIME] / mean_s),
-        np.log1p(makespan_s[:, 0] / (mean_s * len(features.nodes))),
-    )
-    return np.stack(columns, axis=2).astype(np.float32), np.stack(context, axis=1).astype(np.float32), mask
+    unit_slack_s = np.minimum.reduceat(timing.slack_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)
+    pair = np.zeros((*raw.shape[:2], len(PAIR_FEATURES)), dtype=np.float32)
+    context = np.empty((len(rows), len(CONTEXT_FEATURES)), dtype=np.float32)
+    mask = np.empty(raw.shape[:2], dtype=np.bool_)
+    _relative(
+        tables, timing, rows, units, raw, unit_slack_s, features.mean_unit_s, len(features.nodes),
+        np.maximum(1.0, capacity_bytes.astype(np.float64)), (pair, context, mask),
+    )  # fmt: skip
+    if change is not None:
+        known = np.isfinite(change)
+        pair[:, :, LOOKAHEAD_CHANGE] = _signed_log(100.0 * np.where(known, change, 0.0))
+        pair[:, :, LOOKAHEAD_CHANGE + 1] = known
+    return pair, context, mask
 
 
-def _signed_log(values: FloatArray) -> FloatArray:
+@njit(cache=True, nogil=True, error_model="numpy")
+def _signed_log(values: Any) -> Any:
     """`log(1 + |x|)` with the sign of `x`."""
     return np.sign(values) * np.log1p(np.abs(values))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _relative(
+    tables: UnitTables,
+    timing: Timing,
+    rows: IntArray,
+    units: IntArray,
+    raw: NDArray[np.float64],
+    unit_slack_s: FloatArray,
+    mean_s: float,
+    num_units: int,
+    room_bytes: FloatArray,
+    out: tuple[Float32Array, Float32Array, BoolArray],
+) -> None:
+    """Writes pair features, context features and the mask from `_raw`'s seconds; features in the order of their names."""
+    pair, context, mask = out
+    num_devices = raw.shape[1]
+    for question in range(len(rows)):
+        row, unit = rows[question], units[question]
+        current = timing.assignment[row, tables.unit_ops[tables.unit_offsets[unit]]]
+        makespan_s = max(timing.makespan_s[row], 1e-30)
+        slack = unit_slack_s[row, unit] / makespan_s
+        highest_load_s, fastest_s = timing.busy_s[row].max(), tables.unit_time_s[unit].min()
+        for device in range(num_devices):
+            mask[question, device] = np.isfinite(raw[question, device]).all()
+            if not mask[question, device]:
+                raw[question, device] = 0.0
+        now = raw[question, current]
+        for device in range(num_devices):
+            at, here, to = raw[question, device], device == current, pair[question, device]
+            least_s = fastest_s if mask[question, device] else 0.0
+            load_s = timing.busy_s[row, device]
+            load_after_s = load_s + (0.0 if here else at[TIME])
+            bytes_after = timing.peak_memory_bytes[row, device] + (0.0 if here else tables.unit_memory_bytes[unit])
+            memory_after = bytes_after / room_bytes[device]
+            to[0] = np.log((at[TIME] + 1e-3 * mean_s) / (least_s + 1e-3 * mean_s))
+            to[1] = _signed_log((at[TIME] - now[TIME]) / mean_s)
+            to[2] = _signed_log(at[INPUT] / mean_s)
+            to[3] = _signed_log(at[OUTPUT] / mean_s)
+            to[4] = _signed_log((at[INPUT] - now[INPUT] + (at[OUTPUT] - now[OUTPUT])) / mean_s)
+            to[5] = _signed_log((at[READY] - now[READY]) / mean_s)
+            to[6] = _signed_log((at[PATH] - now[PATH]) / mean_s)
+            to[7] = min(1.0, max(-1.0, at[PATH] / makespan_s - 1.0))
+            to[8] = at[INPUTS_THERE]
+            to[9] = at[OUTPUTS_THERE]
+            to[10] = load_s / makespan_s
+            to[11] = min(1.0, max(-1.0, (load_after_s - highest_load_s) / makespan_s))
+            to[12] = min(2.0, memory_after)
+            to[13] = memory_after <= 1.0
+            to[14] = here
+            to[15] = slack if here else 0.0
+        context[question, 0] = slack
+        context[question, 1] = np.log1p(now[TIME] / mean_s)
+        context[question, 2] = np.log1p(makespan_s / (mean_s * num_units))
 
 
 @njit(cache=True, nogil=True)

@@ -152,7 +152,7 @@ def imitation_update(
 def move_log_odds(network: PolicyNetwork, demonstration: Demonstration) -> Tensor:
     """`[B, U, D]` how much likelier each move is than to stay; 0 where the unit is now, minus infinity where it may not go."""
     embeddings = network.encode(demonstration.inputs, demonstration.nodes, demonstration.edges)
-    logits = network.answer(demonstration.inputs, embeddings, demonstration.questions)[0]
+    logits = network.logits(demonstration.inputs, embeddings, demonstration.questions)
     logits = logits.view(demonstration.gains.shape)
     return logits - logits.gather(2, demonstration.devices[:, :, None])
 

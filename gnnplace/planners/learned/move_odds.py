@@ -100,7 +100,7 @@ class MoveOdds:
         assert self._embeddings is not None
         with torch.no_grad():
             questions = Questions(rows, units, torch.from_numpy(pair), context, mask)
-            logits = self._network.answer(self._inputs, self._embeddings, questions)[0].numpy().astype(np.float64)
+            logits = self._network.logits(self._inputs, self._embeddings, questions).numpy().astype(np.float64)
         log_odds = (logits - logits[self._units, self.devices][:, None]) / self._config.temperature
         log_odds[self._units, self.devices] = -np.inf
         return log_odds
