@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, 
     with this process, whatever ends it.
 
     Raises:
-        ProcessLost: another process has ended early.
+        ProcessLost: another process has ended early, or could not start.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -87,24 +88,34 @@ def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, 
             return
         with tempfile.TemporaryDirectory(prefix="gnnplace-") as folder:
             rendezvous = f"file://{Path(folder).resolve()}/rendezvous"
-            others = _started(size, rendezvous, work, arguments)
+            others: list[BaseProcess] = []
             try:
+                _start(others, size, rendezvous, work, arguments)
                 with _joined(0, size, rendezvous) as group:
                     yield group
                 for process in others:
                     process.join()
             finally:
                 for process in others:
-                    process.kill()
-                    process.join()
+                    if process.pid is not None:
+                        process.kill()
+                        process.join()
     finally:
         torch.set_num_threads(threads)
 
 
-def _started(size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]) -> list[BaseProcess]:
+def _start(
+    others: list[BaseProcess], size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]
+) -> None:
+    """Adds the processes of rank 1 and more to `others`, and waits until all of them run.
+
+    Raises:
+        ProcessLost: one of them has ended before it began.
+    """
     context = multiprocessing.get_context("spawn")
-    others: list[BaseProcess] = [
-        context.Process(target=_work, args=(rank, size, rendezvous, work, arguments), daemon=True)
+    here, there = context.Pipe(duplex=False)
+    others += [
+        context.Process(target=_work, args=(there, rank, size, rendezvous, work, arguments), daemon=True)
         for rank in range(1, size)
     ]
     resource_tracker.ensure_running()  # when it starts with the first process, it lets signals through again
@@ -114,11 +125,20 @@ def _started(size: int, rendezvous: str, work: Callable[..., object], arguments:
             process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return others
+    missing = len(others)
+    while missing:  # who waits for a process that never came would wait for half an hour
+        came = wait([here, *(process.sentinel for process in others)])
+        if here not in came:
+            raise ProcessLost("a training process could not start; what went wrong stands above")
+        here.recv()
+        missing -= 1
 
 
-def _work(rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-    """The life of a process of rank 1 or more."""
+def _work(
+    began: Connection, rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]
+) -> None:
+    """The life of a process of rank 1 or more, which says on `began` that it is there."""
+    began.send(rank)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     with _joined(rank, size, rendezvous) as group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,18 @@ def fail(group: ProcessGroup) -> None:
 def test_a_process_that_ends_early_ends_the_run_with_a_clear_line() -> None:
     with pytest.raises(ProcessLost, match="go on with --resume"), process_group(2, fail, ()) as group:
         group.mean(torch.zeros(3))
+
+
+class EndsWhenRead:
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (1,)
+
+
+def test_a_process_that_cannot_start_ends_the_training_at_once() -> None:
+    with pytest.raises(ProcessLost, match="could not start"), process_group(2, fail, (EndsWhenRead(),)):
+        pass
 
 
 def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
