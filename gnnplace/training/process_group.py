@@ -61,7 +61,7 @@ class ProcessGroup:
 
 @contextmanager
 def _others_there() -> Iterator[None]:
-    """Around an exchange, which fails when a process of the group has closed its connections."""
+    """Around what fails when a process of the group has closed its connections."""
     try:
         yield
     except RuntimeError as error:
@@ -155,7 +155,8 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _joined(rank: int, size: int, rendezvous: str) -> Iterator[ProcessGroup]:
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=size)
+    with _others_there():
+        dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=size)
     try:
         yield ProcessGroup(rank, size)
     finally:
