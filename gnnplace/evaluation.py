@@ -209,6 +209,11 @@ class Problem:
         return mask
 
     @cached_property
+    def num_moves(self) -> int:
+        """How many pairs of a unit and another device that it may go to there are."""
+        return int(np.maximum(0, self.action_mask.sum(axis=1) - 1).sum())
+
+    @cached_property
     def worst_case_s(self) -> float:
         """No feasible schedule is longer: every op on its slowest device and every tensor to every device, one by one."""
         ops_s = float(np.where(np.isfinite(self.op_time_s), self.op_time_s, 0.0).max(axis=1, initial=0.0).sum())

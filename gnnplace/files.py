@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gnnplace.errors import GnnplaceError
 
-__all__ = ["cache_folder", "new_file", "read_json", "write_text"]
+__all__ = ["cache_folder", "new_file", "read_json", "read_json_lines", "write_json_lines", "write_text"]
 
 
 @contextmanager
@@ -50,6 +50,31 @@ def read_json(path: Path, error: type[GnnplaceError]) -> Any:
         raise error(f"{path}: is no text file; expected JSON") from None
     except (json.JSONDecodeError, RecursionError) as problem:
         raise error(f"{path}: is no valid JSON ({problem}); the file may be cut off") from None
+
+
+def read_json_lines(path: Path, error: type[GnnplaceError]) -> list[Any]:
+    """The values of a file that grows by a JSON value a line; none where there is no file.
+
+    A last line that a kill has cut off is left out, and stays in the file.
+
+    Raises:
+        error: another line is no JSON; the message says which.
+    """
+    if not path.exists():
+        return []
+    *whole, _ = path.read_bytes().split(b"\n")
+    values = []
+    for number, line in enumerate(whole, start=1):
+        try:
+            values.append(json.loads(line))
+        except ValueError as problem:
+            raise error(f"{path}: line {number} is no valid JSON ({problem}); delete it or the file") from None
+    return values
+
+
+def write_json_lines(path: Path, values: Iterable[Any]) -> None:
+    """Writes a JSON value a line to `path` at once; more can be appended."""
+    write_text(path, "".join(json.dumps(value) + "\n" for value in values))
 
 
 def cache_folder() -> Path:

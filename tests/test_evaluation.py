@@ -43,9 +43,19 @@ def test_a_unit_may_go_where_all_of_its_ops_can_run() -> None:
     assert problem.action_mask.tolist() == [[True, False], [False, True]]
 
 
+def test_moves_are_the_pairs_of_a_unit_and_another_device_that_it_may_go_to() -> None:
+    graph = OpGraph.build("g", [Op("free"), Op("tied", devices=("e",)), Op("a", group="q"), Op("b", group="q")])
+    topology = Topology("t", (Device("d"), Device("e"), Device("f")))
+    times = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, np.inf, 1.0], [1.0, 1.0, 1.0]])
+    assert problem_of(graph, topology, times).num_moves == 2 + 0 + 1
+    nowhere = np.array([[np.inf, np.inf, np.inf], *times[1:]])
+    assert problem_of(graph, topology, nowhere).num_moves == 1  # and not less for what can run nowhere
+
+
 def test_an_empty_graph_has_no_unit() -> None:
     problem = problem_of(OpGraph.build("g", []), Topology("t", (Device("d"),)), np.zeros((0, 1)))
     assert (problem.num_units, problem.unit_ops, problem.action_mask.shape) == (0, (), (0, 1))
+    assert problem.num_moves == 0
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,20 +14,18 @@ from gnnplace.arrays import IntArray
 from gnnplace.cost.per_type import PerTypeCost
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
-from gnnplace.evaluation import Problem, Proposals, WalkRequest
+from gnnplace.evaluation import Problem, WalkRequest
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.heuristic.annealing import AnnealingConfig
 from gnnplace.training.problems import TrainingProblem
 
 __all__ = ["ProblemRanges", "SampledProblems", "training_families", "training_graphs"]
 
 _TEMPERATURES = (1e-3, 1e-5)
 """First and last of a walk, as fractions of the seconds that it begins with."""
-
-_PROPOSALS = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
-"""As annealing draws its moves."""
 
 
 @dataclass(frozen=True)
@@ -165,12 +163,12 @@ def _starts(problem: Problem, bases: IntArray, ranges: ProblemRanges, rng: np.ra
 
 def _annealed(problem: Problem, start: IntArray, lengths: IntArray, rng: np.random.Generator) -> IntArray:
     """`[L, N]` the best placement after so many evaluations each, `lengths` rising, one walk going on from the other."""
-    search = problem.estimator.local_search(problem)
+    search, proposals = problem.estimator.local_search(problem), AnnealingConfig().proposals
     rows = []
     for length in np.diff(lengths, prepend=0).tolist():
         value_s = float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(start[None]))[0])
         warm_s, cold_s = (temperature * value_s for temperature in _TEMPERATURES)
-        start = search.walk(WalkRequest(start, length, warm_s, cold_s, _PROPOSALS), rng).best
+        start = search.walk(WalkRequest(start, length, warm_s, cold_s, proposals), rng).best
         rows.append(start)
     return np.array(rows, dtype=np.int64).reshape(len(lengths), problem.graph.num_ops)
 

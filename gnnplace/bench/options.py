@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["BenchOptions"]
+from gnnplace.errors import GnnplaceError
+
+__all__ = ["BenchOptions", "chosen"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,3 +48,19 @@ class BenchOptions:
         }
         named = [text for name, value in chosen.items() if value is not None for text in (f"--{name}", str(value))]
         return (*named, *(text for part in self.only for text in ("--only", part)))
+
+
+def chosen(by_name: Mapping[str, T], only: Sequence[str], noun: str) -> list[T]:
+    """Those whose name contains one of the texts; all of them for none.
+
+    Raises:
+        GnnplaceError: a text is in no name; the message calls them by `noun`.
+
+    >>> chosen({"nmt_2": 2, "nmt_4": 4, "rnnlm": 9}, ["nmt"], "row")
+    [2, 4]
+    """
+    names = tuple(by_name)
+    for text in only:
+        if not any(text in name for name in names):
+            raise GnnplaceError(f"no {noun} has {text!r} in its name, such as {names[0]!r} or {names[-1]!r}")
+    return [one for name, one in by_name.items() if not only or any(text in name for text in only)]

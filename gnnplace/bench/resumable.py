@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gnnplace.bench.result import library_versions
 from gnnplace.errors import GnnplaceError
-from gnnplace.files import write_text
+from gnnplace.files import read_json_lines, write_json_lines
 
 __all__ = ["finished_runs", "run_resumable"]
 
@@ -44,11 +44,12 @@ def run_resumable(
     """
     versions = library_versions()
     results = {} if kept is None else finished_runs(kept, kind, versions)
+    if kept is not None:
+        write_json_lines(kept, read_json_lines(kept, GnnplaceError))  # nothing can be appended to half a line
 
     def keep(case: C, result: Mapping[str, Any]) -> None:
         results[case] = dict(result)
         if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
             with kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"case": vars(case), "versions": versions, "result": result}) + "\n")
         if on_result is not None:
@@ -72,23 +73,16 @@ def run_resumable(
 
 
 def finished_runs(kept: Path, kind: type[C], versions: Mapping[str, str]) -> dict[C, dict[str, Any]]:
-    """What an earlier run with libraries of these versions has kept; a last line that was cut off by a kill is dropped.
+    """What an earlier run with libraries of these versions has kept; a last line that was cut off by a kill is left out.
 
     Raises:
         GnnplaceError: another line cannot be understood.
     """
-    if not kept.exists():
-        return {}
-    text = kept.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        write_text(kept, whole)
     found: dict[C, dict[str, Any]] = {}
-    for number, line in enumerate(whole.splitlines(), start=1):
+    for number, entry in enumerate(read_json_lines(kept, GnnplaceError), start=1):
         try:
-            entry = json.loads(line)
             if entry["versions"] == versions:
                 found[kind(**entry["case"])] = entry["result"]
-        except (ValueError, KeyError, TypeError) as problem:
+        except (KeyError, TypeError) as problem:
             raise GnnplaceError(f"{kept}: line {number} is no case of a bench ({problem}); delete the file") from None
     return found

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from gnnplace.report.charts import budgets_chart, ratios_chart
-from gnnplace.report.page import chart_html, template
+from gnnplace.report.page import chart_html, framed, template
 from gnnplace.report.tables import bench_facts, html_table
 from gnnplace.units import format_s
 
@@ -26,10 +24,8 @@ def render_generalization(document: Mapping[str, Any]) -> str:
     details, rows = document["details"], document["rows"]
     cases = details["cases"]
     title = "Graphs and devices that no training has seen"
-    return template("generalization.html").substitute(
+    body = template("generalization.html").substitute(
         title=title,
-        style=template("page.css").template,
-        plotly=get_plotlyjs(),
         about=_about(cases),
         rows=_rows_table(rows),
         left_out="".join(f"<p>{escape(note)}.</p>" for note in details["left_out"]),
@@ -42,6 +38,7 @@ def render_generalization(document: Mapping[str, Any]) -> str:
         cases=_cases_table(rows, cases),
         facts=bench_facts(document),
     )
+    return framed(title, body, template("generalization.css").template)
 
 
 def _about(cases: Mapping[str, Line]) -> str:

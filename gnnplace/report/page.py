@@ -25,7 +25,7 @@ from gnnplace.report.tables import (
     warnings_list,
 )
 
-__all__ = ["REPORT_FILE", "chart_html", "render_report", "template", "write_report"]
+__all__ = ["REPORT_FILE", "chart_html", "framed", "render_report", "template", "write_report"]
 
 REPORT_FILE = "report.html"
 
@@ -40,10 +40,9 @@ def write_report(run: RunRecord, folder: Path) -> Path:
 def render_report(run: RunRecord) -> str:
     """The page of a run, as HTML; the same run gives the same text."""
     graph = graph_chart(run)
-    return template("page.html").substitute(
-        title=escape(run["summary"]["model"]),
-        style=template("page.css").template,
-        plotly=get_plotlyjs(),
+    model = escape(run["summary"]["model"])
+    body = template("page.html").substitute(
+        title=model,
         evaluator=evaluator_of(run),
         answer=escape(answer(run)),
         planners=planners_table(run),
@@ -57,6 +56,13 @@ def render_report(run: RunRecord) -> str:
         warnings=warnings_list(run),
         facts=facts_table(run),
     )
+    return framed(f"{model}: placement", body)
+
+
+def framed(title: str, body: str, own_style: str = "") -> str:
+    """A whole page, all as HTML; `own_style` are rules beside those of every page."""
+    style = template("page.css").template + own_style
+    return template("frame.html").substitute(title=title, style=style, plotly=get_plotlyjs(), body=body)
 
 
 def template(name: str) -> Template:

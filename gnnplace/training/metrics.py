@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gnnplace.files import write_text
+from gnnplace.errors import GnnplaceError
+from gnnplace.files import read_json_lines, write_json_lines
 
 __all__ = ["MetricsLog", "read_metrics"]
 
@@ -20,8 +20,7 @@ class MetricsLog:
 
     def __init__(self, path: Path, first_update: int) -> None:
         """Goes on at `first_update` in the file `path`; events are in the folder `tensorboard` beside it."""
-        kept = [row for row in read_metrics(path) if row["update"] < first_update]
-        write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
+        write_json_lines(path, (row for row in read_metrics(path) if row["update"] < first_update))
         self._file = path.open("a", encoding="utf-8")
         self._events: Any = None
         if importlib.util.find_spec("tensorboard") is not None:
@@ -50,10 +49,9 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a log, in order; none where there is no file. A line that was cut off is left out."""
-    rows: list[dict[str, Any]] = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            with suppress(json.JSONDecodeError):
-                rows.append(json.loads(line))
-    return rows
+    """The rows of a log, in order; none where there is no file. A last line that was cut off is left out.
+
+    Raises:
+        GnnplaceError: another line is no JSON.
+    """
+    return read_json_lines(path, GnnplaceError)

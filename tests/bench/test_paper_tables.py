@@ -9,10 +9,10 @@ import pytest
 
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.papers.case import DOES_NOT_FIT, FACTS, Case, case_result
-from gnnplace.bench.papers.cases import finished_cases, run_cases
 from gnnplace.bench.papers.seeds import CONSTRUCTED, LEARNED, SEARCHED, bench_seeds, planner_rows
-from gnnplace.bench.papers.tables import OOM, SEEDS_ROWS, SPOTLIGHT_ROWS, chosen, row_of
+from gnnplace.bench.papers.tables import OOM, SEEDS_ROWS, SPOTLIGHT_ROWS, row_of
 from gnnplace.bench.result import library_versions, write_result
+from gnnplace.bench.resumable import finished_runs, run_resumable
 from gnnplace.bench.suites import run_suite
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Problem
@@ -100,25 +100,25 @@ def test_the_summary_says_how_gnn_stands_and_how_many_evaluations_it_saves(store
 
 
 def test_a_case_that_was_kept_is_not_run_again_and_a_cut_off_line_is_dropped(stored: Path) -> None:
-    with stored.open("a", encoding="utf-8") as file:
-        file.write('{"case": {"row": "x", "pl')
-    cases = list(results())
-    assert run_cases(cases, kept=stored) == results()
-    assert finished_cases(stored, library_versions()) == results()
+    whole = stored.read_text(encoding="utf-8")
+    stored.write_text(whole + '{"case": {"row": "x", "pl', encoding="utf-8")
+    assert finished_runs(stored, Case, library_versions()) == results()
+    assert run_resumable(list(results()), case_result, Case, kept=stored) == results()
+    assert stored.read_text(encoding="utf-8") == whole  # what comes next begins a line
 
 
 def test_cases_of_other_libraries_are_run_again(tmp_path: Path) -> None:
     case = Case("2017-rnnlm_2-k80x2", "heft", 0, 5)
     kept = store(tmp_path / "kept.cases", {case: result(1e-9)}, library_versions() | {"numpy": "1.0"})
-    assert run_cases([case], kept=kept)[case]["makespan_s"] > 1e-9
+    assert run_resumable([case], case_result, Case, kept=kept)[case]["makespan_s"] > 1e-9
 
 
 def test_what_is_done_is_kept_when_a_later_case_breaks(tmp_path: Path) -> None:
     kept = tmp_path / "new folder" / "kept.cases"
     good, bad = Case("2017-rnnlm_2-k80x2", "heft", 0, 5), Case("no-such-row", "heft", 0, 5)
     with pytest.raises(KeyError):
-        run_cases([good, bad], kept=kept)
-    assert list(finished_cases(kept, library_versions())) == [good]
+        run_resumable([good, bad], case_result, Case, kept=kept)
+    assert list(finished_runs(kept, Case, library_versions())) == [good]
 
 
 def test_a_planner_without_its_library_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,14 +168,14 @@ def test_a_file_of_cases_that_is_something_else_is_refused(tmp_path: Path) -> No
     path = tmp_path / "seeds.json.cases"
     path.write_text("{}\n", encoding="utf-8")
     with pytest.raises(GnnplaceError, match=r"line 1 is no case of a bench .*delete the file"):
-        finished_cases(path, library_versions())
+        finished_runs(path, Case, library_versions())
 
 
 def test_new_cases_are_run_in_processes_and_kept(tmp_path: Path) -> None:
     case = Case("2017-rnnlm_2-k80x2", "heft", 0, 5)
     kept = tmp_path / "kept"
-    found = run_cases([case], 1, kept)
-    assert found == finished_cases(kept, library_versions())
+    found = run_resumable([case], case_result, Case, 1, kept)
+    assert found == finished_runs(kept, Case, library_versions())
     assert found[case]["makespan_s"] == case_result(case)["makespan_s"]
     assert len(found[case]["placement"]) == case_result(Case(case.row, FACTS, 0, 5))["groups"]
 
@@ -199,12 +199,6 @@ def test_every_row_names_a_recipe_with_a_training_step_and_every_column_a_planne
         assert set(row.published) <= {"single-cpu", "single-gpu", *PLANNERS}
     assert set(PLANNERS) >= {*CONSTRUCTED, *SEARCHED}
     assert set(LEARNED) < set(SEARCHED)
-
-
-def test_rows_are_chosen_by_parts_of_their_names() -> None:
-    assert {row.task for row in chosen(SEEDS_ROWS, ("rnnlm",))} == {"RNNLM"}
-    with pytest.raises(GnnplaceError, match="no row has 'vgg'"):
-        chosen(SEEDS_ROWS, ("vgg",))
 
 
 def test_a_suite_without_rows_takes_no_options_for_them() -> None:

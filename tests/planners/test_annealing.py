@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
+from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem, Proposals
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
@@ -52,15 +53,39 @@ def test_a_typical_rise_is_accepted_as_often_as_stated_and_the_temperature_falls
 def test_a_cluster_move_crosses_a_barrier_that_single_moves_do_not() -> None:
     # Four seconds on the slow device or three on the fast one; any cut costs another second or more.
     problem = make_problem(chain(4), np.array([[1.0, 0.75]] * 4))
-    cold = dict.fromkeys(("initial_acceptance", "reheated_acceptance"), 1e-300)
+    cold = AnnealingConfig(initial_acceptance=1e-300, reheated_acceptance=1e-300)
     found = {}
     for share in (0.0, 1.0):
         with Search(problem, Budget(300), "annealing", 0) as search:
             start = np.zeros(4, dtype=np.int64)
-            config = AnnealingConfig(cluster_share=share, **cold)
+            config = replace(cold, proposals=replace(cold.proposals, cluster_share=share))
             anneal(search, start, search.evaluate(Placement(start)), np.random.default_rng(0), config)
         found[share] = search.best_s
     assert found == {0.0: 4.0, 1.0: 3.0}
+
+
+def test_how_moves_are_drawn_is_asked_once_for_each_assignment_that_a_piece_begins_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
+    problem = make_problem(chain(30), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
+    config, start, asked = AnnealingConfig(), np.zeros(30, dtype=np.int64), list[np.ndarray]()
+
+    def proposals_at(assignment: np.ndarray) -> Proposals:
+        asked.append(assignment)
+        return config.proposals
+
+    found = []
+    for ask in (proposals_at, None):
+        with Search(problem, Budget(500), "annealing", 0) as search:
+            anneal(search, start, search.evaluate(Placement(start)), np.random.default_rng(0), config, ask)
+        found.append(search.solution())
+    assert asked[0] is start
+    # One evaluation of the start and 50 that set the temperature; the rest in pieces of 5,000 / (30 + 100), of which
+    # the first begins at the start like those 50.
+    assert len(asked) == math.ceil((500 - 1 - 50) / (5_000 // 130))
+    # What is always answered alike is as good as no question.
+    assert len({tuple((count, best_s) for count, _, best_s in solution.history) for solution in found}) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -17,6 +17,7 @@ import numpy as np
 from gnnplace.api.setting import Setting, setting_of
 from gnnplace.api.solved import planned
 from gnnplace.api.workload import Workload
+from gnnplace.bench.compiled import compiled_problem
 from gnnplace.bench.generalization.cases import case_of
 from gnnplace.bench.generalization.devices import held_out_devices
 from gnnplace.bench.generalization.graphs import family_of_graph, held_out_graph, training_types
@@ -118,14 +119,9 @@ def _warm_up(row: str, policy: Path | None) -> None:
 
 @lru_cache(maxsize=3)
 def _prepared(name: str) -> tuple[Setting, Problem]:
-    """The case, whose evaluator has been asked once for each kind of answer."""
+    """The case, and its problem as `compiled_problem` gives it."""
     setting = setting_of_case(name)
-    problem = setting.problem()
-    somewhere = np.argmax(problem.action_mask, axis=1)[problem.unit_of_op]
-    problem.evaluator.evaluate(Placement(somewhere))
-    problem.evaluator.evaluate_batch(somewhere[None])
-    problem.estimator.evaluate_moves(somewhere, np.zeros(1, dtype=np.int64), somewhere[:1])
-    return setting, problem
+    return setting, compiled_problem(setting)
 
 
 def setting_of_case(name: str) -> Setting:

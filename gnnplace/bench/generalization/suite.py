@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnplace.bench.generalization.cases import HeldOutCase, chosen_cases
+from gnnplace.bench.generalization.cases import CASES, HeldOutCase
 from gnnplace.bench.generalization.rows import ROWS, Row, chosen_rows, fingerprint, policy_of
 from gnnplace.bench.generalization.run import COLD_START, FACTS, ZERO_SHOT, Run, run_result
 from gnnplace.bench.generalization.summary import Results, best_known, must_show, ratios, table
-from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.resumable import run_resumable
 from gnnplace.errors import GnnplaceError
@@ -31,7 +31,7 @@ def bench_generalization(options: BenchOptions) -> BenchResult:
     Raises:
         GnnplaceError: no case or row has the name that is asked for, or there is no policy at the path.
     """
-    cases = chosen_cases(options.only)
+    cases = chosen({case.name: case for case in CASES}, options.only, "case")
     rows, policies, left_out = _runnable(chosen_rows(options.rows), options.policy)
     if options.on_progress is not None:
         for note in left_out:

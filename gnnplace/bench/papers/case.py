@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,18 +14,19 @@ import numpy as np
 from gnnplace.api.setting import Setting, setting_of
 from gnnplace.api.solved import finite, planned
 from gnnplace.api.workload import load_workload
+from gnnplace.bench.compiled import compiled_problem
 from gnnplace.bench.papers.tables import row_of
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.errors import GnnplaceError, MissingDependency
-from gnnplace.evaluation import Evaluation, Problem, Proposals, WalkRequest
+from gnnplace.evaluation import Evaluation
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.report.bench_format import device_letters
 
-__all__ = ["DOES_NOT_FIT", "FACTS", "Case", "case_result"]
+__all__ = ["DOES_NOT_FIT", "FACTS", "Case", "Results", "case_result"]
 
 DOES_NOT_FIT = "does not fit into memory"
 FACTS = "facts"
@@ -41,6 +43,9 @@ class Case:
     evaluations: int
 
 
+Results = Mapping[Case, Mapping[str, Any]]
+
+
 def case_result(case: Case) -> dict[str, Any]:
     """What the planner found: seconds on the whole graph, the history on op groups; or why it found nothing.
 
@@ -53,7 +58,7 @@ def case_result(case: Case) -> dict[str, Any]:
     setting = _setting(case.row)
     if case.planner == FACTS:
         return _facts(setting)
-    problem = _compiled(setting)
+    problem = compiled_problem(setting)
     began = time.perf_counter()
     try:
         planner = load_planner(case.planner)
@@ -82,18 +87,6 @@ def _failure(evaluation: Evaluation) -> str | None:
     if evaluation.feasible:
         return None
     return evaluation.failure or (DOES_NOT_FIT if evaluation.shortfall_bytes.any() else "cannot run on its devices")
-
-
-def _compiled(setting: Setting) -> Problem:
-    """The row's problem, whose evaluator has been asked once for each kind of answer."""
-    problem = setting.problem()
-    somewhere = np.argmax(problem.action_mask, axis=1)[problem.unit_of_op]
-    problem.evaluator.evaluate(Placement(somewhere))
-    problem.evaluator.evaluate_batch(somewhere[None])
-    problem.estimator.evaluate_moves(somewhere, np.zeros(1, dtype=np.int64), somewhere[:1])
-    request = WalkRequest(somewhere, 1, 0.0, 0.0, Proposals(0.0, 0.0, 1.0))
-    problem.local_search.walk(request, np.random.default_rng(0))
-    return problem
 
 
 @lru_cache(maxsize=2)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.papers.case import FACTS, Case
-from gnnplace.bench.papers.cases import Results, run_cases
-from gnnplace.bench.papers.tables import SEEDS_ROWS, TableRow, chosen
+from gnnplace.bench.options import BenchOptions, chosen
+from gnnplace.bench.papers.case import FACTS, Case, Results, case_result
+from gnnplace.bench.papers.tables import SEEDS_ROWS, TableRow
 from gnnplace.bench.result import BenchResult
+from gnnplace.bench.resumable import run_resumable
 from gnnplace.units import format_s
 
 __all__ = ["COLUMNS", "LEARNED", "bench_seeds", "details", "planner_rows", "run_table", "to_reach"]
@@ -31,7 +31,7 @@ _NEAR = 1.01
 
 def bench_seeds(options: BenchOptions) -> BenchResult:
     """A row per table row and planner: median and range over seeds, all searches with the same number of evaluations."""
-    rows = chosen(SEEDS_ROWS, options.only)
+    rows = chosen({row.key: row for row in SEEDS_ROWS}, options.only, "row")
     found = run_table(rows, CONSTRUCTED, SEARCHED, options, EVALUATIONS, SEEDS)
     table = [line for row in rows for line in planner_rows(row, (*CONSTRUCTED, *SEARCHED), found)]
     return BenchResult(
@@ -52,7 +52,7 @@ def run_table(
     `evaluations` and `seeds` are what the suite takes unless the options say otherwise; seeds count from the options'.
     """
     budget, several = options.evaluations or evaluations, range(options.seed, options.seed + (options.seeds or seeds))
-    cases = [
+    cases = [  # row by row, as a process keeps few rows
         Case(row.key, planner, seed, budget)
         for row in rows
         for planner, its_seeds in (
@@ -69,7 +69,7 @@ def run_table(
             said = str(result["error"]) if seconds is None else format_s(seconds)
             options.on_progress(f"{case.row} {case.planner} seed {case.seed}: {said}, took {result['wall_s']:.0f} s")
 
-    return run_cases(cases, options.jobs, options.kept, report)
+    return run_resumable(cases, case_result, Case, options.jobs, options.kept, report)
 
 
 def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iterator[dict[str, Any]]:
@@ -169,7 +169,7 @@ def details(rows: Sequence[TableRow], found: Results) -> dict[str, Any]:
     """By row: sizes, lower bound, and of each planner's first seed the placement of every op group and the history."""
     told: dict[str, Any] = {}
     for row in rows:
-        kept = {case.planner: result for case, result in reversed(found.items()) if case.row == row.key}
+        kept = {case.planner: result for case, result in reversed(list(found.items())) if case.row == row.key}
         told[row.key] = {
             "task": row.task, "workload": row.workload, "testbed": row.devices, "source": row.source,
             "published_s": dict(row.published), **kept.pop(FACTS),
@@ -179,11 +179,11 @@ def details(rows: Sequence[TableRow], found: Results) -> dict[str, Any]:
     return told
 
 
-def _facts(row: TableRow, found: Results) -> dict[str, Any]:
+def _facts(row: TableRow, found: Results) -> Mapping[str, Any]:
     return _results(row, FACTS, found)[0]
 
 
-def _results(row: TableRow, planner: str, found: Results) -> list[dict[str, Any]]:
+def _results(row: TableRow, planner: str, found: Results) -> list[Mapping[str, Any]]:
     return [result for case, result in found.items() if case.row == row.key and case.planner == planner]
 
 

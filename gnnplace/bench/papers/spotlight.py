@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.papers.seeds import COLUMNS, details, planner_rows, run_table
-from gnnplace.bench.papers.tables import SPOTLIGHT_ROWS, chosen
+from gnnplace.bench.papers.tables import SPOTLIGHT_ROWS
 from gnnplace.bench.result import BenchResult
 
 __all__ = ["PUBLISHED_RATIO", "bench_spotlight"]
@@ -21,7 +21,7 @@ _SEEDS = 3
 
 def bench_spotlight(options: BenchOptions) -> BenchResult:
     """A row per network, testbed and planner; the ratio of `spotlight` to `coloc-rl` beside the published one."""
-    rows = chosen(SPOTLIGHT_ROWS, options.only)
+    rows = chosen({row.key: row for row in SPOTLIGHT_ROWS}, options.only, "row")
     found = run_table(rows, _CONSTRUCTED, _SEARCHED, options, _EVALUATIONS, _SEEDS)
     table = [line for row in rows for line in planner_rows(row, (*_CONSTRUCTED, *_SEARCHED), found)]
     seconds = {(line["row"], line["planner"]): line["makespan_s"] for line in table}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gnnplace.errors import GnnplaceError
-
-__all__ = ["OOM", "SEEDS_ROWS", "SPOTLIGHT_ROWS", "TableRow", "chosen", "row_of"]
+__all__ = ["OOM", "SEEDS_ROWS", "SPOTLIGHT_ROWS", "TableRow", "row_of"]
 
 OOM = "OOM"
 """Published instead of seconds: out of memory."""
@@ -90,15 +88,3 @@ SPOTLIGHT_ROWS = tuple(
 def row_of(key: str) -> TableRow:
     """The row with this key, of either bench."""
     return {row.key: row for row in (*SEEDS_ROWS, *SPOTLIGHT_ROWS)}[key]
-
-
-def chosen(rows: Sequence[TableRow], only: Sequence[str]) -> list[TableRow]:
-    """The rows whose key contains one of the texts; all of them for none.
-
-    Raises:
-        GnnplaceError: no row has one of the texts.
-    """
-    for text in only:
-        if not any(text in row.key for row in rows):
-            raise GnnplaceError(f"no row has {text!r} in its name; rows are {', '.join(row.key for row in rows)}")
-    return [row for row in rows if not only or any(text in row.key for text in only)]

@@ -37,12 +37,8 @@ class AnnealingConfig:
     """A cycle has at least this many evaluations for each (unit, other device) there is."""
     final_ratio: float = 1e-2
     """Last temperature over first; cooling is geometric in evaluations (or seconds, whichever ends first)."""
-    follow_neighbour: float = 0.8
-    """Chance that a move goes to the device of a neighbour of the unit, else to any other device."""
-    cluster_share: float = 0.5
-    """Moves that take neighbours on the same device along; between 0.3 and 0.8 shares differ less than seeds do."""
-    mean_cluster: float = 3.0
-    """Mean number of units that such a move takes along, where there are so many."""
+    proposals: Proposals = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
+    """How moves are drawn; shares of clusters between 0.3 and 0.8 differ less than seeds do."""
     unlimited_evaluations_per_unit: int = 1000
     """Where the budget knows no end."""
 
@@ -74,20 +70,19 @@ def anneal(
     `proposals_at` is asked, about ten times a second, how moves from the present assignment shall be drawn; None: as in `config`.
     """
     problem = search.problem
-    num_moves = int(np.maximum(0, problem.action_mask.sum(axis=1) - 1).sum())
-    if not num_moves:
+    if not problem.num_moves:
         return
-    plain = Proposals(config.follow_neighbour, config.cluster_share, config.mean_cluster)
-    moves = _Moves(search, rng, plain if proposals_at is None else proposals_at(assignment))
+    proposals_at = proposals_at or (lambda _: config.proposals)
+    moves, asked_at = _Moves(search, rng, proposals_at(assignment)), assignment
     clock = _Clock(search, config.unlimited_evaluations_per_unit * problem.num_units)
     cycle, scale_s = 0, _sampled_rise_s(moves, assignment, value, clock, config)
-    cycles = max(1, clock.expected_evaluations() // (config.cycle_evaluations_per_move * num_moves))
+    cycles = max(1, clock.expected_evaluations() // (config.cycle_evaluations_per_move * problem.num_moves))
     while (done := cycles * clock.share_done()) < cycles:
         if int(done) > cycle and search.best is not None:
             cycle, assignment, value = int(done), search.best.assignment, search.best_s
         now_s = temperature_s(scale_s, done, config)
-        if proposals_at is not None:
-            moves = replace(moves, proposals=proposals_at(assignment))
+        if assignment is not asked_at:
+            moves, asked_at = replace(moves, proposals=proposals_at(assignment)), assignment
         if problem.evaluator.kind == "measured":
             assignment, value = moves.execute(assignment, value, now_s)
         else:

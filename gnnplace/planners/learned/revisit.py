@@ -1,7 +1,9 @@
 """A local search in which the policy says which units are worth revisiting and where they may go.
 
-One move at a time is drawn from the policy's odds of moving over staying, over all units at once; it moves one unit, a cluster of
-neighbours, or rebuilds a stretch of the placement. Acceptance is that of simulated annealing, at low temperatures.
+One move at a time is drawn from the policy's odds of moving over staying, over all units at once; it moves one unit or a
+cluster of neighbours, or exchanges units of two devices; other moves rebuild a stretch of the placement, without the policy.
+Acceptance is that of simulated annealing. Temperatures are chosen by the evaluations that there are for each possible move, a unit
+and another device: low ones where they are few and best spent on going down, higher ones where they are many.
 """
 
 from __future__ import annotations
@@ -86,12 +88,10 @@ class _Clock:
     """Which part of the stage is over."""
 
     def __init__(self, search: Search, end_share: float, limit: int | None) -> None:
-        self._search, self._first, self._begin_share, self._end_share = (
-            search,
-            search.evaluations,
-            used_share(search),
-            end_share,
-        )
+        self._search = search
+        self._first = search.evaluations
+        self._begin_share = used_share(search)
+        self._end_share = end_share
         whole = search.budget.evaluations
         left = None if whole is None else max(0, math.ceil(end_share * whole) - search.evaluations)
         self.evaluations = limit if left is None else left if limit is None else min(left, limit)
@@ -107,11 +107,10 @@ class _Clock:
 
 def _warmth(search: Search, clock: _Clock, config: RevisitConfig) -> float:
     """From 0 where evaluations are few to 1 where they are many; a budget of seconds alone counts as many."""
-    num_moves = int(np.maximum(0, search.problem.action_mask.sum(axis=1) - 1).sum())
     if clock.evaluations is None:
         return 1.0
     few, many = config.evaluations_per_move
-    each = clock.evaluations / max(1, num_moves)
+    each = clock.evaluations / max(1, search.problem.num_moves)
     return math.log(min(max(each, few), many) / few) / math.log(many / few)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,6 @@ def walk(policy_search: PolicySearch, config: WalkConfig) -> None:
         likely = np.exp(odds.log_odds - odds.log_odds.max(initial=-np.inf))
         by_unit = likely.sum(axis=1)
         weights = config.policy_share * by_unit / by_unit.sum() + (1.0 - config.policy_share) / units
-        return Proposals(annealing.follow_neighbour, annealing.cluster_share, annealing.mean_cluster, weights, likely)
+        return replace(annealing.proposals, unit_weights=weights, device_weights=likely)
 
     anneal(search, search.best.assignment, search.best_s, policy_search.rng, annealing, proposals_at)
