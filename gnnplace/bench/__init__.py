@@ -2,8 +2,9 @@
 
 In reading order: `options.py` (what can be chosen), `result.py` (what a suite stores), `engine.py` (speed of the
 simulator), `planners.py` (planners side by side on the light models), `execution.py` (placed models run for real), `zoo.py`
-(every recipe of the zoo), `resumable.py` (many runs, kept one by one), `papers/` (the papers' tables), `generalization/`
-(graphs and devices that no training has seen), `suites.py` (the suites by name).
+(every recipe of the zoo), `resumable.py` (many runs, kept one by one), `compiled.py` (a problem before the clock starts), `papers/` (the
+papers' tables), `generalization/` (graphs and devices that no training has seen), `measured/`
+(planners whose evaluations are executions), `suites.py` (the suites by name).
 """
 
 __all__: list[str] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gnnplace.bench.engine import bench_engine
 from gnnplace.bench.execution import bench_equality, bench_execution
 from gnnplace.bench.generalization.suite import bench_generalization
+from gnnplace.bench.measured.suite import bench_measured
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.papers.seeds import bench_seeds
 from gnnplace.bench.papers.spotlight import bench_spotlight
@@ -38,6 +39,7 @@ SUITES: Mapping[str, Suite] = {
     "seeds": Suite(bench_seeds, _ALL),
     "spotlight": Suite(bench_spotlight, _ALL),
     "generalization": Suite(bench_generalization, ("--seeds", "--only", "--rows", "--policy", "--jobs")),
+    "measured": Suite(bench_measured, ("--evaluations", "--seeds", "--only", "--rows")),
 }
 
 

@@ -19,32 +19,34 @@ def bench(
     suite: Annotated[
         str,
         typer.Argument(
-            metavar="SUITE", help="engine, planners, equality, execution, zoo, seeds, spotlight or generalization"
+            metavar="SUITE",
+            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization or measured",
         ),
     ],
     seed: SeedOption = 0,
     evaluations: EvaluationsOption = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight and generalization")
+        int | None,
+        typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight, generalization and measured"),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="part of a row's or case's name; may be repeated; for the same three")
+        list[str] | None, typer.Option(help="part of a row's or case's name; may be repeated; for the same four")
     ] = None,
     rows: Annotated[
-        str | None, typer.Option(metavar="A,B", help="what is compared on every case; for generalization")
+        str | None, typer.Option(metavar="A,B", help="what is compared on every case; for generalization and measured")
     ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(help="trained policy; without one, rows that need it are left out; for generalization"),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo and the same three")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization")] = 1,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    With --out FILE, seeds, spotlight and generalization keep every finished run in FILE.cases and go on from there; delete
-    it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
+    With --out FILE, seeds, spotlight, generalization and measured keep every finished run in FILE.cases and go on from
+    there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
     from gnnplace.bench.options import BenchOptions
     from gnnplace.bench.result import write_result

@@ -41,6 +41,8 @@ class Solution:
     interrupted: bool = False
     lower_bound_s: float | None = None
     """Simulated seconds that no placement of the problem can beat, from planners that prove one."""
+    simulated: int = 0
+    """Placements that were simulated on the side, to choose those that were executed; no evaluations of the budget."""
 
 
 class Planner(Protocol):
@@ -68,6 +70,7 @@ class Search:
     stages: list[tuple[str, float]] = field(default_factory=list)
     interrupted: bool = False
     lower_bound_s: float | None = None
+    simulated: int = 0
     _begin_s: float = field(default_factory=time.perf_counter)
 
     @property
@@ -148,7 +151,7 @@ class Search:
             )
         return Solution(
             self.planner, self.seed, self.best, self.best_s, self.evaluations, self.wall_s,
-            tuple(self.history), tuple(self.stages), self.interrupted, self.lower_bound_s,
+            tuple(self.history), tuple(self.stages), self.interrupted, self.lower_bound_s, self.simulated,
         )  # fmt: skip
 
     def __enter__(self) -> Search:

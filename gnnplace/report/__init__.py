@@ -6,9 +6,10 @@ In reading order:
 - `answer.py`: the answer in one sentence, and how numbers are said;
 - `tables.py`: what is text and numbers;
 - `charts/`: what is a picture;
-- `page.py`, `page.html`, `page.css`: all of it as one file that needs no network;
-- `bench_format.py`, `bench_page.py`, `bench.html`: the same for the tables of a bench;
-- `generalization_page.py`, `generalization.html`: and for its unseen graphs and devices.
+- `page.py`, `page.html`, `page.css`: all of it as one file that needs no network, in the frame of every page, `frame.html`;
+- `bench_format.py`, `bench_page.py`, `bench.html`, `bench.css`: the same for the tables of a bench;
+- `generalization_page.py`, `generalization.html`, `generalization.css`: and for its unseen graphs and devices;
+- `measured_page.py`, `measured.html`: and for its searches by execution.
 """
 
 __all__: list[str] = []

@@ -7,15 +7,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json, write_text
 from gnnplace.report.bench_format import FORMAT
 from gnnplace.report.charts import placements_chart
 from gnnplace.report.charts.theme import device_colour
 from gnnplace.report.generalization_page import GENERALIZATION, render_generalization
-from gnnplace.report.page import chart_html, template
+from gnnplace.report.measured_page import MEASURED, render_measured
+from gnnplace.report.page import chart_html, framed, template
 from gnnplace.report.tables import bench_facts, html_table, swatch
 from gnnplace.units import format_s
 
@@ -38,14 +37,16 @@ def read_bench(path: Path) -> dict[str, Any]:
     """
     document = read_json(path, GnnplaceError)
     if not isinstance(document, dict) or document.get("format") != FORMAT or "details" not in document:
-        raise GnnplaceError(f"{path}: is no result of `gnnplace bench seeds`, `spotlight` or `generalization`")
+        raise GnnplaceError(
+            f"{path}: is no result of `gnnplace bench seeds`, `spotlight`, `generalization` or `measured`"
+        )
     return document
 
 
 def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
     """Writes the page of a bench; its path."""
-    is_general = document["suite"] == GENERALIZATION
-    write_text(path, render_generalization(document) if is_general else render_bench(document))
+    render = {GENERALIZATION: render_generalization, MEASURED: render_measured}.get(document["suite"], render_bench)
+    write_text(path, render(document))
     return path
 
 
@@ -55,10 +56,9 @@ def render_bench(document: Mapping[str, Any]) -> str:
     for line in document["rows"]:
         rows.setdefault(line["row"], {})[line["planner"]] = line
     details = document["details"]
-    return template("bench.html").substitute(
-        title=escape(f"bench {document['suite']}"),
-        style=template("page.css").template,
-        plotly=get_plotlyjs(),
+    title = escape(f"bench {document['suite']}")
+    body = template("bench.html").substitute(
+        title=title,
         seconds=_table(rows, details, _seconds, bound=True),
         evaluations=_table(rows, details, lambda line, _: _count(line["to_within_1_percent"])),
         wall=_table(rows, details, lambda line, _: format_s(line["wall_s"]) if line["wall_s"] else "–"),
@@ -68,6 +68,7 @@ def render_bench(document: Mapping[str, Any]) -> str:
         pictures="".join(_picture(key, details[key]) for key in rows),
         facts=bench_facts(document),
     )
+    return framed(title, body, template("bench.css").template)
 
 
 def _table(

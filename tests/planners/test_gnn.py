@@ -215,14 +215,6 @@ def test_few_evaluations_are_spent_cold_and_many_let_the_search_climb() -> None:
     assert 0.0 < _warmth(search, _Clock(search, 1.0, 58), config) < 1.0
 
 
-def test_with_a_measured_evaluator_nothing_walks_in_the_simulator() -> None:
-    problem = random_layers(2)
-    measured = replace(problem, evaluator=MeasuredLike(problem))
-    solution = plan(measured, Budget(120), 0, GnnConfig(revisit_evaluations_per_unit=1))
-    assert [name for name, _ in solution.stages] == ["starts", "revisit"]
-    assert solution.evaluations == 120
-
-
 def test_episodes_with_lookahead_stay_within_the_budget() -> None:
     config = GnnConfig(episodes_share=0.1, episodes=EpisodesConfig(lookahead=True, num_envs=2, visited_units=4))
     solution = plan(random_layers(), Budget(200), 0, config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.episodes import EpisodesConfig, train_on_graph
+from gnnplace.planners.learned.measured.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, one_thread, used_share
 from gnnplace.planners.learned.revisit import RevisitConfig, revisit
 from gnnplace.planners.learned.walk import WalkConfig, walk
@@ -43,6 +45,8 @@ class GnnConfig:
     walk: WalkConfig = WalkConfig()
     policy: Path | None = None
     """A trained policy to begin with; None: fresh weights, whose choices follow the head's prior."""
+    execution: ExecutionConfig = ExecutionConfig()
+    """Where evaluations are executions; all else is then said of searches in the simulator."""
     unlimited_evaluations_per_unit: int = 1000
     """Where the budget knows no end."""
 
@@ -50,14 +54,17 @@ class GnnConfig:
 def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnConfig()) -> Solution:
     """The best placement seen by any stage; never worse than the best start, and so never worse than `single` and `heft`.
 
-    Stages, noted in the solution: `starts`, `episodes` if there are any, `revisit`, and where placements are simulated `walk`.
+    Stages, noted in the solution: `starts`, `episodes` if there are any, `revisit`, `walk`. Where evaluations are
+    executions, all of that runs in the simulator, and few placements are executed; see `plan_measured`.
 
     Raises:
         InvalidPolicy: the policy file cannot be used.
     """
+    budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
+    if problem.evaluator.kind == "measured":
+        return plan_measured(problem, budget, seed, partial(plan, config=config), config.execution)
     rng = np.random.default_rng(seed)
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
-    budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, "gnn", seed) as search, one_thread():
         count = config.max_starts
         if budget.evaluations is not None:
@@ -81,16 +88,15 @@ def _improve(
     if config.episodes_share:
         train_on_graph(policy_search, starts, reference_s, used_share(search) + config.episodes_share, config.episodes)
         search.stage("episodes")
-    is_simulated = search.problem.evaluator.kind == "simulated"
-    limit = config.revisit_evaluations_per_unit * search.problem.num_units if is_simulated else None
     end_share = 1.0
-    if is_simulated and search.budget.seconds is not None:
+    if search.budget.seconds is not None:
         begin_share = used_share(search)
         end_share = begin_share + config.revisit_share * (1.0 - begin_share)
     assert search.best is not None
+    limit = config.revisit_evaluations_per_unit * search.problem.num_units
     revisit(policy_search, (search.best.assignment, search.best_s), end_share, config.revisit, limit)
     search.stage("revisit")
-    if is_simulated and search.remaining and _placements(search.problem) > search.evaluations:
+    if search.remaining and _placements(search.problem) > search.evaluations:
         walk(policy_search, config.walk)
         search.stage("walk")
 

@@ -1,0 +1,147 @@
+"""Which placement is executed next: what is most promising by the simulator, corrected by what was executed so far."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnplace.arrays import IntArray
+from gnnplace.evaluation import Problem, Proposals
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.planners.learned.measured.candidates import Candidate, Candidates
+from gnnplace.planners.learned.measured.correction import Correction, CorrectionConfig
+from gnnplace.planners.learned.measured.rehearsal import RehearsalConfig, rehearse
+from gnnplace.planners.search import Planner, Search, Solution
+
+__all__ = ["ExecutionConfig", "plan_measured"]
+
+
+@dataclass(frozen=True)
+class ExecutionConfig:
+    """How the next placement is looked for."""
+
+    rehearsal: RehearsalConfig = RehearsalConfig()
+    correction: CorrectionConfig = CorrectionConfig()
+    rehearsed: int = 3
+    """Executed as the simulator ranks them, before anything is corrected."""
+    walk_moves: int = 100
+    """Simulated before every third execution."""
+    temperatures: tuple[float, float] = (2e-2, 1e-3)
+    """First and last of such a walk, as fractions of the estimate."""
+    neighbours: int = 16
+    """Moves of the best executed placement, of which the most promising one is executed."""
+    moves: Proposals = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
+    worth: float = 1.1
+    """Rehearsed placements are executed while one is expected to take at most this many times as long as the best."""
+    max_idle: int = 30
+    """Turns in a row that met nothing new, after which nothing new is expected."""
+
+
+def plan_measured(problem: Problem, budget: Budget, seed: int, planner: Planner, config: ExecutionConfig) -> Solution:
+    """The best placement that was executed; never worse than the best single device, which comes first.
+
+    Stages, noted in the solution: `single`, `rehearsal` (what `planner` and constructions find in the simulator; its best
+    are executed), `execution` (the rest of the budget; the simulator, corrected by all executions, chooses each one).
+    Nothing is executed twice.
+    """
+    rng = np.random.default_rng(seed)
+    with Search(problem, budget, "gnn", seed) as search:
+        alone = {row.tobytes(): row for row in single_device_assignments(problem)}
+        singles = np.array(list(alone.values())).reshape(len(alone), problem.graph.num_ops)
+        seconds = search.evaluate_batch(singles)
+        search.stage("single")
+        if problem.num_moves:
+            rehearsal = rehearse(search, planner, rng, config.rehearsal)
+            search.simulated += rehearsal.evaluations
+            execution = _Execution(search, rng, config, rehearsal.best_s)
+            for assignment, value in zip(singles, seconds.tolist(), strict=True):
+                execution.note(execution.candidate(assignment), value)
+            pool = [execution.candidate(assignment) for assignment in rehearsal.assignments]
+            for candidate in pool[: config.rehearsed]:
+                execution.execute(candidate)
+            search.stage("rehearsal")
+            execution.go_on(pool)
+            search.stage("execution")
+    return search.solution()
+
+
+class _Execution:
+    """What was executed, and what it says of the rest."""
+
+    def __init__(self, search: Search, rng: np.random.Generator, config: ExecutionConfig, scale_s: float) -> None:
+        self._search, self._rng, self._config = search, rng, config
+        self._candidates = Candidates(search.problem, scale_s)
+        self._correction = Correction(scale_s, config.correction)
+        self._executed: set[bytes] = set()
+
+    def candidate(self, assignment: IntArray) -> Candidate:
+        """An assignment `[N]`, simulated; counted as such."""
+        self._search.simulated += 1
+        return self._candidates.of(assignment)
+
+    def execute(self, candidate: Candidate) -> None:
+        """Executes what was not executed before."""
+        if candidate.key not in self._executed:
+            self.note(candidate, float(self._search.evaluate_batch(candidate.assignment[None])[0]))
+
+    def note(self, candidate: Candidate, seconds: float) -> None:
+        """Learns from an execution."""
+        self._executed.add(candidate.key)
+        self._correction.learn(candidate, seconds)
+
+    def go_on(self, pool: list[Candidate]) -> None:
+        """Until the budget ends, or nothing new is met: one of the pool, the end of a walk, a neighbour of the best, in turn.
+
+        A walk follows the correction wherever it is wrong; the pool knows nothing of it, and neighbours hardly differ in it.
+        """
+        idle, turn = 0, 0
+        while idle < self._config.max_idle and self._search.remaining:
+            self._correction.refit(self._rng)
+            best = self._best()
+            rehearsed = self._most_promising(pool)
+            found: Candidate | None
+            if turn % 3 == 0 and rehearsed is not None and self._is_worth_it(rehearsed, best):
+                found = rehearsed
+            elif turn % 3 == 1:
+                found = self._most_promising([self._moved(best) for _ in range(self._config.neighbours)])
+            else:
+                found = self._end_of_walk(best)
+            turn, idle = turn + 1, idle + 1
+            if found is not None:
+                self.execute(found)
+                idle = 0
+
+    def _best(self) -> Candidate:
+        assert self._search.best is not None
+        return self._candidates.of(self._search.best.assignment)
+
+    def _is_worth_it(self, candidate: Candidate, best: Candidate) -> bool:
+        return self._correction.estimate_s(candidate) <= self._config.worth * self._correction.estimate_s(best)
+
+    def _most_promising(self, candidates: list[Candidate]) -> Candidate | None:
+        """The best estimate of those that were not executed yet; None if all were."""
+        fresh = [candidate for candidate in candidates if candidate.key not in self._executed]
+        return min(fresh, key=self._correction.estimate_s, default=None)
+
+    def _moved(self, candidate: Candidate) -> Candidate:
+        local_search = self._search.problem.local_search
+        return self.candidate(local_search.propose(candidate.assignment, self._config.moves, self._rng))
+
+    def _end_of_walk(self, current: Candidate) -> Candidate | None:
+        """The best estimate that simulated annealing from a placement meets, of what was not executed yet."""
+        estimate_s, config = self._correction.estimate_s, self._config
+        value = estimate_s(current)
+        found, found_s = None, math.inf
+        first, last = config.temperatures
+        for step in range(config.walk_moves):
+            moved = self._moved(current)
+            moved_s = estimate_s(moved)
+            if moved_s < found_s and moved.key not in self._executed:
+                found, found_s = moved, moved_s
+            temperature_s = value * first * (last / first) ** (step / config.walk_moves)
+            if moved_s <= value or self._rng.random() < math.exp((value - moved_s) / max(1e-300, temperature_s)):
+                current, value = moved, moved_s
+        return found

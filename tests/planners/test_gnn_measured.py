@@ -1,0 +1,232 @@
+"""The GNN improver where evaluations are executions."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from gnnplace.arrays import IntArray
+from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic import annealing, single
+from gnnplace.planners.learned.gnn import GnnConfig, plan
+from gnnplace.planners.learned.measured.candidates import Candidates, crossings
+from gnnplace.planners.learned.measured.correction import Correction, CorrectionConfig
+from gnnplace.planners.learned.measured.execution import ExecutionConfig, plan_measured
+from gnnplace.planners.learned.measured.rehearsal import RehearsalConfig, rehearse
+from gnnplace.planners.search import Search, Solution
+from gnnplace.sim.simulator import Simulator
+from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+
+QUICK = ExecutionConfig(rehearsal=RehearsalConfig(searches=2, evaluations_per_unit=10), walk_moves=50)
+quick = partial(plan, config=GnnConfig(execution=QUICK))
+
+
+class Distorted:
+    """A measured evaluator: a simulator in which each device is off by a factor of its own, and each placement by chance."""
+
+    kind = "measured"
+
+    def __init__(self, problem: Problem, noise: float = 0.01) -> None:
+        rng = np.random.default_rng(7)
+        factors = np.exp(0.3 * rng.normal(size=problem.topology.num_devices))
+        self._simulator = Simulator(problem.graph, problem.topology, problem.op_time_s * factors, num_threads=1)
+        self._noise = noise
+        self.executed: list[bytes] = []
+
+    def evaluate(self, placement: Placement) -> Evaluation:
+        self.executed.append(placement.assignment.tobytes())
+        evaluation = self._simulator.evaluate(placement)
+        seconds = evaluation.makespan_s * self._chance(placement.assignment)
+        return replace(evaluation, evaluator="measured", makespan_s=seconds, period_s=seconds)
+
+    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        found = [self.evaluate(Placement(row)) for row in assignments]
+        return EvaluationBatch(
+            np.array([one.makespan_s for one in found]),
+            np.array([one.period_s for one in found]),
+            np.array([float(one.shortfall_bytes.sum()) for one in found]),
+        )
+
+    def _chance(self, assignment: IntArray) -> float:
+        digest = hashlib.blake2b(assignment.tobytes(), digest_size=8).digest()
+        return float(np.exp(self._noise * np.random.default_rng(list(digest)).normal()))
+
+
+def measured(problem: Problem, noise: float = 0.01) -> tuple[Problem, Distorted]:
+    evaluator = Distorted(problem, noise)
+    return replace(problem, evaluator=evaluator), evaluator  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_40_executions_it_finds_placements_at_least_as_good_as_those_of_annealing(seed: int) -> None:
+    problem, evaluator = measured(random_layers(seed, num_ops=60))
+    ours = plan(problem, Budget(40), seed)
+    assert ours.evaluations == len(evaluator.executed) == 40
+    assert ours.objective_s <= annealing.plan(problem, Budget(40), seed).objective_s
+    assert ours.objective_s == problem.penalised_s(problem.evaluator.evaluate(ours.placement))
+
+
+def test_nothing_is_executed_twice_and_what_is_simulated_is_counted_apart() -> None:
+    problem, evaluator = measured(random_layers(1))
+    solution = quick(problem, Budget(60), 0)
+    assert len(set(evaluator.executed)) == len(evaluator.executed) == solution.evaluations == 60
+    assert solution.simulated > 10 * problem.num_units
+
+
+def test_stages_are_noted_and_no_stage_loses_what_another_found() -> None:
+    problem, _ = measured(random_layers(2))
+    names, values = zip(*quick(problem, Budget(40), 0).stages, strict=True)
+    assert names == ("single", "rehearsal", "execution")
+    assert values[0] == single.plan(problem, Budget(3), 0).objective_s
+    assert list(values) == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5])
+def test_a_small_budget_is_kept_and_never_leads_to_less_than_the_single_device(budget: int) -> None:
+    problem, evaluator = measured(random_layers(1))
+    solution = quick(problem, Budget(budget), 0)
+    assert solution.evaluations == len(evaluator.executed) == budget
+    assert solution.objective_s <= single.plan(problem, Budget(budget), 0).objective_s
+
+
+def test_the_same_seed_and_measurements_give_the_same_executions() -> None:
+    runs = [measured(random_layers(4)) for _ in range(2)]
+    for problem, _ in runs:
+        quick(problem, Budget(30), 3)
+    assert runs[0][1].executed == runs[1][1].executed
+
+
+def test_where_only_one_device_or_nothing_can_move_one_execution_is_enough() -> None:
+    bound = OpGraph.build("bound", [Op("a", devices=("d0",)), Op("b", devices=("d0",))])
+    for problem, evaluator in (measured(random_layers(num_devices=1)), measured(problem_on(bound, full_mesh(2)))):
+        solution = quick(problem, Budget(20), 0)
+        assert solution.evaluations == len(evaluator.executed) == 1
+        assert set(solution.placement.assignment.tolist()) == {0}
+
+
+def test_on_a_tiny_graph_it_ends_when_every_placement_was_executed() -> None:
+    problem, evaluator = measured(two_chains(length=1), noise=0.0)
+    solution = quick(problem, Budget(None), 0)
+    assert sorted(np.frombuffer(row, dtype=np.int64).tolist() for row in evaluator.executed) == [
+        [0, 0], [0, 1], [1, 0], [1, 1],
+    ]  # fmt: skip
+    assert set(solution.placement.assignment.tolist()) == {0, 1}
+
+
+def test_where_nothing_fits_the_least_shortfall_is_the_answer() -> None:
+    problem, _ = measured(two_chains(memory_bytes=25), noise=0.0)  # 60 bytes of weights
+    solution = quick(problem, Budget(15), 0)
+    assert not problem.evaluator.evaluate(solution.placement).feasible
+    assert solution.placement.assignment.tolist().count(0) == 3
+    assert solution.evaluations == 15
+
+
+def test_what_fits_is_preferred_where_single_devices_are_too_small() -> None:
+    problem, _ = measured(two_chains(memory_bytes=45), noise=0.0)
+    assert problem.evaluator.evaluate(quick(problem, Budget(15), 0).placement).feasible
+
+
+def test_a_budget_of_seconds_ends_the_search() -> None:
+    problem, _ = measured(random_layers())
+    solution = quick(problem, Budget(evaluations=None, seconds=1.0), 0)
+    assert 3 < solution.evaluations < 100_000
+
+
+def test_an_interrupt_gives_the_best_that_was_executed_so_far() -> None:
+    class Interrupted(Distorted):
+        def evaluate(self, placement: Placement) -> Evaluation:
+            if len(self.executed) == 10:
+                raise KeyboardInterrupt
+            return super().evaluate(placement)
+
+    problem = random_layers(1)
+    evaluator = Interrupted(problem)
+    solution = quick(replace(problem, evaluator=evaluator), Budget(40), 0)  # type: ignore[arg-type]
+    assert solution.interrupted
+    assert solution.placement.assignment.tobytes() in evaluator.executed
+
+
+def test_an_interrupt_of_the_rehearsal_gives_the_single_device() -> None:
+    def interrupted(problem: Problem, budget: Budget, seed: int) -> Solution:
+        return replace(single.plan(problem, budget, seed), interrupted=True)
+
+    problem, _ = measured(random_layers(1))
+    solution = plan_measured(problem, Budget(40), 0, interrupted, QUICK)
+    assert solution.interrupted
+    assert len(set(solution.placement.assignment.tolist())) == 1
+    assert solution.evaluations == 3
+
+
+def test_a_rehearsal_executes_nothing_and_begins_with_the_best_search() -> None:
+    problem, evaluator = measured(random_layers(3))
+    search = Search(problem, Budget(10), "test", 0)
+    found = rehearse(search, annealing.plan, np.random.default_rng(0), RehearsalConfig(searches=2))
+    assert evaluator.executed == []
+    assert found.best_s == problem.estimator.evaluate_moves(
+        found.assignments[0], np.zeros(1, dtype=np.int64), found.assignments[0][:1]
+    ).makespan_s[0]  # fmt: skip
+    assert len({row.tobytes() for row in found.assignments}) == len(found.assignments) > 10
+    assert found.evaluations >= 2 * (30 * problem.num_units // 2)
+
+
+def test_crossings_are_counted_once_per_device_that_reads() -> None:
+    ops = [Op(name) for name in "abcd"]
+    graph = OpGraph.build("fan", ops, [Tensor("a", 8, ("b", "c", "d")), Tensor("b", 4, ("c",))])
+    problem = problem_on(graph, full_mesh(3))
+    assert crossings(problem, np.array([0, 0, 0, 0])) == (0, 0)
+    assert crossings(problem, np.array([0, 1, 1, 1])) == (1, 8)
+    assert crossings(problem, np.array([0, 1, 2, 2])) == (3, 20)
+
+
+def test_a_correction_finds_the_factor_of_simulated_seconds_and_the_price_of_a_crossing() -> None:
+    problem, rng = random_layers(5), np.random.default_rng(0)
+    candidates = Candidates(problem, 10.0)
+    correction = Correction(10.0, CorrectionConfig(steadiness=1e-9))
+    seen = [candidates.of(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(30)]
+    assert [correction.estimate_s(one) for one in seen] == pytest.approx([one.simulated_s for one in seen])
+
+    def real_s(assignment: IntArray) -> float:
+        return 3.0 * candidates.of(assignment).simulated_s + 0.5 * crossings(problem, assignment)[0]
+
+    for one in seen:
+        correction.learn(one, real_s(one.assignment))
+    correction.refit(rng)
+    others = [candidates.of(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(10)]
+    assert [correction.estimate_s(one) for one in others] == pytest.approx([real_s(one.assignment) for one in others])
+
+
+def test_what_the_sum_leaves_unexplained_is_expected_of_alike_placements_too_and_of_unlike_ones_not() -> None:
+    problem, rng = random_layers(5, num_ops=60), np.random.default_rng(0)
+    candidates, correction = Candidates(problem, 10.0), Correction(10.0, CorrectionConfig(steadiness=100.0))
+    row = rng.integers(0, 3, problem.num_units)
+    seen = [candidates.of(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(9)]
+    for one in seen:
+        correction.learn(one, one.simulated_s)
+    slow = candidates.of(row[problem.unit_of_op])
+    correction.learn(slow, 2.0 * slow.simulated_s)
+    correction.refit(rng)
+    near = row.copy()
+    near[0] = (near[0] + 1) % 3
+    near_by = candidates.of(near[problem.unit_of_op])
+    far = candidates.of(((row + 1) % 3)[problem.unit_of_op])
+    assert correction.estimate_s(near_by) > 1.2 * near_by.simulated_s
+    assert correction.estimate_s(far) == pytest.approx(far.simulated_s, rel=0.05)
+
+
+def test_failures_and_what_does_not_fit_teach_nothing() -> None:
+    problem = two_chains(memory_bytes=45)
+    candidates, correction = Candidates(problem, 1.0), Correction(1.0, CorrectionConfig())
+    fits, too_much = candidates.of(np.array([0, 1] * 3)), candidates.of(np.zeros(6, dtype=np.int64))
+    correction.learn(fits, np.inf)
+    correction.learn(too_much, 5.0)
+    correction.refit(np.random.default_rng(0))
+    assert correction.estimate_s(fits) == pytest.approx(fits.simulated_s)
+    assert correction.estimate_s(too_much) == pytest.approx(too_much.simulated_s)
+    assert not too_much.fits
