@@ -16,7 +16,7 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic import heft, single
 from gnnplace.planners.learned.constructions import evaluate_starts, rebuild
 from gnnplace.planners.learned.episodes import EpisodesConfig
-from gnnplace.planners.learned.gnn import GnnConfig, plan
+from gnnplace.planners.learned.gnn import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.learned.move_odds import MoveOdds, OddsConfig
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
 from gnnplace.planners.learned.revisit import RevisitConfig, _Clock, _temperature_s, _warmth, revisit
@@ -29,7 +29,7 @@ from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_l
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_never_worse_than_single_and_heft_and_no_stage_loses_what_another_found(seed: int) -> None:
     problem = random_layers(seed)
-    solution = plan(problem, Budget(300), seed)
+    solution = plan(problem, Budget(300), seed, GnnConfig(revisit_evaluations_per_unit=3))
     others = [planner.plan(problem, Budget(300), seed).objective_s for planner in (single, heft)]
     assert solution.objective_s <= min(others)
     names, values = zip(*solution.stages, strict=True)
@@ -96,13 +96,21 @@ def test_a_measured_problem_executes_only_what_is_counted() -> None:
     assert solution.evaluations == len(measured.executed) == 60
 
 
-def test_lookahead_of_a_measured_problem_is_free_and_of_a_simulated_one_counted() -> None:
-    problem = two_chains()
+def test_lookahead_is_counted() -> None:
+    search = Search(two_chains(), Budget(10), "test", 0)
     moves = np.zeros(6, dtype=np.int64), np.array([0, 1]), np.array([1, 1])
-    for evaluator, counted in ((problem.evaluator, 2), (MeasuredLike(problem), 0)):
-        search = Search(replace(problem, evaluator=evaluator), Budget(10), "test", 0)
-        assert CountedRuntime(search).evaluate_moves(*moves).tolist() == [5.0, 5.0]
-        assert search.evaluations == counted
+    assert CountedRuntime(search).evaluate_moves(*moves).tolist() == [5.0, 5.0]
+    assert search.evaluations == 2
+
+
+def test_the_larger_the_graph_the_sooner_it_is_walked() -> None:
+    problem, config = random_layers(2), GnnConfig(revisit_evaluations_per_unit=20, least_evaluations_per_unit=2)
+    units, devices = problem.num_units, problem.topology.num_devices
+    limits = [
+        _revisit_limit(problem, replace(config, revisit_pairs=evaluations * units * devices))
+        for evaluations in (10**6, 7 * units, 1)
+    ]
+    assert limits == [20 * units, 7 * units, 2 * units]
 
 
 def test_a_stage_ends_at_its_share_of_the_budget() -> None:

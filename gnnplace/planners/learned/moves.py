@@ -55,30 +55,16 @@ class Moves:
         self._weights = np.array(config.shares)
         self._proposed = 0
 
-    def propose(self, current: IntArray, count: int) -> IntArray | None:
-        """A candidate `[N]`: of `count`, the one that the estimator likes best. None when nothing can move."""
+    def propose(self, current: IntArray) -> IntArray | None:
+        """A candidate `[N]`, of a kind that is drawn by its share; None when nothing can move."""
         shares = np.maximum(self._weights / self._weights.sum(), self._config.least_share)
-        kinds = self._rng.choice(len(shares), size=count, p=shares / shares.sum())
-        drawn = ((kind, self._kinds[kind](current)) for kind in kinds.tolist())
-        candidates: list[tuple[int, IntArray]] = [(kind, moved) for kind, moved in drawn if moved is not None]
-        if not candidates:
-            return None
-        at = 0
-        if len(candidates) > 1:
-            at = int(np.argmin([self._estimated_s(candidate) for _, candidate in candidates]))
-        self._proposed, candidate = candidates[at]
-        return candidate
+        self._proposed = int(self._rng.choice(len(shares), p=shares / shares.sum()))
+        return self._kinds[self._proposed](current)
 
     def learn(self, improved: bool) -> None:
         """Notes what became of the candidate that was proposed last."""
         rate = self._config.adaptation
         self._weights[self._proposed] += rate * (improved - self._weights[self._proposed])
-
-    def _estimated_s(self, candidate: IntArray) -> float:
-        """What the estimator says of a candidate: it is asked for the move of the first op to where it is."""
-        first_op = np.zeros(1, dtype=np.int64)
-        batch = self._problem.estimator.evaluate_moves(candidate, first_op, candidate[:1])
-        return float(self._problem.penalised_batch_s(batch)[0])
 
     def _stretch(self, current: IntArray) -> IntArray:
         window = int(self._rng.integers(2, self._config.max_window + 1))

@@ -52,11 +52,7 @@ def used_share(search: Search) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CountedRuntime:
-    """A search's evaluator for an environment: counts every evaluation, and ends a stage at a share of the budget.
-
-    Lookahead is counted like everything else when the evaluator is simulated. When it is measured, lookahead comes from the
-    estimator and costs nothing: only placements that the policy chose are executed.
-    """
+    """A search's simulator for an environment: counts every evaluation, lookahead too, and ends a stage at a share of the budget."""
 
     search: Search
     end_share: float = 1.0
@@ -64,7 +60,7 @@ class CountedRuntime:
     @property
     def lookahead_is_exact(self) -> bool:
         """A move's seconds are those of the moved placement."""
-        return self.search.problem.evaluator.kind == "simulated"
+        return True
 
     def evaluate_batch(self, assignments: IntArray) -> FloatArray:
         """`[B]` penalised seconds.
@@ -78,12 +74,8 @@ class CountedRuntime:
 
     def evaluate_moves(self, assignment: IntArray, units: IntArray, devices: IntArray) -> FloatArray:
         """`[M]` penalised seconds; see `evaluate_batch`."""
-        if self.lookahead_is_exact:
-            self._check()
-            return self._complete(self.search.evaluate_moves(assignment, units, devices))
-        problem = self.search.problem
-        ops = problem.unit_of_op[None, :] == units[:, None]
-        return problem.penalised_batch_s(problem.estimator.evaluate_moves(assignment, ops, devices))
+        self._check()
+        return self._complete(self.search.evaluate_moves(assignment, units, devices))
 
     def _check(self) -> None:
         if used_share(self.search) >= self.end_share:

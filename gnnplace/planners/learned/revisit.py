@@ -37,8 +37,6 @@ class RevisitConfig:
     """What few and many are, for each (unit, other device) there is; in between temperatures rise geometrically."""
     remembered_rises: int = 64
     """How many worsening moves that median is of."""
-    screened: int = 16
-    """Moves that the estimator ranks before one is executed, when evaluations are measured."""
     max_idle: int = 300
     """Draws of known placements in a row after which nothing new is expected."""
 
@@ -62,7 +60,7 @@ def revisit(
     clock = _Clock(search, end_share, limit)
     warmth = _warmth(search, clock, config)
     while (done := clock.share_done()) < 1.0 and idle < config.max_idle:
-        candidate = moves.propose(current, 1 if runtime.lookahead_is_exact else config.screened)
+        candidate = moves.propose(current)
         if candidate is None:
             return
         before = known.recall(candidate)
