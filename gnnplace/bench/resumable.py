@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gnnplace.bench.result import library_versions
+from gnnplace.child_processes import spawned_pool
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json_lines, write_json_lines
 
@@ -56,9 +56,7 @@ def run_resumable(
             on_result(case, result)
 
     open_cases = [case for case in cases if case not in results]
-    # A fork of a process that has run a network or compiled code with threads may hang.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with spawned_pool(jobs) as pool:
         futures = {pool.submit(run, case): case for case in open_cases}
         try:
             for future in as_completed(futures):

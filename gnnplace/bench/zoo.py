@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ import numpy as np
 
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import BenchResult
+from gnnplace.child_processes import spawned_pool
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import GnnplaceError, UnsupportedModel
 from gnnplace.executors.plain import PlainSession
@@ -45,8 +44,7 @@ def bench_zoo(options: BenchOptions) -> BenchResult:
         for recipe in recipes_of(family).values()
         for training in (False, True)[: 1 + recipe.trains]
     ]
-    # A fork of a process that has run torch may hang.
-    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with spawned_pool(options.jobs) as pool:
         rows = []
         for row in pool.map(partial(_row, seed=options.seed), wanted):
             rows.append(row)

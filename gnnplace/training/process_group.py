@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gnnplace.child_processes import end_with_parent
 from gnnplace.errors import ProcessLost
 
 __all__ = ["ProcessGroup", "process_group"]
@@ -139,18 +138,10 @@ def _work(
 ) -> None:
     """The life of a process of rank 1 or more, which says on `began` that it is there."""
     began.send(rank)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(1)
     with _joined(rank, size, rendezvous) as group:
         work(group, *arguments)
-
-
-def _end_with_parent() -> None:
-    """Rank 0 may be killed at any time, also while this process waits for it."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -68,7 +68,9 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     """
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     if problem.evaluator.kind == "measured":
-        return plan_measured(problem, budget, seed, partial(plan, config=config), config.execution)
+        # Executions wait for these searches, and will correct them: what walks take little time for is enough.
+        quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit)
+        return plan_measured(problem, budget, seed, partial(plan, config=quick), config.execution)
     rng = np.random.default_rng(seed)
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
     with Search(problem, budget, "gnn", seed) as search, one_thread():
