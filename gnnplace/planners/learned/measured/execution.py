@@ -10,6 +10,7 @@ import numpy as np
 from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem, Proposals
 from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.annealing import AnnealingConfig
 from gnnplace.planners.heuristic.single import single_device_assignments
 from gnnplace.planners.learned.measured.candidates import Candidate, Candidates
 from gnnplace.planners.learned.measured.correction import Correction, CorrectionConfig
@@ -33,7 +34,7 @@ class ExecutionConfig:
     """First and last of such a walk, as fractions of the estimate."""
     neighbours: int = 16
     """Moves of the best executed placement, of which the most promising one is executed."""
-    moves: Proposals = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
+    moves: Proposals = AnnealingConfig().proposals
     worth: float = 1.1
     """Rehearsed placements are executed while one is expected to take at most this many times as long as the best."""
     max_idle: int = 30
