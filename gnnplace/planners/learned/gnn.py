@@ -61,7 +61,8 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     """The best placement seen by any stage; never worse than the best start, and so never worse than `single` and `heft`.
 
     Stages, noted in the solution: `starts`, `episodes` if there are any, `revisit`, `walk`. Where evaluations are
-    executions, all of that runs in the simulator, and few placements are executed; see `plan_measured`.
+    executions, all of that runs in the simulator, and few placements are executed: of the two, `single` is always one of
+    them; see `plan_measured`.
 
     Raises:
         InvalidPolicy: the policy file cannot be used.
@@ -80,7 +81,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
         assignments, seconds, single_s = evaluate_starts(search, count, rng)
         search.stage("starts")
         can_run = np.isfinite(seconds)
-        if can_run.any() and (problem.action_mask.sum(axis=1) > 1).any():
+        if can_run.any() and problem.num_moves:
             reference_s = single_s if single_s <= problem.worst_case_s else float(seconds[0])
             policy_search = PolicySearch(search, policy_inputs(problem), network, rng)
             with suppress(ShareUsed):  # seconds run out between any two steps
