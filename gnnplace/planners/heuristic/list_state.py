@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +66,17 @@ def list_work(
     A share of what an op produces may count as weights: for schedulers that free nothing.
     """
     graph = problem.graph
+    return Work(
+        problem.unit_of_op, np.where(mask[problem.unit_of_op], problem.op_time_s * time_factors, np.inf),
+        graph.input_offsets, graph.input_tensors, graph.tensor_producer, graph.tensor_bytes,
+        *_unit_weights(problem, activation_share), graph.weight_bytes,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4)  # searches build hundreds of schedules of one problem
+def _unit_weights(problem: Problem, activation_share: float) -> tuple[IntArray, IntArray, IntArray]:
+    """Own bytes of units `[U]`, and the shared weights of each as offsets and indices."""
+    graph = problem.graph
     unit_bytes = np.zeros(problem.num_units, dtype=np.int64)
     produced = np.zeros(graph.num_ops)
     np.add.at(produced, graph.tensor_producer, graph.tensor_bytes)
@@ -72,11 +84,7 @@ def list_work(
     np.add.at(unit_bytes, problem.unit_of_op, held_bytes)
     weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
     pairs = np.unique(np.stack([problem.unit_of_op[graph.weight_consumers], weight], axis=1), axis=0)
-    return Work(
-        problem.unit_of_op, np.where(mask[problem.unit_of_op], problem.op_time_s * time_factors, np.inf),
-        graph.input_offsets, graph.input_tensors, graph.tensor_producer, graph.tensor_bytes,
-        unit_bytes, *csr(pairs[:, 0], pairs[:, 1], problem.num_units), graph.weight_bytes,
-    )  # fmt: skip
+    return unit_bytes, *csr(pairs[:, 0], pairs[:, 1], problem.num_units)
 
 
 def list_machine(topology: Topology, transfer_factor: float, memory_share: float | None, channels: bool) -> Machine:
