@@ -13,15 +13,16 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
+from gnnplace.planners.learned.search_episode import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training.data_parallel import DataParallelConfig, train_data_parallel
 from gnnplace.training.metrics import MetricsLog
+from gnnplace.training.problems import TrainingTask
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
 from gnnplace.versions import installed_versions
 
 __all__ = [
-    "IMITATION_SHARE",
     "RunFiles",
     "StartPolicy",
     "TrainSettings",
@@ -29,9 +30,6 @@ __all__ = [
     "continue_run",
     "stored_settings",
 ]
-
-IMITATION_SHARE = 0.75
-"""Of a run's updates, the first ones, which imitate exhaustive lookahead."""
 
 _VERSIONED = ("gnnplace", "numpy", "numba", "torch", "dgl")
 
@@ -55,21 +53,16 @@ class TrainSettings:
     """None: fresh weights from the seed."""
 
     @classmethod
-    def of(
-        cls, num_updates: int, num_processes: int, seed: int, imitation: int | None = None, encoder: str | None = None
-    ) -> TrainSettings:
+    def of(cls, num_updates: int, num_processes: int, seed: int, encoder: str | None = None) -> TrainSettings:
         """The defaults for a run of that length: problems have their full size after a quarter of it.
 
-        `imitation` updates come before those by PPO; None: `IMITATION_SHARE` of them all. `encoder` is a name in `ENCODERS`.
+        `encoder` is a name in `ENCODERS`.
         """
-        imitated = round(IMITATION_SHARE * num_updates) if imitation is None else imitation
-        default = cls.training
         training = dataclasses.replace(
-            default,
+            cls.training,
             seed=seed,
             num_processes=num_processes,
-            imitation=dataclasses.replace(default.imitation, num_updates=imitated),
-            ppo=dataclasses.replace(default.ppo, num_updates=num_updates - imitated),
+            ppo=dataclasses.replace(cls.training.ppo, num_updates=num_updates),
         )
         growth = max(1, num_updates * num_processes * training.problems_per_process // 4)
         policy = cls.policy if encoder is None else dataclasses.replace(cls.policy, encoder=encoder)
@@ -121,7 +114,7 @@ def begin_run(out: Path, settings: TrainSettings, policy: Path | None = None) ->
         start = StartPolicy(policy.name, hashlib.sha256(policy.read_bytes()).hexdigest())
         settings = dataclasses.replace(settings, policy=network.config, start=start)
     text = json.dumps(dataclasses.asdict(settings))
-    write_state(files.state, fresh_state(network, settings.training.ppo, text))
+    write_state(files.state, fresh_state(network, text))
 
 
 def stored_settings(out: Path) -> TrainSettings:
@@ -154,7 +147,7 @@ def continue_run(
         ProcessLost: another process has ended early; the run can be continued.
     """
     files, settings = RunFiles(out), stored_settings(out)
-    source = SampledProblems(settings.training.seed, settings.problems)
+    task = TrainingTask(SampledProblems(settings.training.seed, settings.problems), trace_searches)
     with MetricsLog(files.metrics, read_state(files.state).update) as log:
 
         def note(row: Mapping[str, Any]) -> None:
@@ -164,7 +157,7 @@ def continue_run(
         def save(state: RunState) -> None:
             save_policy(files.policy, state.network, _card(files.policy.name, settings, state))
 
-        state = train_data_parallel(files.state, source, settings.training, note, save, should_stop)
+        state = train_data_parallel(files.state, task, settings.training, note, save, should_stop)
     return _card(files.policy.name, settings, state)
 
 
@@ -174,8 +167,8 @@ def _card(name: str, settings: TrainSettings, state: RunState) -> dict[str, Any]
     start = f" --policy {settings.start.name}" if settings.start else f" --encoder {settings.policy.encoder}"
     return {
         "data": {"families": list(training_families()), **dataclasses.asdict(settings.problems)},
-        "command": f"gnnplace train --out {name} --updates {training.num_updates} "
-        f"--imitation {training.imitation.num_updates} --processes {training.num_processes} --seed {training.seed}{start}",
+        "command": f"gnnplace train --out {name} --updates {training.ppo.num_updates} "
+        f"--processes {training.num_processes} --seed {training.seed}{start}",
         "seed": training.seed,
         "training": dataclasses.asdict(training),
         "start": dataclasses.asdict(settings.start) if settings.start else None,

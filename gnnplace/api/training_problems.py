@@ -10,21 +10,22 @@ import numpy as np
 
 from gnnplace.api.setting import Setting, setting_of
 from gnnplace.api.workload import Workload
-from gnnplace.arrays import IntArray
 from gnnplace.cost.per_type import PerTypeCost
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
-from gnnplace.evaluation import Problem, WalkRequest
+from gnnplace.errors import GnnplaceError
+from gnnplace.evaluation import WalkRequest
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.heuristic.annealing import AnnealingConfig
+from gnnplace.planners.learned.constructions import evaluate_starts
+from gnnplace.planners.search import Search
 from gnnplace.training.problems import TrainingProblem
 
 __all__ = ["ProblemRanges", "SampledProblems", "training_families", "training_graphs"]
 
-_TEMPERATURES = (1e-3, 1e-5)
+_TEMPERATURES = (2e-3, 1e-4)
 """First and last of a walk, as fractions of the seconds that it begins with."""
 
 
@@ -32,30 +33,27 @@ _TEMPERATURES = (1e-3, 1e-5)
 class ProblemRanges:
     """What training problems are drawn from."""
 
-    min_units: int = 20
-    max_units: int = 500
-    growth: int = 4000
-    """Problems until the largest ones are `max_units`, half of a run with defaults on two cores; the limit grows by the same factor each time."""
+    min_units: int = 40
+    max_units: int = 250
+    growth: int = 300
+    """Problems until the largest ones are `max_units`, a quarter of a run with defaults on two cores; the limit grows by the same factor each time."""
     zoo_share: float = 0.35
     """Of the problems, those on networks of the zoo; the others are on random graphs."""
     max_zoo_ops: int = 4000
     """Networks with more ops are left out: reading one takes seconds, simulating it op by op milliseconds."""
     type_spread: float = 0.6
     """Largest standard deviation of the logarithm of what op types cost more or less on a kind of device; from 0."""
-    num_envs: int = 8
-    """Episodes of each problem that are rolled out together."""
-    portfolio_evaluations: int = 12
-    """List schedules under varied transfer costs, of which the best is one of the starts."""
-    worst_base: float = 4.0
-    """A base that takes so many times longer than the best one is no start: all accelerators are better than it."""
-    annealed_share: float = 0.6
-    """Of the starts, those that annealing has improved: what is worth a visit differs between good and poor placements."""
-    annealing_evaluations: tuple[int, int] = (30, 5000)
-    """How long it did, uniform in the logarithm."""
-    perturbed_share: float = 0.25
-    """Of the starts, those in which some units were moved at random."""
-    perturbed_units: tuple[float, float] = (0.02, 0.5)
-    """The part of the units that were moved, uniform in its logarithm."""
+    max_pairs: int = 900
+    """Units times devices: what a search of training costs grows with them. Larger problems are drawn again."""
+    constructions: int = 40
+    """Placements built in one go, of which the best is the start."""
+    least_headroom: float = 0.01
+    """On most problems searches end alike after a few hundred evaluations; they teach nothing, and are drawn again. This is by how
+    much a longer walk from the start must at least beat a shorter one, in the logarithm of the seconds, each the best of two."""
+    headroom_evaluations: tuple[int, int] = (300, 3000)
+    """Of the shorter and the longer walk."""
+    max_draws: int = 30
+    """After so many problems the last one that fits is taken."""
     devices: DeviceRanges = DeviceRanges()
 
     def unit_limit(self, number: int) -> float:
@@ -68,29 +66,43 @@ class SampledProblems:
     """A source of problems: problem `number` follows from the seed and that number alone.
 
     >>> problems = SampledProblems(seed=0)
-    >>> problems(3).name == problems(3).name, problems(3).starts.shape[0]
-    (True, 8)
+    >>> problems(3).name == problems(3).name
+    True
     """
 
     seed: int
     ranges: ProblemRanges = ProblemRanges()
 
     def __call__(self, number: int) -> TrainingProblem:
-        """A graph on devices, with starts of several kinds; rewards are fractions of the best one that was built in one go."""
-        rng = np.random.default_rng([self.seed, number])
-        limit = self.ranges.unit_limit(number)
-        units = round(float(np.exp(rng.uniform(np.log(self.ranges.min_units), np.log(limit)))))
-        setting = _setting(_graph(rng, units, self.ranges), units, rng, self.ranges)
+        """A graph on devices where searches differ, with the best of a few constructions to start from."""
+        fitting = None
+        for draw in range(self.ranges.max_draws):
+            exercise = self._drawn(number, np.random.default_rng([self.seed, number, draw]))
+            if exercise is None:
+                continue
+            if _headroom(exercise, self.ranges) >= self.ranges.least_headroom:
+                return exercise
+            fitting = exercise
+        if fitting is None:
+            raise GnnplaceError(
+                f"problem {number} of seed {self.seed}: none of {self.ranges.max_draws} draws is small enough and fits; choose another seed"
+            )
+        return fitting
+
+    def _drawn(self, number: int, rng: np.random.Generator) -> TrainingProblem | None:
+        """None where it is too large, or no start fits."""
+        ranges = self.ranges
+        units = round(float(np.exp(rng.uniform(np.log(ranges.min_units), np.log(ranges.unit_limit(number))))))
+        setting = _setting(_graph(rng, units, ranges), units, rng, ranges)
         problem = setting.problem()
-        bases, base_s = _bases(problem, self.ranges, int(rng.integers(2**31)))
-        starts = _starts(problem, bases, self.ranges, rng)
-        return TrainingProblem(
-            name=f"{setting.workload.name} on {setting.topology.name}",
-            problem=problem,
-            starts=starts,
-            start_s=problem.penalised_batch_s(problem.evaluator.evaluate_batch(starts)),
-            reference_s=max(base_s, 1e-12),
-        )
+        if problem.num_units * problem.topology.num_devices > ranges.max_pairs:
+            return None
+        with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
+            starts, start_s, _ = evaluate_starts(search, ranges.constructions, rng)
+        if not len(starts) or not start_s[0] <= problem.worst_case_s:
+            return None
+        name = f"{setting.workload.name} on {setting.topology.name}"
+        return TrainingProblem(name, problem, starts[0], float(start_s[0]))
 
 
 def training_families() -> tuple[str, ...]:
@@ -139,44 +151,17 @@ def _setting(graph: OpGraph, units: int, rng: np.random.Generator, ranges: Probl
     return replace(setting, topology=limit_memory(topology, needed_bytes, rng, ranges.devices))
 
 
-def _bases(problem: Problem, ranges: ProblemRanges, seed: int) -> tuple[IntArray, float]:
-    """Best single device, HEFT and the best of a few list schedules, as far as they are good; seconds of the best."""
-    budget = Budget(evaluations=ranges.portfolio_evaluations)
-    solutions = [load_planner(name)(problem, budget, seed) for name in ("single", "heft", "heft-portfolio")]
-    solutions.sort(key=lambda solution: solution.objective_s)
-    best_s = solutions[0].objective_s
-    good = [solution for solution in solutions if solution.objective_s <= ranges.worst_base * best_s]
-    return np.array([solution.placement.assignment for solution in good]), best_s
-
-
-def _starts(problem: Problem, bases: IntArray, ranges: ProblemRanges, rng: np.random.Generator) -> IntArray:
-    """`[B, N]` bases, what annealing makes of the best one, and some of both with units moved at random."""
-    starts: IntArray = bases[rng.integers(len(bases), size=ranges.num_envs)]
-    annealed = np.flatnonzero(rng.random(ranges.num_envs) < ranges.annealed_share)
-    fewest, most = np.log(ranges.annealing_evaluations)
-    lengths = np.sort(np.exp(rng.uniform(fewest, most, size=len(annealed))).astype(np.int64))
-    starts[annealed] = _annealed(problem, bases[0], lengths, rng)
-    for row in np.flatnonzero(rng.random(ranges.num_envs) < ranges.perturbed_share).tolist():
-        starts[row] = _perturbed(problem, starts[row], ranges, rng)
-    return starts
-
-
-def _annealed(problem: Problem, start: IntArray, lengths: IntArray, rng: np.random.Generator) -> IntArray:
-    """`[L, N]` the best placement after so many evaluations each, `lengths` rising, one walk going on from the other."""
-    search, proposals = problem.estimator.local_search(problem), AnnealingConfig().proposals
-    rows = []
-    for length in np.diff(lengths, prepend=0).tolist():
-        value_s = float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(start[None]))[0])
-        warm_s, cold_s = (temperature * value_s for temperature in _TEMPERATURES)
-        start = search.walk(WalkRequest(start, length, warm_s, cold_s, proposals), rng).best
-        rows.append(start)
-    return np.array(rows, dtype=np.int64).reshape(len(lengths), problem.graph.num_ops)
-
-
-def _perturbed(problem: Problem, start: IntArray, ranges: ProblemRanges, rng: np.random.Generator) -> IntArray:
-    """`[N]` a start with a part of its units moved anywhere they may go."""
-    share = np.exp(rng.uniform(*np.log(ranges.perturbed_units)))
-    moved = rng.random(problem.num_units) < share
-    scores = np.where(problem.action_mask, rng.random(problem.action_mask.shape), -1.0)
-    devices = scores.argmax(axis=1)
-    return np.where(moved[problem.unit_of_op], devices[problem.unit_of_op], start)
+def _headroom(exercise: TrainingProblem, ranges: ProblemRanges) -> float:
+    """See `ProblemRanges.least_headroom`."""
+    search, proposals = exercise.problem.local_search, AnnealingConfig().proposals
+    warm_s, cold_s = (temperature * exercise.start_s for temperature in _TEMPERATURES)
+    shorter_s, longer_s = (
+        min(
+            search.walk(
+                WalkRequest(exercise.start, evaluations, warm_s, cold_s, proposals), np.random.default_rng(seed)
+            ).best_s
+            for seed in range(2)
+        )
+        for evaluations in ranges.headroom_evaluations
+    )
+    return float(np.log(shorter_s / longer_s))

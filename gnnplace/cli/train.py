@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -20,7 +21,7 @@ from gnnplace.units import format_s
 
 __all__ = ["train"]
 
-_UPDATES, _SEED = 2000, 0
+_UPDATES, _SEED = 600, 0
 _QUIET_S = 10.0
 
 
@@ -29,9 +30,6 @@ def train(
         Path, typer.Option(metavar="DIR|NAME.safetensors", help="folder of the run, or the policy to write")
     ],
     updates: Annotated[int | None, typer.Option(min=1, help=f"batches to learn from; {_UPDATES} if not given")] = None,
-    imitation: Annotated[
-        int | None, typer.Option(min=0, help="of those, the first ones, which imitate lookahead; the rest are PPO")
-    ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="as many as there are cores if not given")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="same seed and processes, same policy; 0 if not given")
@@ -49,7 +47,7 @@ def train(
     Ctrl-C ends it after the update that is under way, and saves. Metrics are in metrics.jsonl, and in TensorBoard's event
     files where tensorboard is installed (pip install 'gnnplace[train]').
 
-    Example: gnnplace train --out policy.safetensors --updates 2000
+    Example: gnnplace train --out policy.safetensors --updates 600
     """
     from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
     from gnnplace.devices.detect import allowed_cores
@@ -58,28 +56,26 @@ def train(
         stored = stored_settings(out)
         fixed = stored.training
         given = {
-            "--updates": updates, "--imitation": imitation, "--processes": processes, "--seed": seed,
-            "--policy": policy and policy.name, "--encoder": encoder,
+            "--updates": updates, "--processes": processes, "--seed": seed, "--policy": policy and policy.name,
+            "--encoder": encoder,
         }  # fmt: skip
         begun_with = {
-            "--updates": fixed.num_updates, "--imitation": fixed.imitation.num_updates, "--processes": fixed.num_processes,
-            "--seed": fixed.seed, "--policy": stored.start and stored.start.name, "--encoder": stored.policy.encoder,
+            "--updates": fixed.ppo.num_updates, "--processes": fixed.num_processes, "--seed": fixed.seed,
+            "--policy": stored.start and stored.start.name, "--encoder": stored.policy.encoder,
         }  # fmt: skip
         _refuse_changes(given, begun_with)
     else:
         total = updates or _UPDATES
-        if imitation is not None and imitation > total:
-            raise GnnplaceError(f"--imitation {imitation}: is more than --updates {total}; choose at most that many")
         if policy is not None and encoder is not None:
             raise GnnplaceError(f"--encoder {encoder}: {policy.name} has an encoder already; leave one of the two out")
-        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, imitation, encoder)
+        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, encoder)
         begin_run(out, settings, policy)
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
     with _interruptions() as interrupted:
         card = continue_run(
             out, _progress(), lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s)
         )
-    files, total = RunFiles(out), stored_settings(out).training.num_updates
+    files, total = RunFiles(out), stored_settings(out).training.ppo.num_updates
     document = {
         "policy": str(files.policy),
         "metrics": str(files.metrics),
@@ -121,13 +117,10 @@ def _progress() -> Callable[[Mapping[str, Any]], None]:
             return
         last_s = time.monotonic()
         units = max(facts["units"] for facts in row["problems"])
-        if row["phase"] == "imitation":
-            learned = f"{row['drawn_helping']:.1%} of the moves it draws help, of all moves {row['helping']:.1%}"
-        else:
-            learned = (
-                f"{row['start_ratio']:.3f} -> {row['final_ratio']:.3f} of the best start, entropy {row['entropy']:.2f}"
-            )
-        note(f"update {row['update'] + 1}: {learned}, up to {units} units, {format_s(row['wall_s'])}")
+        note(
+            f"update {row['update'] + 1}: searches save {-math.expm1(-row['gain']):.1%} of the start, entropy {row['entropy']:.2f}, "
+            f"up to {units} units, {format_s(row['wall_s'])}"
+        )
 
     return show
 

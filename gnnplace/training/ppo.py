@@ -20,7 +20,6 @@ from gnnplace.training.rollout import Episodes, Judgement, Rollout, judge, roll_
 __all__ = [
     "PpoConfig",
     "PpoUpdate",
-    "average_gradients",
     "ppo_optimizer",
     "ppo_update",
     "set_learning_rate",
@@ -79,7 +78,7 @@ def train_ppo(
     on_update: Callable[[int, PpoUpdate], None] | None = None,
 ) -> list[PpoUpdate]:
     """Trains `network` in place for `num_updates` batches of episodes; gives a row per update."""
-    optimizer = ppo_optimizer(network, config)
+    optimizer = ppo_optimizer(network)
     updates: list[PpoUpdate] = []
     for index in range(config.num_updates):
         set_learning_rate(optimizer, config, index)
@@ -91,9 +90,9 @@ def train_ppo(
     return updates
 
 
-def ppo_optimizer(network: PolicyNetwork, config: PpoConfig) -> torch.optim.Optimizer:
-    """Adam as CleanRL sets it; fused, since there are many small tensors."""
-    return torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+def ppo_optimizer(network: PolicyNetwork) -> torch.optim.Optimizer:
+    """Adam as CleanRL sets it, without a learning rate yet; fused, since there are many small tensors."""
+    return torch.optim.Adam(network.parameters(), eps=1e-5, fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, config: PpoConfig, index: int) -> None:
@@ -108,12 +107,10 @@ def ppo_update(
     rollouts: Sequence[Rollout],
     config: PpoConfig,
     generator: torch.Generator,
-    average: Callable[[Tensor], Tensor] | None = None,
 ) -> PpoUpdate:
     """All epochs over rollouts with equally many episodes; each may be of another problem.
 
-    A minibatch holds some episodes of every rollout, and each rollout counts the same. `average` is asked for the
-    mean over all processes of what one of them has, as often in each of them; None trains in this process alone.
+    A minibatch holds some episodes of every rollout, and each rollout counts the same.
     """
     seen = [_Seen.of(rollout, config) for rollout in rollouts]
     num_episodes = rollouts[0].actions.shape[1]
@@ -126,14 +123,10 @@ def ppo_update(
             if epoch == 0 and minibatch == 0:
                 first_ratio = float(torch.stack([ratio for _, ratio in rows]).mean())
             losses = torch.stack([loss for loss, _ in rows]).mean(dim=0)
-            if average is not None:
-                average_gradients(network, average)
             nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
             optimizer.step()
-        if config.target_kl is not None:
-            approx_kl = losses[3] if average is None else average(losses[3:])
-            if approx_kl.item() > config.target_kl:
-                break
+        if config.target_kl is not None and losses[3].item() > config.target_kl:
+            break
     start_s = float(np.mean([rollout.start_s.mean() for rollout in rollouts]))
     best_s = min(float(rollout.best_s.min()) for rollout in rollouts)
     policy_loss, value_loss, entropy, kl = losses.tolist()
@@ -170,15 +163,6 @@ def _backward(
     approx_kl = (log_ratio.exp() - 1.0 - log_ratio).mean()
     losses = torch.stack([policy_loss.detach(), value_loss.detach(), entropy.detach(), approx_kl])
     return losses, log_ratio.exp().mean()
-
-
-def average_gradients(network: PolicyNetwork, average: Callable[[Tensor], Tensor]) -> None:
-    """Replaces every gradient by the mean over all processes, in one message."""
-    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-    flat = average(torch.cat([gradient.flatten() for gradient in gradients]))
-    means = torch.split(flat, [gradient.numel() for gradient in gradients])
-    for gradient, mean in zip(gradients, means, strict=True):
-        gradient.copy_(mean.view_as(gradient))
 
 
 def _policy_loss(ratio: Tensor, advantages: Tensor, config: PpoConfig) -> Tensor:

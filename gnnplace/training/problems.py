@@ -1,31 +1,54 @@
-"""What a training loop is handed: a problem, where its episodes begin, and a source of such problems without end."""
+"""What a training loop is handed: a problem, where its searches begin, a source of such problems without end, and the search."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
+from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+from gnnplace.training.search_ppo import SearchRuns
 
-__all__ = ["ProblemSource", "TrainingProblem"]
+__all__ = ["ProblemSource", "Searches", "TrainingProblem", "TrainingTask"]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem:
-    """One problem and the starts of a batch of episodes."""
+    """One problem and a start for searches."""
 
     name: str
     """Of graph and devices, for metrics."""
     problem: Problem
-    starts: IntArray  # [B, N]
-    start_s: FloatArray  # [B] penalised seconds
-    reference_s: float
-    """What rewards are divided by, and ratios in metrics are of."""
+    start: IntArray  # [N]
+    start_s: float
+    """Penalised seconds of the start."""
 
 
 class ProblemSource(Protocol):
     """Problems by number. It is sent to other processes, so it can be pickled."""
 
     def __call__(self, number: int) -> TrainingProblem:
-        """Problem `number`, the same in every process; all have the same number of starts."""
+        """Problem `number`, the same in every process."""
+
+
+class Searches(Protocol):
+    """The search that a policy is trained for. It is sent to other processes, so it can be pickled."""
+
+    def __call__(
+        self,
+        network: PolicyNetwork,
+        inputs: PolicyInputs,
+        exercise: TrainingProblem,
+        evaluations: int,
+        seeds: list[int],
+    ) -> SearchRuns:
+        """One search from the start for each seed, each with so many evaluations."""
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """What a policy is trained on and for."""
+
+    problems: ProblemSource
+    searches: Searches

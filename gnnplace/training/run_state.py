@@ -13,7 +13,7 @@ import torch
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import new_file
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork
-from gnnplace.training.ppo import PpoConfig, ppo_optimizer
+from gnnplace.training.ppo import ppo_optimizer
 
 __all__ = ["InvalidRun", "RunState", "fresh_state", "read_state", "write_state"]
 
@@ -38,9 +38,9 @@ class RunState:
     """What the run was started with, as whoever started it wrote it."""
 
 
-def fresh_state(network: PolicyNetwork, config: PpoConfig, settings: str) -> RunState:
+def fresh_state(network: PolicyNetwork, settings: str) -> RunState:
     """The state before the first update."""
-    return RunState(network, ppo_optimizer(network, config), settings=settings)
+    return RunState(network, ppo_optimizer(network), settings=settings)
 
 
 def write_state(path: Path, state: RunState) -> None:
@@ -70,7 +70,7 @@ def read_state(path: Path) -> RunState:
             raise InvalidRun(f"{path}: the format is {document['format']!r}; expected {_FORMAT!r}")
         network = PolicyNetwork(PolicyConfig(**document["policy"]))
         network.load_state_dict(document["network"])
-        optimizer = ppo_optimizer(network, PpoConfig())
+        optimizer = ppo_optimizer(network)
         optimizer.load_state_dict(document["optimizer"])
         return RunState(network, optimizer, document["update"], document["wall_s"], document["settings"])
     except OSError as error:

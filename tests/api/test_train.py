@@ -19,20 +19,18 @@ from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.training.data_parallel import DataParallelConfig
-from gnnplace.training.imitation import ImitationConfig
 from gnnplace.training.metrics import read_metrics
-from gnnplace.training.ppo import PpoConfig
 from gnnplace.training.run_state import InvalidRun, read_state
+from gnnplace.training.search_ppo import SearchPpoConfig
 
-UPDATES, IMITATED = 12, 4
+UPDATES = 12
 TINY = TrainSettings(
     training=DataParallelConfig(
         seed=7,
         num_processes=2,
-        problems_per_process=1,
-        visited_units=6,
-        imitation=ImitationConfig(num_updates=IMITATED),
-        ppo=PpoConfig(num_updates=UPDATES - IMITATED, learning_rate=1e-3, anneal_lr=True, update_epochs=1),
+        searches=2,
+        evaluations=(10, 20),
+        ppo=SearchPpoConfig(num_updates=UPDATES, update_epochs=1),
         save_every=3,
     ),
     problems=ProblemRanges(
@@ -40,13 +38,13 @@ TINY = TrainSettings(
         max_units=16,
         growth=8,
         zoo_share=0.0,
-        num_envs=2,
-        portfolio_evaluations=3,
-        annealing_evaluations=(5, 20),
+        constructions=10,
+        headroom_evaluations=(5, 50),
+        max_draws=3,
     ),
     policy=PolicyConfig(hidden=8, rounds=1, type_width=2),
 )
-CLOCKS = {"problem_s", "learning_s", "wall_s"}
+CLOCKS = {"problem_s", "search_s", "learning_s", "wall_s"}
 
 
 def weights(out: Path) -> torch.Tensor:
@@ -82,13 +80,10 @@ def test_a_run_that_is_killed_and_continued_equals_one_that_is_not(tmp_path: Pat
     assert [row["update"] for row in other] == list(range(UPDATES))
     plain = [[{key: row[key] for key in row.keys() - CLOCKS} for row in rows] for rows in (one, other)]
     assert plain[0] == plain[1]
-    assert [row["phase"] for row in one] == ["imitation"] * IMITATED + ["ppo"] * (UPDATES - IMITATED)
 
     network, stored = load_policy(killed)
     assert stored["updates"] == card["updates"] == UPDATES
-    assert stored["command"].startswith(
-        "gnnplace train --out killed.safetensors --updates 12 --imitation 4 --processes 2 --seed 7"
-    )
+    assert stored["command"].startswith("gnnplace train --out killed.safetensors --updates 12 --processes 2 --seed 7")
     assert set(stored["versions"]) >= {"gnnplace", "torch", "dgl"}
     assert "wavefront" not in stored["data"]["families"]
     assert network.config == TINY.policy
@@ -108,7 +103,7 @@ def _ended(group: int) -> bool:
 
 
 def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
-    settings = replace(TINY, problems=replace(TINY.problems, perturbed_units=(0.1, 0.2)))
+    settings = replace(TINY, problems=replace(TINY.problems, headroom_evaluations=(6, 60)))
     begin_run(tmp_path, settings)
     assert stored_settings(tmp_path) == settings
 
@@ -119,7 +114,6 @@ def test_a_run_may_start_from_a_policy_of_any_size(tmp_path: Path) -> None:
         training=replace(
             TINY.training,
             num_processes=1,
-            imitation=ImitationConfig(num_updates=0),
             ppo=replace(TINY.training.ppo, num_updates=1),
         ),
     )

@@ -11,12 +11,15 @@ import pytest
 from gnnplace.api import training_problems
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families, training_graphs
 from gnnplace.devices.json_format import topology_to_json
+from gnnplace.errors import GnnplaceError
 from gnnplace.placement import Placement, check_legal
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.heuristic.annealing import plan as anneal_plan
 from models_zoo.networks.catalog import FAMILIES
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
 from models_zoo.networks.shipped import manifest
 
-SMALL = ProblemRanges(max_units=60, growth=30, max_zoo_ops=160)
+SMALL = ProblemRanges(min_units=20, max_units=60, growth=30, max_zoo_ops=160)
 TEST_FAMILIES = {name for name, family in FAMILIES.items() if family.split == "test"}
 
 
@@ -29,10 +32,9 @@ def test_a_problem_follows_from_seed_and_number_alone() -> None:
         assert one.name == other.name
         assert topology_to_json(one.problem.topology) == topology_to_json(other.problem.topology)
         assert (one.problem.op_time_s == other.problem.op_time_s).all()
-        assert (one.starts == other.starts).all()
-        assert (one.start_s == other.start_s).all()
-        assert one.reference_s == other.reference_s
-    assert SampledProblems(6, SMALL)(3).reference_s != first[0].reference_s
+        assert (one.start == other.start).all()
+        assert one.start_s == other.start_s
+    assert SampledProblems(6, SMALL)(3).start_s != first[0].start_s
 
 
 def test_no_test_family_is_ever_drawn() -> None:
@@ -57,21 +59,26 @@ def test_no_test_family_is_ever_drawn() -> None:
     assert generated == {"layered", "series_parallel", "fork_join", "random_dag"}
 
 
-def test_starts_are_legal_and_the_reference_is_a_good_one() -> None:
+def test_starts_are_legal_and_fit_and_longer_searches_beat_shorter_ones() -> None:
     source = SampledProblems(0, SMALL)
-    kinds = set()
+    kinds, better = set(), 0
     for number in range(12):
         drawn = source(number)
         problem = drawn.problem
-        assert drawn.starts.shape == (8, problem.graph.num_ops)
-        for start in drawn.starts:
-            check_legal(problem.graph, problem.topology, Placement(start))
-        assert drawn.start_s == pytest.approx(
-            problem.penalised_batch_s(problem.evaluator.evaluate_batch(drawn.starts)), rel=1e-12
-        )
-        assert 0 < drawn.reference_s <= problem.worst_case_s
+        check_legal(problem.graph, problem.topology, Placement(drawn.start))
+        evaluated_s = problem.penalised_batch_s(problem.evaluator.evaluate_batch(drawn.start[None]))[0]
+        assert drawn.start_s == pytest.approx(evaluated_s, rel=1e-12)
+        assert 0 < drawn.start_s <= problem.worst_case_s
+        assert problem.num_units * problem.topology.num_devices <= SMALL.max_pairs
         kinds.add((problem.grouped, problem.topology.num_devices))
+        better += anneal_plan(problem, Budget(3000), 0).objective_s < 0.99 * drawn.start_s
     assert {grouped for grouped, _ in kinds} == {False, True}
+    assert better >= 11
+
+
+def test_where_no_draw_fits_it_says_so() -> None:
+    with pytest.raises(GnnplaceError, match="problem 0 of seed 0: none of 2 draws is small enough"):
+        SampledProblems(0, replace(SMALL, max_pairs=1, max_draws=2))(0)
 
 
 def test_problems_grow_to_their_full_size() -> None:

@@ -16,19 +16,7 @@ from tests.cli.calls import as_json, called
 
 def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "tiny.safetensors"
-    begun = [
-        "train",
-        "--out",
-        str(out),
-        "--updates",
-        "2",
-        "--imitation",
-        "1",
-        "--processes",
-        "1",
-        "--encoder",
-        "attention",
-    ]
+    begun = ["train", "--out", str(out), "--updates", "2", "--processes", "1", "--encoder", "attention"]
     first = as_json(capsys, *begun, "--minutes", "0")
     assert (first["updates"], first["of_updates"]) == (0, 2)
 
@@ -45,7 +33,7 @@ def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[st
     assert "update 1:" in errors
     card = json.loads(out.with_suffix(".json").read_text())
     assert card["config"]["encoder"] == "attention"
-    assert card["command"].endswith("--updates 2 --imitation 1 --processes 1 --seed 0 --encoder attention")
+    assert card["command"].endswith("--updates 2 --processes 1 --seed 0 --encoder attention")
     lines = Path(first["metrics"]).read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [0, 1]
 
@@ -88,7 +76,6 @@ def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
             ["--encoder", "mean", "--policy", "some.safetensors"],
             "--encoder mean: some.safetensors has an encoder already",
         ),
-        (["--updates", "3", "--imitation", "4"], "--imitation 4: is more than --updates 3"),
     ],
 )
 def test_bad_input_gets_one_clear_line(

@@ -25,8 +25,6 @@ _ROOMY = 0.5
 class OddsConfig:
     """How the policy's answers become odds."""
 
-    temperature: float = 1.0
-    """Divides the policy's log odds: larger draws more evenly."""
     repeat_penalty: float = 1.0
     """Taken off a move's log odds each time it was tried in vain."""
     encode_every: int = 50
@@ -40,6 +38,7 @@ class MoveOdds:
         """Without odds; `update` asks for them."""
         self._problem, self._config = policy_search.search.problem, config
         self._inputs, self._network = policy_search.inputs, policy_search.network
+        self._trace = policy_search.trace
         self._units = np.arange(self._problem.num_units)
         self._first_op = self._inputs.tables.unit_ops[self._inputs.tables.unit_offsets[:-1]]
         self._timing: Timing = empty_timing(self._problem, 1)
@@ -62,6 +61,8 @@ class MoveOdds:
             self._inputs.features, self._inputs.tables, self._timing, rows, self._units, capacity
         )
         seen = torch.from_numpy(context), torch.from_numpy(mask)
+        if self._trace is not None:
+            self._trace.asked(pair, *seen, self.devices)
         self.log_odds = self._answer(pair, *seen)
         self.log_odds_with_room = self.log_odds
         if not pair[:, :, _FITS].all():
@@ -78,6 +79,9 @@ class MoveOdds:
         total = np.cumsum(np.exp(log_odds - highest))
         move = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
         unit, device = divmod(min(move, total.size - 1), log_odds.shape[1])
+        if self._trace is not None and log_odds is self.log_odds:
+            log_prob = log_odds[unit, device] - highest - np.log(total[-1])
+            self._trace.drew(unit * log_odds.shape[1] + device, float(log_prob))
         log_odds[unit, device] -= self._config.repeat_penalty
         return unit, device
 
@@ -90,8 +94,11 @@ class MoveOdds:
     def _encode(self) -> None:
         if self._embeddings is None or self._since_encoding >= self._config.encode_every:
             nodes, edges = sweep_features(self._inputs.features, self._inputs.tables, self._timing)
+            seen = torch.from_numpy(nodes), torch.from_numpy(edges)
+            if self._trace is not None:
+                self._trace.encoded(*seen)
             with torch.no_grad():
-                self._embeddings = self._network.encode(self._inputs, torch.from_numpy(nodes), torch.from_numpy(edges))
+                self._embeddings = self._network.encode(self._inputs, *seen)
             self._since_encoding = 0
         self._since_encoding += 1
 
@@ -101,6 +108,6 @@ class MoveOdds:
         with torch.no_grad():
             questions = Questions(rows, units, torch.from_numpy(pair), context, mask)
             logits = self._network.logits(self._inputs, self._embeddings, questions).numpy().astype(np.float64)
-        log_odds = (logits - logits[self._units, self.devices][:, None]) / self._config.temperature
+        log_odds: FloatArray = logits - logits[self._units, self.devices][:, None]
         log_odds[self._units, self.devices] = -np.inf
         return log_odds

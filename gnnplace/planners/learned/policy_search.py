@@ -12,6 +12,7 @@ import torch
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.planners.search import BudgetExhausted, Search
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["CountedRuntime", "PolicySearch", "ShareUsed", "one_thread", "used_share"]
 
@@ -28,6 +29,8 @@ class PolicySearch:
     inputs: PolicyInputs
     network: PolicyNetwork
     rng: np.random.Generator
+    trace: SearchTrace | None = None
+    """Where it is written down what the policy is asked and what is drawn, if it is to learn from that."""
 
 
 @contextmanager

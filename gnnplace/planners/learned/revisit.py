@@ -66,6 +66,8 @@ def revisit(
         before = known.recall(candidate)
         if before is not None:
             idle += 1
+            if policy_search.trace is not None:
+                policy_search.trace.recalled()
             if before < value:  # back from a detour; walking among equals that are known would never end
                 current, value = candidate, before
                 moves.odds.update(current)
@@ -73,6 +75,8 @@ def revisit(
         idle = 0
         after = float(runtime.evaluate_batch(candidate[None])[0])
         moves.learn(after < value)
+        if policy_search.trace is not None:
+            policy_search.trace.evaluated(after)
         known.note(candidate, after)
         if value < after <= worst_s:
             rises.append(after - value)

@@ -1,0 +1,153 @@
+"""Learning which moves a search should draw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph
+from gnnplace.planners.learned.moves import MovesConfig
+from gnnplace.planners.learned.revisit import RevisitConfig
+from gnnplace.planners.learned.search_episode import trace_searches
+from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
+from gnnplace.training.problems import TrainingProblem
+from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, draw_advantages, search_ppo_update
+from gnnplace.training.search_trace import SearchTrace
+from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+
+CONFIG = SearchPpoConfig()
+
+
+def on_first_device(problem: Problem) -> TrainingProblem:
+    start = np.zeros(problem.graph.num_ops, dtype=np.int64)
+    seconds = float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(start[None]))[0])
+    return TrainingProblem("toy", problem, start, seconds)
+
+
+def searched(
+    network: PolicyNetwork,
+    problem: Problem,
+    evaluations: int = 40,
+    seeds: int = 6,
+    config: RevisitConfig = RevisitConfig(),
+) -> SearchRuns:
+    start = on_first_device(problem)
+    return trace_searches(network, policy_inputs(problem), start, evaluations, list(range(seeds)), config)
+
+
+def ignorant(seed: int = 0) -> PolicyNetwork:
+    """A network without the prior: all that it knows in the end it has learned."""
+    network = build_policy(seed, PolicyConfig(hidden=16, rounds=1))
+    with torch.no_grad():
+        network.head.prior.weight.zero_()
+    return network
+
+
+def adam(network: PolicyNetwork, learning_rate: float) -> torch.optim.Optimizer:
+    return torch.optim.Adam(network.parameters(), lr=learning_rate)
+
+
+def trace_of(seconds: list[float], undrawn: int | None = None) -> SearchTrace:
+    """A search that drew the first move before every evaluation, except one that came from elsewhere."""
+    trace = SearchTrace()
+    for number, value in enumerate(seconds):
+        trace.drew(0, 0.0)
+        if number == undrawn:
+            trace.recalled()
+        trace.evaluated(value)
+    return trace
+
+
+def test_a_draw_is_worth_what_followed_it_less_what_followed_on_average() -> None:
+    runs = SearchRuns(policy_inputs(two_chains()), 8.0, 3, 1.0, [trace_of([9.0, 4.0, 8.0]), trace_of([8.0, 8.0])])
+    assert runs.best_s.tolist() == [[8.0, 8.0, 4.0, 4.0], [8.0, 8.0, 8.0, 8.0]]  # the second one ended early
+    first, second = draw_advantages(runs, replace(CONFIG, gamma=0.5)) or ([], [])
+    # Halving the seconds at the second evaluation is worth log 2 to its own draw, half of that to the draw before.
+    halved = np.array([0.5, 1.0, 0.0]) * np.log(2.0)
+    scale = np.stack([np.append(halved, 0.0) / 2, np.append(-halved, 0.0) / 2]).std()
+    assert np.asarray(first) == pytest.approx(halved / 2 / scale)
+    assert np.asarray(second) == pytest.approx(-halved[:2] / 2 / scale)
+
+
+def test_what_the_policy_did_not_draw_is_no_merit_of_its_draws() -> None:
+    traces = [trace_of([4.0, 2.0], undrawn=0), trace_of([8.0, 8.0])]
+    worth = draw_advantages(SearchRuns(policy_inputs(two_chains()), 8.0, 2, 1.0, traces), replace(CONFIG, gamma=0.0))
+    assert worth is not None
+    assert worth[0].tolist() == pytest.approx(
+        [0.0, np.sqrt(3.0)]
+    )  # log 2 / 2 over the deviation of [0, x, 0, 0, -x, 0]
+    assert worth[1].tolist() == pytest.approx([0.0, -np.sqrt(3.0)])
+
+
+def test_searches_that_end_alike_teach_nothing() -> None:
+    inputs = policy_inputs(two_chains())
+    same = SearchRuns(inputs, 8.0, 2, 1.0, [trace_of([9.0, 4.0]), trace_of([4.0, 5.0])])
+    assert draw_advantages(same, CONFIG) is None
+    network = ignorant()
+    before = [parameter.clone() for parameter in network.parameters()]
+    update = search_ppo_update(network, adam(network, 0.1), [same], CONFIG)
+    assert update.learned == 0.0
+    assert update.gain == pytest.approx(np.log(2.0))
+    assert all(torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("memory_bytes", [None, 120])
+def test_draws_are_judged_with_the_odds_that_they_were_drawn_from(memory_bytes: int | None) -> None:
+    problem = random_layers(3) if memory_bytes is None else two_chains(length=4, memory_bytes=memory_bytes)
+    network = build_policy(0, PolicyConfig(hidden=16, rounds=2))
+    runs = searched(network, problem, 60, 3)
+    frozen = torch.optim.SGD(network.parameters(), lr=0.0)
+    update = search_ppo_update(network, frozen, [runs], replace(CONFIG, least_spread=0.0))
+    assert sum(len(trace.draws) for trace in runs.traces) > 20
+    assert update.first_ratio == pytest.approx(1.0, abs=1e-4)
+    assert update.approx_kl == pytest.approx(0.0, abs=1e-6)
+    for trace in runs.traces:
+        tried = trace.tried(problem.num_units * problem.topology.num_devices)
+        repeats = [sum(d.state == draw.state for d in trace.draws[:i]) for i, draw in enumerate(trace.draws)]
+        assert tried.sum(dim=1).tolist() == repeats
+
+
+def test_a_trace_changes_nothing() -> None:
+    problem = random_layers(5)
+    network = build_policy(0, PolicyConfig(hidden=16, rounds=1))
+    once, again = searched(network, problem), searched(network, problem)
+    assert np.array_equal(once.best_s, again.best_s)
+    assert [draw.move for draw in once.traces[0].draws] == [draw.move for draw in again.traces[0].draws]
+
+
+ONE_BY_ONE = RevisitConfig(moves=MovesConfig(shares=(1.0, 0.0, 0.0, 0.0), least_share=0.0))
+"""Every move takes one unit where the policy likes it."""
+
+
+def few_that_count(seed: int) -> tuple[Problem, set[int]]:
+    """Independent ops of which one in ten takes a hundred times as long as the others, and the units of those."""
+    rng = np.random.default_rng(seed)
+    times = np.full((40, 2), 0.01)
+    times[rng.choice(40, size=4, replace=False)] = 1.0
+    problem = problem_on(OpGraph.build("few", [Op(f"o{i}") for i in range(40)], []), full_mesh(2), times)
+    return problem, set(problem.unit_of_op[times[:, 0] == 1.0].tolist())
+
+
+def drawn_that_count(network: PolicyNetwork) -> float:
+    """Share of the draws, on graphs not trained on, that move an op that counts."""
+    counted = []
+    for seed in range(100, 104):
+        problem, long_ones = few_that_count(seed)
+        for trace in searched(network, problem, 10, config=ONE_BY_ONE).traces:
+            counted += [draw.move // 2 in long_ones for draw in trace.draws]
+    return float(np.mean(counted))
+
+
+def test_it_learns_to_draw_the_moves_that_count() -> None:
+    network = ignorant()
+    optimizer = adam(network, 1e-2)
+    assert drawn_that_count(network) < 0.2
+    for seed in range(40):
+        search_ppo_update(
+            network, optimizer, [searched(network, few_that_count(seed)[0], 10, config=ONE_BY_ONE)], CONFIG
+        )
+    assert drawn_that_count(network) > 0.3
