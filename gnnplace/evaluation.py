@@ -215,12 +215,15 @@ class Problem:
 
     @cached_property
     def worst_case_s(self) -> float:
-        """No feasible schedule is longer: every op on its slowest device and every tensor to every device, one by one."""
+        """No feasible schedule is longer: every op on its slowest device and every tensor to every device, one by one.
+
+        A billionth more than that, as a schedule may add up the same seconds in another order.
+        """
         ops_s = float(np.where(np.isfinite(self.op_time_s), self.op_time_s, 0.0).max(axis=1, initial=0.0).sum())
         links, sent = self.topology.links, float(self.graph.tensor_bytes.sum())
         hops_s = sum(link.latency_s * self.graph.num_tensors + sent / link.bandwidth_bytes_per_s for link in links)
         overhead_s = self.graph.num_ops * float(self.topology.dispatch_overhead_s.max())
-        return ops_s + hops_s * self.topology.num_devices + overhead_s
+        return (1.0 + 1e-9) * (ops_s + hops_s * self.topology.num_devices + overhead_s)
 
     @cached_property
     def local_search(self) -> LocalSearch:

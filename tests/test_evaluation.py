@@ -1,7 +1,7 @@
 """Problems: units of decision, masks, and the order that penalties give."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gnnplace.devices.topology import Device, Link, Topology
@@ -60,6 +60,7 @@ def test_an_empty_graph_has_no_unit() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
+@example(seed=144)  # one device, whose seconds add up to a little more in another order
 def test_what_fits_is_better_than_what_does_not_and_less_shortfall_is_better(seed: int) -> None:
     generator = np.random.default_rng(seed)
     graph, topology = random_graph(generator), random_topology(generator)
