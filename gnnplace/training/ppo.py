@@ -6,10 +6,9 @@ infeasible placement costs orders of magnitude more than any improvement gains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,9 +19,9 @@ from gnnplace.training.rollout import Episodes, Judgement, Rollout, judge, roll_
 __all__ = [
     "PpoConfig",
     "PpoUpdate",
+    "clipped_losses",
     "ppo_optimizer",
     "ppo_update",
-    "set_learning_rate",
     "train_ppo",
 ]
 
@@ -33,9 +32,7 @@ class PpoConfig:
 
     num_updates: int = 10
     learning_rate: float = 1e-3
-    """CleanRL 2.5e-4; Placeto (Addanki et al. 2019) 1e-3, which short training on one graph needs."""
-    anneal_lr: bool = False
-    """CleanRL anneals to 0; the length of a run that ends with its budget is not known."""
+    """CleanRL 2.5e-4, annealed to 0; Placeto (Addanki et al. 2019) 1e-3, which short training on one graph needs."""
     gamma: float = 1.0
     """CleanRL 0.99; Placeto 1: only the final runtime counts."""
     gae_lambda: float = 0.95
@@ -78,57 +75,45 @@ def train_ppo(
     on_update: Callable[[int, PpoUpdate], None] | None = None,
 ) -> list[PpoUpdate]:
     """Trains `network` in place for `num_updates` batches of episodes; gives a row per update."""
-    optimizer = ppo_optimizer(network)
+    optimizer = ppo_optimizer(network, config.learning_rate)
     updates: list[PpoUpdate] = []
     for index in range(config.num_updates):
-        set_learning_rate(optimizer, config, index)
         batch, inputs = episodes(index)
         rollout = roll_out(batch, inputs, network, generator)
-        updates.append(ppo_update(network, optimizer, [rollout], config, generator))
+        updates.append(ppo_update(network, optimizer, rollout, config, generator))
         if on_update is not None:
             on_update(index, updates[-1])
     return updates
 
 
-def ppo_optimizer(network: PolicyNetwork) -> torch.optim.Optimizer:
-    """Adam as CleanRL sets it, without a learning rate yet; fused, since there are many small tensors."""
-    return torch.optim.Adam(network.parameters(), eps=1e-5, fused=True)
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, config: PpoConfig, index: int) -> None:
-    """That of update `index`: falls linearly to 0 over `num_updates` if it is annealed."""
-    share = 1.0 - index / config.num_updates if config.anneal_lr else 1.0
-    optimizer.param_groups[0]["lr"] = share * config.learning_rate
+def ppo_optimizer(network: PolicyNetwork, learning_rate: float) -> torch.optim.Optimizer:
+    """Adam as CleanRL sets it; fused, since there are many small tensors."""
+    return torch.optim.Adam(network.parameters(), lr=learning_rate, eps=1e-5, fused=True)
 
 
 def ppo_update(
     network: PolicyNetwork,
     optimizer: torch.optim.Optimizer,
-    rollouts: Sequence[Rollout],
+    rollout: Rollout,
     config: PpoConfig,
     generator: torch.Generator,
 ) -> PpoUpdate:
-    """All epochs over rollouts with equally many episodes; each may be of another problem.
-
-    A minibatch holds some episodes of every rollout, and each rollout counts the same.
-    """
-    seen = [_Seen.of(rollout, config) for rollout in rollouts]
-    num_episodes = rollouts[0].actions.shape[1]
+    """All epochs over a rollout; a minibatch holds some of its episodes."""
+    seen = _Seen.of(rollout, config)
+    num_episodes = rollout.actions.shape[1]
     first_ratio, losses = 1.0, torch.zeros(4)
     for epoch in range(config.update_epochs):
         order = torch.randperm(num_episodes, generator=generator)
         for minibatch, members in enumerate(order.chunk(min(config.num_minibatches, num_episodes))):
             optimizer.zero_grad()
-            rows = [_backward(network, each, members, config, len(seen)) for each in seen]
+            losses, ratio = _backward(network, seen, members, config)
             if epoch == 0 and minibatch == 0:
-                first_ratio = float(torch.stack([ratio for _, ratio in rows]).mean())
-            losses = torch.stack([loss for loss, _ in rows]).mean(dim=0)
+                first_ratio = float(ratio)
             nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
             optimizer.step()
         if config.target_kl is not None and losses[3].item() > config.target_kl:
             break
-    start_s = float(np.mean([rollout.start_s.mean() for rollout in rollouts]))
-    best_s = min(float(rollout.best_s.min()) for rollout in rollouts)
+    start_s, best_s = float(rollout.start_s.mean()), float(rollout.best_s.min())
     policy_loss, value_loss, entropy, kl = losses.tolist()
     return PpoUpdate(start_s, best_s, policy_loss, value_loss, entropy, kl, first_ratio)
 
@@ -148,17 +133,15 @@ class _Seen:
         return cls(rollout, advantages, advantages + rollout.values)
 
 
-def _backward(
-    network: PolicyNetwork, seen: _Seen, members: Tensor, config: PpoConfig, num_rollouts: int
-) -> tuple[Tensor, Tensor]:
-    """Adds one rollout's gradients; gives policy loss, value loss, entropy and divergence `[4]`, and the mean ratio."""
+def _backward(network: PolicyNetwork, seen: _Seen, members: Tensor, config: PpoConfig) -> tuple[Tensor, Tensor]:
+    """Adds a minibatch's gradients; gives policy loss, value loss, entropy and divergence `[4]`, and the mean ratio."""
     judgement = judge(network, seen.rollout, members)
     log_ratio = judgement.log_probs - seen.rollout.log_probs[:, members]
     policy_loss = _policy_loss(log_ratio.exp(), seen.advantages[:, members], config)
     value_loss = _value_loss(judgement, seen.rollout.values[:, members], seen.returns[:, members], config)
     entropy = judgement.entropy.mean()
     loss = policy_loss - config.ent_coef * entropy + config.vf_coef * value_loss
-    (loss / num_rollouts).backward()  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]
     log_ratio = log_ratio.detach()
     approx_kl = (log_ratio.exp() - 1.0 - log_ratio).mean()
     losses = torch.stack([policy_loss.detach(), value_loss.detach(), entropy.detach(), approx_kl])
@@ -168,8 +151,13 @@ def _backward(
 def _policy_loss(ratio: Tensor, advantages: Tensor, config: PpoConfig) -> Tensor:
     if config.norm_adv and advantages.numel() > 1:
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    clipped = ratio.clamp(1.0 - config.clip_coef, 1.0 + config.clip_coef)
-    return torch.max(-advantages * ratio, -advantages * clipped).mean()
+    return clipped_losses(ratio, advantages, config.clip_coef).mean()
+
+
+def clipped_losses(ratio: Tensor, advantages: Tensor, clip_coef: float) -> Tensor:
+    """The clipped surrogate of each action, as a loss (Schulman et al. 2017, equation 7)."""
+    clipped = ratio.clamp(1.0 - clip_coef, 1.0 + clip_coef)
+    return torch.max(-advantages * ratio, -advantages * clipped)
 
 
 def _value_loss(judgement: Judgement, old_values: Tensor, returns: Tensor, config: PpoConfig) -> Tensor:

@@ -39,8 +39,8 @@ class RunState:
 
 
 def fresh_state(network: PolicyNetwork, settings: str) -> RunState:
-    """The state before the first update."""
-    return RunState(network, ppo_optimizer(network), settings=settings)
+    """The state before the first update; each update sets the learning rate."""
+    return RunState(network, ppo_optimizer(network, learning_rate=0.0), settings=settings)
 
 
 def write_state(path: Path, state: RunState) -> None:
@@ -70,7 +70,7 @@ def read_state(path: Path) -> RunState:
             raise InvalidRun(f"{path}: the format is {document['format']!r}; expected {_FORMAT!r}")
         network = PolicyNetwork(PolicyConfig(**document["policy"]))
         network.load_state_dict(document["network"])
-        optimizer = ppo_optimizer(network)
+        optimizer = ppo_optimizer(network, learning_rate=0.0)  # that of the state comes back with it
         optimizer.load_state_dict(document["optimizer"])
         return RunState(network, optimizer, document["update"], document["wall_s"], document["settings"])
     except OSError as error:

@@ -2,9 +2,10 @@
 
 An action is a draw of the search, a unit and another device for it, out of all there are; a step is one evaluation, whether
 the search accepts what it has drawn or not; the reward is by how much the best placement so far becomes faster, if it was
-drawn: what a search finds by other means is no merit of the policy. Several searches of one problem begin at the same start, and what a draw was worth is what followed it, less what followed on
-average in all of them after as many evaluations (as in GRPO, Shao et al. 2024, section 4.1, with rewards on the way): no
-value has to be learned. The policy is thus trained on the placements that it will be asked about, by what it is used for.
+drawn: what a search finds by other means is no merit of the policy. Several searches of one problem begin at the same start,
+and what a draw was worth is what followed it, less what followed on average in all of them after as many evaluations (as in
+GRPO, Shao et al. 2024, section 4.1, with rewards on the way): no value has to be learned. The policy is thus trained on the
+placements that it will be asked about, by what it is used for.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnplace.arrays import BoolArray, FloatArray
+from gnnplace.arrays import FloatArray
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
+from gnnplace.training.advantage import returns_to_go
+from gnnplace.training.ppo import clipped_losses
 from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["SearchPpoConfig", "SearchPpoUpdate", "SearchRuns", "draw_advantages", "search_ppo_update"]
@@ -60,7 +63,7 @@ class SearchRuns:
 
 @dataclass(frozen=True)
 class SearchPpoUpdate:
-    """What one update saw and did; 0 where there was nothing to learn."""
+    """What one update saw and did; losses are 0 where there was nothing to learn."""
 
     policy_loss: float
     entropy: float
@@ -78,25 +81,16 @@ def draw_advantages(runs: SearchRuns, config: SearchPpoConfig) -> list[Tensor] |
     log_s = np.log(runs.best_s)
     if log_s[:, -1].std() < config.least_spread:
         return None
-    rewards = (log_s[:, :-1] - log_s[:, 1:]) * _was_drawn(runs)
-    returns = np.zeros_like(log_s)
-    for step in range(runs.evaluations - 1, -1, -1):
-        returns[:, step] = rewards[:, step] + config.gamma * returns[:, step + 1]
-    advantages = returns - returns.mean(axis=0)
-    advantages /= max(advantages.std(), 1e-12)
-    rows = []
-    for trace, row in zip(runs.traces, advantages, strict=True):
-        steps = [min(draw.evaluations, runs.evaluations) for draw in trace.draws]
-        rows.append(torch.from_numpy(row[steps].astype(np.float32)))
-    return rows
-
-
-def _was_drawn(runs: SearchRuns) -> BoolArray:
-    """`[G, evaluations]` which evaluations were of something that the policy had drawn."""
-    drawn = np.zeros((len(runs.traces), runs.evaluations), dtype=np.bool_)
-    for row, trace in zip(drawn, runs.traces, strict=True):
-        row[: len(trace.was_drawn)] = trace.was_drawn[: runs.evaluations]
-    return drawn
+    drawn = np.stack([trace.drawn(runs.evaluations) for trace in runs.traces])
+    rewards = np.zeros_like(log_s)  # nothing follows the last evaluation
+    rewards[:, :-1] = np.where(drawn, log_s[:, :-1] - log_s[:, 1:], 0.0)
+    returns = returns_to_go(torch.from_numpy(rewards.T), config.gamma).T
+    advantages = returns - returns.mean(dim=0)
+    advantages = (advantages / advantages.std(correction=0).clamp(min=1e-12)).float()
+    return [
+        row[[min(draw.evaluations, runs.evaluations) for draw in trace.draws]]
+        for trace, row in zip(runs.traces, advantages, strict=True)
+    ]
 
 
 def search_ppo_update(
@@ -112,12 +106,12 @@ def search_ppo_update(
     this process alone.
     """
     seen = [(runs, advantages) for runs in batch if (advantages := draw_advantages(runs, config)) is not None]
-    first_ratio, losses = 0.0, torch.zeros(4)
+    first_ratio, losses = 1.0, torch.zeros(4)
     for epoch in range(config.update_epochs):
         optimizer.zero_grad()
         rows = [_backward(network, runs, advantages, config) for runs, advantages in seen]
         losses = torch.stack(rows).mean(dim=0) if rows else torch.zeros(4)
-        if epoch == 0:
+        if rows and epoch == 0:
             first_ratio = float(losses[3])
         if _average_gradients(network, len(seen), average):
             nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
@@ -142,8 +136,7 @@ def _backward(
         before = torch.tensor([draw.log_prob for draw in trace.draws])
         log_ratio = log_shares.gather(1, moves[:, None]).squeeze(1) - before
         ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - config.clip_coef, 1.0 + config.clip_coef)
-        policy_loss = torch.max(-worth * ratio, -worth * clipped).sum()
+        policy_loss = clipped_losses(ratio, worth, config.clip_coef).sum()
         entropy = -(log_shares.exp() * log_shares.masked_fill(torch.isinf(log_shares), 0.0)).sum()
         ((policy_loss - config.ent_coef * entropy) / total).backward()  # type: ignore[no-untyped-call]
         log_ratio, ratio = log_ratio.detach(), ratio.detach()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.policy.features import Float32Array
 from gnnplace.policy.network import Questions
 
@@ -101,6 +101,11 @@ class SearchTrace:
                 counts[number] = torch.bincount(torch.tensor(before), minlength=num_moves)
             before.append(draw.move)
         return counts
+
+    def drawn(self, evaluations: int) -> BoolArray:
+        """`[evaluations]` which evaluations were of something that the policy had drawn."""
+        drawn = np.array(self.was_drawn[:evaluations], dtype=np.bool_)
+        return np.pad(drawn, (0, evaluations - len(drawn)))
 
     def best_s(self, start_s: float, evaluations: int) -> FloatArray:
         """`[evaluations + 1]` the least seconds after so many evaluations; a search that ended early stays where it was."""
