@@ -30,7 +30,7 @@ class PlaceOptions:
     dims: Mapping[str, int] = field(default_factory=dict)
     """Values of symbolic dimensions."""
     policy: Path | None = None
-    """A trained policy that `gnn` starts from; None: it learns on this graph alone."""
+    """A trained policy that `gnn` starts from; None: the one that is shipped."""
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
 
     @property

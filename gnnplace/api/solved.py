@@ -25,7 +25,7 @@ LEARNED = "gnn"
 
 
 def chosen_planner(name: str, policy: Path | None = None) -> Planner:
-    """The planner of this name, starting from a trained policy if one is given.
+    """The planner of this name, starting from another policy than the shipped one if that is given.
 
     Raises:
         GnnplaceError: no planner has this name, or it takes no policy.

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,6 +23,7 @@ from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_
 from gnnplace.versions import installed_versions
 
 __all__ = [
+    "Ablation",
     "RunFiles",
     "StartPolicy",
     "TrainSettings",
@@ -30,6 +31,9 @@ __all__ = [
     "continue_run",
     "stored_settings",
 ]
+
+Ablation = Literal["no-device-features", "no-message-passing", "final-reward"]
+"""What a policy is trained without, to see what it is worth."""
 
 _VERSIONED = ("gnnplace", "numpy", "numba", "torch", "dgl")
 
@@ -53,20 +57,42 @@ class TrainSettings:
     """None: fresh weights from the seed."""
 
     @classmethod
-    def of(cls, num_updates: int, num_processes: int, seed: int, encoder: str | None = None) -> TrainSettings:
+    def of(
+        cls,
+        num_updates: int,
+        num_processes: int,
+        seed: int,
+        encoder: str | None = None,
+        ablation: Ablation | None = None,
+    ) -> TrainSettings:
         """The defaults for a run of that length: problems have their full size after a quarter of it.
 
         `encoder` is a name in `ENCODERS`.
         """
+        ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates, final_reward=ablation == "final-reward")
         training = dataclasses.replace(
             cls.training,
             seed=seed,
             num_processes=num_processes,
-            ppo=dataclasses.replace(cls.training.ppo, num_updates=num_updates),
+            ppo=ppo,
         )
         growth = max(1, num_updates * num_processes * training.problems_per_process // 4)
-        policy = cls.policy if encoder is None else dataclasses.replace(cls.policy, encoder=encoder)
+        policy = dataclasses.replace(
+            cls.policy,
+            encoder=encoder or cls.policy.encoder,
+            device_features=ablation != "no-device-features",
+            message_passing=ablation != "no-message-passing",
+        )
         return cls(training, dataclasses.replace(cls.problems, growth=growth), policy)
+
+    @property
+    def ablation(self) -> Ablation | None:
+        """What is left out."""
+        if self.training.ppo.final_reward:
+            return "final-reward"
+        if not self.policy.device_features:
+            return "no-device-features"
+        return None if self.policy.message_passing else "no-message-passing"
 
 
 @dataclass(frozen=True)
@@ -165,10 +191,11 @@ def _card(name: str, settings: TrainSettings, state: RunState) -> dict[str, Any]
     """What was trained on what, how, and how long."""
     training = settings.training
     start = f" --policy {settings.start.name}" if settings.start else f" --encoder {settings.policy.encoder}"
+    without = f" --ablation {settings.ablation}" if settings.ablation else ""
     return {
         "data": {"families": list(training_families()), **dataclasses.asdict(settings.problems)},
         "command": f"gnnplace train --out {name} --updates {training.ppo.num_updates} "
-        f"--processes {training.num_processes} --seed {training.seed}{start}",
+        f"--processes {training.num_processes} --seed {training.seed}{start}{without}",
         "seed": training.seed,
         "training": dataclasses.asdict(training),
         "start": dataclasses.asdict(settings.start) if settings.start else None,

@@ -98,7 +98,7 @@ class SampledProblems:
         if problem.num_units * problem.topology.num_devices > ranges.max_pairs:
             return None
         with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
-            starts, start_s, _ = evaluate_starts(search, ranges.constructions, rng)
+            starts, start_s = evaluate_starts(search, ranges.constructions, rng)
         if not len(starts) or not start_s[0] <= problem.worst_case_s:
             return None
         name = f"{setting.workload.name} on {setting.topology.name}"

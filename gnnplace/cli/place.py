@@ -35,7 +35,7 @@ def place(
     evaluations: EvaluationsOption = None,
     seconds: SecondsOption = None,
     measure: Annotated[bool, typer.Option("--measure", help="execute placements: the reward is measured")] = False,
-    policy: Annotated[Path | None, typer.Option(help="a trained policy to start from")] = None,
+    policy: Annotated[Path | None, typer.Option(help="a trained policy for gnn; the shipped one if not given")] = None,
     seed: SeedOption = 0,
     groups: GroupsOption = None,
     dim: DimOption = None,

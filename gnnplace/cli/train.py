@@ -39,6 +39,10 @@ def train(
     encoder: Annotated[
         Literal["mean", "attention"] | None, typer.Option(help="how units hear from neighbours; mean if not given")
     ] = None,
+    ablation: Annotated[
+        Literal["no-device-features", "no-message-passing", "final-reward"] | None,
+        typer.Option(help="leave this out, to see what it is worth; nothing if not given"),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="stop after so long; --resume goes on")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -57,18 +61,22 @@ def train(
         fixed = stored.training
         given = {
             "--updates": updates, "--processes": processes, "--seed": seed, "--policy": policy and policy.name,
-            "--encoder": encoder,
+            "--encoder": encoder, "--ablation": ablation,
         }  # fmt: skip
         begun_with = {
             "--updates": fixed.ppo.num_updates, "--processes": fixed.num_processes, "--seed": fixed.seed,
             "--policy": stored.start and stored.start.name, "--encoder": stored.policy.encoder,
+            "--ablation": stored.ablation,
         }  # fmt: skip
         _refuse_changes(given, begun_with)
     else:
         total = updates or _UPDATES
-        if policy is not None and encoder is not None:
-            raise GnnplaceError(f"--encoder {encoder}: {policy.name} has an encoder already; leave one of the two out")
-        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, encoder)
+        for option, value in (("--encoder", encoder), ("--ablation", ablation)):
+            if policy is not None and value is not None:
+                raise GnnplaceError(
+                    f"{option} {value}: the network of {policy.name} is as it is; leave one of the two out"
+                )
+        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, encoder, ablation)
         begin_run(out, settings, policy)
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
     with _interruptions() as interrupted:

@@ -24,8 +24,6 @@ class EnvConfig:
 
     num_sweeps: int = 1
     """How often each unit of the episode is revisited; Placeto (Addanki et al. 2019) visits every unit once."""
-    undo_losses: bool = False
-    """Whether a move that makes its placement worse is taken back after its reward, so that a walk never goes uphill."""
     lookahead: bool = False
     """Whether the seconds of every candidate move of the current unit are known before one is chosen."""
 
@@ -150,7 +148,7 @@ class PlacementBatch:
         """
         self._check(actions)
         moved = np.flatnonzero(actions != self.devices)
-        after, kept = self.seconds.copy(), np.ones(len(actions), dtype=np.bool_)
+        after = self.seconds.copy()
         if len(moved):
             assignments = self.timing.assignment[moved]
             ops = self.tables.unit_ops[self.tables.unit_offsets[self.unit] : self.tables.unit_offsets[self.unit + 1]]
@@ -159,12 +157,9 @@ class PlacementBatch:
                 after[moved] = self.candidate_s[moved, actions[moved]]
             else:
                 after[moved] = np.minimum(self.runtime.evaluate_batch(assignments), self.failed_s)
-            if self.config.undo_losses:
-                kept = after <= self.seconds
-            for row, assignment in zip(moved[kept[moved]].tolist(), assignments[kept[moved]], strict=True):
+            for row, assignment in zip(moved.tolist(), assignments, strict=True):
                 refresh(self.problem, self.tables, self.timing, row, assignment)
         rewards = (self.seconds - after) / self.reference_s
-        after[~kept] = self.seconds[~kept]
         self.seconds = after
         better = after < self.best_seconds
         self.best_seconds[better] = after[better]

@@ -1,8 +1,8 @@
-"""DGL conversion, encoder, heads, checkpoints: tensors in, tensors out; never steps an environment.
+"""DGL conversion, encoder, head, checkpoints: tensors in, tensors out; never steps an environment.
 
 Reading order: `features` (ops, edges and devices in relative numbers), `pair_features` (one unit on one device, now),
-`encoder/` (message passing), `dgl_graph` (the same on a DGLGraph; dgl is imported nowhere else), `head` (scores per device and
-the value), `network` (all together), `checkpoint` (files).
+`encoder/` (message passing), `dgl_graph` (the same on a DGLGraph; dgl is imported nowhere else), `head` (scores per device),
+`network` (all together), `checkpoint` (files).
 """
 
 __all__: list[str] = []

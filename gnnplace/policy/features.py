@@ -34,7 +34,7 @@ __all__ = [
 
 Float32Array = NDArray[np.float32]
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 """Grows whenever the meaning of any feature changes; a checkpoint states the one that it was trained with."""
 
 NUM_TYPE_BUCKETS = 64

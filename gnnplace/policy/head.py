@@ -1,4 +1,4 @@
-"""Scores of (unit, device) pairs with shared weights, so any number of devices works, and the value of a state."""
+"""Scores of (unit, device) pairs with shared weights, so any number of devices works."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ PRIOR = {
     "transfer_change": -0.5,
     "load_after": -1.0,
     "fits": 2.0,
-    "lookahead_change": -2.0,
 }
 """What an untrained policy believes: an op with slack stays where it is, a critical one goes where the longest path, the
-transfers or the busiest device get shorter, and what is known by lookahead counts most."""
+transfers or the busiest device get shorter."""
 
 
 def masked_logits(logits: Tensor, mask: Tensor) -> Tensor:
@@ -28,7 +27,7 @@ def masked_logits(logits: Tensor, mask: Tensor) -> Tensor:
 
 
 class PairHead(nn.Module):
-    """A score per device for one unit, and the value of the state.
+    """A score per device for one unit.
 
     The score is a linear function of the pair's features, which starts as `PRIOR` and is learned like everything else,
     plus a two-layer network that also sees the embeddings and starts at 0.
@@ -43,30 +42,18 @@ class PairHead(nn.Module):
         self.graph = nn.Linear(hidden, hidden, bias=False)
         self.pair = nn.Linear(pair_features + device_features, hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
-        self.value = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1))
         with torch.no_grad():
             self.prior.weight.copy_(torch.tensor([[PRIOR.get(name, 0.0) for name in PAIR_FEATURES]]))
             self.score.weight.zero_()
 
     def forward(
         self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Masked logits `[R, D]` and values `[R]` of `R` questions.
+    ) -> Tensor:
+        """Masked logits `[R, D]` of `R` questions.
 
         `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, F]`, `mask` `[R, D]`.
         """
         hidden = self._hidden(unit, graph, devices, pair, context)
-        weight = mask.to(hidden.dtype)
-        pooled = torch.bmm(weight[:, None, :], hidden).squeeze(1) / weight.sum(dim=1, keepdim=True).clamp(min=1.0)
-        return self._logits(hidden, pair, mask), self.value(pooled).squeeze(-1)
-
-    def logits(
-        self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor, mask: Tensor
-    ) -> Tensor:
-        """The masked logits alone, which is less work; see `forward`."""
-        return self._logits(self._hidden(unit, graph, devices, pair, context), pair, mask)
-
-    def _logits(self, hidden: Tensor, pair: Tensor, mask: Tensor) -> Tensor:
         return masked_logits((self.prior(pair) + self.score(hidden)).squeeze(-1), mask)
 
     def _hidden(self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The whole policy: encode a sweep once, then answer one unit after the other cheaply."""
+"""The whole policy: encode the graph once, then score any unit on any device cheaply."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gnnplace.policy.features import (
     graph_features,
 )
 from gnnplace.policy.head import PairHead
-from gnnplace.policy.pair_features import CONTEXT_FEATURES, LOOKAHEAD_FEATURES, PAIR_FEATURES
+from gnnplace.policy.pair_features import CONTEXT_FEATURES
 
 __all__ = ["ENCODERS", "PolicyConfig", "PolicyInputs", "PolicyNetwork", "Questions", "build_policy", "policy_inputs"]
 
@@ -47,8 +47,6 @@ class PolicyConfig:
     """False, for ablation: no rounds; each unit is known by its own features alone."""
     device_features: bool = True
     """False, for ablation: all devices look alike by themselves; what a unit would do on them still differs."""
-    lookahead_feature: bool = True
-    """False, for ablation: what is known of a move's effect stays unseen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +86,7 @@ def policy_inputs(problem: Problem, with_dgl: bool = True) -> PolicyInputs:
 
 
 class PolicyNetwork(nn.Module):
-    """Encoder and heads."""
+    """Encoder and head."""
 
     def __init__(self, config: PolicyConfig = PolicyConfig()) -> None:
         """Fresh weights from torch's current generator; `build_policy` makes them from a seed."""
@@ -104,25 +102,17 @@ class PolicyNetwork(nn.Module):
         self.head = PairHead(config.hidden, len(DEVICE_FEATURES), len(CONTEXT_FEATURES))
 
     def encode(self, inputs: PolicyInputs, nodes: Tensor, edges: Tensor) -> Tensor:
-        """Embeddings `[U, B, H]` from `features.sweep_features`; once per sweep."""
+        """Embeddings `[U, B, H]` from `features.sweep_features`."""
         embeddings: Tensor = self.encoder(inputs.messages, inputs.type_buckets, nodes, edges)
         return embeddings
 
-    def answer(self, inputs: PolicyInputs, embeddings: Tensor, questions: Questions) -> tuple[Tensor, Tensor]:
-        """Masked logits `[R, D]` and values `[R]`; `embeddings` `[U, B, H]` are those of the current sweep."""
-        logits, values = self.head(*self._asked(inputs, embeddings, questions))
-        return logits, values
-
     def logits(self, inputs: PolicyInputs, embeddings: Tensor, questions: Questions) -> Tensor:
-        """The logits of `answer` alone, which is less work."""
-        return self.head.logits(*self._asked(inputs, embeddings, questions))
-
-    def _asked(self, inputs: PolicyInputs, embeddings: Tensor, questions: Questions) -> tuple[Tensor, ...]:
+        """Masked logits `[R, D]`; `embeddings` `[U, B, H]` are those of `encode`."""
         unit = embeddings[questions.units, questions.rows]
         graph = embeddings.mean(dim=0)[questions.rows]
         devices = inputs.devices if self.config.device_features else torch.zeros_like(inputs.devices)
-        pair = questions.pair if self.config.lookahead_feature else _without_lookahead(questions.pair)
-        return unit, graph, devices, pair, questions.context, questions.mask
+        logits: Tensor = self.head(unit, graph, devices, questions.pair, questions.context, questions.mask)
+        return logits
 
 
 def build_policy(seed: int, config: PolicyConfig = PolicyConfig()) -> PolicyNetwork:
@@ -130,8 +120,3 @@ def build_policy(seed: int, config: PolicyConfig = PolicyConfig()) -> PolicyNetw
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return PolicyNetwork(config)
-
-
-def _without_lookahead(pair: Tensor) -> Tensor:
-    columns = [PAIR_FEATURES.index(name) for name in LOOKAHEAD_FEATURES]
-    return pair.index_fill(-1, torch.tensor(columns), 0.0)

@@ -13,18 +13,15 @@ from gnnplace.env.timing import Timing, tail_s
 from gnnplace.env.units import UnitTables
 from gnnplace.policy.features import Float32Array, GraphFeatures
 
-__all__ = ["CONTEXT_FEATURES", "LOOKAHEAD_FEATURES", "PAIR_FEATURES", "pair_features"]
+__all__ = ["CONTEXT_FEATURES", "PAIR_FEATURES", "pair_features"]
 
-LOOKAHEAD_FEATURES = ("lookahead_change", "lookahead_known")
 PAIR_FEATURES = (
     "slowdown", "time_change", "input_transfer", "output_transfer", "transfer_change", "ready_change", "path_change",
     "path", "inputs_there", "outputs_there", "load", "load_after", "memory_after", "fits", "is_current", "slack_kept",
-    *LOOKAHEAD_FEATURES,
 )  # fmt: skip
 CONTEXT_FEATURES = ("slack", "share", "objective")
 
 TIME, INPUT, OUTPUT, READY, PATH, INPUTS_THERE, OUTPUTS_THERE = range(7)
-LOOKAHEAD_CHANGE = PAIR_FEATURES.index(LOOKAHEAD_FEATURES[0])
 
 
 def pair_features(
@@ -34,12 +31,10 @@ def pair_features(
     rows: IntArray,
     units: IntArray,
     capacity_bytes: IntArray,
-    change: FloatArray | None = None,
 ) -> tuple[Float32Array, Float32Array, BoolArray]:
     """Pair features `[R, D, F]`, context features `[R, F]` and the mask `[R, D]` of `R` questions.
 
-    Question `r` asks where to put `units[r]` in placement `rows[r]` of `timing`. `capacity_bytes` is `[D]`. `change`
-    `[R, D]` holds the known relative change of the objective per move, infinite or NaN where it is not known; None without lookahead.
+    Question `r` asks where to put `units[r]` in placement `rows[r]` of `timing`. `capacity_bytes` is `[D]`.
     """
     raw = _raw(tables, timing, tail_s(timing), rows, units)
     unit_slack_s = np.minimum.reduceat(timing.slack_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)
@@ -50,10 +45,6 @@ def pair_features(
         tables, timing, rows, units, raw, unit_slack_s, features.mean_unit_s, len(features.nodes),
         np.maximum(1.0, capacity_bytes.astype(np.float64)), (pair, context, mask),
     )  # fmt: skip
-    if change is not None:
-        known = np.isfinite(change)
-        pair[:, :, LOOKAHEAD_CHANGE] = _signed_log(100.0 * np.where(known, change, 0.0))
-        pair[:, :, LOOKAHEAD_CHANGE + 1] = known
     return pair, context, mask
 
 

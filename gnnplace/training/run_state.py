@@ -13,7 +13,7 @@ import torch
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import new_file
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork
-from gnnplace.training.ppo import ppo_optimizer
+from gnnplace.training.search_ppo import ppo_optimizer
 
 __all__ = ["InvalidRun", "RunState", "fresh_state", "read_state", "write_state"]
 

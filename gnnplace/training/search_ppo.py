@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from gnnplace.arrays import FloatArray
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.advantage import returns_to_go
-from gnnplace.training.ppo import clipped_losses
 from gnnplace.training.search_trace import SearchTrace
 
-__all__ = ["SearchPpoConfig", "SearchPpoUpdate", "SearchRuns", "draw_advantages", "search_ppo_update"]
+__all__ = ["SearchPpoConfig", "SearchPpoUpdate", "SearchRuns", "draw_advantages", "ppo_optimizer", "search_ppo_update"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class SearchPpoConfig:
     clip_coef: float = 0.2
     ent_coef: float = 0.003
     max_grad_norm: float = 1.0
+    final_reward: bool = False
+    """True, for ablation: every draw of a search is worth what the whole search has gained, as without rewards on the way."""
     least_spread: float = 2e-4
     """Searches whose logarithms of final seconds differ by less (standard deviation) have nothing to say."""
 
@@ -84,13 +85,21 @@ def draw_advantages(runs: SearchRuns, config: SearchPpoConfig) -> list[Tensor] |
     drawn = np.stack([trace.drawn(runs.evaluations) for trace in runs.traces])
     rewards = np.zeros_like(log_s)  # nothing follows the last evaluation
     rewards[:, :-1] = np.where(drawn, log_s[:, :-1] - log_s[:, 1:], 0.0)
-    returns = returns_to_go(torch.from_numpy(rewards.T), config.gamma).T
+    if config.final_reward:
+        returns = torch.from_numpy(np.repeat(rewards.sum(axis=1, keepdims=True), rewards.shape[1], axis=1))
+    else:
+        returns = returns_to_go(torch.from_numpy(rewards.T), config.gamma).T
     advantages = returns - returns.mean(dim=0)
     advantages = (advantages / advantages.std(correction=0).clamp(min=1e-12)).float()
     return [
         row[[min(draw.evaluations, runs.evaluations) for draw in trace.draws]]
         for trace, row in zip(runs.traces, advantages, strict=True)
     ]
+
+
+def ppo_optimizer(network: PolicyNetwork, learning_rate: float) -> torch.optim.Optimizer:
+    """Adam as CleanRL sets it; fused, since there are many small tensors."""
+    return torch.optim.Adam(network.parameters(), lr=learning_rate, eps=1e-5, fused=True)
 
 
 def search_ppo_update(
@@ -136,7 +145,8 @@ def _backward(
         before = torch.tensor([draw.log_prob for draw in trace.draws])
         log_ratio = log_shares.gather(1, moves[:, None]).squeeze(1) - before
         ratio = log_ratio.exp()
-        policy_loss = clipped_losses(ratio, worth, config.clip_coef).sum()
+        clipped = ratio.clamp(1.0 - config.clip_coef, 1.0 + config.clip_coef)
+        policy_loss = torch.max(-worth * ratio, -worth * clipped).sum()  # Schulman et al. 2017, equation 7
         entropy = -(log_shares.exp() * log_shares.masked_fill(torch.isinf(log_shares), 0.0)).sum()
         ((policy_loss - config.ent_coef * entropy) / total).backward()  # type: ignore[no-untyped-call]
         log_ratio, ratio = log_ratio.detach(), ratio.detach()
@@ -160,7 +170,7 @@ def _average_gradients(network: PolicyNetwork, problems: int, average: Callable[
     """Sums over problems become means over all problems of all processes; false where there are none."""
     parameters = list(network.parameters())
     for parameter in parameters:
-        if parameter.grad is None:  # the value's, and all of them where there was nothing to learn
+        if parameter.grad is None:  # where there was nothing to learn
             parameter.grad = torch.zeros_like(parameter)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     flat = torch.cat([*(gradient.flatten() for gradient in gradients), torch.tensor([float(problems)])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +38,7 @@ class DrawnMove:
     """Unit times number of devices, plus device."""
     log_prob: float
     evaluations: int
-    """Evaluations of the search before it."""
+    """Evaluations of the search before its own."""
 
 
 class SearchTrace:
@@ -54,6 +55,7 @@ class SearchTrace:
         self.was_drawn: list[bool] = []
         """Of every evaluation, whether its placement came from a draw."""
         self._drawn = False
+        self._proposed: list[bool] = []
 
     def encoded(self, nodes: Tensor, edges: Tensor) -> None:
         """The graph was encoded anew."""
@@ -66,18 +68,24 @@ class SearchTrace:
 
     def drew(self, move: int, log_prob: float) -> None:
         """A move was drawn from the answers to the last question."""
-        self.draws.append(DrawnMove(len(self.states) - 1, move, log_prob, len(self.seconds)))
+        before = len(self.seconds) + len(self._proposed)
+        self.draws.append(DrawnMove(len(self.states) - 1, move, log_prob, before))
         self._drawn = True
 
     def recalled(self) -> None:
         """What was proposed is known already; it costs nothing."""
         self._drawn = False
 
-    def evaluated(self, seconds: float) -> None:
-        """A placement was evaluated."""
-        self.seconds.append(seconds)
-        self.was_drawn.append(self._drawn)
+    def proposed(self) -> None:
+        """What was drawn will be evaluated, after all that was proposed before it."""
+        self._proposed.append(self._drawn)
         self._drawn = False
+
+    def evaluated(self, seconds: Sequence[float]) -> None:
+        """All that was proposed since the last time was evaluated, in that order."""
+        self.seconds.extend(seconds)
+        self.was_drawn.extend(self._proposed)
+        self._proposed.clear()
 
     @property
     def questions(self) -> Questions:

@@ -10,11 +10,12 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
-from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
+from gnnplace.api.train import Ablation, RunFiles, TrainSettings, begin_run, continue_run, stored_settings
 from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
@@ -140,3 +141,14 @@ def test_a_run_is_neither_overwritten_nor_made_up(tmp_path: Path) -> None:
     torch.save({**document, "settings": json.dumps(changed)}, RunFiles(tmp_path).state)
     with pytest.raises(InvalidRun, match="its settings are not those of this version"):
         stored_settings(tmp_path)
+
+
+@pytest.mark.parametrize("ablation", get_args(Ablation))
+def test_an_ablation_leaves_out_one_thing_and_its_card_says_so(tmp_path: Path, ablation: Ablation) -> None:
+    whole, without = TrainSettings.of(10, 1, 0), TrainSettings.of(10, 1, 0, ablation=ablation)
+    assert (whole.ablation, without.ablation) == (None, ablation)
+    changed = replace(without, policy=whole.policy, training=replace(without.training, ppo=whole.training.ppo))
+    assert changed == whole
+    begin_run(tmp_path / "run", without)
+    card = continue_run(tmp_path / "run", should_stop=lambda: True)
+    assert card["command"].endswith(f" --encoder mean --ablation {ablation}")

@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from gnnplace.bench.generalization.rows import (
     ABLATIONS,
     ROWS,
+    Variant,
     chosen_rows,
     fingerprint,
     gnn_config,
@@ -62,7 +63,7 @@ def test_every_budget_and_variant_that_is_to_be_compared_has_a_row() -> None:
         "gnn@200": 200, "gnn@1000": 1000, "gnn@2000": 2000, "gnn@5000": 5000,
     }  # fmt: skip
     assert {row.seconds for row in ROWS.values() if row.planner == "gnn"} == {None, 10.0, 60.0}
-    assert {f"gnn-{ablation}" for ablation in ABLATIONS} | {"gnn-every-step", "gnn-fine-tuned"} <= set(ROWS)
+    assert {f"gnn-{ablation}" for ablation in (*ABLATIONS, "no-lookahead", "every-step", "fine-tuned")} <= set(ROWS)
     assert ROWS["gnn-zero-shot"].budget(50).evaluations == ROWS["gnn-untrained"].budget(50).evaluations == 1000
     assert ROWS["greedy"].budget(50) == Budget(None, None)
 
@@ -84,13 +85,13 @@ def test_a_result_hangs_on_the_content_of_its_policy_and_on_nothing_else_of_it(p
 
 
 def test_an_ablation_has_a_policy_of_its_own_beside_the_other(policy: Path) -> None:
-    assert policy_of(ROWS["gnn-no-lookahead"], policy) == policy.with_name("some-no-lookahead.safetensors")
+    assert policy_of(ROWS["gnn-final-reward"], policy) == policy.with_name("some-final-reward.safetensors")
     assert policy_of(ROWS["gnn-zero-shot"], policy) == policy
     assert policy_of(ROWS["gnn-untrained"], policy) is None
 
 
 def test_the_variants_of_the_improver_differ_and_each_takes_the_policy(policy: Path) -> None:
-    configs = [gnn_config(variant, policy) for variant in ("plain", "fine-tuned", "every-step")]
+    configs = [gnn_config(variant, policy) for variant in get_args(Variant)]
     assert len({repr(config) for config in configs}) == len(configs)
     assert {config.policy for config in configs} == {policy}
 
@@ -98,7 +99,7 @@ def test_the_variants_of_the_improver_differ_and_each_takes_the_policy(policy: P
 def test_every_variant_of_the_improver_places_a_case(policy: Path) -> None:
     problem = setting_of_case(CASE).problem()
     single_s = planner_of(ROWS["single"], None)(problem, Budget(None), 0).objective_s
-    for name in ("gnn-untrained", "gnn-zero-shot", "gnn@200", "gnn-fine-tuned", "gnn-every-step"):
+    for name in ("gnn-untrained", "gnn-zero-shot", "gnn@200", "gnn-fine-tuned", "gnn-no-lookahead", "gnn-every-step"):
         solution = planner_of(ROWS[name], policy_of(ROWS[name], policy))(problem, Budget(60), 0)
         assert solution.evaluations <= 60
         assert solution.objective_s <= single_s
@@ -155,12 +156,9 @@ def test_rows_without_their_policy_are_left_out_with_a_note(
     policy: Path, tmp_path: Path, facts: dict[str, Any]
 ) -> None:
     kept = keep(tmp_path / "kept", {Run(CASE, FACTS, 0, ""): facts})
-    rows = ("gnn-zero-shot",)
-    found = bench_generalization(BenchOptions(0, None, 1, (CASE,), rows, kept=kept))
-    assert found.details["left_out"] == ["gnn-zero-shot is left out: it needs a trained policy; give --policy"]
-    found = bench_generalization(BenchOptions(0, None, 1, (CASE,), ("gnn-no-lookahead",), policy, 1, kept))
+    found = bench_generalization(BenchOptions(0, None, 1, (CASE,), ("gnn-final-reward",), policy, 1, kept))
     assert found.details["left_out"] == [
-        "gnn-no-lookahead is left out: there is no some-no-lookahead.safetensors beside the policy"
+        "gnn-final-reward is left out: there is no some-final-reward.safetensors beside the policy"
     ]
     with pytest.raises(GnnplaceError, match="there is no such policy"):
         bench_generalization(BenchOptions(policy=tmp_path / "none.safetensors"))

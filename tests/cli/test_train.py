@@ -71,10 +71,11 @@ def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         (["--policy", "absent.safetensors"], "absent.json"),
         (["--updates", "0"], "--updates"),
         (["--processes", "0"], "--processes"),
+        (["--ablation", "all"], "'all' is not one of 'no-device-features', 'no-message-passing', 'final-reward'"),
         (["--encoder", "sweeps"], "'sweeps' is not one of 'mean', 'attention'"),
         (
             ["--encoder", "mean", "--policy", "some.safetensors"],
-            "--encoder mean: some.safetensors has an encoder already",
+            "--encoder mean: the network of some.safetensors is as it is",
         ),
     ],
 )

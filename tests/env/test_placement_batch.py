@@ -41,20 +41,6 @@ def test_rewards_of_an_episode_add_up_to_the_difference_of_its_ends() -> None:
     assert env.step_index == 2 * problem.num_units
 
 
-def test_a_loss_is_taken_back_after_its_reward_when_that_is_asked_for() -> None:
-    env = PlacementBatch(two_chains(), EnvConfig(undo_losses=True)).reset(np.array([[0, 1, 0, 1, 0, 1]]))
-    reward = env.step(np.array([1]))
-    assert reward[0] < 0
-    assert env.seconds.tolist() == [3.0]
-    assert env.timing.assignment.tolist() == [[0, 1, 0, 1, 0, 1]]
-    # A gain stays.
-    better = PlacementBatch(two_chains(), EnvConfig(undo_losses=True)).reset(ZERO[None])
-    better.step(np.array([1]))
-    assert better.seconds.tolist() == [5.0]
-    assert better.devices.tolist() == [0]
-    assert better.timing.assignment[0, 0] == 1
-
-
 def test_lookahead_tells_what_each_move_will_cost() -> None:
     problem = random_layers(3)
     env = PlacementBatch(problem, EnvConfig(lookahead=True)).reset(np.zeros((1, 30), dtype=np.int64))

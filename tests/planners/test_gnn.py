@@ -15,7 +15,7 @@ from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic import heft, single
 from gnnplace.planners.learned.constructions import evaluate_starts, rebuild
-from gnnplace.planners.learned.episodes import EpisodesConfig
+from gnnplace.planners.learned.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.learned.gnn import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.learned.move_odds import MoveOdds, OddsConfig
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
@@ -23,6 +23,7 @@ from gnnplace.planners.learned.revisit import RevisitConfig, _Clock, _temperatur
 from gnnplace.planners.search import Search
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
+from gnnplace.training.search_trace import SearchTrace
 from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 
 
@@ -143,11 +144,11 @@ def test_a_given_policy_is_used_and_a_broken_one_refused(tmp_path: Path) -> None
 def test_starts_come_best_first_and_hold_the_single_devices() -> None:
     problem = random_layers(3)
     search = Search(problem, Budget(60), "test", 0)
-    assignments, seconds, single_s = evaluate_starts(search, 40, np.random.default_rng(0))
+    assignments, seconds = evaluate_starts(search, 40, np.random.default_rng(0))
     assert seconds.tolist() == sorted(seconds)
     assert seconds[0] == search.best_s
     assert {row[0] for row in assignments if len(set(row.tolist())) == 1} >= {0, 1, 2}
-    assert single_s == single.plan(problem, Budget(60), 0).objective_s
+    assert seconds[0] <= single.plan(problem, Budget(60), 0).objective_s
     assert search.evaluations <= 40
 
 
@@ -199,9 +200,9 @@ def test_where_memories_are_full_two_units_change_places() -> None:
 
 def test_a_limit_of_evaluations_ends_the_policys_search_and_the_walk_uses_what_is_left() -> None:
     problem = random_layers(2)
-    config = GnnConfig(revisit_evaluations_per_unit=3, episodes_share=0.1)
+    config = GnnConfig(revisit_evaluations_per_unit=3, fine_tuning_share=0.1)
     solution = plan(problem, Budget(1500), 0, config)
-    assert [name for name, _ in solution.stages] == ["starts", "episodes", "revisit", "walk"]
+    assert [name for name, _ in solution.stages] == ["starts", "fine-tuning", "revisit", "walk"]
     assert solution.evaluations == 1500
     values = [value for _, value in solution.stages]
     assert values == sorted(values, reverse=True)
@@ -223,7 +224,42 @@ def test_few_evaluations_are_spent_cold_and_many_let_the_search_climb() -> None:
     assert 0.0 < _warmth(search, _Clock(search, 1.0, 58), config) < 1.0
 
 
-def test_episodes_with_lookahead_stay_within_the_budget() -> None:
-    config = GnnConfig(episodes_share=0.1, episodes=EpisodesConfig(lookahead=True, num_envs=2, visited_units=4))
-    solution = plan(random_layers(), Budget(200), 0, config)
-    assert solution.evaluations <= 200
+def test_fine_tuning_changes_the_policy_and_what_it_finds_is_kept() -> None:
+    problem, network = random_layers(), build_policy(0)
+    before = [parameter.clone() for parameter in network.parameters()]
+    search, rng = Search(problem, Budget(200), "test", 0), np.random.default_rng(0)
+    search.evaluate_batch(np.zeros((1, 30), dtype=np.int64))
+    start_s = search.best_s
+    policy_search = PolicySearch(search, policy_inputs(problem), network, rng)
+    config = FineTuningConfig(searches=3, evaluations=10)
+    updates = fine_tune(policy_search, 0.5, config, RevisitConfig())
+    assert search.evaluations == 100
+    assert len(updates) == 4  # the last one of what was left
+    assert any(update.learned for update in updates)
+    assert all(update.first_ratio == pytest.approx(1.0, abs=1e-4) for update in updates)
+    assert not all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
+    assert search.best_s < start_s
+
+
+def test_fine_tuning_ends_where_there_is_nothing_new_to_find() -> None:
+    problem = two_chains(length=1)  # two ops on two devices: four placements
+    search = Search(problem, Budget(100_000), "test", 0)
+    search.evaluate_batch(np.zeros((1, 2), dtype=np.int64))
+    policy_search = PolicySearch(search, policy_inputs(problem), build_policy(0), np.random.default_rng(0))
+    fine_tune(policy_search, 1.0, FineTuningConfig(searches=2, evaluations=5), RevisitConfig())
+    assert search.evaluations < 100
+
+
+def test_the_best_of_several_draws_is_taken_and_each_is_counted() -> None:
+    problem = random_layers()
+    for lookahead in (1, 4, 7):
+        search = Search(problem, Budget(100), "test", 0)
+        start = np.zeros(30, dtype=np.int64)
+        value = float(search.evaluate_batch(start[None])[0])
+        trace = SearchTrace()
+        policy_search = PolicySearch(search, policy_inputs(problem), build_policy(0), np.random.default_rng(0), trace)
+        revisit(policy_search, (start, value), 1.0, RevisitConfig(lookahead=lookahead), 50)
+        assert search.evaluations == 51  # the last batch is smaller where there is less left
+        assert len(trace.seconds) == len(trace.was_drawn) == 50
+        assert 50 / lookahead > len(trace.states) - 1  # asked anew only after a batch of them
+        assert min(trace.seconds) == search.best_s < value

@@ -101,19 +101,6 @@ def test_free_memory_says_what_fits() -> None:
     np.testing.assert_allclose(values["memory_after"][:, 1], 10 / 60, rtol=1e-6)
 
 
-def test_lookahead_is_a_feature_only_where_it_is_known() -> None:
-    problem = two_chains()
-    inputs = policy_inputs(problem)
-    timing = timing_of(problem, np.zeros((1, 6), dtype=np.int64))
-    change = np.array([[0.0, np.inf]])
-    pair, _, _ = pair_features(
-        inputs.features, inputs.tables, timing, np.array([0]), np.array([0]), problem.topology.memory_bytes, change
-    )
-    known = PAIR_FEATURES.index("lookahead_known")
-    assert pair[0, :, known].tolist() == [1.0, 0.0]
-    assert pair[0, :, known - 1].tolist() == [0.0, 0.0]
-
-
 def test_the_levels_of_a_chain_run_from_its_start_to_its_end() -> None:
     problem = two_chains(length=4)
     nodes = graph_features(problem, policy_inputs(problem).tables).nodes

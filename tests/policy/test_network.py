@@ -10,7 +10,7 @@ from gnnplace.policy.dgl_graph import to_dgl
 from gnnplace.policy.features import sweep_features
 from gnnplace.policy.head import PairHead, masked_logits
 from gnnplace.policy.network import PolicyConfig, PolicyInputs, PolicyNetwork, Questions, build_policy, policy_inputs
-from gnnplace.policy.pair_features import LOOKAHEAD_FEATURES, PAIR_FEATURES, pair_features
+from gnnplace.policy.pair_features import PAIR_FEATURES, pair_features
 from tests.env.toy_problems import random_layers, renamed, two_chains
 
 
@@ -25,8 +25,8 @@ def lively(seed: int = 0, config: PolicyConfig = PolicyConfig()) -> PolicyNetwor
 
 def answers(
     problem: Problem, assignments: np.ndarray, network: PolicyNetwork, with_dgl: bool
-) -> tuple[torch.Tensor, ...]:
-    """Embeddings `[U, B, H]`, logits `[B, U, D]`, values `[B, U]` for all units of all placements."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings `[U, B, H]` and logits `[B, U, D]` for all units of all placements."""
     inputs = policy_inputs(problem, with_dgl)
     timing = empty_timing(problem, len(assignments))
     for row, assignment in enumerate(assignments):
@@ -37,9 +37,8 @@ def answers(
     seen = pair_features(inputs.features, inputs.tables, timing, rows, units, problem.topology.memory_bytes)
     embeddings = network.encode(inputs, torch.from_numpy(nodes), torch.from_numpy(edges))
     questions = Questions(*(torch.from_numpy(array) for array in (rows, units, *seen)))
-    logits, values = network.answer(inputs, embeddings, questions)
-    shape = len(assignments), problem.num_units
-    return embeddings, logits.view(*shape, -1), values.view(shape)
+    logits = network.logits(inputs, embeddings, questions)
+    return embeddings, logits.view(len(assignments), problem.num_units, -1)
 
 
 def random_assignments(problem: Problem, count: int) -> np.ndarray:
@@ -55,9 +54,9 @@ def test_dgl_and_plain_torch_give_the_same_embeddings_logits_and_gradients(probl
     gradients = []
     for with_dgl in (True, False):
         network.zero_grad()
-        embeddings, logits, values = answers(problem, assignments, network, with_dgl)
-        (logits.sum() + values.sum()).backward()
-        gradients.append((embeddings, logits, values, *(p.grad for p in network.parameters() if p.grad is not None)))
+        embeddings, logits = answers(problem, assignments, network, with_dgl)
+        logits.sum().backward()
+        gradients.append((embeddings, logits, *(p.grad for p in network.parameters() if p.grad is not None)))
     assert len(gradients[0]) > 20
     for first, second in zip(*gradients, strict=True):
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
@@ -69,8 +68,8 @@ def test_listing_the_ops_in_another_order_reorders_the_answers_and_changes_nothi
     other = renamed(problem, order)
     assignments = random_assignments(problem, 2)
     network = lively()
-    embeddings, logits, _ = answers(problem, assignments, network, with_dgl=True)
-    other_embeddings, other_logits, _ = answers(other, assignments[:, order], network, with_dgl=True)
+    embeddings, logits = answers(problem, assignments, network, with_dgl=True)
+    other_embeddings, other_logits = answers(other, assignments[:, order], network, with_dgl=True)
     unit = torch.from_numpy(problem.unit_of_op[order])
     other_unit = torch.from_numpy(other.unit_of_op.copy())
     torch.testing.assert_close(other_embeddings[other_unit], embeddings[unit], rtol=1e-4, atol=1e-5)
@@ -80,10 +79,9 @@ def test_listing_the_ops_in_another_order_reorders_the_answers_and_changes_nothi
 @pytest.mark.parametrize("num_devices", [1, 2, 7])
 def test_one_network_serves_any_number_of_devices(num_devices: int) -> None:
     problem = random_layers(num_devices=num_devices)
-    _, logits, values = answers(problem, random_assignments(problem, 1), lively(), with_dgl=True)
+    _, logits = answers(problem, random_assignments(problem, 1), lively(), with_dgl=True)
     assert logits.shape == (1, problem.num_units, num_devices)
     assert torch.isfinite(logits).all()
-    assert torch.isfinite(values).all()
 
 
 def test_a_masked_device_has_probability_exactly_0() -> None:
@@ -117,54 +115,38 @@ def test_the_head_equals_its_formula_with_every_pair_written_out() -> None:
     unit, graph, devices = torch.randn(5, 6), torch.randn(5, 6), torch.randn(4, 2)
     pair, context, mask = torch.randn(5, 4, len(PAIR_FEATURES)), torch.randn(5, 3), torch.rand(5, 4) < 0.7
     mask[0], mask[1] = True, False
-    logits, values = head(unit, graph, devices, pair, context, mask)
+    logits = head(unit, graph, devices, pair, context, mask)
     for question in range(5):
         about = head.unit(torch.cat([unit[question], context[question]])) + head.graph(graph[question])
         hidden = [torch.relu(about + head.pair(torch.cat([pair[question, d], devices[d]]))) for d in range(4)]
-        allowed = [hidden[d] for d in range(4) if mask[question, d]]
-        pooled = torch.stack(allowed).mean(dim=0) if allowed else torch.zeros(6)
-        torch.testing.assert_close(values[question], head.value(pooled)[0])
         for device in range(4):
             score = head.prior(pair[question, device]) + head.score(hidden[device])
             expected = score[0] if mask[question, device] else torch.tensor(-torch.inf)
             torch.testing.assert_close(logits[question, device], expected)
 
 
-def asked(change: float = 0.0, devices: float = 0.0, lookahead: float = 0.0) -> tuple[PolicyInputs, Questions]:
-    """A question per unit, with something added to the device features and to the lookahead features."""
+def asked(devices: float = 0.0) -> tuple[PolicyInputs, Questions]:
+    """A question per unit, with something added to the device features."""
     problem = random_layers()
     inputs, units = policy_inputs(problem), np.arange(problem.num_units)
     timing = empty_timing(problem, 1)
     refresh(problem, inputs.tables, timing, 0, np.zeros(30, dtype=np.int64))
-    known = np.full((len(units), 3), change)
-    seen = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes, known)
-    questions = Questions(*(torch.from_numpy(array) for array in (0 * units, units, *seen)))
-    questions.pair[:, 0, [PAIR_FEATURES.index(name) for name in LOOKAHEAD_FEATURES]] += lookahead
+    seen = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes)
     inputs.devices[0] += devices
-    return inputs, questions
+    return inputs, Questions(*(torch.from_numpy(array) for array in (0 * units, units, *seen)))
 
 
-@pytest.mark.parametrize(
-    ("config", "change"),
-    [(PolicyConfig(device_features=False), {"devices": 1.0}), (PolicyConfig(lookahead_feature=False), {"lookahead": 1.0})],
-    ids=["device features", "lookahead feature"],
-)  # fmt: skip
-def test_what_is_switched_off_changes_no_answer_and_what_is_on_does(
-    config: PolicyConfig, change: dict[str, float]
-) -> None:
-    embeddings = torch.randn(29, 1, config.hidden, generator=torch.Generator().manual_seed(0))
-    for network, is_blind in ((lively(0, config), True), (lively(0), False)):
-        first, second = (
-            network.answer(inputs, embeddings, questions) for inputs, questions in (asked(), asked(**change))
-        )
-        assert torch.equal(first[0], second[0]) is is_blind
-        assert torch.equal(first[1], second[1]) is is_blind
+def test_device_features_that_are_switched_off_change_no_answer() -> None:
+    blind = PolicyConfig(device_features=False)
+    embeddings = torch.randn(29, 1, blind.hidden, generator=torch.Generator().manual_seed(0))
+    for network, is_blind in ((lively(0, blind), True), (lively(0), False)):
+        first, second = (network.logits(inputs, embeddings, questions) for inputs, questions in (asked(), asked(1.0)))
+        assert torch.equal(first, second) is is_blind
 
 
-def test_switching_features_off_leaves_the_questions_as_they_are() -> None:
-    inputs, questions = asked(lookahead=1.0)
-    before = questions.pair.clone(), inputs.devices.clone()
-    config = PolicyConfig(device_features=False, lookahead_feature=False)
-    lively(0, config).answer(inputs, torch.zeros(29, 1, config.hidden), questions)
-    assert torch.equal(questions.pair, before[0])
-    assert torch.equal(inputs.devices, before[1])
+def test_switching_features_off_leaves_the_inputs_as_they_are() -> None:
+    inputs, questions = asked()
+    before = inputs.devices.clone()
+    config = PolicyConfig(device_features=False)
+    lively(0, config).logits(inputs, torch.zeros(29, 1, config.hidden), questions)
+    assert torch.equal(inputs.devices, before)

@@ -58,7 +58,8 @@ def trace_of(seconds: list[float], undrawn: int | None = None) -> SearchTrace:
         trace.drew(0, 0.0)
         if number == undrawn:
             trace.recalled()
-        trace.evaluated(value)
+        trace.proposed()
+        trace.evaluated([value])
     return trace
 
 
@@ -81,6 +82,29 @@ def test_what_the_policy_did_not_draw_is_no_merit_of_its_draws() -> None:
         [0.0, np.sqrt(3.0)]
     )  # log 2 / 2 over the deviation of [0, x, 0, 0, -x, 0]
     assert worth[1].tolist() == pytest.approx([0.0, -np.sqrt(3.0)])
+
+
+def test_with_a_final_reward_every_draw_of_a_search_is_worth_what_the_search_has_gained() -> None:
+    traces = [trace_of([4.0, 4.0]), trace_of([8.0, 8.0])]
+    worth = draw_advantages(
+        SearchRuns(policy_inputs(two_chains()), 8.0, 2, 1.0, traces), replace(CONFIG, final_reward=True)
+    )
+    assert worth is not None
+    assert [row.tolist() for row in worth] == [[1.0, 1.0], [-1.0, -1.0]]
+
+
+def test_a_draw_belongs_to_the_evaluation_of_its_own_candidate() -> None:
+    trace = SearchTrace()
+    trace.drew(0, 0.0)
+    trace.proposed()
+    trace.proposed()  # of a kind that the policy has no part in
+    trace.drew(1, 0.0)
+    trace.recalled()  # known already
+    trace.drew(2, 0.0)
+    trace.proposed()
+    trace.evaluated([3.0, 2.0, 1.0])
+    assert [draw.evaluations for draw in trace.draws] == [0, 2, 2]
+    assert trace.drawn(4).tolist() == [True, False, True, False]
 
 
 def test_searches_that_end_alike_teach_nothing() -> None:

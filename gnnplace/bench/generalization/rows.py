@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ABLATIONS", "ROWS", "Row", "Variant", "chosen_rows", "fingerprint", "gnn_config", "planner_of", "policy_of"]
 
-Variant = Literal["plain", "fine-tuned", "every-step"]
+Variant = Literal["plain", "fine-tuned", "every-step", "no-lookahead"]
 GROUP_EVALUATIONS = 20
 _LEARNED = "gnn"
 _MAIN = ""
-ABLATIONS = ("no-lookahead", "no-device-features", "no-message-passing", "final-reward")
-"""Ablations that need a policy of their own: `NAME-no-lookahead.safetensors` beside `NAME.safetensors`, and so on."""
+ABLATIONS = ("no-device-features", "no-message-passing", "final-reward")
+"""Ablations that need a policy of their own: `NAME-final-reward.safetensors` beside `NAME.safetensors`, and so on."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Row:
     variant: Variant | None = None
     """Of the improver."""
     policy: str | None = None
-    """What the name of its policy ends with; empty for the one that is given, None for a row without."""
+    """What the name of its policy ends with; empty for the one in question, None for a row without."""
     seeds: int | None = None
     """The most that are run: one where chance has no part, or where a run takes minutes."""
     stage: int = 0
@@ -66,13 +66,14 @@ def _all_rows() -> Iterator[Row]:
     yield Row("gnn-untrained", _LEARNED, group_evaluations=each, variant="plain")
     yield Row("gnn-zero-shot", _LEARNED, group_evaluations=each, variant="plain", policy=_MAIN)
     for evaluations in (200, 1000, 2000, 5000):
-        yield Row(f"gnn@{evaluations}", _LEARNED, evaluations, variant="plain")
-    yield Row("gnn-10s", _LEARNED, seconds=10.0, variant="plain", stage=1)
-    yield Row("gnn-60s", _LEARNED, seconds=60.0, variant="plain", seeds=1, stage=2)
-    yield Row("gnn-fine-tuned", _LEARNED, 2000, variant="fine-tuned", stage=1)
+        yield Row(f"gnn@{evaluations}", _LEARNED, evaluations, variant="plain", policy=_MAIN)
+    yield Row("gnn-10s", _LEARNED, seconds=10.0, variant="plain", policy=_MAIN, stage=1)
+    yield Row("gnn-60s", _LEARNED, seconds=60.0, variant="plain", policy=_MAIN, seeds=1, stage=2)
+    yield Row("gnn-fine-tuned", _LEARNED, 2000, variant="fine-tuned", policy=_MAIN, stage=1)
     for ablation in ABLATIONS:
         yield Row(f"gnn-{ablation}", _LEARNED, group_evaluations=each, variant="plain", policy=f"-{ablation}", stage=1)
-    yield Row("gnn-every-step", _LEARNED, group_evaluations=each, variant="every-step", policy=_MAIN, stage=1)
+    for variant in ("no-lookahead", "every-step"):
+        yield Row(f"gnn-{variant}", _LEARNED, group_evaluations=each, variant=variant, policy=_MAIN, stage=1)
 
 
 ROWS: Mapping[str, Row] = {row.name: row for row in _all_rows()}
@@ -91,11 +92,9 @@ def chosen_rows(names: Sequence[str]) -> list[Row]:
     return [row for row in ROWS.values() if not names or row.name in names]
 
 
-def policy_of(row: Row, policy: Path | None) -> Path | None:
-    """Where the row's policy would be; None for a row without, and where no policy is given."""
-    if row.policy is None or policy is None:
-        return None
-    return policy.with_name(f"{policy.stem}{row.policy}{policy.suffix}")
+def policy_of(row: Row, policy: Path) -> Path | None:
+    """Where the row's policy would be; None for a row without."""
+    return None if row.policy is None else policy.with_name(f"{policy.stem}{row.policy}{policy.suffix}")
 
 
 def gnn_config(variant: Variant, policy: Path | None) -> GnnConfig:
@@ -107,7 +106,9 @@ def gnn_config(variant: Variant, policy: Path | None) -> GnnConfig:
         case "plain":
             return search
         case "fine-tuned":
-            return replace(search, episodes_share=0.5)
+            return replace(search, fine_tuning_share=0.5)
+        case "no-lookahead":
+            return replace(search, revisit=replace(search.revisit, lookahead=1))
         case "every-step":
             moves = search.revisit.moves
             moves = replace(moves, odds=replace(moves.odds, encode_every=1))

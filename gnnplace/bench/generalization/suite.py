@@ -15,6 +15,7 @@ from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.resumable import run_resumable
 from gnnplace.errors import GnnplaceError
+from gnnplace.policy.checkpoint import SHIPPED_POLICY
 from gnnplace.units import format_s
 
 __all__ = ["bench_generalization"]
@@ -32,7 +33,7 @@ def bench_generalization(options: BenchOptions) -> BenchResult:
         GnnplaceError: no case or row has the name that is asked for, or there is no policy at the path.
     """
     cases = chosen({case.name: case for case in CASES}, options.only, "case")
-    rows, policies, left_out = _runnable(chosen_rows(options.rows), options.policy)
+    rows, policies, left_out = _runnable(chosen_rows(options.rows), options.policy or SHIPPED_POLICY)
     if options.on_progress is not None:
         for note in left_out:
             options.on_progress(note)
@@ -56,23 +57,20 @@ def bench_generalization(options: BenchOptions) -> BenchResult:
     )
 
 
-def _runnable(rows: Sequence[Row], policy: Path | None) -> tuple[list[Row], dict[str, Path], list[str]]:
+def _runnable(rows: Sequence[Row], policy: Path) -> tuple[list[Row], dict[str, Path], list[str]]:
     """The rows whose policy there is, the policies by row, and a note for each row that is left out."""
-    if policy is not None and not policy.exists():
+    if not policy.exists():
         raise GnnplaceError(f"{policy}: there is no such policy")
     kept: list[Row] = []
     policies: dict[str, Path] = {}
     notes: list[str] = []
     for row in rows:
         path = policy_of(row, policy)
-        if row.policy is None:
-            kept.append(row)
-        elif path is None:
-            notes.append(f"{row.name} is left out: it needs a trained policy; give --policy")
-        elif not path.exists():
+        if path is not None and not path.exists():
             notes.append(f"{row.name} is left out: there is no {path.name} beside the policy")
-        else:
-            kept.append(row)
+            continue
+        kept.append(row)
+        if path is not None:
             policies[row.name] = path
     return kept, policies, notes
 

@@ -27,17 +27,16 @@ from gnnplace.planners.search import Search
 __all__ = ["evaluate_starts", "rebuild"]
 
 
-def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray, float]:
+def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
     """Evaluates the best single device, HEFT, whole layers, segments and list schedules, about `count` in all.
 
-    Gives the distinct ones `[S, N]` from best to worst, their penalised seconds `[S]`, and the seconds of the best
-    single device. Half of the list schedules keep the channels' occupancy while they decide.
+    Gives the distinct ones `[S, N]` from best to worst and their penalised seconds `[S]`. Half of the list schedules keep
+    the channels' occupancy while they decide.
     """
     problem = search.problem
     singles = single_device_assignments(problem)
-    single_s = search.evaluate_batch(singles)
+    rows, seconds = [singles], [search.evaluate_batch(singles)]
     evaluate_heft(search)
-    rows, seconds = [singles], [single_s]
     left = count - len(singles) - 1
     candidates = list(_distinct(_constructions(problem, max(0, left), rng), max(0, left)))
     if candidates:
@@ -45,7 +44,7 @@ def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tup
         seconds.append(search.evaluate_batch(rows[-1]))
     assignments, values = np.concatenate(rows), np.concatenate(seconds)
     order = np.argsort(values, kind="stable")
-    return assignments[order], values[order], float(single_s.min())
+    return assignments[order], values[order]
 
 
 def rebuild(problem: Problem, assignment: IntArray, window: int, pull: float, rng: np.random.Generator) -> IntArray:

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
-from gnnplace.planners.learned.episodes import EpisodesConfig, train_on_graph
+from gnnplace.planners.learned.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.learned.measured.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, one_thread, used_share
 from gnnplace.planners.learned.revisit import RevisitConfig, revisit
 from gnnplace.planners.learned.walk import WalkConfig, walk
 from gnnplace.planners.search import Search, Solution
-from gnnplace.policy.checkpoint import load_policy
+from gnnplace.policy.checkpoint import SHIPPED_POLICY, load_policy
 from gnnplace.policy.network import build_policy, policy_inputs
 
 __all__ = ["GnnConfig", "plan"]
@@ -32,10 +31,9 @@ class GnnConfig:
     max_starts: int = 100
     """Placements that are built in one go."""
     starts_share: float = 0.25
-    episodes_share: float = 0.0
-    """Rollouts of the policy, and training on them. With 0.1, 30 generated problems took twice the time for makespans that were no
-    better (0.9994 of those without, standard error 0.003; 1,000 evaluations)."""
-    episodes: EpisodesConfig = EpisodesConfig()
+    fine_tuning_share: float = 0.0
+    """Of the evaluations or seconds, for training on this graph."""
+    fine_tuning: FineTuningConfig = FineTuningConfig()
     revisit_evaluations_per_unit: int = 20
     """Evaluations before the compiled walk takes over. On eleven generated problems on which searches differ, 5,000 evaluations
     ended 5.8 % above the best known with 2, 4.9 % with 5, 4.1 % with 20 and with no limit, which takes nearly three times as long."""
@@ -49,7 +47,7 @@ class GnnConfig:
     two seeds: 6.4 % above the best known with 0.4, 5.0 % with 0.8."""
     revisit: RevisitConfig = RevisitConfig()
     walk: WalkConfig = WalkConfig()
-    policy: Path | None = None
+    policy: Path | None = SHIPPED_POLICY
     """A trained policy to begin with; None: fresh weights, whose choices follow the head's prior."""
     execution: ExecutionConfig = ExecutionConfig()
     """Where evaluations are executions; all else is then said of searches in the simulator."""
@@ -60,7 +58,7 @@ class GnnConfig:
 def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnConfig()) -> Solution:
     """The best placement seen by any stage; never worse than the best start, and so never worse than `single` and `heft`.
 
-    Stages, noted in the solution: `starts`, `episodes` if there are any, `revisit`, `walk`. Where evaluations are
+    Stages, noted in the solution: `starts`, `fine-tuning` if it has a share, `revisit`, `walk`. Where evaluations are
     executions, all of that runs in the simulator, and few placements are executed: of the two, `single` is always one of
     them; see `plan_measured`.
 
@@ -78,25 +76,22 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
         count = config.max_starts
         if budget.evaluations is not None:
             count = min(count, int(config.starts_share * budget.evaluations))
-        assignments, seconds, single_s = evaluate_starts(search, count, rng)
+        _, seconds = evaluate_starts(search, count, rng)
         search.stage("starts")
-        can_run = np.isfinite(seconds)
-        if can_run.any() and problem.num_moves:
-            reference_s = single_s if single_s <= problem.worst_case_s else float(seconds[0])
+        if np.isfinite(seconds).any() and problem.num_moves:
             policy_search = PolicySearch(search, policy_inputs(problem), network, rng)
             with suppress(ShareUsed):  # seconds run out between any two steps
-                _improve(policy_search, (assignments[can_run], seconds[can_run]), reference_s, config)
+                _improve(policy_search, config)
     return search.solution()
 
 
-def _improve(
-    policy_search: PolicySearch, starts: tuple[IntArray, FloatArray], reference_s: float, config: GnnConfig
-) -> None:
+def _improve(policy_search: PolicySearch, config: GnnConfig) -> None:
     """All stages after the starts, each from the best so far."""
     search = policy_search.search
-    if config.episodes_share:
-        train_on_graph(policy_search, starts, reference_s, used_share(search) + config.episodes_share, config.episodes)
-        search.stage("episodes")
+    if config.fine_tuning_share:
+        end_share = min(1.0, used_share(search) + config.fine_tuning_share)
+        fine_tune(policy_search, end_share, config.fine_tuning, config.revisit)
+        search.stage("fine-tuning")
     end_share = 1.0
     if search.budget.seconds is not None:
         begin_share = used_share(search)

@@ -13,7 +13,7 @@ from gnnplace.planners.learned.move_odds import MoveOdds, OddsConfig
 from gnnplace.planners.learned.policy_search import PolicySearch
 from gnnplace.policy.network import PolicyInputs
 
-__all__ = ["Moves", "MovesConfig"]
+__all__ = ["Moves", "MovesConfig", "Proposal"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,14 @@ class MovesConfig:
     odds: OddsConfig = OddsConfig()
 
 
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A candidate, and what kind of move leads there."""
+
+    assignment: IntArray  # [N]
+    kind: int
+
+
 class Moves:
     """Draws changes of the current placement, more often those of the kinds that have succeeded.
 
@@ -53,18 +61,17 @@ class Moves:
             self._stretch,
         )
         self._weights = np.array(config.shares)
-        self._proposed = 0
 
-    def propose(self, current: IntArray) -> IntArray | None:
-        """A candidate `[N]`, of a kind that is drawn by its share; None when nothing can move."""
+    def propose(self, current: IntArray) -> Proposal | None:
+        """A candidate, of a kind that is drawn by its share; None when nothing can move."""
         shares = np.maximum(self._weights / self._weights.sum(), self._config.least_share)
-        self._proposed = int(self._rng.choice(len(shares), p=shares / shares.sum()))
-        return self._kinds[self._proposed](current)
+        kind = int(self._rng.choice(len(shares), p=shares / shares.sum()))
+        moved = self._kinds[kind](current)
+        return None if moved is None else Proposal(moved, kind)
 
-    def learn(self, improved: bool) -> None:
-        """Notes what became of the candidate that was proposed last."""
-        rate = self._config.adaptation
-        self._weights[self._proposed] += rate * (improved - self._weights[self._proposed])
+    def learn(self, kind: int, improved: bool) -> None:
+        """Notes what became of a candidate of that kind."""
+        self._weights[kind] += self._config.adaptation * (improved - self._weights[kind])
 
     def _stretch(self, current: IntArray) -> IntArray:
         window = int(self._rng.integers(2, self._config.max_window + 1))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
 from gnnplace.arrays import IntArray
-from gnnplace.planners.learned.moves import Moves, MovesConfig
+from gnnplace.planners.learned.moves import Moves, MovesConfig, Proposal
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, used_share
 from gnnplace.planners.search import Search
 
@@ -35,6 +36,10 @@ class RevisitConfig:
     last worsening moves."""
     evaluations_per_move: tuple[float, float] = (0.3, 3.0)
     """What few and many are, for each (unit, other device) there is; in between temperatures rise geometrically."""
+    lookahead: int = 4
+    """Draws whose effects are looked at, and counted, before the best of them is taken or left. Nine generated problems, four seeds,
+    1,000 evaluations: 8.5 % above the best known with 1, 8.4 % with 2, 9.1 % with 4, 7.9 % with 6, which seeds explain; with 4 it
+    takes half the time, as a batch is cheaper than one by one, and the policy is asked less often."""
     remembered_rises: int = 64
     """How many worsening moves that median is of."""
     max_idle: int = 300
@@ -52,38 +57,67 @@ def revisit(
     search, rng = policy_search.search, policy_search.rng
     runtime = CountedRuntime(search, end_share)
     moves = Moves(policy_search, config.moves)
-    (current, value), known, idle = start, _Known(), 0
+    (current, value), known = start, _Known()
     known.note(current, value)
     moves.odds.update(current)
     rises: deque[float] = deque(maxlen=config.remembered_rises)
-    worst_s = search.problem.worst_case_s
     clock = _Clock(search, end_share, limit)
     warmth = _warmth(search, clock, config)
-    while (done := clock.share_done()) < 1.0 and idle < config.max_idle:
-        candidate = moves.propose(current)
-        if candidate is None:
-            return
-        before = known.recall(candidate)
-        if before is not None:
-            idle += 1
+    while (done := clock.share_done()) < 1.0:
+        drawn = _draw(moves, known, (current, value), min(config.lookahead, clock.left()), config.max_idle)
+        if drawn.fresh:
+            seconds = runtime.evaluate_batch(np.stack([proposal.assignment for proposal in drawn.fresh]))
             if policy_search.trace is not None:
-                policy_search.trace.recalled()
-            if before < value:  # back from a detour; walking among equals that are known would never end
-                current, value = candidate, before
-                moves.odds.update(current)
-            continue
-        idle = 0
-        after = float(runtime.evaluate_batch(candidate[None])[0])
-        moves.learn(after < value)
-        if policy_search.trace is not None:
-            policy_search.trace.evaluated(after)
-        known.note(candidate, after)
-        if value < after <= worst_s:
+                policy_search.trace.evaluated(seconds.tolist())
+            for proposal, after_s in zip(drawn.fresh, seconds.tolist(), strict=True):
+                moves.learn(proposal.kind, after_s < value)
+                known.note(proposal.assignment, after_s)
+            chosen = int(seconds.argmin())
+            candidate, after = drawn.fresh[chosen].assignment, float(seconds[chosen])
+        elif drawn.better is not None:
+            candidate, after = drawn.better
+        else:
+            return
+        if value < after <= search.problem.worst_case_s:
             rises.append(after - value)
         temperature_s = _temperature_s(value, float(np.median(rises)) if rises else 0.0, done, warmth, config)
         if after <= value or (temperature_s > 0 and rng.random() < math.exp((value - after) / temperature_s)):
             current, value = candidate, after
             moves.odds.update(current)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What was drawn from one placement."""
+
+    fresh: list[Proposal]
+    better: tuple[IntArray, float] | None
+    """A known placement that is better than the current one: back from a detour."""
+
+
+def _draw(moves: Moves, known: _Known, current: tuple[IntArray, float], count: int, max_idle: int) -> _Drawn:
+    """Up to `count` different candidates that are not known yet; fewer where `max_idle` draws in a row bring nothing new."""
+    assignment, value = current
+    fresh: list[Proposal] = []
+    idle = 0
+    trace = moves.odds.trace
+    while len(fresh) < count and idle < max_idle:
+        proposal = moves.propose(assignment)
+        if proposal is None:
+            break
+        before = known.recall(proposal.assignment)
+        if before is None and not any(np.array_equal(proposal.assignment, other.assignment) for other in fresh):
+            fresh.append(proposal)
+            idle = 0
+            if trace is not None:
+                trace.proposed()
+            continue
+        idle += 1
+        if trace is not None:
+            trace.recalled()
+        if before is not None and before < value and not fresh:  # walking among equals that are known would never end
+            return _Drawn(fresh, (proposal.assignment, before))
+    return _Drawn(fresh, None)
 
 
 class _Clock:
@@ -98,6 +132,10 @@ class _Clock:
         left = None if whole is None else max(0, math.ceil(end_share * whole) - search.evaluations)
         self.evaluations = limit if left is None else left if limit is None else min(left, limit)
         """At most so many; None where only seconds count."""
+
+    def left(self) -> int:
+        """Evaluations; as good as endless where only seconds count."""
+        return sys.maxsize if self.evaluations is None else self.evaluations - (self._search.evaluations - self._first)
 
     def share_done(self) -> float:
         """From 0 to 1."""
