@@ -37,7 +37,7 @@ def bench(
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option(help="trained policy; without one, rows that need it are left out; for generalization"),
+        typer.Option(help="trained policy; the shipped one if not given; for generalization"),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization")] = 1,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,

@@ -32,7 +32,8 @@ class GnnConfig:
     """Placements that are built in one go."""
     starts_share: float = 0.25
     fine_tuning_share: float = 0.0
-    """Of the evaluations or seconds, for training on this graph."""
+    """Of the evaluations or seconds, for training on this graph. Nine generated problems, three seeds, 5,000 evaluations: 3.7 % above the
+    best known without, 4.6 % with 0.3, which takes more than twice the time."""
     fine_tuning: FineTuningConfig = FineTuningConfig()
     revisit_evaluations_per_unit: int = 20
     """Evaluations before the compiled walk takes over. On eleven generated problems on which searches differ, 5,000 evaluations
