@@ -2,8 +2,9 @@
 
 One move at a time is drawn from the policy's odds of moving over staying, over all units at once; it moves one unit or a
 cluster of neighbours, or exchanges units of two devices; other moves rebuild a stretch of the placement, without the policy.
-Acceptance is that of simulated annealing. Temperatures are chosen by the evaluations that there are for each possible move, a unit
-and another device: low ones where they are few and best spent on going down, higher ones where they are many.
+A few moves are drawn and evaluated together, and the best of them is taken or left. Acceptance is that of simulated annealing.
+Temperatures are chosen by the evaluations that there are for each possible move, a unit and another device: low ones where they
+are few and best spent on going down, higher ones where they are many.
 """
 
 from __future__ import annotations
