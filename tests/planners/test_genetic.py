@@ -81,7 +81,8 @@ def test_a_population_lets_the_generations_fit_and_leaves_room_for_children(eval
     assert config.min_population <= size <= config.max_population
     assert round(config.elite_share * size) + round(config.mutant_share * size) < size
     if size > config.min_population:
-        assert size * (1 + (config.generations - 1) * (1 - config.elite_share)) <= evaluations
+        needed = size * (1 + (config.generations - 1) * (1 - config.elite_share))
+        assert needed <= evaluations * (1 + 1e-12)  # 1005 evaluations are needed and there, give or take rounding
 
 
 @pytest.mark.parametrize("seed", range(4))
