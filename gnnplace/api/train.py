@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,6 +16,7 @@ from gnnplace.api.training_problems import ProblemRanges, SampledProblems, train
 from gnnplace.planners.learned.search_episode import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
+from gnnplace.training.ablation import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig, train_data_parallel
 from gnnplace.training.metrics import MetricsLog
 from gnnplace.training.problems import TrainingTask
@@ -23,7 +24,6 @@ from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_
 from gnnplace.versions import installed_versions
 
 __all__ = [
-    "Ablation",
     "RunFiles",
     "StartPolicy",
     "TrainSettings",
@@ -31,9 +31,6 @@ __all__ = [
     "continue_run",
     "stored_settings",
 ]
-
-Ablation = Literal["no-device-features", "no-message-passing", "final-reward"]
-"""What a policy is trained without, to see what it is worth."""
 
 _VERSIONED = ("gnnplace", "numpy", "numba", "torch", "dgl")
 
@@ -70,12 +67,7 @@ class TrainSettings:
         `encoder` is a name in `ENCODERS`.
         """
         ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates, final_reward=ablation == "final-reward")
-        training = dataclasses.replace(
-            cls.training,
-            seed=seed,
-            num_processes=num_processes,
-            ppo=ppo,
-        )
+        training = dataclasses.replace(cls.training, seed=seed, num_processes=num_processes, ppo=ppo)
         growth = max(1, num_updates * num_processes * training.problems_per_process // 4)
         policy = dataclasses.replace(
             cls.policy,

@@ -17,6 +17,7 @@ import typer
 from gnnplace.cli.options import JsonOption
 from gnnplace.cli.output import note, print_json
 from gnnplace.errors import GnnplaceError
+from gnnplace.training.ablation import Ablation
 from gnnplace.units import format_s
 
 __all__ = ["train"]
@@ -40,7 +41,7 @@ def train(
         Literal["mean", "attention"] | None, typer.Option(help="how units hear from neighbours; mean if not given")
     ] = None,
     ablation: Annotated[
-        Literal["no-device-features", "no-message-passing", "final-reward"] | None,
+        Ablation | None,
         typer.Option(help="leave this out, to see what it is worth; nothing if not given"),
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="stop after so long; --resume goes on")] = None,

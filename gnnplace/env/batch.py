@@ -104,11 +104,6 @@ class PlacementBatch:
         return self.config.num_sweeps * len(self.visited)
 
     @property
-    def begins_sweep(self) -> bool:
-        """The current step is the first of a sweep."""
-        return self.step_index % len(self.visited) == 0
-
-    @property
     def reference_s(self) -> float:
         """Seconds that rewards are divided by."""
         assert self._reference is not None, "reset before asking for the reference"

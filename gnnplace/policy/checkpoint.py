@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,9 @@ from gnnplace.policy.encoder.attention import NUM_HEADS
 from gnnplace.policy.features import FEATURE_VERSION
 from gnnplace.policy.network import ENCODERS, PolicyConfig, PolicyNetwork
 
-__all__ = ["FORMAT", "SHIPPED_POLICY", "InvalidPolicy", "load_policy", "save_policy"]
+__all__ = ["FORMAT", "InvalidPolicy", "load_policy", "save_policy"]
 
 FORMAT = "gnnplace.policy/1"
-SHIPPED_POLICY = Path(str(files("models_zoo").joinpath("policies", "gnn.safetensors")))
-"""What `gnn` begins with unless told otherwise; the card beside it says how it was trained."""
 
 
 class InvalidPolicy(GnnplaceError):

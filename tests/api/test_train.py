@@ -15,10 +15,11 @@ from typing import get_args
 import pytest
 import torch
 
-from gnnplace.api.train import Ablation, RunFiles, TrainSettings, begin_run, continue_run, stored_settings
+from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
 from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
+from gnnplace.training.ablation import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig
 from gnnplace.training.metrics import read_metrics
 from gnnplace.training.run_state import InvalidRun, read_state

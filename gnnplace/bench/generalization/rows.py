@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from gnnplace.errors import GnnplaceError
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Planner
+from gnnplace.training.ablation import Ablation
 
 if TYPE_CHECKING:
     from gnnplace.planners.learned.gnn import GnnConfig
@@ -24,7 +25,7 @@ Variant = Literal["plain", "fine-tuned", "every-step", "no-lookahead"]
 GROUP_EVALUATIONS = 20
 _LEARNED = "gnn"
 _MAIN = ""
-ABLATIONS = ("no-device-features", "no-message-passing", "final-reward")
+ABLATIONS: tuple[Ablation, ...] = get_args(Ablation)
 """Ablations that need a policy of their own: `NAME-final-reward.safetensors` beside `NAME.safetensors`, and so on."""
 
 

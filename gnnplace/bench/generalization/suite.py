@@ -15,7 +15,7 @@ from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.resumable import run_resumable
 from gnnplace.errors import GnnplaceError
-from gnnplace.policy.checkpoint import SHIPPED_POLICY
+from gnnplace.policy.shipped import SHIPPED_POLICY
 from gnnplace.units import format_s
 
 __all__ = ["bench_generalization"]

@@ -18,8 +18,9 @@ from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, one
 from gnnplace.planners.learned.revisit import RevisitConfig, revisit
 from gnnplace.planners.learned.walk import WalkConfig, walk
 from gnnplace.planners.search import Search, Solution
-from gnnplace.policy.checkpoint import SHIPPED_POLICY, load_policy
+from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import build_policy, policy_inputs
+from gnnplace.policy.shipped import SHIPPED_POLICY
 
 __all__ = ["GnnConfig", "plan"]
 
@@ -36,15 +37,15 @@ class GnnConfig:
     best known without, 4.6 % with 0.3, which takes more than twice the time."""
     fine_tuning: FineTuningConfig = FineTuningConfig()
     revisit_evaluations_per_unit: int = 20
-    """Evaluations before the compiled walk takes over. On eleven generated problems on which searches differ, 5,000 evaluations
-    ended 5.8 % above the best known with 2, 4.9 % with 5, 4.1 % with 20 and with no limit, which takes nearly three times as long."""
+    """Evaluations before the compiled walk takes over. On nine generated problems on which searches differ, 5,000 evaluations, three
+    seeds, ended 6.0 % above the best known with 8, 3.7 % with 20, 3.5 % with 60, which takes two and a half times as long."""
     revisit_pairs: int = 6_000_000
     """The same in pairs of a unit and a device, as the policy is asked about all of them after each move: large graphs are
     walked sooner."""
     least_evaluations_per_unit: int = 2
     """Before the walk, however large the graph is."""
     revisit_share: float = 0.8
-    """Of the seconds that are left, where there is a limit; no more of them goes to the policy's search. Seven such problems, 10 s,
+    """Of the seconds that are left, where there is a limit; no more of them goes to the policy's search. Seven such problems, fresh weights, 10 s,
     two seeds: 6.4 % above the best known with 0.4, 5.0 % with 0.8."""
     revisit: RevisitConfig = RevisitConfig()
     walk: WalkConfig = WalkConfig()

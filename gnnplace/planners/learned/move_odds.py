@@ -38,8 +38,7 @@ class MoveOdds:
         """Without odds; `update` asks for them."""
         self._problem, self._config = policy_search.search.problem, config
         self._inputs, self._network = policy_search.inputs, policy_search.network
-        self.trace = policy_search.trace
-        """Where it is written down what is asked and drawn, if it is."""
+        self._trace = policy_search.trace
         self._units = np.arange(self._problem.num_units)
         self._first_op = self._inputs.tables.unit_ops[self._inputs.tables.unit_offsets[:-1]]
         self._timing: Timing = empty_timing(self._problem, 1)
@@ -62,8 +61,8 @@ class MoveOdds:
             self._inputs.features, self._inputs.tables, self._timing, rows, self._units, capacity
         )
         seen = torch.from_numpy(context), torch.from_numpy(mask)
-        if self.trace is not None:
-            self.trace.asked(pair, *seen, self.devices)
+        if self._trace is not None:
+            self._trace.asked(pair, *seen, self.devices)
         self.log_odds = self._answer(pair, *seen)
         self.log_odds_with_room = self.log_odds
         if not pair[:, :, _FITS].all():
@@ -80,9 +79,9 @@ class MoveOdds:
         total = np.cumsum(np.exp(log_odds - highest))
         move = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
         unit, device = divmod(min(move, total.size - 1), log_odds.shape[1])
-        if self.trace is not None and log_odds is self.log_odds:
+        if self._trace is not None and log_odds is self.log_odds:
             log_prob = log_odds[unit, device] - highest - np.log(total[-1])
-            self.trace.drew(unit * log_odds.shape[1] + device, float(log_prob))
+            self._trace.drew(unit * log_odds.shape[1] + device, float(log_prob))
         log_odds[unit, device] -= self._config.repeat_penalty
         return unit, device
 
@@ -96,8 +95,8 @@ class MoveOdds:
         if self._embeddings is None or self._since_encoding >= self._config.encode_every:
             nodes, edges = sweep_features(self._inputs.features, self._inputs.tables, self._timing)
             seen = torch.from_numpy(nodes), torch.from_numpy(edges)
-            if self.trace is not None:
-                self.trace.encoded(*seen)
+            if self._trace is not None:
+                self._trace.encoded(*seen)
             with torch.no_grad():
                 self._embeddings = self._network.encode(self._inputs, *seen)
             self._since_encoding = 0

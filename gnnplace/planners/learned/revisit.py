@@ -21,6 +21,7 @@ from gnnplace.arrays import IntArray
 from gnnplace.planners.learned.moves import Moves, MovesConfig, Proposal
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, used_share
 from gnnplace.planners.search import Search
+from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["RevisitConfig", "revisit"]
 
@@ -56,7 +57,7 @@ def revisit(
 ) -> None:
     """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget, or `limit` evaluations, are gone."""
     search, rng = policy_search.search, policy_search.rng
-    runtime = CountedRuntime(search, end_share)
+    runtime, trace = CountedRuntime(search, end_share), policy_search.trace
     moves = Moves(policy_search, config.moves)
     (current, value), known = start, _Known()
     known.note(current, value)
@@ -65,11 +66,11 @@ def revisit(
     clock = _Clock(search, end_share, limit)
     warmth = _warmth(search, clock, config)
     while (done := clock.share_done()) < 1.0:
-        drawn = _draw(moves, known, (current, value), min(config.lookahead, clock.left()), config.max_idle)
+        drawn = _draw(moves, known, (current, value), min(config.lookahead, clock.left()), config.max_idle, trace)
         if drawn.fresh:
             seconds = runtime.evaluate_batch(np.stack([proposal.assignment for proposal in drawn.fresh]))
-            if policy_search.trace is not None:
-                policy_search.trace.evaluated(seconds.tolist())
+            if trace is not None:
+                trace.evaluated(seconds.tolist())
             for proposal, after_s in zip(drawn.fresh, seconds.tolist(), strict=True):
                 moves.learn(proposal.kind, after_s < value)
                 known.note(proposal.assignment, after_s)
@@ -96,12 +97,13 @@ class _Drawn:
     """A known placement that is better than the current one: back from a detour."""
 
 
-def _draw(moves: Moves, known: _Known, current: tuple[IntArray, float], count: int, max_idle: int) -> _Drawn:
+def _draw(
+    moves: Moves, known: _Known, current: tuple[IntArray, float], count: int, max_idle: int, trace: SearchTrace | None
+) -> _Drawn:
     """Up to `count` different candidates that are not known yet; fewer where `max_idle` draws in a row bring nothing new."""
     assignment, value = current
     fresh: list[Proposal] = []
     idle = 0
-    trace = moves.odds.trace
     while len(fresh) < count and idle < max_idle:
         proposal = moves.propose(assignment)
         if proposal is None:

@@ -1,4 +1,4 @@
-"""One search by a policy, written down so that the policy can learn from it."""
+"""Searches by a policy, written down so that the policy can learn from them."""
 
 from __future__ import annotations
 
