@@ -35,6 +35,8 @@ class BenchOptions:
     """Where finished cases are kept, so that a suite goes on where it was stopped; see `run_resumable`."""
     on_progress: Callable[[str], None] | None = field(default=None, compare=False)
     """Called with a line for people after every case."""
+    extend: Path | None = field(default=None, compare=False)
+    """A stored result of the suite: its runs are taken over into `kept`."""
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -40,6 +40,9 @@ def bench(
         typer.Option(help="trained policy; the shipped one if not given; for generalization"),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization")] = 1,
+    extend: Annotated[
+        Path | None, typer.Option(help="stored result whose runs are taken over into FILE.cases; for generalization")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -54,7 +57,7 @@ def bench(
 
     kept = None if out is None else out.with_name(f"{out.name}.cases")
     names = tuple(rows.split(",")) if rows else ()
-    options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, kept, note)
+    options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, kept, note, extend)
     result = run_suite(suite, options)
     if out is not None:
         write_result(result, out)

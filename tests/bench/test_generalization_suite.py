@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
+from gnnplace.bench.generalization.earlier import take_over
 from gnnplace.bench.generalization.rows import (
     ABLATIONS,
     ROWS,
@@ -60,7 +61,7 @@ def test_every_budget_and_variant_that_is_to_be_compared_has_a_row() -> None:
     assert counts == {
         "annealing@200": 200, "annealing@1000": 1000, "annealing@2000": 2000, "annealing@5000": 5000,
         "annealing@50000": 50_000, "annealing@500000": 500_000,
-        "gnn@200": 200, "gnn@1000": 1000, "gnn@2000": 2000, "gnn@5000": 5000,
+        **{f"{name}@{count}": count for name in ("gnn", "gnn-untrained") for count in (200, 1000, 2000, 5000)},
     }  # fmt: skip
     assert {row.seconds for row in ROWS.values() if row.planner == "gnn"} == {None, 10.0, 60.0}
     assert {f"gnn-{ablation}" for ablation in (*ABLATIONS, "no-lookahead", "every-step", "fine-tuned")} <= set(ROWS)
@@ -150,6 +151,28 @@ def test_what_is_kept_is_not_run_again_and_a_new_policy_makes_its_rows_new(
     assert document["details"]["unseen"]["6 devices"]["cases"] == [CASE]
     assert bench_generalization(options).rows == found.rows  # all of it from what is kept
     assert len(said) == 2
+
+
+def test_a_stored_result_is_extended_by_what_it_lacks(policy: Path, tmp_path: Path, facts: dict[str, Any]) -> None:
+    stored, kept = tmp_path / "out.json", tmp_path / "out.json.cases"
+    heft = Run(CASE, "heft", 0, fingerprint(ROWS["heft"], None))
+    keep(tmp_path / "first", {Run(CASE, FACTS, 0, ""): facts, heft: result(1e-3)})
+    write_result(
+        bench_generalization(BenchOptions(0, None, 1, (CASE,), ("heft",), policy, 1, tmp_path / "first")), stored
+    )
+    kept.write_text('{"case": {"ca', encoding="utf-8")  # cut off by a kill
+    said: list[str] = []
+    found = bench_generalization(
+        BenchOptions(0, None, 1, (CASE,), ("single", "heft"), policy, 1, kept, said.append, stored)
+    )
+    lines = found.details["cases"][CASE]["results"]
+    assert lines["heft"][0]["objective_s"] == 1e-3  # made up, so taken over
+    assert [line.split(": ")[1] for line in said] == ["single seed 0"]
+    with pytest.raises(GnnplaceError, match="add --out FILE"):
+        take_over(stored, None)
+    with pytest.raises(GnnplaceError, match="kept: is no result of bench generalization"):
+        (tmp_path / "kept").write_text("{}", encoding="utf-8")
+        take_over(tmp_path / "kept", kept)
 
 
 def test_rows_without_their_policy_are_left_out_with_a_note(

@@ -67,6 +67,7 @@ def _all_rows() -> Iterator[Row]:
     yield Row("gnn-untrained", _LEARNED, group_evaluations=each, variant="plain")
     yield Row("gnn-zero-shot", _LEARNED, group_evaluations=each, variant="plain", policy=_MAIN)
     for evaluations in (200, 1000, 2000, 5000):
+        yield Row(f"gnn-untrained@{evaluations}", _LEARNED, evaluations, variant="plain")
         yield Row(f"gnn@{evaluations}", _LEARNED, evaluations, variant="plain", policy=_MAIN)
     yield Row("gnn-10s", _LEARNED, seconds=10.0, variant="plain", policy=_MAIN, stage=1)
     yield Row("gnn-60s", _LEARNED, seconds=60.0, variant="plain", policy=_MAIN, seeds=1, stage=2)

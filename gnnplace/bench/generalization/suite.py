@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.bench.generalization.cases import CASES, HeldOutCase
+from gnnplace.bench.generalization.earlier import take_over
 from gnnplace.bench.generalization.rows import ROWS, Row, chosen_rows, fingerprint, policy_of
 from gnnplace.bench.generalization.run import COLD_START, FACTS, ZERO_SHOT, Run, run_result
 from gnnplace.bench.generalization.summary import Results, best_known, must_show, ratios, table
@@ -30,8 +31,11 @@ def bench_generalization(options: BenchOptions) -> BenchResult:
     """A line per row over all cases; ratios to the best known, and the comparisons that the policy has to pass.
 
     Raises:
-        GnnplaceError: no case or row has the name that is asked for, or there is no policy at the path.
+        GnnplaceError: no case or row has the name that is asked for, there is no policy at the path, or the result to extend
+            cannot be understood.
     """
+    if options.extend is not None:
+        take_over(options.extend, options.kept)
     cases = chosen({case.name: case for case in CASES}, options.only, "case")
     rows, policies, left_out = _runnable(chosen_rows(options.rows), options.policy or SHIPPED_POLICY)
     if options.on_progress is not None:
@@ -116,7 +120,7 @@ def _details(
         name: {**fact, "best_known_s": best.get(name), "results": {}} for name, fact in facts.items()
     }
     for run, result in results.items():
-        line = {"seed": run.seed, **result, "ratio": by_row[run.row][run.case, run.seed]}
+        line = {"seed": run.seed, "depends_on": run.depends_on, **result, "ratio": by_row[run.row][run.case, run.seed]}
         cases[run.case]["results"].setdefault(run.row, []).append(line)
     unseen: dict[str, list[str]] = {}
     new_types = [name for name, fact in facts.items() if fact["unseen_types"]]

@@ -18,6 +18,7 @@ __all__ = ["EQUAL", "NEAR", "Results", "best_known", "comparison", "must_show", 
 Results = Mapping[Run, Mapping[str, Any]]
 Ratios = Mapping[str, Mapping[tuple[str, int], float | None]]
 """By row, then by case and seed; None for what does not fit."""
+_COUNTS = (200, 1000, 2000, 5000)
 NEAR = 1.02
 EQUAL = 1e-3
 
@@ -113,6 +114,7 @@ def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[
         **{f"search_to_annealing@{count}": (f"gnn@{count}", f"annealing@{count}") for count in (200, 1000, 5000)},
         "search@2000_to_annealing@500000": ("gnn@2000", "annealing@500000"),
         "zero_shot_to_untrained": ("gnn-zero-shot", "gnn-untrained"),
+        **{f"trained_to_untrained@{count}": (f"gnn@{count}", f"gnn-untrained@{count}") for count in _COUNTS},
     }
     told: dict[str, Any] = {name: comparison(found, *two) for name, two in pairs.items()}
     told["zero_shot_evaluations_per_group_most"] = max(
@@ -120,7 +122,9 @@ def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[
         default=None,
     )  # fmt: skip
     told["zero_shot_better_than_heft_and_greedy"] = _above_lists(results, facts)
-    told["trained_against_untrained"] = _margin(found)
+    told["trained_against_untrained"] = _margin(found, ("gnn-zero-shot", "gnn-untrained"))
+    for count in _COUNTS:
+        told[f"trained_against_untrained@{count}"] = _margin(found, (f"gnn@{count}", f"gnn-untrained@{count}"))
     told["cases"] = len(facts)
     return {name: value for name, value in told.items() if value is not None}
 
@@ -144,9 +148,9 @@ def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> di
     return {"runs": len(shares), "better": statistics.fmean(shares), "cases_at_lower_bound": len(left_out)}
 
 
-def _margin(found: Ratios) -> dict[str, Any] | None:
-    """Mean ratios to the best known by seed where both fit, and whether training gains more than seeds differ."""
-    trained_ratios, untrained_ratios = found.get("gnn-zero-shot", {}), found.get("gnn-untrained", {})
+def _margin(found: Ratios, rows: tuple[str, str]) -> dict[str, Any] | None:
+    """Mean ratios of two rows to the best known by seed where both fit, and whether training gains more than seeds differ."""
+    trained_ratios, untrained_ratios = (found.get(row, {}) for row in rows)
     both = {key for key, ratio in trained_ratios.items() if ratio is not None and untrained_ratios.get(key) is not None}
     if not both:
         return None
