@@ -170,8 +170,8 @@ def test_a_stored_result_is_extended_by_what_it_lacks(policy: Path, tmp_path: Pa
     assert [line.split(": ")[1] for line in said] == ["single seed 0"]
     with pytest.raises(GnnplaceError, match="add --out FILE"):
         take_over(stored, None)
+    (tmp_path / "kept").write_text("{}", encoding="utf-8")
     with pytest.raises(GnnplaceError, match="kept: is no result of bench generalization"):
-        (tmp_path / "kept").write_text("{}", encoding="utf-8")
         take_over(tmp_path / "kept", kept)
 
 

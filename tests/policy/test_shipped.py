@@ -2,6 +2,10 @@
 
 import dataclasses
 import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
 
 from gnnplace.api.train import TrainSettings
 from gnnplace.api.training_problems import training_families
@@ -9,6 +13,7 @@ from gnnplace.planners.learned.gnn import GnnConfig
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.policy.shipped import SHIPPED_POLICY
+from gnnplace.training.ablation import Ablation
 
 
 def test_the_improver_begins_with_it_and_it_fits_this_version() -> None:
@@ -18,11 +23,22 @@ def test_the_improver_begins_with_it_and_it_fits_this_version() -> None:
     assert SHIPPED_POLICY.stat().st_size < 500_000
 
 
-def test_the_command_on_its_card_still_means_the_training_that_it_had_and_that_was_not_cut_short() -> None:
-    _, card = load_policy(SHIPPED_POLICY)
-    assert card["command"] == "gnnplace train --out gnn.safetensors --updates 600 --processes 2 --seed 0 --encoder mean"
-    settings = TrainSettings.of(num_updates=600, num_processes=2, seed=0)
+def ablation_of(path: Path) -> Ablation | None:
+    """What the policy was trained without, by its name."""
+    return next((ablation for ablation in get_args(Ablation) if path.stem.endswith(ablation)), None)
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED_POLICY.parent.glob("*.safetensors")), ids=lambda path: path.stem)
+def test_the_command_on_a_card_still_means_the_training_that_it_had_and_that_was_not_cut_short(path: Path) -> None:
+    network, card = load_policy(path)
+    ablation = ablation_of(path)
+    without = "" if ablation is None else f" --ablation {ablation}"
+    assert card["command"] == (
+        f"gnnplace train --out {path.name} --updates 600 --processes 2 --seed 0 --encoder mean{without}"
+    )
+    settings = TrainSettings.of(num_updates=600, num_processes=2, seed=0, ablation=ablation)
     data = {"families": training_families(), **dataclasses.asdict(settings.problems)}
+    assert network.config == settings.policy
     assert card["updates"] == 600
     assert card["training"] == json.loads(json.dumps(dataclasses.asdict(settings.training)))
     assert card["data"] == json.loads(json.dumps(data))

@@ -7,10 +7,12 @@ with what fits.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gnnplace.bench.generalization.rows import ABLATED, ABLATIONS
 from gnnplace.bench.generalization.run import Run
 
 __all__ = ["EQUAL", "NEAR", "Results", "best_known", "comparison", "must_show", "ratios", "table"]
@@ -116,6 +118,8 @@ def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[
         "zero_shot_to_untrained": ("gnn-zero-shot", "gnn-untrained"),
         **{f"trained_to_untrained@{count}": (f"gnn@{count}", f"gnn-untrained@{count}") for count in _COUNTS},
     }
+    pairs |= {f"whole_to_{part}": (ABLATED, f"gnn-{part}") for part in (*ABLATIONS, "no-lookahead", "every-step")}
+    pairs["fine_tuned_to_search@2000"] = ("gnn-fine-tuned", "gnn@2000")
     told: dict[str, Any] = {name: comparison(found, *two) for name, two in pairs.items()}
     told["zero_shot_evaluations_per_group_most"] = max(
         (result["evaluations"] / facts[run.case]["groups"] for run, result in results.items() if run.row == "gnn-zero-shot"),
@@ -130,9 +134,9 @@ def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[
 
 
 def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """How often zero-shot beats both `heft` and `greedy`, where the better of the two is not at the lower bound yet."""
+    """How zero-shot stands to the better of `heft` and `greedy`, where that one is not at the lower bound yet."""
     seconds = {(run.row, run.case): result["objective_s"] for run, result in results.items()}  # of these, one seed
-    shares = []
+    quotients = []
     left_out = set()
     for run, result in results.items():
         if run.row != "gnn-zero-shot" or not {("heft", run.case), ("greedy", run.case)} <= set(seconds):
@@ -142,10 +146,14 @@ def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> di
             left_out.add(run.case)
             continue
         mine = result["objective_s"]
-        shares.append(mine is not None and all(mine < (1 - EQUAL) * other for other in lists))
-    if not shares:
+        quotients.append(math.inf if mine is None else mine / min(lists, default=math.inf))
+    if not quotients:
         return None
-    return {"runs": len(shares), "better": statistics.fmean(shares), "cases_at_lower_bound": len(left_out)}
+    shares = {
+        "better": statistics.fmean(quotient < 1 - EQUAL for quotient in quotients),
+        "worse": statistics.fmean(quotient > 1 + EQUAL for quotient in quotients),
+    }
+    return {"runs": len(quotients), **shares, "cases_at_lower_bound": len(left_out)}
 
 
 def _margin(found: Ratios, rows: tuple[str, str]) -> dict[str, Any] | None:
