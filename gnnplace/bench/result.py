@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +41,7 @@ class BenchResult:
         return {
             "format": FORMAT,
             "suite": self.suite,
-            "command": " ".join(("gnnplace bench", self.suite, f"--seed {self.seed}", *self.arguments)),
+            "command": shlex.join(("gnnplace", "bench", self.suite, "--seed", str(self.seed), *self.arguments)),
             "seed": self.seed,
             "versions": library_versions(),
             "machine": {

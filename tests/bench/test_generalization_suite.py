@@ -146,7 +146,7 @@ def test_what_is_kept_is_not_run_again_and_a_new_policy_makes_its_rows_new(
     write_result(found, path)
     document = json.loads(path.read_text(encoding="utf-8"))
     assert document["command"] == (
-        f"gnnplace bench generalization --seed 0 --seeds 1 --rows {','.join(rows)} --policy some.safetensors --only {CASE}"
+        f"gnnplace bench generalization --seed 0 --seeds 1 --rows {','.join(rows)} --policy some.safetensors --only '{CASE}'"
     )
     assert document["details"]["unseen"]["6 devices"]["cases"] == [CASE]
     assert bench_generalization(options).rows == found.rows  # all of it from what is kept

@@ -13,6 +13,8 @@ from gnnplace.report.charts.theme import MUTED, device_colour, label, new_figure
 __all__ = ["budgets_chart", "ratios_chart"]
 
 _ROW = 30
+_LEAST_GAP = 0.05
+"""Between two numbers on an axis, as a share of it, so that they do not overlap."""
 _TICKS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
@@ -51,7 +53,7 @@ def budgets_chart(lines: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure
             y=[ratio for _, ratio in points],
             mode="lines+markers",
             name=label(planner),
-            line={"color": _colour(planner), "width": 2},
+            line={"color": _colour(planner), "width": 2, "dash": "dot" if "untrained" in planner else "solid"},
             hovertemplate="%{x:,} evaluations: %{y:.3f} times the best known<extra>%{fullData.name}</extra>",
         )
     figure.update_xaxes(type="log", title="evaluations", dtick=1)
@@ -63,10 +65,13 @@ def budgets_chart(lines: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure
 
 def _ratio_axis(most: float) -> dict[str, Any]:
     """Logarithmic, with the numbers that people read ratios by."""
-    ticks = [tick for tick in _TICKS if tick <= 1.3 * most]
+    first, last = math.log10(0.99), math.log10(1.05 * max(most, 1.05))
+    ticks: list[float] = []
+    for tick in _TICKS:
+        if tick <= 1.3 * most and (not ticks or math.log10(tick / ticks[-1]) >= _LEAST_GAP * (last - first)):
+            ticks.append(tick)
     return {
-        "type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks],
-        "range": [math.log10(0.99), math.log10(1.05 * max(most, 1.05))],
+        "type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks], "range": [first, last],
     }  # fmt: skip
 
 
