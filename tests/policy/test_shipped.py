@@ -9,6 +9,7 @@ import pytest
 
 from gnnplace.api.train import TrainSettings
 from gnnplace.api.training_problems import training_families
+from gnnplace.bench.generalization.rows import ROWS, fingerprint
 from gnnplace.planners.learned.gnn import GnnConfig
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
@@ -43,3 +44,13 @@ def test_the_command_on_a_card_still_means_the_training_that_it_had_and_that_was
     assert card["training"] == json.loads(json.dumps(dataclasses.asdict(settings.training)))
     assert card["data"] == json.loads(json.dumps(data))
     assert card["start"] is None
+
+
+def test_the_card_says_what_the_stored_bench_says_of_held_out_families() -> None:
+    _, card = load_policy(SHIPPED_POLICY)
+    told = card["held_out"]
+    stored = json.loads((SHIPPED_POLICY.parents[2] / told["result"]).read_text(encoding="utf-8"))
+    assert told["command"] == stored["command"]
+    assert told["summary"] == stored["summary"]
+    policies = {run["depends_on"] for case in stored["details"]["cases"].values() for run in case["results"]["gnn-zero-shot"]}
+    assert policies == {fingerprint(ROWS["gnn-zero-shot"], SHIPPED_POLICY)}
