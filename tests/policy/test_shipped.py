@@ -52,5 +52,7 @@ def test_the_card_says_what_the_stored_bench_says_of_held_out_families() -> None
     stored = json.loads((SHIPPED_POLICY.parents[2] / told["result"]).read_text(encoding="utf-8"))
     assert told["command"] == stored["command"]
     assert told["summary"] == stored["summary"]
-    policies = {run["depends_on"] for case in stored["details"]["cases"].values() for run in case["results"]["gnn-zero-shot"]}
+    policies = {
+        run["depends_on"] for case in stored["details"]["cases"].values() for run in case["results"]["gnn-zero-shot"]
+    }
     assert policies == {fingerprint(ROWS["gnn-zero-shot"], SHIPPED_POLICY)}
