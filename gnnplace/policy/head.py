@@ -37,6 +37,7 @@ class PairHead(nn.Module):
         """Weights for embeddings of width `hidden`."""
         super().__init__()
         pair_features = len(PAIR_FEATURES)
+        self._context_features = context_features
         self.prior = nn.Linear(pair_features, 1, bias=False)
         self.unit = nn.Linear(hidden + context_features, hidden)
         self.graph = nn.Linear(hidden, hidden, bias=False)
@@ -56,10 +57,24 @@ class PairHead(nn.Module):
         hidden = self._hidden(unit, graph, devices, pair, context)
         return masked_logits((self.prior(pair) + self.score(hidden)).squeeze(-1), mask)
 
+    def parts(self, unit: Tensor, graph: Tensor, devices: Tensor) -> tuple[Tensor, ...]:
+        """What `forward` comes down to for embeddings `[U, H]` of all units and `[H]` of the graph, and devices `[D, F]`.
+
+        Weights of the linear score `[F]`, of pair `[F, H]` and context `[C, H]` in the hidden layer, and of its score
+        `[H]`; then what units `[U, H]` and devices `[D, H]` add to the hidden layer, whatever is asked.
+        """
+        of_unit, of_context = torch.split(self.unit.weight, [unit.shape[-1], self._context_features], dim=1)
+        of_pair, of_device = self._pair_weights(devices)
+        units = nn.functional.linear(unit, of_unit, self.unit.bias) + self.graph(graph)
+        return self.prior.weight[0], of_pair.T, of_context.T, self.score.weight[0], units, devices @ of_device.T
+
     def _hidden(self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor) -> Tensor:
         about = self.unit(torch.cat([unit, context], dim=-1)) + self.graph(graph)
-        # The linear layer over [pair, device] in two parts, since devices are the same for all questions; in place, since
-        # at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
-        of_pair, of_device = torch.split(self.pair.weight, [pair.shape[-1], devices.shape[-1]], dim=1)
+        # In place, since at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
+        of_pair, of_device = self._pair_weights(devices)
         hidden = nn.functional.linear(pair, of_pair).add_(nn.functional.linear(devices, of_device))
         return hidden.add_(about[:, None, :]).relu_()
+
+    def _pair_weights(self, devices: Tensor) -> list[Tensor]:
+        """The linear layer over [pair, device] in two parts, since devices are the same for all questions."""
+        return list(torch.split(self.pair.weight, [len(PAIR_FEATURES), devices.shape[-1]], dim=1))

@@ -110,9 +110,13 @@ class PolicyNetwork(nn.Module):
         """Masked logits `[R, D]`; `embeddings` `[U, B, H]` are those of `encode`."""
         unit = embeddings[questions.units, questions.rows]
         graph = embeddings.mean(dim=0)[questions.rows]
-        devices = inputs.devices if self.config.device_features else torch.zeros_like(inputs.devices)
+        devices = self.devices(inputs)
         logits: Tensor = self.head(unit, graph, devices, questions.pair, questions.context, questions.mask)
         return logits
+
+    def devices(self, inputs: PolicyInputs) -> Tensor:
+        """What the head sees of the devices by themselves `[D, F]`."""
+        return inputs.devices if self.config.device_features else torch.zeros_like(inputs.devices)
 
 
 def build_policy(seed: int, config: PolicyConfig = PolicyConfig()) -> PolicyNetwork:

@@ -61,10 +61,10 @@ class SearchTrace:
         """The graph was encoded anew."""
         self.encodings.append((nodes, edges))
 
-    def asked(self, pair: Float32Array, context: Tensor, mask: Tensor, devices: IntArray) -> None:
-        """The policy was asked about a placement."""
-        here = torch.from_numpy(devices.copy())
-        self.states.append(AskedState(len(self.encodings) - 1, torch.from_numpy(pair.copy()), context, mask, here))
+    def asked(self, pair: Float32Array, context: Float32Array, mask: BoolArray, devices: IntArray) -> None:
+        """The policy was asked about a placement; the arrays may be written to afterwards."""
+        seen = (torch.from_numpy(array.copy()) for array in (pair, context, mask, devices))
+        self.states.append(AskedState(len(self.encodings) - 1, *seen))
 
     def drew(self, move: int, log_prob: float) -> None:
         """A move was drawn from the answers to the last question."""

@@ -14,12 +14,14 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic import heft, single
-from gnnplace.planners.learned.constructions import evaluate_starts, rebuild
+from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.learned.gnn import GnnConfig, _revisit_limit, plan
-from gnnplace.planners.learned.move_odds import MoveOdds, OddsConfig
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
-from gnnplace.planners.learned.revisit import RevisitConfig, _Clock, _temperature_s, _warmth, revisit
+from gnnplace.planners.learned.revisit.known import Known, placement_hash, recall, unit_hashes
+from gnnplace.planners.learned.revisit.odds import MoveOdds, OddsConfig, OddsTable, draw_pair
+from gnnplace.planners.learned.revisit.search import RevisitConfig, _Clock, _temperature_s, _warmth, revisit
+from gnnplace.planners.learned.revisit.stretch import rebuild, stretch_tables
 from gnnplace.planners.search import Search
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
@@ -155,9 +157,9 @@ def test_starts_come_best_first_and_hold_the_single_devices() -> None:
 def test_a_rebuilt_placement_keeps_to_the_old_one_outside_of_the_stretch() -> None:
     problem = random_layers(3, num_ops=60)
     old = np.random.default_rng(0).integers(0, 3, problem.num_units)[problem.unit_of_op]
-    rng = np.random.default_rng(1)
+    rng, tables = np.random.default_rng(1), stretch_tables(problem)
     strongly, weakly = (
-        np.mean([np.mean(rebuild(problem, old, 3, pull, rng) == old) for _ in range(10)]) for pull in (1e6, 1.0)
+        np.mean([np.mean(rebuild(tables, old, 3, pull, rng) == old) for _ in range(10)]) for pull in (1e6, 1.0)
     )
     assert strongly > 0.85
     assert weakly < 0.6
@@ -168,16 +170,36 @@ def test_a_critical_op_is_likelier_to_be_moved_than_one_with_slack_and_each_draw
     problem = problem_on(
         OpGraph.build("two", [Op("long"), Op("short")]), full_mesh(2), np.array([[5.0, 5.0], [1.0, 1.0]])
     )
-    config = OddsConfig(repeat_penalty=3.0)
     search, rng = Search(problem, Budget(10), "test", 0), np.random.default_rng(0)
-    odds = MoveOdds(PolicySearch(search, policy_inputs(problem), build_policy(0), rng), config)
-    odds.update(np.array([0, 1]))
-    before = odds.log_odds.copy()
-    assert np.isneginf(before).tolist() == [[True, False], [False, True]]
-    assert before[0, 1] > before[1, 0]
-    drawn = odds.draw(rng)
-    assert drawn is not None
-    assert odds.log_odds[drawn] == before[drawn] - 3.0
+    asked = MoveOdds(PolicySearch(search, policy_inputs(problem), build_policy(0), rng), OddsConfig())
+    asked.update(np.array([0, 1]))
+    likely, by_unit = (values.copy() for values in asked.odds.table)
+    assert (likely == 0.0).tolist() == [[True, False], [False, True]]
+    assert likely[0, 1] == 1.0 > likely[1, 0] > 0.0
+    assert by_unit.tolist() == likely.sum(axis=1).tolist()
+    unit, device, log_prob = draw_pair(asked.odds.table, 0.25, rng)
+    assert log_prob == pytest.approx(np.log(likely[unit, device] / likely.sum()))
+    likely[unit, device] *= 0.25
+    assert asked.odds.table.likely.tolist() == likely.tolist()
+    assert asked.odds.table.by_unit.tolist() == likely.sum(axis=1).tolist()
+
+
+def test_moves_that_were_drawn_very_often_can_be_drawn_again() -> None:
+    table = OddsTable(np.array([[0.0, 1.0]]), np.array([1.0]))
+    rng = np.random.default_rng(0)
+    assert [draw_pair(table, 1e-150, rng)[:2] for _ in range(9)] == [(0, 1)] * 9
+    assert draw_pair(OddsTable(np.zeros((2, 2)), np.zeros(2)), 0.5, rng)[0] == -1
+
+
+def test_a_placement_is_known_by_where_its_units_are() -> None:
+    hashes, known, rng = unit_hashes(12, 3), Known(), np.random.default_rng(0)
+    placements = np.unique(rng.integers(0, 3, (4000, 12)), axis=0)
+    values = np.array([placement_hash(hashes, row) for row in placements], dtype=np.uint64)
+    seconds = rng.random(len(values))
+    for part in np.array_split(np.arange(2000), 40):  # the table grows on the way
+        known.note(values[part], seconds[part])
+    assert [recall(known.table, value) for value in values[:2000]] == seconds[:2000].tolist()
+    assert all(np.isnan(recall(known.table, value)) for value in values[2000:])
 
 
 def full_devices() -> Problem:

@@ -10,8 +10,8 @@ import torch
 
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.planners.learned.moves import MovesConfig
-from gnnplace.planners.learned.revisit import RevisitConfig
+from gnnplace.planners.learned.revisit.moves import MovesConfig
+from gnnplace.planners.learned.revisit.search import RevisitConfig
 from gnnplace.planners.learned.search_episode import trace_searches
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
 from gnnplace.training.problems import TrainingProblem

@@ -30,6 +30,7 @@ __all__ = [
     "list_schedule",
     "mean_costs",
     "rank_order",
+    "schedule_ops",
 ]
 
 
@@ -108,7 +109,7 @@ def build_list_schedule(
 
     def build(mask: BoolArray) -> ListSchedule:
         work = list_work(problem, mask, noise, scheduling.activation_share)
-        return ListSchedule(*_schedule(order, remaining_s, scheduling.insertion, work, machine))
+        return ListSchedule(*schedule_ops(order, remaining_s, scheduling.insertion, work, machine))
 
     result = build(problem.action_mask)
     return result if result.connected else build(connected_mask(problem))
@@ -157,9 +158,13 @@ def connected_mask(problem: Problem) -> BoolArray:
 
 
 @njit(cache=True, nogil=True)
-def _schedule(
+def schedule_ops(
     order: IntArray, remaining_s: FloatArray, insertion: bool, work: Work, machine: Machine
 ) -> tuple[IntArray, FloatArray, FloatArray, bool]:
+    """Devices, starts and ends of ops `[N]` that are placed in `order` `[N]`, and whether all inputs had a route.
+
+    `remaining_s` `[N, D]` is added to an op's end when devices are compared.
+    """
     num_ops, num_devices = work.op_time_s.shape
     state = empty_state(work, machine)
     busy = _Busy(

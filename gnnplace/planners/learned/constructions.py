@@ -1,4 +1,4 @@
-"""Starts for the improver: placements that are built in one go, and rebuilt around one that is already good."""
+"""Starts for the improver: placements that are built in one go."""
 
 from __future__ import annotations
 
@@ -11,20 +11,12 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.heuristic.expert import expert_assignment
 from gnnplace.planners.heuristic.heft import evaluate_heft
-from gnnplace.planners.heuristic.heft_portfolio import (
-    NOISE,
-    TRANSFER_FACTORS,
-    held_shares,
-    memory_shares,
-    noisy_schedules,
-    plain_schedules,
-)
-from gnnplace.planners.heuristic.list_schedule import ListScheduling, list_schedule
+from gnnplace.planners.heuristic.heft_portfolio import held_shares, noisy_schedules, plain_schedules
 from gnnplace.planners.heuristic.segments import segment_assignments
 from gnnplace.planners.heuristic.single import single_device_assignments
 from gnnplace.planners.search import Search
 
-__all__ = ["evaluate_starts", "rebuild"]
+__all__ = ["evaluate_starts"]
 
 
 def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
@@ -45,30 +37,6 @@ def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tup
     assignments, values = np.concatenate(rows), np.concatenate(seconds)
     order = np.argsort(values, kind="stable")
     return assignments[order], values[order]
-
-
-def rebuild(problem: Problem, assignment: IntArray, window: int, pull: float, rng: np.random.Generator) -> IntArray:
-    """A list schedule that is drawn to `assignment` everywhere but in a stretch of the topological order.
-
-    Outside of the stretch of `2 * window + 1` ops, devices other than the present one look `pull` times slower.
-    """
-    ops, devices = problem.op_time_s.shape
-    position = np.argsort(problem.graph.topological_order)
-    outside = np.abs(position - rng.integers(ops)) > window
-    factors = np.exp(0.5 * NOISE * rng.normal(size=(ops, devices)))
-    away = np.ones((ops, devices), dtype=np.bool_)
-    away[np.arange(ops), assignment] = False
-    factors[outside[:, None] & away] *= pull
-    return list_schedule(
-        problem,
-        float(rng.choice(TRANSFER_FACTORS)),
-        np.exp(0.5 * NOISE * rng.normal(size=ops)),
-        ListScheduling(
-            channels=bool(rng.integers(2)),
-            memory_share=float(rng.choice(memory_shares(problem))),
-            finish_noise=factors,
-        ),
-    )
 
 
 def _constructions(problem: Problem, count: int, rng: np.random.Generator) -> Iterator[IntArray]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, used_share
-from gnnplace.planners.learned.revisit import RevisitConfig, revisit
+from gnnplace.planners.learned.revisit.search import RevisitConfig, revisit
 from gnnplace.training.search_ppo import SearchPpoConfig, SearchPpoUpdate, SearchRuns, ppo_optimizer, search_ppo_update
 from gnnplace.training.search_trace import SearchTrace
 

@@ -15,7 +15,7 @@ from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.learned.measured.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, one_thread, used_share
-from gnnplace.planners.learned.revisit import RevisitConfig, revisit
+from gnnplace.planners.learned.revisit.search import RevisitConfig, revisit
 from gnnplace.planners.learned.walk import WalkConfig, walk
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.checkpoint import load_policy

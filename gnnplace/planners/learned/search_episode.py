@@ -7,7 +7,7 @@ import torch
 
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.policy_search import PolicySearch
-from gnnplace.planners.learned.revisit import RevisitConfig, revisit
+from gnnplace.planners.learned.revisit.search import RevisitConfig, revisit
 from gnnplace.planners.search import Search
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.problems import TrainingProblem

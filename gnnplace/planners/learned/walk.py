@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Proposals
 from gnnplace.planners.heuristic.annealing import AnnealingConfig, anneal
-from gnnplace.planners.learned.move_odds import MoveOdds, OddsConfig
 from gnnplace.planners.learned.policy_search import PolicySearch
+from gnnplace.planners.learned.revisit.odds import MoveOdds, OddsConfig
 
 __all__ = ["WalkConfig", "walk"]
 
@@ -26,15 +24,14 @@ class WalkConfig:
 
 def walk(policy_search: PolicySearch, config: WalkConfig) -> None:
     """Anneals from the best so far until the budget ends; evaluations must be simulated."""
-    search, odds = policy_search.search, MoveOdds(policy_search, OddsConfig())
+    search, asked = policy_search.search, MoveOdds(policy_search, OddsConfig())
     assert search.best is not None
     annealing, units = config.annealing, search.problem.num_units
 
     def proposals_at(assignment: IntArray) -> Proposals:
-        odds.update(assignment)
-        likely = np.exp(odds.log_odds - odds.log_odds.max(initial=-np.inf))
-        by_unit = likely.sum(axis=1)
-        weights = config.policy_share * by_unit / by_unit.sum() + (1.0 - config.policy_share) / units
-        return replace(annealing.proposals, unit_weights=weights, device_weights=likely)
+        asked.update(assignment)
+        table = asked.odds.table
+        weights = config.policy_share * table.by_unit / table.by_unit.sum() + (1.0 - config.policy_share) / units
+        return replace(annealing.proposals, unit_weights=weights, device_weights=table.likely)
 
     anneal(search, search.best.assignment, search.best_s, policy_search.rng, annealing, proposals_at)

@@ -10,7 +10,7 @@ from numba import njit
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem, Proposals
 
-__all__ = ["ProposalTables", "UnitGraph", "draw_move", "movable_units", "proposal_tables", "unit_graph"]
+__all__ = ["ProposalTables", "UnitGraph", "draw_move", "grow_cluster", "movable_units", "proposal_tables", "unit_graph"]
 
 
 class UnitGraph(NamedTuple):
@@ -75,7 +75,7 @@ def draw_move(
     members[0] = unit
     count = 1
     if rng.random() < tables.cluster_share:
-        count = _grow_cluster(graph, tables.mean_cluster, device_of_unit, rng, room)
+        count = grow_cluster(graph, tables.mean_cluster, device_of_unit, rng, room)
     kept = 0
     for index in range(count):
         if graph.allowed[members[index], device]:
@@ -126,7 +126,7 @@ def _target(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _grow_cluster(
+def grow_cluster(
     graph: UnitGraph, mean_cluster: float, device_of_unit: IntArray, rng: np.random.Generator, room: IntArray
 ) -> int:
     """Adds a random connected set of units on the device of the first member; returns how many there are then.

@@ -9,19 +9,16 @@ are few and best spent on going down, higher ones where they are many.
 
 from __future__ import annotations
 
-import hashlib
 import math
+import statistics
 import sys
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from gnnplace.arrays import IntArray
-from gnnplace.planners.learned.moves import Moves, MovesConfig, Proposal
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, used_share
+from gnnplace.planners.learned.revisit.moves import Moves, MovesConfig
 from gnnplace.planners.search import Search
-from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["RevisitConfig", "revisit"]
 
@@ -44,8 +41,6 @@ class RevisitConfig:
     takes half the time, as a batch is cheaper than one by one, and the policy is asked less often."""
     remembered_rises: int = 64
     """How many worsening moves that median is of."""
-    max_idle: int = 300
-    """Draws of known placements in a row after which nothing new is expected."""
 
 
 def revisit(
@@ -56,71 +51,36 @@ def revisit(
     limit: int | None = None,
 ) -> None:
     """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget, or `limit` evaluations, are gone."""
-    search, rng = policy_search.search, policy_search.rng
-    runtime, trace = CountedRuntime(search, end_share), policy_search.trace
-    moves = Moves(policy_search, config.moves)
-    (current, value), known = start, _Known()
-    known.note(current, value)
-    moves.odds.update(current)
+    search, rng, trace = policy_search.search, policy_search.rng, policy_search.trace
+    runtime, unit_of_op = CountedRuntime(search, end_share), search.problem.unit_of_op
+    moves = Moves(policy_search, config.moves, config.lookahead)
+    current_s = start[1]
+    moves.asked.update(start[0])
+    moves.note(moves.asked.odds.devices, current_s)
     rises: deque[float] = deque(maxlen=config.remembered_rises)
     clock = _Clock(search, end_share, limit)
     warmth = _warmth(search, clock, config)
     while (done := clock.share_done()) < 1.0:
-        drawn = _draw(moves, known, (current, value), min(config.lookahead, clock.left()), config.max_idle, trace)
-        if drawn.fresh:
-            seconds = runtime.evaluate_batch(np.stack([proposal.assignment for proposal in drawn.fresh]))
+        drawn = moves.draw(min(config.lookahead, clock.left()), current_s)
+        if len(drawn.devices):
+            seconds = runtime.evaluate_batch(drawn.devices[:, unit_of_op])
             if trace is not None:
                 trace.evaluated(seconds.tolist())
-            for proposal, after_s in zip(drawn.fresh, seconds.tolist(), strict=True):
-                moves.learn(proposal.kind, after_s < value)
-                known.note(proposal.assignment, after_s)
+            moves.learn(drawn, seconds.tolist(), current_s)
             chosen = int(seconds.argmin())
-            candidate, after = drawn.fresh[chosen].assignment, float(seconds[chosen])
-        elif drawn.better is not None:
-            candidate, after = drawn.better
+            devices, after_s = drawn.devices[chosen], float(seconds[chosen])
+        elif drawn.better_devices is not None:
+            devices, after_s = drawn.better_devices, drawn.better_s
         else:
             return
-        if value < after <= search.problem.worst_case_s:
-            rises.append(after - value)
-        temperature_s = _temperature_s(value, float(np.median(rises)) if rises else 0.0, done, warmth, config)
-        if after <= value or (temperature_s > 0 and rng.random() < math.exp((value - after) / temperature_s)):
-            current, value = candidate, after
-            moves.odds.update(current)
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """What was drawn from one placement."""
-
-    fresh: list[Proposal]
-    better: tuple[IntArray, float] | None
-    """A known placement that is better than the current one: back from a detour."""
-
-
-def _draw(
-    moves: Moves, known: _Known, current: tuple[IntArray, float], count: int, max_idle: int, trace: SearchTrace | None
-) -> _Drawn:
-    """Up to `count` different candidates that are not known yet; fewer where `max_idle` draws in a row bring nothing new."""
-    assignment, value = current
-    fresh: list[Proposal] = []
-    idle = 0
-    while len(fresh) < count and idle < max_idle:
-        proposal = moves.propose(assignment)
-        if proposal is None:
-            break
-        before = known.recall(proposal.assignment)
-        if before is None and not any(np.array_equal(proposal.assignment, other.assignment) for other in fresh):
-            fresh.append(proposal)
-            idle = 0
-            if trace is not None:
-                trace.proposed()
-            continue
-        idle += 1
-        if trace is not None:
-            trace.recalled()
-        if before is not None and before < value and not fresh:  # walking among equals that are known would never end
-            return _Drawn(fresh, (proposal.assignment, before))
-    return _Drawn(fresh, None)
+        if current_s < after_s <= search.problem.worst_case_s:
+            rises.append(after_s - current_s)
+        temperature_s = _temperature_s(current_s, statistics.median(rises) if rises else 0.0, done, warmth, config)
+        if after_s <= current_s or (
+            temperature_s > 0 and rng.random() < math.exp((current_s - after_s) / temperature_s)
+        ):
+            current_s = after_s
+            moves.asked.update(devices[unit_of_op])
 
 
 class _Clock:
@@ -164,19 +124,3 @@ def _temperature_s(value_s: float, rise_s: float, done: float, warmth: float, co
         for scale_s, (first, last) in ((value_s, config.cold), (rise_s or value_s * config.cold[0], config.hot))
     )
     return float(cold_s ** (1.0 - warmth) * hot_s**warmth)
-
-
-class _Known:
-    """Seconds of placements that this stage has evaluated: none is paid for twice."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[bytes, float] = {}
-
-    def note(self, assignment: IntArray, seconds: float) -> None:
-        self._seconds[self._key(assignment)] = seconds
-
-    def recall(self, assignment: IntArray) -> float | None:
-        return self._seconds.get(self._key(assignment))
-
-    def _key(self, assignment: IntArray) -> bytes:
-        return hashlib.blake2b(assignment.tobytes(), digest_size=16).digest()

@@ -1,0 +1,34 @@
+"""The compiled head and the one that learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from gnnplace.policy.features import DEVICE_FEATURES
+from gnnplace.policy.network import PolicyConfig, Questions, build_policy, policy_inputs
+from gnnplace.policy.pair_features import CONTEXT_FEATURES, PAIR_FEATURES
+from gnnplace.policy.pair_scores import known_parts, pair_scores
+from tests.env.toy_problems import random_layers
+
+
+def test_the_compiled_head_gives_the_scores_of_the_network() -> None:
+    problem = random_layers(1)
+    inputs, units, devices = policy_inputs(problem), problem.num_units, problem.topology.num_devices
+    assert inputs.devices.shape == (devices, len(DEVICE_FEATURES))
+    rng = np.random.default_rng(0)
+    for config in (PolicyConfig(), PolicyConfig(hidden=16, device_features=False)):
+        network = build_policy(0, config)
+        with torch.no_grad():  # fresh weights of the score are zero
+            network.head.score.weight.normal_(generator=torch.Generator().manual_seed(0))
+            embeddings = torch.from_numpy(rng.normal(size=(units, 1, config.hidden)).astype(np.float32))
+            pair = rng.normal(size=(units, devices, len(PAIR_FEATURES))).astype(np.float32)
+            context = rng.normal(size=(units, len(CONTEXT_FEATURES))).astype(np.float32)
+            questions = Questions(
+                torch.zeros(units, dtype=torch.int64), torch.arange(units), torch.from_numpy(pair),
+                torch.from_numpy(context), torch.ones(units, devices, dtype=torch.bool),
+            )  # fmt: skip
+            expected = network.logits(inputs, embeddings, questions).numpy()
+        scores = pair_scores(known_parts(network, inputs, embeddings), pair, context)
+        assert np.abs(expected).max() > 1.0
+        np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
