@@ -51,9 +51,9 @@ class DeviceRanges:
     """Of the sets, those in which every pair of devices has a bandwidth of its own."""
     uneven_speed: Range = (0.2, 1.0)
     """What such a pair attains of the bandwidth of the set."""
-    binding_share: float = 0.35
+    binding_share: float = 0.5
     """Of the sets with accelerators, those whose accelerators hold only part of the model; hosts hold all of it."""
-    binding_memory: Range = (1.1, 2.5)
+    binding_memory: Range = (0.7, 2.5)
     """What all accelerators hold together, as a multiple of what the model needs, where memory binds."""
 
     def __post_init__(self) -> None:

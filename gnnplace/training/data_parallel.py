@@ -38,7 +38,7 @@ class DataParallelConfig:
     """Per update."""
     searches: int = 6
     """Of each problem, which are compared with each other."""
-    evaluations: tuple[int, int] = (150, 500)
+    evaluations: tuple[int, int] = (150, 1000)
     """Of each search, uniform in the logarithm."""
     ppo: SearchPpoConfig = SearchPpoConfig()
     save_every: int = 10
