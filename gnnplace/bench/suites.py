@@ -29,16 +29,16 @@ class Suite:
     """Options besides the seed."""
 
 
-_ALL = ("--evaluations", "--seeds", "--only", "--jobs")
+_TABLES = ("--evaluations", "--seeds", "--only", "--rows", "--jobs", "--extend")
 SUITES: Mapping[str, Suite] = {
     "engine": Suite(lambda options: bench_engine(options.seed)),
     "planners": Suite(lambda options: bench_planners(options.seed)),
     "equality": Suite(lambda options: bench_equality(options.seed)),
     "execution": Suite(lambda options: bench_execution(options.seed)),
     "zoo": Suite(bench_zoo, ("--jobs",)),
-    "seeds": Suite(bench_seeds, _ALL),
-    "spotlight": Suite(bench_spotlight, _ALL),
-    "generalization": Suite(bench_generalization, ("--seeds", "--only", "--rows", "--policy", "--jobs")),
+    "seeds": Suite(bench_seeds, _TABLES),
+    "spotlight": Suite(bench_spotlight, _TABLES),
+    "generalization": Suite(bench_generalization, ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend")),
     "measured": Suite(bench_measured, ("--evaluations", "--seeds", "--only", "--rows")),
 }
 
@@ -52,7 +52,8 @@ def run_suite(name: str, options: BenchOptions) -> BenchResult:
     if name not in SUITES:
         raise GnnplaceError(f"there is no bench suite {name!r}; known are {', '.join(SUITES)}")
     suite = SUITES[name]
-    refused = [text for text in options.arguments if text.startswith("--") and text not in suite.takes]
+    given = (*options.arguments, *(("--extend",) if options.extend is not None else ()))
+    refused = [text for text in given if text.startswith("--") and text not in suite.takes]
     if refused:
         takers = ", ".join(known for known, other in SUITES.items() if refused[0] in other.takes)
         raise GnnplaceError(f"bench {name}: takes no {refused[0]}; only {takers} do")

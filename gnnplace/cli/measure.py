@@ -33,7 +33,11 @@ def bench(
         list[str] | None, typer.Option(help="part of a row's or case's name; may be repeated; for the same four")
     ] = None,
     rows: Annotated[
-        str | None, typer.Option(metavar="A,B", help="what is compared on every case; for generalization and measured")
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="what is compared on every case; for generalization, measured, and with --extend for seeds and spotlight",
+        ),
     ] = None,
     policy: Annotated[
         Path | None,
@@ -41,7 +45,10 @@ def bench(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization")] = 1,
     extend: Annotated[
-        Path | None, typer.Option(help="stored result whose runs are taken over into FILE.cases; for generalization")
+        Path | None,
+        typer.Option(
+            help="stored result from which all that is not run anew is taken; for generalization, and with --rows for seeds and spotlight"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,

@@ -1,6 +1,7 @@
 """The papers' tables: what a line says, what is kept, and what the page shows."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,56 @@ def test_the_summary_says_how_gnn_stands_and_how_many_evaluations_it_saves(store
     assert summary["evaluations_saved_to_coloc_rl_median"] == 60 / 6
     assert summary["one_gpu_too_small"] == 1
     assert document["command"] == f"gnnplace bench seeds --seed 0 --evaluations 100 --seeds 3 --only {ROW.key}"
+
+
+def test_a_planner_is_run_anew_in_a_table_whose_other_lines_stay(stored: Path, tmp_path: Path) -> None:
+    whole, faster = tmp_path / "whole.json", results()
+    write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), kept=stored)), whole)
+    told = json.loads(whole.read_text(encoding="utf-8"))
+    told["machine"]["cpu"] = told["rows"][0]["cpu"] = "another"
+    for line in told["rows"][1:]:
+        del line["cpu"]  # as in results that were stored before
+    whole.write_text(json.dumps(told), encoding="utf-8")
+    for seed in range(3):
+        faster[Case(ROW.key, "gnn", seed, 100)] = result(3.0, [[1, 9.0], [12, 3.0]])
+    kept = store(
+        tmp_path / "faster.cases", {case: one for case, one in faster.items() if case.planner in (FACTS, "gnn")}
+    )
+    options = BenchOptions(0, 100, 3, (ROW.key,), rows=("gnn",), kept=kept, extend=whole)
+    document = run_suite("seeds", options).document()
+    assert document["command"] == (
+        f"gnnplace bench seeds --seed 0 --evaluations 100 --seeds 3 --rows gnn --only {ROW.key} --extend whole.json"
+    )
+    before, after = ({line["planner"]: line for line in rows} for rows in (told["rows"], document["rows"]))
+    assert list(before) == list(after)
+    for planner, line in after.items():
+        same = {"cpu"} if planner != "gnn" else {"cpu", "makespan_s", "lowest_s", "highest_s", "to_within_1_percent"}
+        assert {key: line[key] for key in line if key not in same} == {
+            key: value for key, value in before[planner].items() if key not in same
+        }
+        assert (line["cpu"] == "another") == (planner in (*CONSTRUCTED, *SEARCHED) and planner != "gnn")
+    assert after["gnn"]["makespan_s"] == 3.0
+    assert document["summary"]["evaluations_saved_to_coloc_rl_median"] == 60 / 12
+    assert document["details"][ROW.key]["histories"].keys() == told["details"][ROW.key]["histories"].keys()
+
+
+def test_a_table_is_only_extended_by_what_belongs_to_it(stored: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.json"
+    write_result(bench_seeds(BenchOptions(0, 100, 3, (ROW.key,), kept=stored)), whole)
+    plain = BenchOptions(0, 100, 3, (ROW.key,), kept=stored)
+    refused = {
+        "give both": replace(plain, rows=("gnn",)),
+        "no planner 'gnm'": replace(plain, rows=("gnm",), extend=whole),
+        "was made with": replace(plain, rows=("gnn",), extend=whole, evaluations=99),
+        "has no line for scotch": replace(plain, rows=("gnn",), extend=whole, only=("2017-nmt_2-k80x2",)),
+        "is no table": replace(plain, rows=("gnn",), extend=stored),
+    }
+    stored.write_text("{}", encoding="utf-8")
+    for message, options in refused.items():
+        with pytest.raises(GnnplaceError, match=message):
+            bench_seeds(replace(options, kept=None))
+    with pytest.raises(GnnplaceError, match="takes no --extend"):
+        run_suite("engine", BenchOptions(extend=whole))
 
 
 def test_a_case_that_was_kept_is_not_run_again_and_a_cut_off_line_is_dropped(stored: Path) -> None:

@@ -10,12 +10,14 @@ import numpy as np
 
 from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.papers.case import FACTS, Case, Results, case_result
+from gnnplace.bench.papers.earlier import command_arguments, earlier_table
 from gnnplace.bench.papers.tables import SEEDS_ROWS, TableRow
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.resumable import run_resumable
+from gnnplace.devices.detect import cpu_model
 from gnnplace.units import format_s
 
-__all__ = ["COLUMNS", "LEARNED", "bench_seeds", "details", "planner_rows", "run_table", "to_reach"]
+__all__ = ["COLUMNS", "LEARNED", "bench_seeds", "made_table", "planner_rows", "to_reach"]
 
 CONSTRUCTED = ("scotch", "metis", "expert", "heft")
 """Run with one seed: their answer does not hang on it, or hardly."""
@@ -32,11 +34,35 @@ _NEAR = 1.01
 def bench_seeds(options: BenchOptions) -> BenchResult:
     """A row per table row and planner: median and range over seeds, all searches with the same number of evaluations."""
     rows = chosen({row.key: row for row in SEEDS_ROWS}, options.only, "row")
-    found = run_table(rows, CONSTRUCTED, SEARCHED, options, EVALUATIONS, SEEDS)
-    table = [line for row in rows for line in planner_rows(row, (*CONSTRUCTED, *SEARCHED), found)]
+    table, told = made_table(rows, CONSTRUCTED, SEARCHED, options, EVALUATIONS, SEEDS)
     return BenchResult(
-        "seeds", table, _summary(rows, table, found), options.seed, options.arguments, details(rows, found), COLUMNS
+        "seeds", table, _summary(rows, table, told), options.seed, command_arguments(options), told, COLUMNS
     )
+
+
+def made_table(
+    rows: Sequence[TableRow],
+    constructed: Sequence[str],
+    searched: Sequence[str],
+    options: BenchOptions,
+    evaluations: int,
+    seeds: int,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The lines and the details of a table; see `run_table`. What the options do not run anew is that of the result they extend."""
+    planners = (*constructed, *searched)
+    earlier = earlier_table(options, rows, planners, options.evaluations or evaluations, options.seeds or seeds)
+    run = planners if earlier is None else options.rows
+    found = run_table(
+        rows, [name for name in constructed if name in run], [name for name in searched if name in run],
+        options, evaluations, seeds,
+    )  # fmt: skip
+    lines, told = [line for row in rows for line in planner_rows(row, run, found)], details(rows, found)
+    if earlier is None:
+        return lines, told
+    earlier.complete(told)
+    new = {(line["row"], line["planner"]): line for line in lines}
+    names = dict.fromkeys((*(line["planner"] for line in lines if line["planner"] not in planners), *planners))
+    return [dict(new.get((row.key, name)) or earlier.lines[row.key, name]) for row in rows for name in names], told
 
 
 def run_table(
@@ -80,7 +106,7 @@ def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iter
             "row": row.key, "task": row.task, "devices": row.devices, "planner": column, "makespan_s": single["makespan_s"],
             "lowest_s": single["makespan_s"], "highest_s": single["makespan_s"], "feasible": [single["makespan_s"] is not None],
             "evaluations": 1, "to_within_1_percent": None, "wall_s": 0.0, "published_s": row.published.get(column),
-            "error": single["error"],
+            "error": single["error"], "cpu": cpu_model(),
         }  # fmt: skip
     for planner in planners:
         results = _results(row, planner, found)
@@ -95,7 +121,7 @@ def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iter
             "to_within_1_percent": statistics.median(count for count in near if count is not None) if near else None,
             "wall_s": statistics.median(result["wall_s"] for result in results),
             "published_s": row.published.get(planner),
-            "error": next((result["error"] for result in results if result["error"]), None),
+            "error": next((result["error"] for result in results if result["error"]), None), "cpu": cpu_model(),
         }  # fmt: skip
 
 
@@ -108,7 +134,9 @@ def to_reach(history: Sequence[Sequence[float]], seconds: float) -> int | None:
     return next((int(count) for count, best_s in history if best_s <= seconds), None)
 
 
-def _summary(rows: Sequence[TableRow], table: Sequence[Mapping[str, Any]], found: Results) -> dict[str, Any]:
+def _summary(
+    rows: Sequence[TableRow], table: Sequence[Mapping[str, Any]], told: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """How `gnn` stands to the best of all others, by medians, and the papers' claims as counts of rows.
 
     A median that does not fit counts as infinitely long; rows where nothing fits say nothing of `gnn`.
@@ -124,7 +152,8 @@ def _summary(rows: Sequence[TableRow], table: Sequence[Mapping[str, Any]], found
         for key in keys
         if np.isfinite(min(median[key, "gnn"], best_other[key]))
     }
-    savings = [_saving(row, found) for row in rows]
+    fits = {(line["row"], line["planner"]): line["feasible"][0] for line in table}
+    savings = [_saving(key, fits, told[key]["histories"]) for key in keys]
     counted = [saving for saving in savings if 0.0 < saving < np.inf]
     classic = ("single-cpu", "single-gpu", "scotch", "metis", "expert")
     return {
@@ -149,20 +178,16 @@ def _summary(rows: Sequence[TableRow], table: Sequence[Mapping[str, Any]], found
     }  # fmt: skip
 
 
-def _saving(row: TableRow, found: Results) -> float:
-    """Evaluations that `coloc-rl` needed to its best over those that `gnn` needed to the same; the median over seeds.
+def _saving(key: str, fits: Mapping[tuple[str, str], bool], histories: Mapping[str, Any]) -> float:
+    """Evaluations that `coloc-rl` needed to its best over those that `gnn` needed to the same; of the first seed.
 
     0 where `gnn` did not get there, infinite where `coloc-rl` found nothing that fits and `gnn` did.
     """
-    ratios = []
-    for ours, theirs in zip(_results(row, "gnn", found), _results(row, "coloc-rl", found), strict=True):
-        if theirs["makespan_s"] is None or ours["makespan_s"] is None:
-            ratios.append(0.0 if ours["makespan_s"] is None else np.inf)
-            continue
-        needed, best_s = theirs["history"][-1]
-        reached = to_reach(ours["history"], best_s)
-        ratios.append(0.0 if reached is None else needed / reached)
-    return float(statistics.median(ratios))
+    if not fits[key, "gnn"] or not fits[key, "coloc-rl"]:
+        return np.inf if fits[key, "gnn"] else 0.0
+    needed, best_s = histories["coloc-rl"][-1]
+    reached = to_reach(histories["gnn"], best_s)
+    return 0.0 if reached is None else needed / reached
 
 
 def details(rows: Sequence[TableRow], found: Results) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from gnnplace.bench.options import BenchOptions, chosen
-from gnnplace.bench.papers.seeds import COLUMNS, details, planner_rows, run_table
+from gnnplace.bench.papers.earlier import command_arguments
+from gnnplace.bench.papers.seeds import COLUMNS, made_table
 from gnnplace.bench.papers.tables import SPOTLIGHT_ROWS
 from gnnplace.bench.result import BenchResult
 
@@ -22,8 +23,7 @@ _SEEDS = 3
 def bench_spotlight(options: BenchOptions) -> BenchResult:
     """A row per network, testbed and planner; the ratio of `spotlight` to `coloc-rl` beside the published one."""
     rows = chosen({row.key: row for row in SPOTLIGHT_ROWS}, options.only, "row")
-    found = run_table(rows, _CONSTRUCTED, _SEARCHED, options, _EVALUATIONS, _SEEDS)
-    table = [line for row in rows for line in planner_rows(row, (*_CONSTRUCTED, *_SEARCHED), found)]
+    table, told = made_table(rows, _CONSTRUCTED, _SEARCHED, options, _EVALUATIONS, _SEEDS)
     seconds = {(line["row"], line["planner"]): line["makespan_s"] for line in table}
     ratios = {
         row.key: seconds[row.key, "spotlight"] / seconds[row.key, "coloc-rl"]
@@ -37,4 +37,4 @@ def bench_spotlight(options: BenchOptions) -> BenchResult:
         "spotlight_to_coloc_rl_worst": max(ratios.values(), default=None),
         "published_on_other_hardware": PUBLISHED_RATIO,
     }
-    return BenchResult("spotlight", table, summary, options.seed, options.arguments, details(rows, found), COLUMNS)
+    return BenchResult("spotlight", table, summary, options.seed, command_arguments(options), told, COLUMNS)
