@@ -26,7 +26,9 @@ from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["Candidates", "Moves", "MovesConfig"]
 
-_ONE, _CLUSTER, _EXCHANGE, _STRETCH = range(4)
+_CLUSTER, _EXCHANGE, _STRETCH = 1, 2, 3
+"""Kinds of moves, as positions in `MovesConfig.shares`; 0 takes one unit."""
+_NOT_DRAWN, _NOTHING_MOVES = -1, -2
 
 
 @dataclass(frozen=True)
@@ -206,9 +208,6 @@ def _draw(now: _Now, known: KnownTable, out: _Drawn, rng: np.random.Generator) -
             if found == 0 and before_s < rule.current_s:  # walking among equals that are known would never end
                 return 0, draws, before_s
     return found, draws, np.inf
-
-
-_NOT_DRAWN, _NOTHING_MOVES = -1, -2
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
