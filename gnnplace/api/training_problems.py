@@ -97,7 +97,8 @@ class SampledProblems:
         problem = setting.problem()
         if problem.num_units * problem.topology.num_devices > ranges.max_pairs:
             return None
-        with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
+        starts, start_s = np.zeros((0, problem.graph.num_ops), dtype=np.int64), np.zeros(0)
+        with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:  # HEFT may use up all
             starts, start_s = evaluate_starts(search, ranges.constructions, rng)
         if not len(starts) or not start_s[0] <= problem.worst_case_s:
             return None

@@ -11,6 +11,7 @@ import pytest
 from gnnplace.api import training_problems
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families, training_graphs
 from gnnplace.devices.json_format import topology_to_json
+from gnnplace.devices.sampled import DeviceRanges
 from gnnplace.errors import GnnplaceError
 from gnnplace.placement import Placement, check_legal
 from gnnplace.planners.budget import Budget
@@ -79,6 +80,12 @@ def test_starts_are_legal_and_fit_and_longer_searches_beat_shorter_ones() -> Non
 def test_where_no_draw_fits_it_says_so() -> None:
     with pytest.raises(GnnplaceError, match="problem 0 of seed 0: none of 2 draws is small enough"):
         SampledProblems(0, replace(SMALL, max_pairs=1, max_draws=2))(0)
+
+
+def test_a_draw_whose_starts_use_up_their_evaluations_is_drawn_again() -> None:
+    tight = DeviceRanges(hosts_only_share=0.0, binding_share=1.0, binding_memory=(0.1, 0.2))
+    with pytest.raises(GnnplaceError, match="none of 3 draws"):
+        SampledProblems(0, replace(SMALL, constructions=2, max_draws=3, devices=tight))(0)
 
 
 def test_problems_grow_to_their_full_size() -> None:
