@@ -48,15 +48,17 @@ def made_table(
     evaluations: int,
     seeds: int,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The lines and the details of a table; see `run_table`. What the options do not run anew is that of the result they extend."""
-    planners = (*constructed, *searched)
-    earlier = earlier_table(options, rows, planners, options.evaluations or evaluations, options.seeds or seeds)
+    """Every planner on every row, as lines and details: constructed placements with one seed, searches with several.
+
+    `evaluations` and `seeds` are what the suite takes unless the options say otherwise; seeds count from the options'.
+    What the options do not run anew is that of the result that they extend.
+    """
+    planners, budget = (*constructed, *searched), options.evaluations or evaluations
+    several = range(options.seed, options.seed + (options.seeds or seeds))
+    earlier = earlier_table(options, rows, planners, budget, len(several))
     run = planners if earlier is None else options.rows
-    found = run_table(
-        rows, [name for name in constructed if name in run], [name for name in searched if name in run],
-        options, evaluations, seeds,
-    )  # fmt: skip
-    lines, told = [line for row in rows for line in planner_rows(row, run, found)], details(rows, found)
+    found = _run(rows, {name: several if name in searched else several[:1] for name in run}, budget, options)
+    lines, told = [line for row in rows for line in planner_rows(row, run, found)], _details(rows, found)
     if earlier is None:
         return lines, told
     earlier.complete(told)
@@ -65,27 +67,14 @@ def made_table(
     return [dict(new.get((row.key, name)) or earlier.lines[row.key, name]) for row in rows for name in names], told
 
 
-def run_table(
-    rows: Sequence[TableRow],
-    constructed: Sequence[str],
-    searched: Sequence[str],
-    options: BenchOptions,
-    evaluations: int,
-    seeds: int,
+def _run(
+    rows: Sequence[TableRow], seeds: Mapping[str, Sequence[int]], evaluations: int, options: BenchOptions
 ) -> Results:
-    """Every planner on every row: constructed placements with one seed, searches with several.
-
-    `evaluations` and `seeds` are what the suite takes unless the options say otherwise; seeds count from the options'.
-    """
-    budget, several = options.evaluations or evaluations, range(options.seed, options.seed + (options.seeds or seeds))
+    """The planners of `seeds` on every row, each with its seeds."""
     cases = [  # row by row, as a process keeps few rows
-        Case(row.key, planner, seed, budget)
+        Case(row.key, planner, seed, evaluations)
         for row in rows
-        for planner, its_seeds in (
-            (FACTS, (options.seed,)),
-            *((name, (options.seed,)) for name in constructed),
-            *((name, tuple(several)) for name in searched),
-        )
+        for planner, its_seeds in {FACTS: (options.seed,), **seeds}.items()
         for seed in its_seeds
     ]
 
@@ -190,7 +179,7 @@ def _saving(key: str, fits: Mapping[tuple[str, str], bool], histories: Mapping[s
     return 0.0 if reached is None else needed / reached
 
 
-def details(rows: Sequence[TableRow], found: Results) -> dict[str, Any]:
+def _details(rows: Sequence[TableRow], found: Results) -> dict[str, Any]:
     """By row: sizes, lower bound, and of each planner's first seed the placement of every op group and the history."""
     told: dict[str, Any] = {}
     for row in rows:
