@@ -18,7 +18,7 @@ from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.learned.gnn import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
-from gnnplace.planners.learned.revisit.known import Known, placement_hash, recall, unit_hashes
+from gnnplace.planners.learned.revisit.known import note, nothing_known, placement_hash, recall, unit_hashes
 from gnnplace.planners.learned.revisit.odds import MoveOdds, OddsConfig, OddsTable, draw_pair
 from gnnplace.planners.learned.revisit.search import RevisitConfig, _Clock, _temperature_s, _warmth, revisit
 from gnnplace.planners.learned.revisit.stretch import rebuild, stretch_tables
@@ -192,14 +192,13 @@ def test_moves_that_were_drawn_very_often_can_be_drawn_again() -> None:
 
 
 def test_a_placement_is_known_by_where_its_units_are() -> None:
-    hashes, known, rng = unit_hashes(12, 3), Known(), np.random.default_rng(0)
+    hashes, known, rng = unit_hashes(12, 3), nothing_known(), np.random.default_rng(0)
     placements = np.unique(rng.integers(0, 3, (4000, 12)), axis=0)
     values = np.array([placement_hash(hashes, row) for row in placements], dtype=np.uint64)
     seconds = rng.random(len(values))
-    for part in np.array_split(np.arange(2000), 40):  # the table grows on the way
-        known.note(values[part], seconds[part])
-    assert [recall(known.table, value) for value in values[:2000]] == seconds[:2000].tolist()
-    assert all(np.isnan(recall(known.table, value)) for value in values[2000:])
+    note(known, values[:2000], seconds[:2000])
+    assert [recall(known, value) for value in values[:2000]] == seconds[:2000].tolist()
+    assert all(np.isnan(recall(known, value)) for value in values[2000:])
 
 
 def full_devices() -> Problem:

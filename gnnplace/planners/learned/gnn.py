@@ -38,7 +38,7 @@ class GnnConfig:
     fine_tuning: FineTuningConfig = FineTuningConfig()
     revisit_evaluations_per_unit: int = 20
     """Evaluations before the compiled walk takes over. On nine generated problems on which searches differ, 5,000 evaluations, three
-    seeds, ended 6.0 % above the best known with 8, 3.7 % with 20, 3.5 % with 60, which takes two and a half times as long."""
+    seeds, ended 6.0 % above the best known with 8, 3.7 % with 20, 3.5 % with 60, which takes nearly twice as long."""
     revisit_pairs: int = 6_000_000
     """The same in pairs of a unit and a device, as the policy is asked about all of them after each move: large graphs are
     walked sooner."""

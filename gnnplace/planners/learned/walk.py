@@ -31,7 +31,8 @@ def walk(policy_search: PolicySearch, config: WalkConfig) -> None:
     def proposals_at(assignment: IntArray) -> Proposals:
         asked.update(assignment)
         table = asked.odds.table
-        weights = config.policy_share * table.by_unit / table.by_unit.sum() + (1.0 - config.policy_share) / units
+        liked = table.by_unit / max(table.by_unit.sum(), 1e-300)  # nothing is where no device can be reached
+        weights = config.policy_share * liked + (1.0 - config.policy_share) / units
         return replace(annealing.proposals, unit_weights=weights, device_weights=table.likely)
 
     anneal(search, search.best.assignment, search.best_s, policy_search.rng, annealing, proposals_at)

@@ -10,7 +10,16 @@ from numba import njit
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem, Proposals
 
-__all__ = ["ProposalTables", "UnitGraph", "draw_move", "grow_cluster", "movable_units", "proposal_tables", "unit_graph"]
+__all__ = [
+    "ProposalTables",
+    "UnitGraph",
+    "draw_move",
+    "first_above",
+    "grow_cluster",
+    "movable_units",
+    "proposal_tables",
+    "unit_graph",
+]
 
 
 class UnitGraph(NamedTuple):
@@ -69,7 +78,7 @@ def draw_move(
     They are written to the first row of `room` `[3, U]`; the others are scratch. Plain loops: they compile in a fraction
     of the time that array expressions take, and such moves are small.
     """
-    unit = tables.units[_first_above(tables.cumulative, rng.random() * tables.cumulative[-1])]
+    unit = tables.units[first_above(tables.cumulative, rng.random() * tables.cumulative[-1])]
     device = _target(graph, tables, device_of_unit, rng, unit)
     members = room[0]
     members[0] = unit
@@ -85,7 +94,7 @@ def draw_move(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _first_above(cumulative: FloatArray, value: float) -> int:
+def first_above(cumulative: FloatArray, value: float) -> int:
     """The first index whose entry is above the value, else the last one."""
     low, high = 0, len(cumulative) - 1
     while low < high:

@@ -1,44 +1,26 @@
-"""Seconds of the placements that a search has evaluated, so that none is paid for twice: a hash table for compiled code."""
+"""Seconds of the placements that a search has evaluated, so that none is paid for twice; compiled code reads and writes them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.typed import Dict
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
 
-__all__ = ["HashArray", "Known", "KnownTable", "placement_hash", "recall", "unit_hashes"]
+__all__ = ["HashArray", "Known", "note", "nothing_known", "placement_hash", "recall", "unit_hashes"]
 
 HashArray = NDArray[np.uint64]
+Known = Any
+"""A Numba dictionary from hash to seconds."""
 
 
-class KnownTable(NamedTuple):
-    """Open addressing with linear probing; a hash of 0 is an empty place."""
-
-    hashes: HashArray  # [places] a power of two, at least half of them empty
-    seconds: FloatArray  # [places]
-
-
-class Known:
-    """A table that grows."""
-
-    def __init__(self) -> None:
-        """Nothing is known."""
-        self.table = _empty(1024)
-        self._count = 0
-
-    def note(self, hashes: HashArray, seconds: FloatArray) -> None:
-        """What placements of these hashes `[K]` take."""
-        self._count += len(hashes)
-        if 2 * self._count > len(self.table.hashes):
-            larger = _empty(1 << (4 * self._count).bit_length())
-            taken = self.table.hashes != 0
-            _insert(larger, self.table.hashes[taken], self.table.seconds[taken])
-            self.table = larger
-        _insert(self.table, hashes, seconds)
+def nothing_known() -> Known:
+    """An empty one."""
+    return Dict.empty(types.uint64, types.float64)
 
 
 def unit_hashes(num_units: int, num_devices: int) -> HashArray:
@@ -48,36 +30,21 @@ def unit_hashes(num_units: int, num_devices: int) -> HashArray:
 
 @njit(cache=True, nogil=True)
 def placement_hash(hashes: HashArray, devices: IntArray) -> np.uint64:
-    """Of the units' devices `[U]`; never 0."""
+    """Of the units' devices `[U]`."""
     value = np.uint64(0)
     for unit in range(len(devices)):
         value ^= hashes[unit, devices[unit]]
-    return max(value, np.uint64(1))
+    return value
 
 
 @njit(cache=True, nogil=True)
-def recall(table: KnownTable, value: np.uint64) -> float:
+def recall(known: Known, value: np.uint64) -> float:
     """Seconds of a placement; NaN where it is not known."""
-    place = _place(table, value)
-    return float(table.seconds[place]) if table.hashes[place] == value else np.nan
-
-
-def _empty(places: int) -> KnownTable:
-    return KnownTable(np.zeros(places, dtype=np.uint64), np.empty(places))
+    return float(known[value]) if value in known else np.nan
 
 
 @njit(cache=True, nogil=True)
-def _place(table: KnownTable, value: np.uint64) -> int:
-    """Where a hash is, or would be."""
-    last = np.uint64(len(table.hashes) - 1)
-    place = value & last
-    while table.hashes[place] != np.uint64(0) and table.hashes[place] != value:
-        place = (place + np.uint64(1)) & last
-    return int(place)
-
-
-@njit(cache=True, nogil=True)
-def _insert(table: KnownTable, hashes: HashArray, seconds: FloatArray) -> None:
+def note(known: Known, hashes: HashArray, seconds: FloatArray) -> None:
+    """What placements of these hashes `[K]` take."""
     for entry in range(len(hashes)):
-        place = _place(table, hashes[entry])
-        table.hashes[place], table.seconds[place] = hashes[entry], seconds[entry]
+        known[hashes[entry]] = seconds[entry]

@@ -14,14 +14,15 @@ from gnnplace.planners.learned.policy_search import PolicySearch
 from gnnplace.planners.learned.revisit.known import (
     HashArray,
     Known,
-    KnownTable,
+    note,
+    nothing_known,
     placement_hash,
     recall,
     unit_hashes,
 )
 from gnnplace.planners.learned.revisit.odds import MoveOdds, Odds, OddsConfig, draw_pair
 from gnnplace.planners.learned.revisit.stretch import StretchTables, rebuild, stretch_tables
-from gnnplace.sim.walk.proposals import UnitGraph, grow_cluster, unit_graph
+from gnnplace.sim.walk.proposals import UnitGraph, first_above, grow_cluster, unit_graph
 from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["Candidates", "Moves", "MovesConfig"]
@@ -76,7 +77,7 @@ class Moves:
         units, devices = problem.num_units, problem.topology.num_devices
         self.asked = MoveOdds(policy_search, config.odds)
         self._rng, self._config, self._trace = policy_search.rng, config, policy_search.trace
-        self._known = Known()
+        self._known = nothing_known()
         self._tables = _MoveTables(
             graph=unit_graph(problem),
             unit_bytes=policy_search.inputs.tables.unit_memory_bytes,
@@ -91,7 +92,7 @@ class Moves:
     def note(self, devices: IntArray, seconds: float) -> None:
         """The placement `[U]` is known to take so long."""
         value = placement_hash(self._tables.hashes, devices)
-        self._known.note(np.array([value], dtype=np.uint64), np.array([seconds]))
+        note(self._known, np.array([value], dtype=np.uint64), np.array([seconds]))
 
     def draw(self, count: int, current_s: float) -> Candidates:
         """Up to `count` candidates, each of a kind that is drawn by its share; fewer where too many draws in a row bring nothing new."""
@@ -99,10 +100,10 @@ class Moves:
         config, drawn = self._config, self._drawn
         rule = _Rule(
             np.cumsum(shares), config.mean_cluster, config.max_window, config.pull,
-            float(np.exp(-config.odds.repeat_penalty)), self.asked.is_roomy, count, config.max_idle, current_s,
+            float(np.exp(-config.odds.repeat_penalty)), count, config.max_idle, current_s,
         )  # fmt: skip
         now = _Now(self._tables, self.asked.odds, rule)
-        found, draws, better_s = _draw(now, self._known.table, drawn, self._rng)
+        found, draws, better_s = _draw(now, self._known, drawn, self._rng)
         if self._trace is not None:
             _write(self._trace, drawn, draws)
         better = drawn.devices[0].copy() if np.isfinite(better_s) else None
@@ -114,7 +115,7 @@ class Moves:
         """Notes what became of candidates."""
         for kind, after_s in zip(candidates.kinds.tolist(), seconds, strict=True):
             self._weights[kind] += self._config.adaptation * ((after_s < current_s) - self._weights[kind])
-        self._known.note(candidates.hashes, np.asarray(seconds))
+        note(self._known, candidates.hashes, np.asarray(seconds))
 
 
 def _write(trace: SearchTrace, drawn: _Drawn, draws: int) -> None:
@@ -143,7 +144,6 @@ class _Rule(NamedTuple):
     max_window: int
     pull: float
     keep: float
-    is_roomy: bool
     wanted: int
     max_idle: int
     current_s: float
@@ -182,13 +182,13 @@ def _drawn(most: int, num_units: int, draws: int) -> _Drawn:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw(now: _Now, known: KnownTable, out: _Drawn, rng: np.random.Generator) -> tuple[int, int, float]:
+def _draw(now: _Now, known: Known, out: _Drawn, rng: np.random.Generator) -> tuple[int, int, float]:
     """How many candidates and draws there are, and the seconds of a better placement in the first row; infinite where none is."""
     rule, found, draws, idle = now.rule, 0, 0, 0
     while found < rule.wanted and idle < rule.max_idle:
         moved = out.devices[found]
         moved[:] = now.odds.devices
-        kind = _first_above(rule.cumulative_shares, rng.random() * rule.cumulative_shares[-1])
+        kind = first_above(rule.cumulative_shares, rng.random() * rule.cumulative_shares[-1])
         move, log_prob = _change(kind, now, out.room, moved, rng)
         if move == _NOTHING_MOVES:
             break
@@ -232,7 +232,7 @@ def _change(kind: int, now: _Now, room: IntArray, moved: IntArray, rng: np.rando
             moved[room[0, index]] = device
     if kind == _EXCHANGE:
         _make_room(unit, device, now, room, moved, rng)
-        if not rule.is_roomy:
+        if not odds.is_roomy:
             return _NOT_DRAWN, 0.0
     return unit * tables.graph.allowed.shape[1] + device, log_prob
 
@@ -267,12 +267,3 @@ def _make_room(unit: int, device: int, now: _Now, room: IntArray, moved: IntArra
         missing -= tables.unit_bytes[other]
         if missing <= 0.0:
             break
-
-
-@njit(cache=True, nogil=True)
-def _first_above(cumulative: FloatArray, value: float) -> int:
-    """The first index whose entry is above the value, else the last one."""
-    for index in range(len(cumulative)):
-        if cumulative[index] > value:
-            return index
-    return len(cumulative) - 1

@@ -16,7 +16,7 @@ from gnnplace.policy.features import sweep_features
 from gnnplace.policy.pair_features import PAIR_FEATURES, pair_features
 from gnnplace.policy.pair_scores import KnownParts, known_parts, pair_scores
 
-__all__ = ["MoveOdds", "Odds", "OddsConfig", "OddsTable", "draw_pair", "empty_odds"]
+__all__ = ["MoveOdds", "Odds", "OddsConfig", "OddsTable", "draw_pair"]
 
 _MEMORY_AFTER, _FITS = PAIR_FEATURES.index("memory_after"), PAIR_FEATURES.index("fits")
 _ROOMY = 0.5
@@ -47,7 +47,9 @@ class Odds(NamedTuple):
     devices: IntArray  # [U] where the units are
     table: OddsTable
     with_room: OddsTable
-    """As if no memory were full: of moves for which other units make room. The same arrays where none is."""
+    """As if no memory were full: of moves for which other units make room. The table itself where none is."""
+    is_roomy: bool
+    """No memory is full."""
     peak_bytes: FloatArray  # [D]
 
 
@@ -65,9 +67,8 @@ class MoveOdds:
         self._timing: Timing = empty_timing(self._problem, 1)
         self._parts: KnownParts | None = None
         self._since_encoding = 0
-        self.odds = empty_odds(0, 0)
-        self.is_roomy = True
-        """No memory is full: `with_room` is the table itself."""
+        nothing = OddsTable(np.zeros((0, 0)), np.zeros(0))
+        self.odds = Odds(np.zeros(0, dtype=np.int64), nothing, nothing, True, np.zeros(0))
 
     def update(self, assignment: IntArray) -> None:
         """Asks the policy anew, for an assignment `[N]` whose evaluation is already counted."""
@@ -81,12 +82,12 @@ class MoveOdds:
         if self._trace is not None:
             self._trace.asked(pair, context, mask, devices)
         table = with_room = _table(pair_scores(parts, pair, context), mask, devices)
-        self.is_roomy = bool(pair[:, :, _FITS].all())
-        if not self.is_roomy:
+        is_roomy = bool(pair[:, :, _FITS].all())
+        if not is_roomy:
             pair[:, :, _FITS] = 1.0
             pair[:, :, _MEMORY_AFTER] = np.minimum(pair[:, :, _MEMORY_AFTER], _ROOMY)
             with_room = _table(pair_scores(parts, pair, context), mask, devices)
-        self.odds = Odds(devices, table, with_room, self._timing.peak_memory_bytes[0])
+        self.odds = Odds(devices, table, with_room, is_roomy, self._timing.peak_memory_bytes[0])
 
     def _encoded(self) -> KnownParts:
         if self._parts is None or self._since_encoding >= self._config.encode_every:
@@ -100,12 +101,6 @@ class MoveOdds:
             self._since_encoding = 0
         self._since_encoding += 1
         return self._parts
-
-
-def empty_odds(num_units: int, num_devices: int) -> Odds:
-    """Nothing is likely."""
-    table = OddsTable(np.zeros((num_units, num_devices)), np.zeros(num_units))
-    return Odds(np.zeros(num_units, dtype=np.int64), table, table, np.zeros(num_devices))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
