@@ -84,13 +84,13 @@ def _short(line: Line | None) -> str:
 
 
 def _comparisons(summary: Mapping[str, Any]) -> str:
-    heads = ["", "mean ratio", "by seed", "worst ratio", "at", "better", "equal", "worse", "pairs"]
+    heads = ["", "mean ratio", "by seed", "worst ratio", "at", "better", "equal", "worse", "beatable", "pairs"]
     body = [
         [
             f"{escape(told['row'])} / {escape(told['other'])}", _ratio(told["mean_ratio"]),
             ", ".join(_ratio(mean) for mean in told["mean_ratio_by_seed"]), _ratio(told["worst_ratio"]),
             f"<small>{escape(told['worst_at'] or '–')}</small>", _share(told["better"]), _share(told["equal"]),
-            _share(told["worse"]), str(told["pairs"]),
+            _share(told["worse"]), _share(told["beatable"]), str(told["pairs"]),
         ]
         for told in summary.values()
         if isinstance(told, dict) and "mean_ratio_by_seed" in told

@@ -59,6 +59,7 @@ def test_a_comparison_goes_pair_by_pair_and_what_does_not_fit_loses() -> None:
     assert told["mean_ratio"] == pytest.approx((1.0 + 1.1 + 1.5) / 3)
     assert (told["worst_ratio"], told["worst_at"]) == (1.5, "b")
     assert (told["better"], told["equal"], told["worse"]) == (0.25, 0.25, 0.5)
+    assert told["beatable"] == 0.25  # where it does not fit
     assert (told["fits_where_other_does_not"], told["does_not_fit_where_other_does"]) == (1, 0)
     assert told["mean_ratio_by_seed"] == pytest.approx([1.25, 1.1])
 
@@ -68,6 +69,7 @@ def test_one_seed_of_the_other_row_stands_for_all_of_its_seeds() -> None:
     assert told is not None
     assert told["mean_ratio_by_seed"] == pytest.approx([(1 / 1.5 + 3 / 4 + 1) / 3, (1.1 / 1.5 + 1 + 1) / 3])
     assert (told["better"], told["equal"], told["worse"]) == (3 / 6, 3 / 6, 0.0)
+    assert told["beatable"] == 4 / 6  # on the third case greedy has the best known
 
 
 def test_a_comparison_with_a_row_that_was_not_run_is_none() -> None:
@@ -76,7 +78,7 @@ def test_a_comparison_with_a_row_that_was_not_run_is_none() -> None:
 
 def test_cases_at_their_lower_bound_do_not_count_against_the_list_schedulers() -> None:
     told = must_show(results(), FACTS)["zero_shot_better_than_heft_and_greedy"]
-    assert told == {"runs": 4, "better": 3 / 4, "worse": 0.0, "cases_at_lower_bound": 1}
+    assert told == {"runs": 4, "better": 3 / 4, "worse": 0.0, "beatable": 1.0, "cases_at_lower_bound": 1}
 
 
 def test_training_has_to_gain_more_than_seeds_differ() -> None:

@@ -36,7 +36,8 @@ def document() -> dict[str, Any]:
     rows = [line("annealing@200", 1.05, 1.1), line("gnn@200", 1.2, 1.5, infeasible=1)]
     comparison = {
         "row": "gnn@200", "other": "annealing@200", "pairs": 4, "mean_ratio": 1.125, "worst_ratio": 1.5,
-        "worst_at": "second", "better": 0.25, "equal": 0.5, "worse": 0.25, "mean_ratio_by_seed": [1.0, 1.25],
+        "worst_at": "second", "better": 0.25, "equal": 0.5, "worse": 0.25, "beatable": 0.75,
+        "mean_ratio_by_seed": [1.0, 1.25],
     }  # fmt: skip
     return {
         "format": "gnnplace.bench/1", "suite": "generalization", "command": "gnnplace bench generalization --seed 0",
@@ -62,7 +63,7 @@ def test_the_page_has_the_table_the_comparisons_and_what_was_left_out(document: 
     text = body(render_generalization(document))
     assert "<td>annealing@200</td><td>2</td><td>1.050</td><td>1.100</td>" in text
     assert "<td>gnn@200 / annealing@200</td><td>1.125</td><td>1.000, 1.250</td><td>1.500</td>" in text
-    assert "<td>25 %</td><td>50 %</td><td>25 %</td><td>4</td>" in text
+    assert "<td>25 %</td><td>50 %</td><td>25 %</td><td>75 %</td><td>4</td>" in text
     assert "margin: 0.125" in text
     assert "gnn-10s is left out: it needs a trained policy; give --policy." in text
     assert "3 devices (2 cases)" in text

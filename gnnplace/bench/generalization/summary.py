@@ -75,7 +75,8 @@ def table(results: Results, cases: Iterable[str] | None = None) -> list[dict[str
 def comparison(found: Ratios, row: str, other: str) -> dict[str, Any] | None:
     """`row` against `other`, pair by pair of case and seed; None where one was not run.
 
-    Where `other` was run with fewer seeds, its first one stands for those that it lacks.
+    `beatable` is the share of pairs in which some row, with any seed and budget, is better than `other`: no more can be expected
+    of `row`. Where `other` was run with fewer seeds, its first one stands for those that it lacks.
     """
     if row not in found or other not in found:
         return None
@@ -100,10 +101,16 @@ def comparison(found: Ratios, row: str, other: str) -> dict[str, Any] | None:
         "better": len(better) / len(pairs),
         "equal": (len(pairs) - len(better) - len(worse)) / len(pairs),
         "worse": len(worse) / len(pairs),
+        "beatable": statistics.fmean(_beatable(theirs) for _, theirs in pairs.values()),
         "fits_where_other_does_not": sum(mine is not None and theirs is None for mine, theirs in pairs.values()),
         "does_not_fit_where_other_does": sum(mine is None and theirs is not None for mine, theirs in pairs.values()),
         "mean_ratio_by_seed": [_mean(value for (_, s), value in quotients.items() if s == seed) for seed in seeds],
     }
+
+
+def _beatable(ratio: float | None) -> bool:
+    """Something better is known, as `EQUAL` tells better from equal."""
+    return ratio is None or ratio * (1 - EQUAL) > 1
 
 
 def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -136,7 +143,8 @@ def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[
 def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     """How zero-shot stands to the better of `heft` and `greedy`, where that one is not at the lower bound yet."""
     seconds = {(run.row, run.case): result["objective_s"] for run, result in results.items()}  # of these, one seed
-    quotients = []
+    best = best_known(results)
+    quotients, beatable = [], []
     left_out = set()
     for run, result in results.items():
         if run.row != "gnn-zero-shot" or not {("heft", run.case), ("greedy", run.case)} <= set(seconds):
@@ -147,11 +155,13 @@ def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> di
             continue
         mine = result["objective_s"]
         quotients.append(math.inf if mine is None else mine / min(lists, default=math.inf))
+        beatable.append(_beatable(min(lists) / best[run.case] if lists else None))
     if not quotients:
         return None
     shares = {
         "better": statistics.fmean(quotient < 1 - EQUAL for quotient in quotients),
         "worse": statistics.fmean(quotient > 1 + EQUAL for quotient in quotients),
+        "beatable": statistics.fmean(beatable),
     }
     return {"runs": len(quotients), **shares, "cases_at_lower_bound": len(left_out)}
 
