@@ -59,19 +59,14 @@ class TrainSettings:
         num_updates: int,
         num_processes: int,
         seed: int,
-        encoder: str | None = None,
         ablation: Ablation | None = None,
     ) -> TrainSettings:
-        """The defaults for a run of that length: problems have their full size after a quarter of it.
-
-        `encoder` is a name in `ENCODERS`.
-        """
+        """The defaults for a run of that length: problems have their full size after a quarter of it."""
         ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates, final_reward=ablation == "final-reward")
         training = dataclasses.replace(cls.training, seed=seed, num_processes=num_processes, ppo=ppo)
         growth = max(1, num_updates * num_processes * training.problems_per_process // 4)
         policy = dataclasses.replace(
             cls.policy,
-            encoder=encoder or cls.policy.encoder,
             device_features=ablation != "no-device-features",
             message_passing=ablation != "no-message-passing",
         )
@@ -182,7 +177,7 @@ def continue_run(
 def _card(name: str, settings: TrainSettings, state: RunState) -> dict[str, Any]:
     """What was trained on what, how, and how long."""
     training = settings.training
-    start = f" --policy {settings.start.name}" if settings.start else f" --encoder {settings.policy.encoder}"
+    start = f" --policy {settings.start.name}" if settings.start else ""
     without = f" --ablation {settings.ablation}" if settings.ablation else ""
     return {
         "data": {"families": list(training_families()), **dataclasses.asdict(settings.problems)},

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -37,9 +37,6 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
     policy: Annotated[Path | None, typer.Option(help="a trained policy to start from")] = None,
-    encoder: Annotated[
-        Literal["mean", "attention"] | None, typer.Option(help="how units hear from neighbours; mean if not given")
-    ] = None,
     ablation: Annotated[
         Ablation | None,
         typer.Option(help="leave this out, to see what it is worth; nothing if not given"),
@@ -62,22 +59,21 @@ def train(
         fixed = stored.training
         given = {
             "--updates": updates, "--processes": processes, "--seed": seed, "--policy": policy and policy.name,
-            "--encoder": encoder, "--ablation": ablation,
+            "--ablation": ablation,
         }  # fmt: skip
         begun_with = {
             "--updates": fixed.ppo.num_updates, "--processes": fixed.num_processes, "--seed": fixed.seed,
-            "--policy": stored.start and stored.start.name, "--encoder": stored.policy.encoder,
+            "--policy": stored.start and stored.start.name,
             "--ablation": stored.ablation,
         }  # fmt: skip
         _refuse_changes(given, begun_with)
     else:
         total = updates or _UPDATES
-        for option, value in (("--encoder", encoder), ("--ablation", ablation)):
-            if policy is not None and value is not None:
-                raise GnnplaceError(
-                    f"{option} {value}: the network of {policy.name} is as it is; leave one of the two out"
-                )
-        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, encoder, ablation)
+        if policy is not None and ablation is not None:
+            raise GnnplaceError(
+                f"--ablation {ablation}: the network of {policy.name} is as it is; leave one of the two out"
+            )
+        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, ablation)
         begin_run(out, settings, policy)
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
     with _interruptions() as interrupted:

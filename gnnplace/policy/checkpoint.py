@@ -13,9 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import new_file, read_json, write_text
-from gnnplace.policy.encoder.attention import NUM_HEADS
 from gnnplace.policy.features import FEATURE_VERSION
-from gnnplace.policy.network import ENCODERS, PolicyConfig, PolicyNetwork
+from gnnplace.policy.network import PolicyConfig, PolicyNetwork
 
 __all__ = ["FORMAT", "InvalidPolicy", "load_policy", "save_policy"]
 
@@ -75,15 +74,9 @@ def _config(path: Path, stated: object) -> PolicyConfig:
     is_whole = values.keys() == defaults.keys() and all(type(values[name]) is type(defaults[name]) for name in defaults)
     sizes = [name for name, default in defaults.items() if type(default) is int]
     switches = [name for name, default in defaults.items() if type(default) is bool]
-    if (
-        not is_whole
-        or not all(0 < values[name] <= 4096 for name in sizes)
-        or values["encoder"] not in ENCODERS
-        or (values["encoder"] == "attention" and values["hidden"] % NUM_HEADS)
-    ):
+    if not is_whole or not all(0 < values[name] <= 4096 for name in sizes):
         raise InvalidPolicy(
-            f"{path.with_suffix('.json')}: 'config' is {stated}; expected the sizes {', '.join(sizes)} (1 to 4096), "
-            f"the encoder ({', '.join(ENCODERS)}; attention with a hidden size that {NUM_HEADS} divides), "
+            f"{path.with_suffix('.json')}: 'config' is {stated}; expected the sizes {', '.join(sizes)} (1 to 4096) "
             f"and true or false for {', '.join(switches)}"
         )
     return PolicyConfig(**values)

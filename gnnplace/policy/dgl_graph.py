@@ -81,16 +81,6 @@ class DglNeighbours:
         mean: Tensor = dgl.ops.copy_e_sum(self._graph, messages) / self._count
         return mean
 
-    def ends_sum(self, sent: Tensor, received: Tensor) -> Tensor:
-        """See `Neighbours.ends_sum`."""
-        both: Tensor = dgl.ops.u_add_v(self._graph, sent, received)
-        return both
-
-    def attend(self, scores: Tensor, sent: Tensor) -> Tensor:
-        """See `Neighbours.attend`."""
-        heard: Tensor = dgl.ops.u_mul_e_sum(self._graph, sent, dgl.ops.edge_softmax(self._graph, scores))
-        return heard
-
 
 def dgl_messages(graph: Any) -> Messages:
     """Messages along the edges of `graph` and of its reverse."""

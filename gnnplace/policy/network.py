@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from gnnplace.env.units import UnitTables, unit_tables
 from gnnplace.evaluation import Problem
 from gnnplace.policy.dgl_graph import dgl_messages, to_dgl
-from gnnplace.policy.encoder.attention import AttentionRound
 from gnnplace.policy.encoder.graph_encoder import InputSizes, MessagePassingEncoder
-from gnnplace.policy.encoder.mean_messages import MeanRound
 from gnnplace.policy.encoder.neighbours import Messages, scatter_messages
 from gnnplace.policy.features import (
     DEVICE_FEATURES,
@@ -25,10 +23,7 @@ from gnnplace.policy.features import (
 from gnnplace.policy.head import PairHead
 from gnnplace.policy.pair_features import CONTEXT_FEATURES
 
-__all__ = ["ENCODERS", "PolicyConfig", "PolicyInputs", "PolicyNetwork", "Questions", "build_policy", "policy_inputs"]
-
-ENCODERS = {"mean": MeanRound, "attention": AttentionRound}
-"""What a round of messages is; all have about as many weights."""
+__all__ = ["PolicyConfig", "PolicyInputs", "PolicyNetwork", "Questions", "build_policy", "policy_inputs"]
 
 
 @dataclass(frozen=True)
@@ -36,13 +31,11 @@ class PolicyConfig:
     """The shape of the network, and what it may see."""
 
     hidden: int = 32
-    """`H`; Placeto (Addanki et al. 2019) has 16k to 55k parameters in all. Attention wants a multiple of 4."""
+    """`H`; Placeto (Addanki et al. 2019) has 16k to 55k parameters in all."""
     rounds: int = 3
     """Message rounds; both directions in each."""
     type_width: int = 8
     """Numbers that describe an op type."""
-    encoder: str = "mean"
-    """A name in `ENCODERS`."""
     message_passing: bool = True
     """False, for ablation: no rounds; each unit is known by its own features alone."""
     device_features: bool = True
@@ -92,12 +85,10 @@ class PolicyNetwork(nn.Module):
         """Fresh weights from torch's current generator; `build_policy` makes them from a seed."""
         super().__init__()
         self.config = config
-        make_round = ENCODERS[config.encoder]
-        rounds = config.rounds if config.message_passing else 0
         self.encoder = MessagePassingEncoder(
-            InputSizes(len(NODE_FEATURES), NUM_TYPE_BUCKETS, config.type_width),
+            InputSizes(len(NODE_FEATURES), NUM_TYPE_BUCKETS, config.type_width, len(EDGE_FEATURES)),
             config.hidden,
-            (make_round(config.hidden, len(EDGE_FEATURES)) for _ in range(rounds)),
+            config.rounds if config.message_passing else 0,
         )
         self.head = PairHead(config.hidden, len(DEVICE_FEATURES), len(CONTEXT_FEATURES))
 

@@ -152,4 +152,4 @@ def test_an_ablation_leaves_out_one_thing_and_its_card_says_so(tmp_path: Path, a
     assert changed == whole
     begin_run(tmp_path / "run", without)
     card = continue_run(tmp_path / "run", should_stop=lambda: True)
-    assert card["command"].endswith(f" --encoder mean --ablation {ablation}")
+    assert card["command"].endswith(f" --seed 0 --ablation {ablation}")

@@ -16,7 +16,7 @@ from tests.cli.calls import as_json, called
 
 def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "tiny.safetensors"
-    begun = ["train", "--out", str(out), "--updates", "2", "--processes", "1", "--encoder", "attention"]
+    begun = ["train", "--out", str(out), "--updates", "2", "--processes", "1"]
     first = as_json(capsys, *begun, "--minutes", "0")
     assert (first["updates"], first["of_updates"]) == (0, 2)
 
@@ -32,8 +32,7 @@ def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[st
     assert f"{out}: 2 of 2 updates" in printed
     assert "update 1:" in errors
     card = json.loads(out.with_suffix(".json").read_text())
-    assert card["config"]["encoder"] == "attention"
-    assert card["command"].endswith("--updates 2 --processes 1 --seed 0 --encoder attention")
+    assert card["command"].endswith("--updates 2 --processes 1 --seed 0")
     lines = Path(first["metrics"]).read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [0, 1]
 
@@ -72,10 +71,9 @@ def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         (["--updates", "0"], "--updates"),
         (["--processes", "0"], "--processes"),
         (["--ablation", "all"], "'all' is not one of 'no-device-features', 'no-message-passing', 'final-reward'"),
-        (["--encoder", "sweeps"], "'sweeps' is not one of 'mean', 'attention'"),
         (
-            ["--encoder", "mean", "--policy", "some.safetensors"],
-            "--encoder mean: the network of some.safetensors is as it is",
+            ["--ablation", "final-reward", "--policy", "some.safetensors"],
+            "--ablation final-reward: the network of some.safetensors is as it is",
         ),
     ],
 )

@@ -61,9 +61,6 @@ def test_other_shapes_are_refused(saved: Path) -> None:
         {**SMALL, "rounds": 5000},
         {**SMALL, "hidden": "8"},
         {**SMALL, "rounds": True},
-        {**SMALL, "encoder": "recurrent"},
-        {**SMALL, "encoder": ["mean"]},
-        {**SMALL, "encoder": "attention", "hidden": 6},
         {**SMALL, "message_passing": 1},
     ],
     ids=str,
@@ -72,30 +69,15 @@ def test_a_card_without_a_possible_configuration_is_refused_in_one_line(saved: P
     change(saved, config=config)
     with pytest.raises(InvalidPolicy, match="expected the sizes hidden, rounds, type_width") as refusal:
         load_policy(saved)
-    assert "encoder (mean, attention;" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        PolicyConfig(hidden=8, encoder="attention"),
-        PolicyConfig(hidden=8, message_passing=False, device_features=False),
-    ],
-    ids=["attention", "ablations"],
-)
-def test_the_encoder_and_the_ablations_come_back_from_the_card(tmp_path: Path, config: PolicyConfig) -> None:
-    path = tmp_path / "policy.safetensors"
+def test_the_ablations_come_back_from_the_card(tmp_path: Path) -> None:
+    path, config = tmp_path / "policy.safetensors", PolicyConfig(hidden=8, message_passing=False, device_features=False)
     save_policy(path, build_policy(0, config), {})
     network, _ = load_policy(path)
     assert network.config == config
     assert len(network.state_dict()) == len(build_policy(0, config).state_dict())
-
-
-def test_a_policy_with_another_encoder_than_its_card_says_is_refused(saved: Path) -> None:
-    change(saved, config={**SMALL, "encoder": "attention"})
-    with pytest.raises(InvalidPolicy, match=r"tensor 'encoder.rounds.0.*its card asks for"):
-        load_policy(saved)
 
 
 def test_broken_and_missing_files_are_refused_in_one_line(saved: Path) -> None:

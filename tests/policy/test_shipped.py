@@ -34,9 +34,7 @@ def test_the_command_on_a_card_still_means_the_training_that_it_had_and_that_was
     network, card = load_policy(path)
     ablation = ablation_of(path)
     without = "" if ablation is None else f" --ablation {ablation}"
-    assert card["command"] == (
-        f"gnnplace train --out {path.name} --updates 600 --processes 2 --seed 0 --encoder mean{without}"
-    )
+    assert card["command"] == (f"gnnplace train --out {path.name} --updates 600 --processes 2 --seed 0{without}")
     settings = TrainSettings.of(num_updates=600, num_processes=2, seed=0, ablation=ablation)
     data = {"families": training_families(), **dataclasses.asdict(settings.problems)}
     assert network.config == settings.policy

@@ -1,7 +1,7 @@
-"""Features and edges in, embeddings out: one frame for all encoders, and a round of messages for each kind.
+"""Features and edges in, embeddings out.
 
 Reading order: `neighbours` (what a round asks of a graph; plain torch, DGL's parity oracle), `graph_encoder` (input projection and
-rounds), and the rounds: `mean_messages` (means over neighbours), `attention` (weighted by what the neighbours are).
+rounds), `mean_messages` (one round: means over neighbours).
 """
 
 __all__: list[str] = []

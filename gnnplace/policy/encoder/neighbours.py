@@ -17,12 +17,6 @@ class Neighbours(Protocol):
     def mean(self, sent: Tensor, edges: Tensor) -> Tensor:
         """`[U, B, H]` mean over a receiver's edges of `relu(sent[sender] + edges)`; 0 without edges."""
 
-    def ends_sum(self, sent: Tensor, received: Tensor) -> Tensor:
-        """`[E, B, H]` `sent[sender] + received[receiver]` of every edge."""
-
-    def attend(self, scores: Tensor, sent: Tensor) -> Tensor:
-        """`[U, B, K, C]` sum over a receiver's edges of `sent[sender]` `[U, B, K, C]`, weighted by the softmax of `scores` `[E, B, K, 1]`."""
-
 
 @dataclass(frozen=True, eq=False)
 class Messages:
@@ -44,25 +38,9 @@ class ScatterNeighbours:
     def mean(self, sent: Tensor, edges: Tensor) -> Tensor:
         """See `Neighbours.mean`."""
         count = torch.bincount(self._receivers, minlength=self._num_units).clamp(min=1)
-        return self._total(torch.relu(sent[self._senders] + edges)) / count[:, None, None]
-
-    def ends_sum(self, sent: Tensor, received: Tensor) -> Tensor:
-        """See `Neighbours.ends_sum`."""
-        return sent[self._senders] + received[self._receivers]
-
-    def attend(self, scores: Tensor, sent: Tensor) -> Tensor:
-        """See `Neighbours.attend`."""
-        # A softmax stays as it is when all its scores are lowered by one number; by the highest, exp neither overflows nor vanishes.
-        index = self._receivers[:, None, None, None].expand_as(scores)
-        highest = torch.zeros(self._num_units, *scores.shape[1:], dtype=scores.dtype)
-        highest = highest.scatter_reduce(0, index, scores.detach(), "amax", include_self=False)
-        weights = torch.exp(scores - highest[self._receivers])
-        total = self._total(weights)
-        return self._total(weights / total[self._receivers] * sent[self._senders])
-
-    def _total(self, messages: Tensor) -> Tensor:
+        messages = torch.relu(sent[self._senders] + edges)
         zeros = torch.zeros(self._num_units, *messages.shape[1:], dtype=messages.dtype)
-        return zeros.index_add(0, self._receivers, messages)
+        return zeros.index_add(0, self._receivers, messages) / count[:, None, None]
 
 
 def scatter_messages(ends: Tensor, num_units: int) -> Messages:
