@@ -9,10 +9,12 @@ import numpy as np
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import MAX_GROUPS, Setting, costs_file, setting_of, stored_costs
+from gnnplace.api.setting import MAX_GROUPS, Setting, measurement_store, setting_of
 from gnnplace.api.solved import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
-from gnnplace.cost.measured import CostStore, MeasuredCost, write_costs
+from gnnplace.cost.calibrate import FittedRoofline
+from gnnplace.cost.measured import CostStore, MeasuredCost
+from gnnplace.cost.measurement_store import measured_ops
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
@@ -27,7 +29,7 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
 from gnnplace.report.run_record import MeasuredRecord, PlannerRow
 
-__all__ = ["MEASURE_OPTIONS", "executable", "measured_evaluation", "place_measured", "profiled"]
+__all__ = ["MEASURE_OPTIONS", "executable", "measured_evaluation", "place_measured", "profiled", "profiled_anew"]
 
 MEASURE_OPTIONS = MeasureOptions()
 """How long measuring may take."""
@@ -57,14 +59,29 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
         MeasurementFailed: the model does not run on a device.
     """
     model = executable(workload)
-    store = stored_costs()
+    known = measurement_store().costs()
     kinds = {device.kind for device in topology.devices}
-    if kinds <= store.kinds.keys() and all(set(model.graph.signatures) <= store.kinds[k].op_s.keys() for k in kinds):
-        return store
-    fresh, _ = measured_costs(model, topology, np.random.default_rng(seed))
-    store = store.merged(fresh)
-    write_costs(store, costs_file())
-    return store
+    if kinds <= known.kinds.keys() and all(set(model.graph.signatures) <= known.kinds[k].op_s.keys() for k in kinds):
+        return known
+    return profiled_anew(model, topology, seed)[0]
+
+
+def profiled_anew(model: OnnxModel, topology: Topology, seed: int) -> tuple[CostStore, dict[str, FittedRoofline]]:
+    """This machine's costs once a model has been measured, whatever was known; and how well a roofline explains the model.
+
+    Raises:
+        InvalidTopology: a device is not on this machine.
+        MeasurementFailed: the model does not run on a device.
+    """
+    fresh, fits = measured_costs(model, topology, np.random.default_rng(seed))
+    store, device_of = measurement_store(), {device.kind: device for device in topology.devices}
+    for kind, costs in fresh.kinds.items():
+        store.add_ops(device_of[kind], model.sha256, measured_ops(model.graph, costs.op_s))
+        if costs.dispatch_overhead_s is not None:
+            store.add_dispatch(kind, costs.dispatch_overhead_s)
+    for (source, target), link in fresh.links.items():
+        store.add_link(source, target, link)
+    return store.costs(), fits
 
 
 def measured_evaluation(setting: Setting, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
@@ -100,7 +117,8 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         if name != options.planner
     }
     grouped = GroupedModel(executable(workload), setting.coarsening.graph, setting.coarsening.group_of_op)
-    with MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, MEASURE_OPTIONS) as evaluator:
+    store = measurement_store()
+    with MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, MEASURE_OPTIONS, store) as evaluator:
         planner = chosen_planner(options.planner, options.policy)
         solution = planner(setting.problem(evaluator), options.budget, options.seed)
         candidates = {options.planner: solution.placement, **rehearsed}

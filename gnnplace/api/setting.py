@@ -9,7 +9,9 @@ from pathlib import Path
 from gnnplace.api.workload import Workload
 from gnnplace.arrays import FloatArray
 from gnnplace.cost.cost_model import CostModel
-from gnnplace.cost.measured import CostStore, MeasuredCost, read_costs
+from gnnplace.cost.measured import CostStore, MeasuredCost
+from gnnplace.cost.measurement_store import MeasurementStore
+from gnnplace.devices.detect import machine_facts
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Evaluator, Objective, Problem
@@ -20,8 +22,9 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.grouped import GroupedSimulator
 from gnnplace.sim.simulator import Simulator
+from gnnplace.versions import installed_versions
 
-__all__ = ["MAX_GROUPS", "Setting", "costs_file", "setting_of", "stored_costs", "topology_of"]
+__all__ = ["MAX_GROUPS", "Setting", "measurement_store", "setting_of", "stored_costs", "topology_of"]
 
 MAX_GROUPS = 512
 
@@ -110,11 +113,23 @@ def setting_of(
 
 
 def stored_costs() -> CostStore:
-    """What this machine has measured so far; empty at first."""
-    path = costs_file()
-    return read_costs(path) if path.exists() else CostStore()
+    """What this machine has measured so far; empty at first.
+
+    Raises:
+        MeasurementFailed: the file that keeps it cannot be understood.
+    """
+    return measurement_store().costs() if _measurements_file().exists() else CostStore()
 
 
-def costs_file() -> Path:
-    """Where measured costs are kept."""
-    return cache_folder() / "costs.json"
+def measurement_store() -> MeasurementStore:
+    """Where all is kept that is measured with this machine and this ONNX Runtime.
+
+    Raises:
+        MeasurementFailed: the file cannot be made, or is something else.
+    """
+    runtimes = installed_versions("onnxruntime", "onnxruntime-gpu")
+    return MeasurementStore(_measurements_file(), {**machine_facts(), **runtimes})
+
+
+def _measurements_file() -> Path:
+    return cache_folder() / "measurements.sqlite"

@@ -74,25 +74,28 @@ def profile(
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Measure what each op of a model costs on real devices, and fit the roofline to it."""
+    """Measure what each op of a model costs on real devices, and fit the roofline to it.
+
+    Everything measured is kept for later commands on this machine; costs.json gets all that is known of these kinds of devices.
+    """
     from gnnplace.api import load_workload
-    from gnnplace.api.measuring import executable
+    from gnnplace.api.measuring import executable, profiled_anew
     from gnnplace.api.setting import topology_of
     from gnnplace.cost.measured import write_costs
-    from gnnplace.executors.profile import measured_costs
 
     topology = topology_of(devices)
     workload = load_workload(model, parse_dims(dim), to_run=True)
     warn(workload.warnings)
-    store, fits = measured_costs(executable(workload), topology, np.random.default_rng(seed))
-    write_costs(store, out)
+    costs, fits = profiled_anew(executable(workload), topology, seed)
+    known = costs.of_kinds(fits)
+    write_costs(known, out)
     rows = {
         kind: {
-            "ops": len(costs.op_s),
-            "dispatch_overhead_s": costs.dispatch_overhead_s,
-            "roofline_relative_error": fits[kind].relative_error,
+            "ops": len(known.kinds[kind].op_s),
+            "dispatch_overhead_s": known.kinds[kind].dispatch_overhead_s,
+            "roofline_relative_error": fit.relative_error,
         }
-        for kind, costs in store.kinds.items()
+        for kind, fit in fits.items()
     }
     if json:
         print_json({"out": str(out), "kinds": rows})

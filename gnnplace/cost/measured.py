@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,17 +53,12 @@ class CostStore:
     kinds: Mapping[str, KindCosts] = field(default_factory=dict)
     links: Mapping[tuple[str, str], LinkCosts] = field(default_factory=dict)
 
-    def merged(self, newer: CostStore) -> CostStore:
-        """Both; where they disagree, `newer` is right.
-
-        >>> old = CostStore({"cpu": KindCosts({"Relu": 1.0, "Add": 2.0})})
-        >>> dict(old.merged(CostStore({"cpu": KindCosts({"Add": 3.0})})).kinds["cpu"].op_s)
-        {'Relu': 1.0, 'Add': 3.0}
-        """
-        kinds = dict(self.kinds)
-        for kind, costs in newer.kinds.items():
-            kinds[kind] = _merged(kinds.get(kind, KindCosts()), costs)
-        return CostStore(kinds, {**self.links, **newer.links})
+    def of_kinds(self, wanted: Collection[str]) -> CostStore:
+        """What is known of devices of these kinds, and between them."""
+        return CostStore(
+            {kind: costs for kind, costs in self.kinds.items() if kind in wanted},
+            {ends: costs for ends, costs in self.links.items() if set(ends) <= set(wanted)},
+        )
 
 
 @dataclass(frozen=True)
@@ -186,13 +181,3 @@ def _cost(value: Any, where: str) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
         raise InvalidTopology(f"{where} has the cost {value!r}; expected a finite number, not negative")
     return float(value)
-
-
-def _merged(old: KindCosts, new: KindCosts) -> KindCosts:
-    fitted = new if new.efficiency is not None else old
-    return KindCosts(
-        {**old.op_s, **new.op_s},
-        old.dispatch_overhead_s if new.dispatch_overhead_s is None else new.dispatch_overhead_s,
-        fitted.efficiency,
-        fitted.launch_s,
-    )

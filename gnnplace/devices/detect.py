@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import csv
 import os
+import platform
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -25,6 +28,7 @@ __all__ = [
     "cpu_model",
     "gpu_device",
     "gpus",
+    "machine_facts",
     "machine_memory_bytes",
     "parse_gpus",
 ]
@@ -65,6 +69,18 @@ def machine_memory_bytes() -> int:
         if text.isdigit():
             return min(total, int(text))
     return total
+
+
+@cache
+def machine_facts() -> dict[str, Any]:
+    """What seconds that are measured here depend on, besides software: CPU, cores, memory, GPUs."""
+    return {
+        "cpu": cpu_model(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "gpus": [gpu.name for gpu in gpus()],
+    }
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 import psutil
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.cost.measurement_store import MeasurementStore, StoredPlacement
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, ScheduleEstimator
@@ -79,8 +81,9 @@ class MeasuredEvaluator:
         topology: Topology,
         simulated: SimulatedEvaluator,
         options: MeasureOptions = MeasureOptions(),
+        store: MeasurementStore | None = None,
     ) -> None:
-        """Measures the plain session.
+        """Measures the plain session. What `store` knows is not executed again, and it is told of everything else.
 
         Raises:
             InvalidTopology: a device of the set is not on this machine.
@@ -90,7 +93,10 @@ class MeasuredEvaluator:
             parse_device(name)
         self.measurements = 0
         """Placements that were executed during the search."""
+        self.recalled = 0
+        """Placements that were known from before."""
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
+        self._store = store
         self._known: dict[tuple[bytes, bytes], Evaluation] = {}
         feed = sample_inputs(grouped.model, np.random.default_rng(options.seed))
         self._folder = tempfile.TemporaryDirectory(prefix="gnnplace-")
@@ -173,12 +179,43 @@ class MeasuredEvaluator:
             parts = self._pieces(placement)
         except UnsupportedModel as error:
             return self._evaluation(simulated, None, str(error))
+        pieces = [[part.device, part.key] for part in parts]
+        if self._store is not None and self.single is not None:
+            stored = self._store.placement(self._model_key, pieces)
+            if stored is not None:
+                self.recalled += 1
+                return self._recalled(simulated, stored, self.single.makespan_s)
         self.measurements += 1
         answer = self._worker.ask(Job((parts, *self._references), self._options.search))
         if answer.samples is None or self.single is None:
             return self._evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
         # Relative to the plain session of this very moment, in the seconds that it took at first.
-        return self._evaluation(simulated, answer.samples[0] / answer.samples[1] * self.single.makespan_s, "")
+        ratios = answer.samples[0] / answer.samples[1]
+        if self._store is not None:
+            interval = median_interval(ratios)
+            seconds = float(np.median(answer.samples[0]))
+            measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
+            self._store.add_placement(self._model_key, pieces, measured)
+        return self._evaluation(simulated, ratios * self.single.makespan_s, "")
+
+    @property
+    def _model_key(self) -> str:
+        """All that a measured ratio depends on, besides the machine and what runs where."""
+        model = self._grouped.model
+        facts = [model.sha256, dict(model.dims), self._options.seed, self.single_device]
+        return json.dumps(facts, sort_keys=True)
+
+    def _recalled(self, simulated: Evaluation, stored: StoredPlacement, single_s: float) -> Evaluation:
+        seconds = stored.ratio * single_s
+        return dataclasses.replace(
+            simulated,
+            evaluator="measured",
+            makespan_s=seconds,
+            period_s=seconds,
+            spread_s=stored.spread * single_s,
+            repeats=stored.repeats,
+            failure="",
+        )
 
     def _evaluation(self, simulated: Evaluation, row_s: FloatArray | None, failure: str) -> Evaluation:
         """What was simulated, with the measured seconds, `[R]`, in place of the simulated ones."""

@@ -72,16 +72,10 @@ def test_calibration_replaces_what_was_measured_and_leaves_the_rest() -> None:
     assert topology.links == (Link("k:0", "f:0", 1e-5, 2e9, "bus"), Link("f:0", "k:0", 1.0, 1.0))
 
 
-def test_merging_keeps_what_only_one_store_knows_and_takes_the_newer_of_two() -> None:
-    newer = CostStore(
-        {"k": KindCosts({"conv": 9.0, "add": 1.0}), "n": KindCosts({"x": 1.0})}, {("k", "f"): LinkCosts(0, 1)}
-    )
-    merged = STORE.merged(newer)
-    assert merged.kinds["k"] == KindCosts({"relu": 1e-3, "conv": 9.0, "add": 1.0}, dispatch_overhead_s=7e-6)
-    assert merged.kinds["f"] == STORE.kinds["f"]
-    assert merged.kinds["n"] == KindCosts({"x": 1.0})
-    assert merged.links == {("k", "f"): LinkCosts(0, 1)}
-    assert STORE.merged(CostStore()) == STORE
+def test_costs_of_some_kinds_leave_out_others_and_the_links_to_them() -> None:
+    both = STORE.of_kinds({"k", "f"})
+    assert both == STORE
+    assert STORE.of_kinds({"k"}) == CostStore({"k": STORE.kinds["k"]})
 
 
 @pytest.mark.parametrize(

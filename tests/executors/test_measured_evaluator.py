@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology
@@ -42,7 +43,12 @@ def evaluator(tmp_path: Path) -> Iterator[Callable[..., MeasuredEvaluator]]:
     """Makes evaluators of small models over two cores, and closes them."""
     opened: list[MeasuredEvaluator] = []
 
-    def make(text: str, max_groups: int = 512, options: MeasureOptions = OPTIONS) -> MeasuredEvaluator:
+    def make(
+        text: str,
+        max_groups: int = 512,
+        options: MeasureOptions = OPTIONS,
+        store: MeasurementStore | None = None,
+    ) -> MeasuredEvaluator:
         path = tmp_path / "model.onnx"
         onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}'), path)
         model = read_onnx(path)
@@ -52,7 +58,7 @@ def evaluator(tmp_path: Path) -> Iterator[Callable[..., MeasuredEvaluator]]:
         group_s = np.stack([coarse.total(seconds[:, device]) for device in range(2)], axis=1)
         simulator = Simulator(coarse.graph, topology, group_s)
         grouped = GroupedModel(model, coarse.graph, coarse.group_of_op)
-        opened.append(MeasuredEvaluator(grouped, topology, simulator, options))
+        opened.append(MeasuredEvaluator(grouped, topology, simulator, options, store))
         return opened[-1]
 
     yield make
@@ -96,6 +102,39 @@ def test_no_placement_is_measured_twice_and_priorities_make_another_one(
     assert measured.measurements == 3
     assert batch.makespan_s[0] == first.makespan_s
     assert batch.shortfall_bytes.tolist() == [0.0, 0.0]
+
+
+def test_what_a_store_knows_is_not_executed_again_unless_it_is_of_another_model_or_machine(
+    evaluator: Callable[..., MeasuredEvaluator], tmp_path: Path
+) -> None:
+    store = MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "this"})
+    split = placement(0, 1, 0, 1, 0, 1)
+    first = evaluator(BRANCHES, store=store)
+    measured = first.evaluate(split)
+    again = evaluator(BRANCHES, store=store)
+    recalled = again.evaluate(split)
+    assert (first.measurements, first.recalled, again.measurements, again.recalled) == (1, 0, 0, 1)
+    assert first.single is not None
+    assert again.single is not None
+    ratio = measured.makespan_s / first.single.makespan_s
+    assert recalled.makespan_s == pytest.approx(ratio * again.single.makespan_s)
+    assert (recalled.repeats, recalled.evaluator, recalled.failure) == (6, "measured", "")
+    again.evaluate(placement(1, 1, 0, 1, 0, 1))
+    assert again.measurements == 1
+    elsewhere = evaluator(BRANCHES, store=MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "other"}))
+    other_model = evaluator(BRANCHES.replace("Relu", "Exp"), store=store)
+    for other in (elsewhere, other_model):
+        other.evaluate(split)
+        assert (other.measurements, other.recalled) == (1, 0)
+
+
+def test_a_failure_is_not_kept(evaluator: Callable[..., MeasuredEvaluator], tmp_path: Path) -> None:
+    store = MeasurementStore(tmp_path / "measurements.sqlite", {})
+    for _ in range(2):
+        failing = evaluator(RAISING, store=store)
+        found = failing.evaluate(Placement(np.arange(failing._grouped.graph.num_ops) % 2))
+        assert found.failure
+        assert (failing.measurements, failing.recalled) == (1, 0)
 
 
 def test_groups_are_expanded_to_the_ops_of_the_model(evaluator: Callable[..., MeasuredEvaluator]) -> None:

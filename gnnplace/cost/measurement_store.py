@@ -1,0 +1,238 @@
+"""Everything that was measured, in one SQLite file, by the machine that it was measured on: so that nothing is measured twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts
+from gnnplace.cost.roofline import Efficiency
+from gnnplace.devices.topology import Device
+from gnnplace.errors import MeasurementFailed
+from gnnplace.graph.op_graph import Op, OpGraph
+
+__all__ = ["MeasuredOp", "MeasurementStore", "StoredPlacement", "measured_ops"]
+
+_VERSION = 1
+_WAIT_S = 30.0
+_MINE = "machine = (SELECT id FROM machine WHERE facts = ?)"
+_SCHEMA = """
+CREATE TABLE machine (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE);
+CREATE TABLE op (
+    machine INTEGER NOT NULL REFERENCES machine, kind TEXT NOT NULL, signature TEXT NOT NULL, model TEXT NOT NULL,
+    type TEXT NOT NULL, dtype TEXT NOT NULL, flops REAL NOT NULL, bytes_accessed REAL NOT NULL,
+    seconds REAL NOT NULL, measured_at REAL NOT NULL);
+CREATE INDEX op_by_kind ON op (machine, kind);
+CREATE TABLE dispatch (
+    machine INTEGER NOT NULL REFERENCES machine, kind TEXT NOT NULL, seconds REAL NOT NULL, measured_at REAL NOT NULL);
+CREATE TABLE link (
+    machine INTEGER NOT NULL REFERENCES machine, source_kind TEXT NOT NULL, target_kind TEXT NOT NULL,
+    latency_s REAL NOT NULL, bandwidth_bytes_per_s REAL NOT NULL, measured_at REAL NOT NULL);
+CREATE TABLE roofline (
+    machine INTEGER NOT NULL REFERENCES machine, kind TEXT NOT NULL, efficiency TEXT NOT NULL, launch_s REAL NOT NULL,
+    measured_at REAL NOT NULL, PRIMARY KEY (machine, kind));
+CREATE TABLE placement (
+    machine INTEGER NOT NULL REFERENCES machine, model TEXT NOT NULL, pieces TEXT NOT NULL, ratio REAL NOT NULL,
+    spread REAL NOT NULL, repeats INTEGER NOT NULL, seconds REAL NOT NULL, measured_at REAL NOT NULL,
+    PRIMARY KEY (machine, model, pieces));
+"""
+
+
+@dataclass(frozen=True)
+class MeasuredOp:
+    """One op of a model on devices of one kind."""
+
+    signature: str
+    type: str
+    dtype: str
+    flops: float
+    bytes_accessed: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StoredPlacement:
+    """One placed model, relative to a plain session of the whole model that ran in turns with it."""
+
+    ratio: float
+    """Median seconds over those of the plain session."""
+    spread: float
+    """Half the width of the ratio's 95 % interval."""
+    repeats: int
+    seconds: float
+    """As they were."""
+
+
+def measured_ops(graph: OpGraph, op_s: Mapping[str, float]) -> list[MeasuredOp]:
+    """The ops of a graph by signature, with seconds by signature `op_s`."""
+    first = {signature: op for op, signature in reversed(list(enumerate(graph.signatures)))}
+    return [
+        MeasuredOp(
+            signature,
+            graph.op_types[op],
+            graph.dtypes[op],
+            float(graph.flops[op]),
+            float(graph.bytes_accessed[op]),
+            op_s[signature],
+        )
+        for signature, op in first.items()
+        if signature in op_s
+    ]
+
+
+class MeasurementStore:
+    """Measurements of one machine in a file that others may share; several processes may use it at once.
+
+    What was measured several times counts with its median, so costs become more certain with use.
+    """
+
+    def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:
+        """Opens `path`, and makes it where it is not there. `machine` says all that measurements depend on.
+
+        Raises:
+            MeasurementFailed: the file is no store, or one of another version.
+        """
+        self._path, self._facts = path, json.dumps(dict(machine), sort_keys=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MeasurementFailed(
+                f"{path.parent}: cannot be made ({error.strerror}); set GNNPLACE_CACHE to a folder for measurements"
+            ) from error
+        with self._connected() as connection:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                connection.execute("BEGIN IMMEDIATE")
+                if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # nobody else has made it meanwhile
+                    for statement in filter(str.strip, _SCHEMA.split(";")):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {_VERSION}")
+            elif version != _VERSION:
+                raise MeasurementFailed(
+                    f"{path}: holds measurements of version {version}, this one reads {_VERSION}; delete the file to measure anew"
+                )
+
+    def costs(self) -> CostStore:
+        """Medians of all that was measured on this machine."""
+        with self._connected() as connection:
+            ops = self._mine(connection, "kind, signature, seconds", "op")
+            dispatch = self._mine(connection, "kind, seconds", "dispatch")
+            links = self._mine(connection, "source_kind, target_kind, latency_s, bandwidth_bytes_per_s", "link")
+            fits = self._mine(connection, "kind, efficiency, launch_s", "roofline")
+        op_s: dict[str, dict[str, float]] = defaultdict(dict)
+        for (kind, signature), seconds in _medians((row[:2], row[2]) for row in ops).items():
+            op_s[kind][signature] = seconds
+        overhead_s = _medians(((kind,), seconds) for kind, seconds in dispatch)
+        fitted = {kind: (_efficiency(text), launch_s) for kind, text, launch_s in fits}
+        kinds = {
+            kind: KindCosts(op_s[kind], overhead_s.get((kind,)), *fitted.get(kind, (None, None)))
+            for kind in sorted({*op_s, *fitted, *(kind for (kind,) in overhead_s)})
+        }
+        latency_s = _medians((row[:2], row[2]) for row in links)
+        bandwidth = _medians((row[:2], row[3]) for row in links)
+        return CostStore(kinds, {ends: LinkCosts(latency_s[ends], bandwidth[ends]) for ends in latency_s})
+
+    def add_ops(self, device: Device, model: str, ops: Iterable[MeasuredOp]) -> None:
+        """Keeps the ops of a model on devices of one kind, and fits the roofline of `device` to all ops that are known there."""
+        with self._connected() as connection:
+            self._insert(
+                connection,
+                "op",
+                [
+                    (device.kind, op.signature, model, op.type, op.dtype, op.flops, op.bytes_accessed, op.seconds)
+                    for op in ops
+                ],
+            )
+            columns = "kind, signature, type, dtype, flops, bytes_accessed, seconds"
+            known = (row for row in self._mine(connection, columns, "op") if row[0] == device.kind)
+            fit = _fitted(device, _medians((row[1:6], row[6]) for row in known))
+            if fit is not None:
+                efficiency = {name: [value.compute, value.bandwidth] for name, value in fit.efficiency.items()}
+                self._insert(connection, "roofline", [(device.kind, json.dumps(efficiency), fit.launch_s)])
+
+    def add_dispatch(self, kind: str, seconds: float) -> None:
+        """Keeps what one more call costs on devices of one kind."""
+        with self._connected() as connection:
+            self._insert(connection, "dispatch", [(kind, seconds)])
+
+    def add_link(self, source_kind: str, target_kind: str, costs: LinkCosts) -> None:
+        """Keeps what a handover between devices of two kinds costs."""
+        row = (source_kind, target_kind, costs.latency_s, costs.bandwidth_bytes_per_s)
+        with self._connected() as connection:
+            self._insert(connection, "link", [row])
+
+    def placement(self, model: str, pieces: object) -> StoredPlacement | None:
+        """What is known of the placed model; `pieces`, which JSON can hold, says what runs where, `model` says all else."""
+        with self._connected() as connection:
+            row = connection.execute(
+                f"SELECT ratio, spread, repeats, seconds FROM placement WHERE {_MINE} AND model = ? AND pieces = ?",
+                (self._facts, model, _digest(pieces)),
+            ).fetchone()
+        return None if row is None else StoredPlacement(*row)
+
+    def add_placement(self, model: str, pieces: object, measured: StoredPlacement) -> None:
+        """Keeps a measurement; of the same placed model, the newest one counts."""
+        row = (model, _digest(pieces), measured.ratio, measured.spread, measured.repeats, measured.seconds)
+        with self._connected() as connection:
+            self._insert(connection, "placement", [row])
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose changes are kept all together at the end, or not at all."""
+        try:
+            with closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection, connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise MeasurementFailed(
+                f"{self._path}: measurements cannot be kept there ({error}); delete the file or set GNNPLACE_CACHE to another folder"
+            ) from error
+
+    def _mine(self, connection: sqlite3.Connection, columns: str, table: str) -> list[tuple[Any, ...]]:
+        """The rows of this machine."""
+        return connection.execute(f"SELECT {columns} FROM {table} WHERE {_MINE}", (self._facts,)).fetchall()
+
+    def _insert(self, connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Adds rows of this machine, measured now; where a table has one row per key, the new one takes its place."""
+        connection.execute("INSERT OR IGNORE INTO machine (facts) VALUES (?)", (self._facts,))
+        (machine,) = connection.execute("SELECT id FROM machine WHERE facts = ?", (self._facts,)).fetchone()
+        now = time.time()
+        for row in rows:
+            marks = ", ".join("?" * (len(row) + 2))
+            connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (machine, *row, now))
+
+
+def _fitted(device: Device, seconds: Mapping[tuple[Any, ...], float]) -> FittedRoofline | None:
+    """The roofline through ops (signature, type, dtype, FLOPs, bytes); None where no op takes time by itself."""
+    ops = [
+        Op(f"op {number}", op_type, flops=flops, bytes_accessed=bytes_accessed, dtype=dtype)
+        for number, (_, op_type, dtype, flops, bytes_accessed) in enumerate(seconds)
+    ]
+    measured_s = np.array(list(seconds.values()), dtype=np.float64)
+    return fit_roofline(OpGraph.build(device.kind, ops), device, measured_s) if (measured_s > 0).any() else None
+
+
+def _medians(rows: Iterable[tuple[tuple[Any, ...], float]]) -> dict[tuple[Any, ...], float]:
+    several: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for key, value in rows:
+        several[key].append(value)
+    return {key: statistics.median(values) for key, values in several.items()}
+
+
+def _efficiency(text: str) -> dict[str, Efficiency]:
+    return {name: Efficiency(*pair) for name, pair in json.loads(text).items()}
+
+
+def _digest(pieces: object) -> str:
+    return hashlib.sha256(json.dumps(pieces).encode()).hexdigest()

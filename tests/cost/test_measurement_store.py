@@ -1,0 +1,113 @@
+"""What the store gives back, to whom, and what becomes of files that are none."""
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnplace.cost.calibrate import fit_roofline
+from gnnplace.cost.measured import CostStore, LinkCosts
+from gnnplace.cost.measurement_store import MeasuredOp, MeasurementStore, StoredPlacement, measured_ops
+from gnnplace.devices.topology import Device
+from gnnplace.errors import MeasurementFailed
+from gnnplace.graph.op_graph import Op, OpGraph
+
+HERE = {"cpu": "some", "cores": 2}
+DEVICE = Device("cpu:0", "cpu-x1", peak_flops_per_s={"float32": 1e10}, memory_bandwidth_bytes_per_s=1e10)
+
+
+def opened(folder: Path, machine: dict[str, object] = HERE) -> MeasurementStore:
+    return MeasurementStore(folder / "some" / "measurements.sqlite", machine)
+
+
+def op(signature: str, seconds: float, flops: float = 1e6) -> MeasuredOp:
+    return MeasuredOp(signature, "MatMul", "float32", flops, 1e3, seconds)
+
+
+def test_costs_are_medians_over_models_and_a_new_store_has_none(tmp_path: Path) -> None:
+    assert opened(tmp_path).costs() == CostStore()
+    for model, seconds in (("a", 1e-3), ("b", 9e-3), ("c", 2e-3)):
+        opened(tmp_path).add_ops(DEVICE, model, [op("matmul", seconds)])
+        opened(tmp_path).add_dispatch("cpu-x1", seconds)
+        opened(tmp_path).add_link("cpu-x1", "cuda", LinkCosts(seconds, 1 / seconds))
+    costs = opened(tmp_path).costs()
+    assert dict(costs.kinds["cpu-x1"].op_s) == {"matmul": 2e-3}
+    assert costs.kinds["cpu-x1"].dispatch_overhead_s == 2e-3
+    assert costs.links == {("cpu-x1", "cuda"): LinkCosts(2e-3, 1 / 2e-3)}
+
+
+def test_a_machine_sees_its_own_measurements_alone(tmp_path: Path) -> None:
+    opened(tmp_path).add_ops(DEVICE, "a", [op("matmul", 1e-3)])
+    opened(tmp_path).add_placement("a", [["cpu:0", [0, 1]]], StoredPlacement(0.5, 0.01, 6, 1e-3))
+    other = opened(tmp_path, {**HERE, "onnxruntime": "2.0"})
+    assert other.costs() == CostStore()
+    assert other.placement("a", [["cpu:0", [0, 1]]]) is None
+    assert opened(tmp_path, dict(reversed(HERE.items()))).costs() != CostStore()
+
+
+def test_the_roofline_is_that_of_all_ops_ever_measured_on_the_kind(tmp_path: Path) -> None:
+    small, large = op("small", 3e-4, flops=1e6), op("large", 2.1e-3, flops=1e7)
+    opened(tmp_path).add_ops(DEVICE, "a", [small])
+    opened(tmp_path).add_ops(DEVICE, "b", [large, op("fused", 0.0)])
+    graph = OpGraph.build(
+        "both", [Op(name, "MatMul", flops=flops, bytes_accessed=1e3) for name, flops in (("s", 1e6), ("l", 1e7), ("f", 1e6))]
+    )  # fmt: skip
+    expected = fit_roofline(graph, DEVICE, np.array([3e-4, 2.1e-3, 0.0]))
+    found = opened(tmp_path).costs().kinds["cpu-x1"]
+    assert found.launch_s == expected.launch_s
+    assert found.efficiency == expected.efficiency
+
+
+def test_ops_that_take_no_time_are_kept_and_fit_nothing(tmp_path: Path) -> None:
+    opened(tmp_path).add_ops(DEVICE, "a", [op("fused", 0.0)])
+    kind = opened(tmp_path).costs().kinds["cpu-x1"]
+    assert (dict(kind.op_s), kind.efficiency) == ({"fused": 0.0}, None)
+
+
+def test_a_placement_comes_back_for_the_same_pieces_of_the_same_model_and_the_newest_counts(tmp_path: Path) -> None:
+    store, pieces = opened(tmp_path), [["cpu:0", (0, 1)], ["cpu:1", (2,)]]
+    assert store.placement("a", pieces) is None
+    store.add_placement("a", pieces, StoredPlacement(0.5, 0.01, 6, 1e-3))
+    newest = StoredPlacement(0.6, 0.02, 9, 2e-3)
+    store.add_placement("a", pieces, newest)
+    assert opened(tmp_path).placement("a", [["cpu:0", [0, 1]], ["cpu:1", [2]]]) == newest
+    assert store.placement("b", pieces) is None
+    assert store.placement("a", pieces[::-1]) is None
+
+
+def test_ops_of_a_graph_are_told_once_per_signature() -> None:
+    graph = OpGraph.build(
+        "g", [Op("a", "Relu", signature="s", flops=3.0), Op("b", "Relu", signature="s", flops=3.0), Op("c", signature="t")]
+    )  # fmt: skip
+    assert measured_ops(graph, {"s": 1e-3}) == [MeasuredOp("s", "Relu", "float32", 3.0, 0.0, 1e-3)]
+
+
+def test_several_may_make_and_fill_the_file_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: opened(tmp_path).add_dispatch("k", float(number)), range(25)))
+    assert opened(tmp_path).costs().kinds["k"].dispatch_overhead_s == 12.0
+
+
+def test_another_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "some" / "measurements.sqlite"
+    path.parent.mkdir()
+    path.write_text("no database" * 100)
+    with pytest.raises(MeasurementFailed, match=r"measurements.sqlite: .* delete the file or set GNNPLACE_CACHE"):
+        opened(tmp_path)
+    assert path.read_text().startswith("no database")
+
+
+def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with sqlite3.connect(tmp_path / "some" / "measurements.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 7")
+    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 1; delete the file"):
+        opened(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "some").write_text("a file")
+    with pytest.raises(MeasurementFailed, match="set GNNPLACE_CACHE to a folder"):
+        opened(tmp_path)
