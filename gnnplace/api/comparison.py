@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.measuring import measured_evaluation, profiled
+from gnnplace.api.measuring import executable, measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
 from gnnplace.api.solved import LEARNED, chosen_planner, finite, planned, planner_row
@@ -17,6 +17,7 @@ from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError
+from gnnplace.executors.busy import check_free
 from gnnplace.onnx_io.segments import segments
 from gnnplace.placement import Placement, check_legal, load_placement
 from gnnplace.report.run_record import PlannerRow
@@ -69,10 +70,14 @@ def evaluate(
     Raises:
         InvalidPlacement: it is not for this model and these devices.
         UnsupportedModel: it is to be executed, and the model is an op graph.
-        MeasurementFailed: it was executed and failed.
+        MeasurementFailed: it was executed and failed, or other work keeps a device busy.
     """
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, to_run=options.measure)
+    warnings: tuple[str, ...] = ()
+    if options.measure:
+        executable(workload)
+        warnings = check_free(topology.device_names, options.force)
     cost = MeasuredCost(profiled(workload, topology, options.seed)) if options.measure else None
     setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)
     given = (
@@ -97,4 +102,5 @@ def evaluate(
         "segments": len(found),
         "spread_s": evaluation.spread_s,
         "repeats": evaluation.repeats,
+        "warnings": list(warnings),
     }

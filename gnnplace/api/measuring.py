@@ -18,6 +18,7 @@ from gnnplace.cost.measurement_store import measured_ops
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
+from gnnplace.executors.busy import check_free
 from gnnplace.executors.grouped_parts import GroupedModel
 from gnnplace.executors.measured_evaluator import Comparison, MeasuredEvaluator, MeasureOptions
 from gnnplace.executors.profile import measured_costs
@@ -106,8 +107,10 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
     Raises:
         UnsupportedModel: there is no ONNX model, or it cannot be cut.
         InvalidTopology: a device is not on this machine.
-        MeasurementFailed: the model does not run on a device.
+        MeasurementFailed: the model does not run on a device, or other work keeps one busy.
     """
+    executable(workload)
+    warnings = check_free(topology.device_names, options.force)
     cost = MeasuredCost(profiled(workload, topology, options.seed))
     setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)
     simulated = setting.problem()
@@ -125,7 +128,9 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         comparison = evaluator.compare(list(candidates.values()))
         plan = _plan(setting, solution, candidates, comparison, begin_s)
         chosen = Placement(setting.coarsening.project(plan.placement.assignment))
-        return dataclasses.replace(plan, measured_segments=evaluator.segments_of(chosen))
+        return dataclasses.replace(
+            plan, warnings=(*warnings, *plan.warnings), measured_segments=evaluator.segments_of(chosen)
+        )
 
 
 def _plan(

@@ -24,6 +24,8 @@ class PlaceOptions:
     """Seconds that the planner may search; with `evaluations`, whichever ends first."""
     measure: bool = False
     """Execute placements on the real devices; the reward is then measured."""
+    force: bool = False
+    """Measure even where other work keeps a device busy."""
     seed: int = 0
     max_groups: int | None = None
     """Op groups that the planner decides on; None: 512."""

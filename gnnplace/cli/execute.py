@@ -9,7 +9,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from gnnplace.cli.options import DevicesOption, DimOption, JsonOption, ModelArgument, SeedOption, parse_dims
+from gnnplace.cli.options import (
+    DevicesOption,
+    DimOption,
+    ForceOption,
+    JsonOption,
+    ModelArgument,
+    SeedOption,
+    parse_dims,
+)
 from gnnplace.cli.output import print_json, print_table, warn
 from gnnplace.errors import InvalidInput
 from gnnplace.files import new_file
@@ -72,6 +80,7 @@ def profile(
     out: Annotated[Path, typer.Option(metavar="costs.json", help="where the costs go")],
     dim: DimOption = None,
     seed: SeedOption = 0,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Measure what each op of a model costs on real devices, and fit the roofline to it.
@@ -82,11 +91,13 @@ def profile(
     from gnnplace.api.measuring import executable, profiled_anew
     from gnnplace.api.setting import topology_of
     from gnnplace.cost.measured import write_costs
+    from gnnplace.executors.busy import check_free
 
     topology = topology_of(devices)
     workload = load_workload(model, parse_dims(dim), to_run=True)
-    warn(workload.warnings)
-    costs, fits = profiled_anew(executable(workload), topology, seed)
+    onnx_model = executable(workload)
+    warn([*workload.warnings, *check_free(topology.device_names, force)])
+    costs, fits = profiled_anew(onnx_model, topology, seed)
     known = costs.of_kinds(fits)
     write_costs(known, out)
     rows = {

@@ -11,6 +11,7 @@ from gnnplace.cli.options import (
     DevicesOption,
     DimOption,
     EvaluationsOption,
+    ForceOption,
     GroupsOption,
     JsonOption,
     ModelArgument,
@@ -19,7 +20,7 @@ from gnnplace.cli.options import (
     SeedOption,
     parse_dims,
 )
-from gnnplace.cli.output import print_json, print_table, progress
+from gnnplace.cli.output import print_json, print_table, progress, warn
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.units import format_bytes, format_s
 
@@ -31,6 +32,7 @@ def evaluate(
     devices: DevicesOption,
     placement: Annotated[Path, typer.Option(metavar="FILE", help="a placement.json")],
     measure: Annotated[bool, typer.Option("--measure", help="execute it on the real devices")] = False,
+    force: ForceOption = False,
     dim: DimOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -38,11 +40,13 @@ def evaluate(
     from gnnplace.api import PlaceOptions
     from gnnplace.api import evaluate as run
 
-    result = run(model, devices, placement, PlaceOptions(measure=measure, dims=parse_dims(dim)))
+    result = run(model, devices, placement, PlaceOptions(measure=measure, force=force, dims=parse_dims(dim)))
+    warn(result["warnings"])
     if json:
         print_json(result)
     else:
-        print_table(["figure", "value"], [[key, str(value)] for key, value in result.items()])
+        figures = {key: value for key, value in result.items() if key != "warnings"}
+        print_table(["figure", "value"], [[key, str(value)] for key, value in figures.items()])
     if not result["feasible"]:
         raise InfeasiblePlacement(f"{placement}: the placement does not fit or cannot run on {devices}")
 

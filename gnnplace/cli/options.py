@@ -14,6 +14,7 @@ __all__ = [
     "DevicesOption",
     "DimOption",
     "EvaluationsOption",
+    "ForceOption",
     "GroupsOption",
     "JsonOption",
     "ModelArgument",
@@ -35,6 +36,7 @@ DimOption = Annotated[
 ]
 EvaluationsOption = Annotated[int | None, typer.Option(min=1, help="placements that a planner may evaluate")]
 SecondsOption = Annotated[float | None, typer.Option(min=0.0, help="seconds that a planner may search")]
+ForceOption = Annotated[bool, typer.Option("--force", help="measure even where other work keeps a device busy")]
 SeedOption = Annotated[int, typer.Option(min=0, help="same seed, same answer")]
 GroupsOption = Annotated[int | None, typer.Option("--groups", min=1, help="op groups to decide on at most")]
 ObjectiveOption = Annotated[Objective, typer.Option(help="latency of one step, or throughput of pipelined steps")]

@@ -12,6 +12,7 @@ from gnnplace.cli.options import (
     DevicesOption,
     DimOption,
     EvaluationsOption,
+    ForceOption,
     GroupsOption,
     JsonOption,
     ModelArgument,
@@ -35,6 +36,7 @@ def place(
     evaluations: EvaluationsOption = None,
     seconds: SecondsOption = None,
     measure: Annotated[bool, typer.Option("--measure", help="execute placements: the reward is measured")] = False,
+    force: ForceOption = False,
     policy: Annotated[Path | None, typer.Option(help="a trained policy for gnn; the shipped one if not given")] = None,
     seed: SeedOption = 0,
     groups: GroupsOption = None,
@@ -53,7 +55,7 @@ def place(
         evaluations = (300 if measure else 2000) if seconds is None else None
     with progress(evaluations) as on_progress:
         options = PlaceOptions(
-            planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure,
+            planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure, force=force,
             policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), on_progress=on_progress,
         )  # fmt: skip
         plan = run(model, devices, options)

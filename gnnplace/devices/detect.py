@@ -27,6 +27,7 @@ __all__ = [
     "core_set_device",
     "cpu_model",
     "gpu_device",
+    "gpu_use",
     "gpus",
     "machine_facts",
     "machine_memory_bytes",
@@ -116,15 +117,13 @@ def gpu_device(gpu: Gpu) -> Device:
 
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that the NVIDIA driver shows to this process, counted as CUDA does; none without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    command = [program, "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse_gpus(answer.stdout, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return parse_gpus(_nvidia_smi("memory.total"), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def gpu_use() -> list[float]:
+    """Percent of the last moments in which each GPU had work, in the order of `gpus`; 0 where the driver does not say."""
+    rows = _visible(_nvidia_smi("utilization.gpu"), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return [float(row[3]) if row[3].isdigit() else 0.0 for row in rows]
 
 
 def parse_gpus(listing: str, visible: str | None) -> tuple[Gpu, ...]:
@@ -133,18 +132,36 @@ def parse_gpus(listing: str, visible: str | None) -> tuple[Gpu, ...]:
     >>> parse_gpus("0, GPU-a, NVIDIA H200, 143771", None)[0].name
     'NVIDIA H200'
     """
-    rows = [row for row in csv.reader(listing.splitlines(), skipinitialspace=True) if len(row) == 4]
-    if visible is not None:
-        chosen = []
-        for entry in (part.strip() for part in visible.split(",")):
-            match = [row for row in rows if entry and (entry == row[0] or row[1].startswith(entry))]
-            if not match:
-                break  # CUDA too ignores everything from the first unknown entry on
-            chosen.append(match[0])
-        rows = chosen
     return tuple(
-        Gpu(index, row[2], int(row[3]) * 2**20 if row[3].isdigit() else None) for index, row in enumerate(rows)
+        Gpu(index, row[2], int(row[3]) * 2**20 if row[3].isdigit() else None)
+        for index, row in enumerate(_visible(listing, visible))
     )
+
+
+def _nvidia_smi(figure: str) -> str:
+    """A line `index, uuid, name, figure` per GPU; empty without a driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    command = [program, f"--query-gpu=index,uuid,name,{figure}", "--format=csv,noheader,nounits"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _visible(listing: str, visible: str | None) -> list[list[str]]:
+    """The rows of a listing that a process sees, in the order in which it counts them."""
+    rows = [row for row in csv.reader(listing.splitlines(), skipinitialspace=True) if len(row) == 4]
+    if visible is None:
+        return rows
+    chosen = []
+    for entry in (part.strip() for part in visible.split(",")):
+        match = [row for row in rows if entry and (entry == row[0] or row[1].startswith(entry))]
+        if not match:
+            break  # CUDA too ignores everything from the first unknown entry on
+        chosen.append(match[0])
+    return chosen
 
 
 def _core_flops_per_s() -> float:

@@ -5,10 +5,12 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from gnnplace.api import measuring
 from gnnplace.cost.measured import read_costs
+from gnnplace.executors import busy
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measured_evaluator import MeasureOptions
 from gnnplace.graph.json_format import write_graph
@@ -16,6 +18,8 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.light import write_light_model
 from tests.cli.calls import as_json, called
 
+QUICK = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
+TWO_OPS = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) { a = Relu(x)  y = Exp(a) }"""
 PLACE_KEYS = {
     "model", "ops", "groups", "planner", "objective", "makespan_s", "measured", "feasible", "lower_bound_s", "gap",
     "compared", "evaluations", "wall_s", "seed", "out",
@@ -197,8 +201,7 @@ def test_bad_input_gets_one_clear_line_and_leaves_nothing(
 def test_measured_rewards_give_a_measured_answer_that_runs(
     capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
-    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=quick, final=quick))
+    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
     out, devices = tmp_path / "measured", "cpu:0,cpu:1" if len(os.sched_getaffinity(0)) > 1 else "cpu:0"
     answer = as_json(
         capsys,
@@ -228,6 +231,30 @@ def test_measured_rewards_give_a_measured_answer_that_runs(
     assert evaluated["evaluator"] == "measured"
     assert evaluated["repeats"] == 6
     assert evaluated["makespan_s"] > 0
+
+
+@pytest.mark.parametrize("command", ["place", "evaluate", "profile"])
+def test_a_busy_device_is_not_measured_unless_that_is_forced(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
+    monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.75))
+    model, out = tmp_path / "two.onnx", tmp_path / "placed"
+    onnx.save(onnx.parser.parse_model(TWO_OPS), model)
+    as_json(capsys, "place", str(model), "--devices", "cpu:0", "--planner", "single", "--out", str(out))
+    arguments = {
+        "place": ["--measure", "--evaluations", "2"],
+        "evaluate": ["--measure", "--placement", str(out / "placement.json")],
+        "profile": ["--out", str(tmp_path / "costs.json")],
+    }[command]
+    line = [command, str(model), "--devices", "cpu:0", *arguments]
+    code, printed, errors = called(capsys, *line)
+    assert (code, printed) == (1, "")
+    assert "other work runs on cpu:0 (75%)" in errors
+    assert len(errors.splitlines()) == 1
+    code, _, errors = called(capsys, *line, "--force")
+    assert code == 0, errors
+    assert "other work runs on cpu:0 (75%): measured seconds may be too long" in errors
 
 
 def test_profile_stores_costs_by_signature(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
