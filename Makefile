@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml tests/constraints.txt
 
 demo: $(MODEL)
 	@echo "placing $(MODEL) on two CPU cores; rewards are measured runtimes"
-	$(BIN)/gnnplace place $(MODEL) --devices cpu:0,cpu:1 --measure --evaluations 60 --out build/demo
+	$(BIN)/gnnplace place $(MODEL) --devices cpu:0,cpu:1 --measure --force --evaluations 60 --out build/demo
 
 $(MODEL): models_zoo/networks/light.py | $(STAMP)
 	@echo "writing $@: a real network that ships with the onnx package, with random weights"

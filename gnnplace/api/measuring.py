@@ -28,7 +28,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
-from gnnplace.report.run_record import MeasuredRecord, PlannerRow
+from gnnplace.report.run_record import MeasuredRecord, MeasuredSearch, PlannerRow
 
 __all__ = ["MEASURE_OPTIONS", "executable", "measured_evaluation", "place_measured", "profiled", "profiled_anew"]
 
@@ -125,8 +125,12 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         planner = chosen_planner(options.planner, options.policy)
         solution = planner(setting.problem(evaluator), options.budget, options.seed)
         candidates = {options.planner: solution.placement, **rehearsed}
+        searched: MeasuredSearch = {
+            "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
+            "wall_s": solution.wall_s,
+        }  # fmt: skip
         comparison = evaluator.compare(list(candidates.values()))
-        plan = _plan(setting, solution, candidates, comparison, begin_s)
+        plan = _plan(setting, solution, candidates, (comparison, searched), begin_s)
         chosen = Placement(setting.coarsening.project(plan.placement.assignment))
         return dataclasses.replace(
             plan, warnings=(*warnings, *plan.warnings), measured_segments=evaluator.segments_of(chosen)
@@ -134,18 +138,22 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
 
 
 def _plan(
-    setting: Setting, solution: Solution, candidates: dict[str, Placement], comparison: Comparison, begin_s: float
+    setting: Setting,
+    solution: Solution,
+    candidates: dict[str, Placement],
+    executed: tuple[Comparison, MeasuredSearch],
+    begin_s: float,
 ) -> Plan:
     """The winner of the side-by-side comparison, with everyone's figures."""
+    comparison, searched = executed
     labels = list(candidates)
     medians = [evaluation.makespan_s for evaluation in comparison.evaluations]
     winner = int(np.argmin(medians))
     chosen, taken = candidates[labels[winner]], comparison.evaluations[winner]
     warnings: list[str] = []
-    if labels[winner] != solution.planner:
-        warnings.append(
-            f"the placement of {labels[winner]!r} was faster side by side than that of {solution.planner!r}"
-        )
+    kept = labels[winner]
+    if kept != solution.planner:
+        warnings.append(f"the placement of {kept!r} was faster side by side than that of {solution.planner!r}")
     single = comparison.single
     if single is not None and comparison.single_device is not None:
         device = setting.topology.device_index[comparison.single_device]
@@ -157,7 +165,7 @@ def _plan(
                 "the whole model stays there"
             )
         if not beaten:
-            chosen, taken = Placement(np.full_like(chosen.assignment, device)), single
+            chosen, taken, kept = Placement(np.full_like(chosen.assignment, device)), single, "single"
     if not taken.feasible and taken.failure:
         warnings.append(f"the placement could not be measured: {taken.failure}")
     runs = [
@@ -176,6 +184,7 @@ def _plan(
         "repeats": taken.repeats,
         "single_session_s": None if single is None else single.makespan_s,
         "runs": runs,  # type: ignore[typeddict-item]  # rows are built as plain dictionaries
+        "search": searched,
     }
     rows: tuple[PlannerRow, ...] = tuple(
         {
@@ -191,5 +200,5 @@ def _plan(
     )
     _, placement, evaluation = planned(setting, dataclasses.replace(solution, placement=chosen))
     return Plan(
-        setting, solution, placement, evaluation, rows, time.perf_counter() - begin_s, measured, tuple(warnings)
+        setting, solution, placement, evaluation, rows, time.perf_counter() - begin_s, measured, tuple(warnings), kept
     )

@@ -52,8 +52,11 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     single = runs["single"]
     full = setting.problem(setting.simulator)
     warnings: tuple[str, ...] = ()
+    kept = None
     if full.penalised_s(single[2]) < full.penalised_s(evaluation):
-        placement, evaluation = single[1], single[2]
+        placement, evaluation, kept = single[1], single[2], "single"
         warnings = (f"the placement of {options.planner!r} does not beat the best single device, which is the answer",)
     rows = tuple(planner_row(setting, *run) for run in runs.values())
-    return Plan(setting, solution, placement, evaluation, rows, time.perf_counter() - begin_s, warnings=warnings)
+    return Plan(
+        setting, solution, placement, evaluation, rows, time.perf_counter() - begin_s, warnings=warnings, kept=kept
+    )

@@ -47,6 +47,8 @@ class Plan:
     wall_s: float
     measured: MeasuredRecord | None = None
     warnings: tuple[str, ...] = ()
+    kept: str | None = None
+    """The planner whose placement this is, where another one's was better than the chosen planner's."""
     measured_segments: tuple[Segment, ...] | None = None
     """Those that were executed side by side, where rewards were measured."""
 
@@ -193,6 +195,7 @@ class Plan:
             ],
             "peak_memory_bytes": self.peak_memory_bytes,
             "planners": list(self.rows),
+            "kept": self.kept or self.solution.planner,
             "history": [(count, seconds, finite(best)) for count, seconds, best in self.solution.history],
             "stages": [(name, finite(best)) for name, best in self.solution.stages],
             "lower_bound": {"value_s": self.bound.value_s, "name": self.bound.name},
@@ -219,7 +222,7 @@ class Plan:
                 "feasible": self.evaluation.feasible,
                 "peak_memory_bytes": self.peak_memory_bytes,
             },
-            "planner": self.solution.planner,
+            "planner": self.kept or self.solution.planner,
             "seed": self.solution.seed,
             "version": metadata.version("gnnplace"),
         }

@@ -95,6 +95,8 @@ class MeasuredEvaluator:
         """Placements that were executed during the search."""
         self.recalled = 0
         """Placements that were known from before."""
+        self.executing_s = 0.0
+        """In which models ran, of all that measuring placements during the search took."""
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
         self._store = store
         self._known: dict[tuple[bytes, bytes], Evaluation] = {}
@@ -187,6 +189,7 @@ class MeasuredEvaluator:
                 return self._recalled(simulated, stored, self.single.makespan_s)
         self.measurements += 1
         answer = self._worker.ask(Job((parts, *self._references), self._options.search))
+        self.executing_s += answer.executing_s
         if answer.samples is None or self.single is None:
             return self._evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
         # Relative to the plain session of this very moment, in the seconds that it took at first.

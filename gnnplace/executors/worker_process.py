@@ -65,6 +65,8 @@ class Answer:
     failure: str = ""
     culprit: int | None = None
     """The candidate that failed; None when the process ended and nobody can tell."""
+    executing_s: float = 0.0
+    """Of the job, in which models ran; the rest went into sessions."""
 
 
 class WorkerProcess:
@@ -203,7 +205,9 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
         try:
             for current, parts in enumerate(job.candidates):  # noqa: B007  # read when creating one fails
                 runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs, cache)))
-            return Answer(interleaved([partial(call, index) for index in range(len(runners))], job.rule))
+            begin_s = time.perf_counter()
+            samples = interleaved([partial(call, index) for index in range(len(runners))], job.rule)
+            return Answer(samples, executing_s=time.perf_counter() - begin_s)
         except Exception as error:  # whatever happens in here is what the parent asked to know
             what = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
             return Answer(None, what.split("\n")[0] or type(error).__name__, current)

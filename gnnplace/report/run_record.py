@@ -7,7 +7,7 @@ unless a key says otherwise.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -15,7 +15,7 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json
 
 __all__ = [
-    "FORMAT", "DeviceRecord", "LowerBoundRecord", "MeasuredRecord", "MeasuredRun", "MeasuredSummary", "OpsRecord",
+    "FORMAT", "DeviceRecord", "LowerBoundRecord", "MeasuredRecord", "MeasuredRun", "MeasuredSearch", "MeasuredSummary", "OpsRecord",
     "PlannerRow", "RunRecord", "Summary", "TransferRecord", "read_run",
 ]  # fmt: skip
 
@@ -42,10 +42,24 @@ class MeasuredRun(TypedDict):
     repeats: int
 
 
+class MeasuredSearch(TypedDict):
+    """What the search executed."""
+
+    executed: int
+    """Placements."""
+    recalled: int
+    """Placements that were known from earlier searches on this machine."""
+    executing_s: float
+    """In which models ran."""
+    wall_s: float
+
+
 class MeasuredRecord(MeasuredSummary):
-    """What was executed at the end."""
+    """What was executed."""
 
     runs: list[MeasuredRun]
+    """At the end, side by side."""
+    search: NotRequired[MeasuredSearch]
 
 
 class Summary(TypedDict):
@@ -139,6 +153,8 @@ class RunRecord(TypedDict):
     peak_memory_bytes: dict[str, int]
     """By device name."""
     planners: list[PlannerRow]
+    kept: NotRequired[str]
+    """The planner whose placement is the answer; that of the summary where it is not said."""
     history: list[tuple[int, float, float | None]]
     """(evaluations so far, seconds so far, best seconds) at every improvement."""
     stages: list[tuple[str, float | None]]

@@ -9,7 +9,7 @@ from typing import Any
 
 from gnnplace.report.answer import evaluator_of, percent, seconds, speed
 from gnnplace.report.charts.theme import TRANSFER, device_colour
-from gnnplace.report.run_record import PlannerRow, RunRecord
+from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord
 from gnnplace.units import format_bytes
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def planners_table(run: RunRecord) -> str:
-    """Every planner on this problem, fastest first; the chosen one is marked."""
+    """Every planner on this problem, fastest first; the one whose placement is kept is marked."""
     rows = sorted(run["planners"], key=_rank)
     slowest_s = max((row["makespan_s"] or 0.0 for row in rows if _rank(row)[0] == 0), default=0.0)
     heads = ["planner", f"one step ({evaluator_of(run)})", "gap", "evaluations", "took", ""]
@@ -49,7 +49,19 @@ def runs_table(run: RunRecord) -> str:
         ]
         for number, row in enumerate(measured["runs"])
     )
-    return html_table(["measured side by side", "median", "repeats", ""], rows)
+    return html_table(["measured side by side", "median", "repeats", ""], rows) + _searched(measured)
+
+
+def _searched(measured: MeasuredRecord) -> str:
+    """What the search executed; empty where that is not said."""
+    if "search" not in measured:
+        return ""
+    search = measured["search"]
+    known = f", {search['recalled']:,} were known from before" if search["recalled"] else ""
+    return (
+        f"<p>The search executed {search['executed']:,} placements{known}. Models ran for {seconds(search['executing_s'])} of the "
+        f"{seconds(search['wall_s'])} that it took ({percent(search['executing_s'] / max(search['wall_s'], 1e-9))}).</p>"
+    )
 
 
 def devices_table(run: RunRecord) -> str:
@@ -119,8 +131,8 @@ def _rank(row: PlannerRow) -> tuple[int, float]:
 
 
 def _planner_cells(row: PlannerRow, run: RunRecord, slowest_s: float) -> list[str | tuple[str]]:
-    chosen = row["planner"] == run["summary"]["planner"]
-    name = f"<b>{escape(row['planner'])}</b> <small>chosen</small>" if chosen else escape(row["planner"])
+    kept = row["planner"] == run.get("kept", run["summary"]["planner"])
+    name = f"<b>{escape(row['planner'])}</b> <small>kept</small>" if kept else escape(row["planner"])
     if row["error"]:
         return [(name,), "–", "–", f"{row['evaluations']:,}", seconds(row["wall_s"]), row["error"]]
     took = row["makespan_s"]

@@ -52,7 +52,7 @@ def test_the_page_states_the_answer_and_every_planner(run: RunRecord) -> None:
         "One step of tiny takes 6.00 ms (simulated) on 2 of 2 devices, 1.50x faster than the best single device "
         "(9.00 ms). No placement can take less than 5.00 ms (critical path): the gap is 20.0 %." in text
     )
-    assert "gnn chosen 6.00 ms 20.0 % 40 1.50 s single 9.00 ms 80.0 % 2 10.0 ms metis" in text
+    assert "gnn kept 6.00 ms 20.0 % 40 1.50 s single 9.00 ms 80.0 % 2 10.0 ms metis" in text
     assert "pymetis is missing" in text
 
 
@@ -73,12 +73,25 @@ def test_measured_runs_are_called_measured_and_compared_with_the_plain_session(r
             {"label": "plain session", "median_s": 0.010, "spread_s": 0.0002, "repeats": 21},
             {"label": "gnn", "median_s": 0.008, "spread_s": 0.0001, "repeats": 21},
         ],
+        "search": {"executed": 1250, "recalled": 3, "executing_s": 1.5, "wall_s": 2.0},
     }  # fmt: skip
     text = Page(render_report(run)).text
     assert "takes 8.00 ms ± 100 us (measured, 21 repeats) on 2 of 2 devices, 1.25x faster than a plain session" in text
     assert "one step (measured)" in text
     assert "one step (simulated)" not in text
     assert "gnn 8.00 ms ± 100 us 21 1.25x faster than the first" in text
+    assert (
+        "executed 1,250 placements, 3 were known from before. Models ran for 1.50 s of the 2.00 s that it took (75.0 %)"
+        in text
+    )
+
+
+def test_the_planner_whose_placement_is_kept_is_marked_and_not_the_one_that_was_asked_for(run: RunRecord) -> None:
+    assert "gnn kept" in Page(render_report(run)).text
+    run["kept"] = "single"
+    text = Page(render_report(run)).text
+    assert "single kept" in text
+    assert "gnn kept" not in text
 
 
 def test_a_run_without_an_answer_says_so(run: RunRecord) -> None:
