@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,6 +36,8 @@ __all__ = ["MEASURE_OPTIONS", "executable", "measured_evaluation", "place_measur
 
 MEASURE_OPTIONS = MeasureOptions()
 """How long measuring may take."""
+_FINALISTS = 3
+"""How many placements of the search are measured side by side in the end."""
 _REHEARSED = ("single", "heft", "annealing")
 """Planned in the simulator, then measured beside what was found by measuring."""
 
@@ -124,34 +128,56 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
     with MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, MEASURE_OPTIONS, store) as evaluator:
         planner = chosen_planner(options.planner, options.policy)
         solution = planner(setting.problem(evaluator), options.budget, options.seed)
-        candidates = {options.planner: solution.placement, **rehearsed}
+        finalists = _finalists(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)
         searched: MeasuredSearch = {
             "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
             "wall_s": solution.wall_s,
         }  # fmt: skip
-        comparison = evaluator.compare(list(candidates.values()))
-        plan = _plan(setting, solution, candidates, (comparison, searched), begin_s)
+        comparison = evaluator.compare([finalist.placement for finalist in finalists])
+        plan = _plan(setting, solution, finalists, (comparison, searched), begin_s)
         chosen = Placement(setting.coarsening.project(plan.placement.assignment))
         return dataclasses.replace(
             plan, warnings=(*warnings, *plan.warnings), measured_segments=evaluator.segments_of(chosen)
         )
 
 
+@dataclass(frozen=True, eq=False)
+class _Finalist:
+    """What is measured side by side."""
+
+    label: str
+    planner: str
+    placement: Placement
+
+
+def _finalists(planner: str, searched: Sequence[Placement], rehearsed: Mapping[str, Placement]) -> list[_Finalist]:
+    """The best few of the search, best first, and what other planners found; each placement once.
+
+    The search kept the least of many single measurements, which was lucky more likely than not: the next best ones get a chance.
+    """
+    different: dict[bytes, Placement] = {}
+    for placement in searched:
+        different.setdefault(placement.assignment.tobytes(), placement)
+    found = [
+        _Finalist(planner if rank == 1 else f"{planner}, rank {rank}", planner, placement)
+        for rank, placement in enumerate(different.values(), start=1)
+    ]
+    return [*found, *(_Finalist(name, name, placement) for name, placement in rehearsed.items())]
+
+
 def _plan(
     setting: Setting,
     solution: Solution,
-    candidates: dict[str, Placement],
+    finalists: Sequence[_Finalist],
     executed: tuple[Comparison, MeasuredSearch],
     begin_s: float,
 ) -> Plan:
     """The winner of the side-by-side comparison, with everyone's figures."""
     comparison, searched = executed
-    labels = list(candidates)
-    medians = [evaluation.makespan_s for evaluation in comparison.evaluations]
-    winner = int(np.argmin(medians))
-    chosen, taken = candidates[labels[winner]], comparison.evaluations[winner]
+    pairs = sorted(zip(finalists, comparison.evaluations, strict=True), key=lambda pair: pair[1].makespan_s)
+    winner, taken = pairs[0]
+    chosen, kept = winner.placement, winner.planner
     warnings: list[str] = []
-    kept = labels[winner]
     if kept != solution.planner:
         warnings.append(f"the placement of {kept!r} was faster side by side than that of {solution.planner!r}")
     single = comparison.single
@@ -169,8 +195,8 @@ def _plan(
     if not taken.feasible and taken.failure:
         warnings.append(f"the placement could not be measured: {taken.failure}")
     runs = [
-        {"label": label, "median_s": e.makespan_s, "spread_s": e.spread_s, "repeats": e.repeats}
-        for label, e in zip(labels, comparison.evaluations, strict=True)
+        {"label": finalist.label, "median_s": e.makespan_s, "spread_s": e.spread_s, "repeats": e.repeats}
+        for finalist, e in zip(finalists, comparison.evaluations, strict=True)
         if not e.failure
     ]
     if single is not None:
@@ -186,17 +212,18 @@ def _plan(
         "runs": runs,  # type: ignore[typeddict-item]  # rows are built as plain dictionaries
         "search": searched,
     }
+    best = {finalist.planner: evaluation for finalist, evaluation in reversed(pairs)}
     rows: tuple[PlannerRow, ...] = tuple(
         {
-            "planner": label,
+            "planner": name,
             "makespan_s": finite(evaluation.makespan_s),
             "gap": None,
-            "evaluations": solution.evaluations if label == solution.planner else 0,
-            "wall_s": solution.wall_s if label == solution.planner else 0.0,
+            "evaluations": solution.evaluations if name == solution.planner else 0,
+            "wall_s": solution.wall_s if name == solution.planner else 0.0,
             "feasible": evaluation.feasible,
             "error": evaluation.failure or None,
         }
-        for label, evaluation in zip(labels, comparison.evaluations, strict=True)
+        for name, evaluation in ((name, best[name]) for name in dict.fromkeys(f.planner for f in finalists))
     )
     _, placement, evaluation = planned(setting, dataclasses.replace(solution, placement=chosen))
     return Plan(

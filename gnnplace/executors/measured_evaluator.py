@@ -99,7 +99,7 @@ class MeasuredEvaluator:
         """In which models ran, of all that measuring placements during the search took."""
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
         self._store = store
-        self._known: dict[tuple[bytes, bytes], Evaluation] = {}
+        self._known: dict[tuple[bytes, bytes], tuple[Placement, Evaluation]] = {}
         feed = sample_inputs(grouped.model, np.random.default_rng(options.seed))
         self._folder = tempfile.TemporaryDirectory(prefix="gnnplace-")
         try:
@@ -130,8 +130,13 @@ class MeasuredEvaluator:
         priorities = b"" if placement.priorities is None else placement.priorities.tobytes()
         key = (placement.assignment.tobytes(), priorities)
         if key not in self._known:
-            self._known[key] = self._measured(placement)
-        return self._known[key]
+            self._known[key] = placement, self._measured(placement)
+        return self._known[key][1]
+
+    def fastest(self, count: int) -> list[Placement]:
+        """The placements that took least, of those that were evaluated, ran and fit; fastest first."""
+        found = [pair for pair in self._known.values() if pair[1].feasible]
+        return [placement for placement, _ in sorted(found, key=lambda pair: pair[1].makespan_s)[:count]]
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
         """The measured costs of `[B, G]` assignments, one after the other."""

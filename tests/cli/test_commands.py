@@ -223,6 +223,13 @@ def test_measured_rewards_give_a_measured_answer_that_runs(
     assert answer["gap"] == pytest.approx(answer["makespan_s"] / answer["lower_bound_s"] - 1)
     assert answer["evaluations"] <= 4
     assert json.loads((out / "placement.json").read_text())["evaluation"]["evaluator"] == "measured"
+    run = json.loads((out / "run.json").read_text())
+    assert run["kept"] in answer["compared"]
+    assert run["kept"] == json.loads((out / "placement.json").read_text())["planner"]
+    search = run["measured"]["search"]
+    assert 1 <= search["executed"] <= 4
+    assert search["recalled"] == 0
+    assert 0 < search["executing_s"] < search["wall_s"]
     assert as_json(capsys, "run", str(out))["devices"]
 
     evaluated = as_json(

@@ -128,6 +128,19 @@ def test_what_a_store_knows_is_not_executed_again_unless_it_is_of_another_model_
         assert (other.measurements, other.recalled) == (1, 0)
 
 
+def test_the_fastest_placements_of_a_search_are_told_without_those_that_failed(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
+    measured = evaluator(BRANCHES)
+    tried = [placement(0, 1, 0, 1, 0, 1), placement(0, 0, 0, 0, 0, 0), placement(1, 0, 1, 0, 1, 0)]
+    seconds = [measured.evaluate(one).makespan_s for one in tried]
+    assert measured.fastest(2) == [tried[index] for index in np.argsort(seconds)[:2]]
+    assert len(measured.fastest(9)) == 3
+    failing = evaluator(RAISING)
+    failing.evaluate(Placement(np.arange(failing._grouped.graph.num_ops) % 2))
+    assert failing.fastest(1) == []
+
+
 def test_a_failure_is_not_kept(evaluator: Callable[..., MeasuredEvaluator], tmp_path: Path) -> None:
     store = MeasurementStore(tmp_path / "measurements.sqlite", {})
     for _ in range(2):

@@ -1,0 +1,78 @@
+"""Which placements are measured side by side in the end, and which one is the answer."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnplace.api.measuring import _finalists, _plan
+from gnnplace.api.plan import Plan
+from gnnplace.api.setting import setting_of
+from gnnplace.api.workload import load_workload
+from gnnplace.devices.spec import load_topology
+from gnnplace.evaluation import Evaluation
+from gnnplace.executors.measured_evaluator import Comparison
+from gnnplace.graph.json_format import write_graph
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.placement import Placement
+from gnnplace.planners.search import Solution
+from gnnplace.report.run_record import MeasuredSearch
+
+SEARCH: MeasuredSearch = {"executed": 5, "recalled": 0, "executing_s": 1.0, "wall_s": 2.0}
+
+
+def on(*devices: int) -> Placement:
+    return Placement(np.array(devices))
+
+
+def test_each_placement_of_the_search_is_a_finalist_once_and_others_follow() -> None:
+    found = _finalists("gnn", [on(0, 1), on(0, 1), on(1, 1)], {"single": on(0, 0), "heft": on(0, 1)})
+    assert [(finalist.label, finalist.planner) for finalist in found] == [
+        ("gnn", "gnn"), ("gnn, rank 2", "gnn"), ("single", "single"), ("heft", "heft"),
+    ]  # fmt: skip
+    assert found[1].placement.assignment.tolist() == [1, 1]
+
+
+@pytest.fixture
+def answered(tmp_path: Path) -> Callable[[list[float], float], Plan]:
+    """The plan for measured medians of `gnn`, its runner-up and `heft`, and of the plain session."""
+    graph = OpGraph.build("pair", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 8, ("b",))])
+    write_graph(graph, tmp_path / "pair.json")
+    setting = setting_of(load_workload(tmp_path / "pair.json"), load_topology("k40x2"))
+    finalists = _finalists("gnn", [on(0, 1), on(1, 0)], {"heft": on(1, 1)})
+    solution = Solution("gnn", 0, on(0, 1), 1.0, 5, 2.0, ())
+    base = setting.simulator.evaluate(on(0, 1))
+
+    def measured(median_s: float) -> Evaluation:
+        return dataclasses.replace(base, evaluator="measured", makespan_s=median_s, spread_s=0.01, repeats=9)
+
+    def plan(medians: list[float], single_s: float) -> Plan:
+        comparison = Comparison(tuple(map(measured, medians)), measured(single_s), setting.topology.device_names[0])
+        return _plan(setting, solution, finalists, (comparison, SEARCH), 0.0)
+
+    return plan
+
+
+def test_a_runner_up_that_is_faster_side_by_side_is_the_answer(answered: Callable[[list[float], float], Plan]) -> None:
+    plan = answered([1.0, 0.8, 0.9], 2.0)
+    assert (plan.placement.assignment.tolist(), plan.kept, plan.warnings) == ([1, 0], "gnn", ())
+    assert {row["planner"]: row["makespan_s"] for row in plan.rows} == {"gnn": 0.8, "heft": 0.9}
+    assert plan.measured is not None
+    assert [run["label"] for run in plan.measured["runs"]] == ["gnn", "gnn, rank 2", "heft", "one session on k40:0"]
+
+
+def test_another_planner_that_is_faster_is_kept_and_named(answered: Callable[[list[float], float], Plan]) -> None:
+    plan = answered([1.0, 0.9, 0.7], 2.0)
+    assert (plan.placement.assignment.tolist(), plan.kept) == ([1, 1], "heft")
+    assert plan.warnings == ("the placement of 'heft' was faster side by side than that of 'gnn'",)
+    assert plan.facts()["planner"] == "heft"
+
+
+def test_nothing_that_beats_the_single_device_only_by_noise_is_kept(
+    answered: Callable[[list[float], float], Plan],
+) -> None:
+    plan = answered([1.0, 0.99, 1.2], 1.005)
+    assert (plan.placement.assignment.tolist(), plan.kept) == ([0, 0], "single")
+    assert "no placement beats the single device k40:0 beyond the noise" in plan.warnings[0]
