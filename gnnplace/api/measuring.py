@@ -151,7 +151,7 @@ class _Finalist:
 
 
 def _finalists(planner: str, searched: Sequence[Placement], rehearsed: Mapping[str, Placement]) -> list[_Finalist]:
-    """The best few of the search, best first, and what other planners found; each placement once.
+    """The best few of the search, best first and each once, and what other planners found.
 
     The search kept the least of many single measurements, which was lucky more likely than not: the next best ones get a chance.
     """
