@@ -191,7 +191,8 @@ class MeasuredEvaluator:
             stored = self._store.placement(self._model_key, pieces)
             if stored is not None:
                 self.recalled += 1
-                return self._recalled(simulated, stored, self.single.makespan_s)
+                single_s = self.single.makespan_s
+                return _executed(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
         self.measurements += 1
         answer = self._worker.ask(Job((parts, *self._references), self._options.search))
         self.executing_s += answer.executing_s
@@ -213,18 +214,6 @@ class MeasuredEvaluator:
         facts = [model.sha256, dict(model.dims), self._options.seed, self.single_device]
         return json.dumps(facts, sort_keys=True)
 
-    def _recalled(self, simulated: Evaluation, stored: StoredPlacement, single_s: float) -> Evaluation:
-        seconds = stored.ratio * single_s
-        return dataclasses.replace(
-            simulated,
-            evaluator="measured",
-            makespan_s=seconds,
-            period_s=seconds,
-            spread_s=stored.spread * single_s,
-            repeats=stored.repeats,
-            failure="",
-        )
-
     def _evaluation(self, simulated: Evaluation, row_s: FloatArray | None, failure: str) -> Evaluation:
         """What was simulated, with the measured seconds, `[R]`, in place of the simulated ones."""
         if row_s is None:
@@ -232,15 +221,7 @@ class MeasuredEvaluator:
                 simulated, evaluator="measured", makespan_s=np.inf, period_s=np.inf, spread_s=0.0, failure=failure
             )
         interval = median_interval(row_s)
-        return dataclasses.replace(
-            simulated,
-            evaluator="measured",
-            makespan_s=interval.median,
-            period_s=interval.median,
-            spread_s=interval.spread,
-            repeats=len(row_s),
-            failure="",
-        )
+        return _executed(simulated, interval.median, interval.spread, len(row_s))
 
     def _side_by_side(self, placements: Sequence[Placement]) -> list[Answer]:
         """For each placement its seconds without drift, and last those of the reference as they were; or why there are none.
@@ -326,3 +307,16 @@ class MeasuredEvaluator:
     def _group_order(self, placement: Placement) -> list[int]:
         """The groups in a global run order, by simulated start."""
         return group_order(self._grouped, placement.assignment, self._simulated.schedule(placement).order())
+
+
+def _executed(simulated: Evaluation, seconds: float, spread_s: float, repeats: int) -> Evaluation:
+    """What was simulated, with measured seconds in place of the simulated ones."""
+    return dataclasses.replace(
+        simulated,
+        evaluator="measured",
+        makespan_s=seconds,
+        period_s=seconds,
+        spread_s=spread_s,
+        repeats=repeats,
+        failure="",
+    )
