@@ -222,8 +222,9 @@ class Problem:
         ops_s = float(np.where(np.isfinite(self.op_time_s), self.op_time_s, 0.0).max(axis=1, initial=0.0).sum())
         links, sent = self.topology.links, float(self.graph.tensor_bytes.sum())
         hops_s = sum(link.latency_s * self.graph.num_tensors + sent / link.bandwidth_bytes_per_s for link in links)
-        overhead_s = self.graph.num_ops * float(self.topology.dispatch_overhead_s.max())
-        return (1.0 + 1e-9) * (ops_s + hops_s * self.topology.num_devices + overhead_s)
+        overhead_s = float((self.topology.dispatch_overhead_s + self.topology.segment_overhead_s).max())
+        copies_s = hops_s + float((sent / self.topology.intake_bandwidth_bytes_per_s).max())
+        return (1.0 + 1e-9) * (ops_s + copies_s * self.topology.num_devices + overhead_s * self.graph.num_ops)
 
     @cached_property
     def local_search(self) -> LocalSearch:

@@ -16,13 +16,13 @@ from gnnplace.api.solved import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, MeasuredCost
-from gnnplace.cost.measurement_store import measured_ops
+from gnnplace.cost.measurement_store import ENOUGH_SEGMENTS, MeasurementStore, measured_ops
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
 from gnnplace.executors.busy import check_free
 from gnnplace.executors.grouped_parts import GroupedModel
-from gnnplace.executors.measured_evaluator import Comparison, MeasuredEvaluator, MeasureOptions
+from gnnplace.executors.measured_evaluator import Comparison, Kept, MeasuredEvaluator, MeasureOptions
 from gnnplace.executors.profile import measured_costs
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
@@ -38,6 +38,8 @@ MEASURE_OPTIONS = MeasureOptions()
 """How long measuring may take."""
 _FINALISTS = 3
 """How many placements of the search are measured side by side in the end."""
+_RANDOM_PLACEMENTS = 12
+"""That are run at most to learn what segments cost."""
 _REHEARSED = ("single", "heft", "annealing")
 """Planned in the simulator, then measured beside what was found by measuring."""
 
@@ -63,12 +65,17 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device.
     """
-    model = executable(workload)
-    known = measurement_store().costs()
-    kinds = {device.kind for device in topology.devices}
-    if kinds <= known.kinds.keys() and all(set(model.graph.signatures) <= known.kinds[k].op_s.keys() for k in kinds):
-        return known
-    return profiled_anew(model, topology, seed)[0]
+    model, store = executable(workload), measurement_store()
+    known, kinds = store.costs(), {device.kind for device in topology.devices}
+    new = not kinds <= known.kinds.keys() or any(
+        set(model.graph.signatures) - known.kinds[k].op_s.keys() for k in kinds
+    )
+    if new or len(store.kernels(kinds, model.key)) < len(kinds):
+        known = profiled_anew(model, topology, seed)[0]
+    if topology.num_devices > 1 and any(known.kinds[kind].segment is None for kind in kinds):
+        _measure_segments(workload, topology, known, seed)
+        known = store.costs()
+    return known
 
 
 def profiled_anew(model: OnnxModel, topology: Topology, seed: int) -> tuple[CostStore, dict[str, FittedRoofline]]:
@@ -78,15 +85,36 @@ def profiled_anew(model: OnnxModel, topology: Topology, seed: int) -> tuple[Cost
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device.
     """
-    fresh, fits = measured_costs(model, topology, np.random.default_rng(seed))
+    fresh, fits, kernels = measured_costs(model, topology, np.random.default_rng(seed))
     store, device_of = measurement_store(), {device.kind: device for device in topology.devices}
     for kind, costs in fresh.kinds.items():
-        store.add_ops(device_of[kind], model.sha256, measured_ops(model.graph, costs.op_s))
+        store.add_ops(device_of[kind], model.key, measured_ops(model.graph, costs.op_s))
+        store.add_kernels(kind, model.key, kernels[kind])
         if costs.dispatch_overhead_s is not None:
             store.add_dispatch(kind, costs.dispatch_overhead_s)
     for (source, target), link in fresh.links.items():
         store.add_link(source, target, link)
     return store.costs(), fits
+
+
+def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, seed: int) -> None:
+    """Runs random placements of a model until enough of their segments are known to say what a segment costs."""
+    setting = setting_of(workload, topology, MeasuredCost(costs))
+    rng, num_groups, seen = np.random.default_rng(seed), setting.coarsening.graph.num_ops, 0
+    with _evaluator(setting, measurement_store()) as evaluator:
+        for _ in range(_RANDOM_PLACEMENTS):
+            placement = Placement(rng.integers(0, topology.num_devices, num_groups))
+            if evaluator.evaluate(placement).feasible:
+                seen += len(evaluator.segments_of(placement))
+            if seen >= ENOUGH_SEGMENTS * topology.num_devices:
+                break
+
+
+def _evaluator(setting: Setting, store: MeasurementStore | None) -> MeasuredEvaluator:
+    """Runs placements of the op groups of a setting, and keeps in a store what that says."""
+    grouped = GroupedModel(executable(setting.workload), setting.coarsening.graph, setting.coarsening.group_of_op)
+    kept = None if store is None else Kept(store, setting.op_time_s)
+    return MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, MEASURE_OPTIONS, kept)
 
 
 def measured_evaluation(setting: Setting, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
@@ -123,9 +151,7 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         for name in _REHEARSED
         if name != options.planner
     }
-    grouped = GroupedModel(executable(workload), setting.coarsening.graph, setting.coarsening.group_of_op)
-    store = measurement_store()
-    with MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, MEASURE_OPTIONS, store) as evaluator:
+    with _evaluator(setting, measurement_store()) as evaluator:
         planner = chosen_planner(options.planner, options.policy)
         solution = planner(setting.problem(evaluator), options.budget, options.seed)
         finalists = _finalists(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
 from gnnplace.api.workload import Workload
-from gnnplace.arrays import FloatArray
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, MeasuredCost
 from gnnplace.cost.measurement_store import MeasurementStore
@@ -96,7 +100,8 @@ def setting_of(
 ) -> Setting:
     """The setting with costs from `cost`; None takes what this machine has measured before, else the roofline.
 
-    Measured costs belong to a kind of device, so they never touch presets.
+    Measured costs belong to a kind of device, so they never touch presets. What these devices' runtime is known to fuse stays
+    together in a group.
 
     Raises:
         InvalidTopology: the devices state too little for an op.
@@ -107,9 +112,23 @@ def setting_of(
         workload=workload,
         topology=model.calibrated(topology),
         op_time_s=model.op_time_s(workload.graph, topology),
-        coarsening=coarsen(workload.graph, max_groups),
+        coarsening=coarsen(workload.graph, max_groups, fused=_fused(workload, topology)),
         objective=objective,
     )
+
+
+def _fused(workload: Workload, topology: Topology) -> IntArray | None:
+    """`[N]` equal numbers for ops that some device of the set runs as one kernel; None when it was never profiled there."""
+    if workload.onnx is None or not _measurements_file().exists():
+        return None
+    found = measurement_store().kernels({device.kind for device in topology.devices}, workload.onnx.key)
+    if not found:
+        return None
+    num_ops = workload.graph.num_ops
+    same = sum(
+        coo_array((np.ones(num_ops), (np.arange(num_ops), kernel)), shape=(num_ops, num_ops)) for kernel in found
+    )
+    return np.asarray(connected_components(same, directed=False)[1], dtype=np.int64)
 
 
 def stored_costs() -> CostStore:

@@ -3,8 +3,9 @@
 In reading order: `options.py` (what can be chosen), `result.py` (what a suite stores), `engine.py` (speed of the
 simulator), `planners.py` (planners side by side on the light models), `execution.py` (placed models run for real), `zoo.py`
 (every recipe of the zoo), `resumable.py` (many runs, kept one by one), `compiled.py` (a problem before the clock starts), `papers/` (the
-papers' tables), `generalization/` (graphs and devices that no training has seen), `measured/`
-(planners whose evaluations are executions), `suites.py` (the suites by name).
+papers' tables), `generalization/` (graphs and devices that no training has seen), `real_setting.py` (a zoo
+model on devices of this machine), `measured/` (planners whose evaluations are executions), `fidelity/` (simulated against measured
+seconds), `suites.py` (the suites by name).
 """
 
 __all__: list[str] = []

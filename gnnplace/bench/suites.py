@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gnnplace.bench.engine import bench_engine
 from gnnplace.bench.execution import bench_equality, bench_execution
+from gnnplace.bench.fidelity.suite import bench_fidelity
 from gnnplace.bench.generalization.suite import bench_generalization
 from gnnplace.bench.measured.suite import bench_measured
 from gnnplace.bench.options import BenchOptions
@@ -39,6 +40,7 @@ SUITES: Mapping[str, Suite] = {
     "seeds": Suite(bench_seeds, _TABLES),
     "spotlight": Suite(bench_spotlight, _TABLES),
     "generalization": Suite(bench_generalization, ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend")),
+    "fidelity": Suite(bench_fidelity, ("--only",)),
     "measured": Suite(bench_measured, ("--evaluations", "--seeds", "--only", "--rows")),
 }
 

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import nnls
 
 from gnnplace.arrays import BoolArray, FloatArray
+from gnnplace.cost.measured import SegmentCosts
 from gnnplace.cost.roofline import Efficiency, bound_s, op_class
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["FittedRoofline", "fit_roofline"]
+__all__ = ["FittedRoofline", "fit_roofline", "fit_segments"]
 
 _CANDIDATES = 200  # the fit tries the rates of this many ops; all of them in graphs of usual size
 _ROUNDS = 20  # coordinate descent ends earlier when nothing changes
@@ -73,6 +75,19 @@ def fit_roofline(graph: OpGraph, device: Device, measured_s: FloatArray) -> Fitt
         relative_error=float(np.abs(fitted - measured_s[used]).sum() / measured_s[used].sum()),
         median_ratio=float(np.median(fitted / measured_s[used])),
     )
+
+
+def fit_segments(expected_s: FloatArray, arrived_bytes: FloatArray, measured_s: FloatArray) -> SegmentCosts:
+    """What segments cost besides their ops: least squares over `[S]` segments, not negative.
+
+    `expected_s` are the sums of their ops, `arrived_bytes` the copies that each took in. Segments are weighted by what a
+    deviation means: the longer one is expected to take, the more its ops may be misjudged.
+    """
+    weight = 1 / np.sqrt(expected_s + np.median(expected_s) + 1e-6)
+    per_mb = arrived_bytes * 1e-6  # so that both columns are of one size
+    columns = np.stack([np.ones_like(expected_s), per_mb], axis=1) * weight[:, None]
+    (overhead_s, s_per_mb), _ = nnls(columns, (measured_s - expected_s) * weight)
+    return SegmentCosts(float(overhead_s), float(s_per_mb) * 1e-6)
 
 
 def _ideal_s(graph: OpGraph, device: Device, wanted: BoolArray) -> tuple[FloatArray, FloatArray]:

@@ -20,7 +20,7 @@ from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import allowed_mask
 
-__all__ = ["FORMAT", "CostStore", "KindCosts", "LinkCosts", "MeasuredCost", "read_costs", "write_costs"]
+__all__ = ["FORMAT", "CostStore", "KindCosts", "LinkCosts", "MeasuredCost", "SegmentCosts", "read_costs", "write_costs"]
 
 FORMAT = "gnnplace.costs/1"
 
@@ -32,10 +32,21 @@ class KindCosts:
     op_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by op signature."""
     dispatch_overhead_s: float | None = None
+    segment: SegmentCosts | None = None
+    """What a segment costs besides its ops; None: not measured."""
     efficiency: Mapping[str, Efficiency] | None = None
     """The roofline fitted to `op_s`, by op class; None: not fitted."""
     launch_s: float | None = None
     """Of that fit."""
+
+
+@dataclass(frozen=True)
+class SegmentCosts:
+    """What it takes to begin a segment."""
+
+    overhead_s: float
+    intake_s_per_byte: float
+    """For the copies that it waits for, besides what their links take."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +111,17 @@ class MeasuredCost:
         return dataclasses.replace(self.roofline, efficiency={**self.roofline.efficiency, **costs.efficiency}, **launch)
 
     def _device(self, device: Device) -> Device:
-        costs = self.store.kinds.get(device.kind)
-        if costs is None or costs.dispatch_overhead_s is None:
-            return device
-        return dataclasses.replace(device, dispatch_overhead_s=costs.dispatch_overhead_s)
+        costs = self.store.kinds.get(device.kind, KindCosts())
+        if costs.dispatch_overhead_s is not None:
+            device = dataclasses.replace(device, dispatch_overhead_s=costs.dispatch_overhead_s)
+        if costs.segment is not None:
+            per_byte = costs.segment.intake_s_per_byte
+            device = dataclasses.replace(
+                device,
+                segment_overhead_s=costs.segment.overhead_s,
+                intake_bandwidth_bytes_per_s=1 / per_byte if per_byte else None,
+            )
+        return device
 
     def _link(self, link: Link, kind_of: Mapping[str, str]) -> Link:
         costs = self.store.links.get((kind_of[link.source], kind_of[link.target]))
@@ -147,9 +165,11 @@ def _kind_from_json(row: Any, where: str) -> KindCosts:
     entries = _object(row, where)
     op_s = _object(entries.get("op_s", {}), where)
     dispatch_s, efficiency, launch_s = (entries.get(key) for key in ("dispatch_overhead_s", "efficiency", "launch_s"))
+    segment = entries.get("segment")
     return KindCosts(
         {signature: _cost(value, f"{where}: op {signature!r}") for signature, value in op_s.items()},
         None if dispatch_s is None else _cost(dispatch_s, where),
+        None if segment is None else _segment(segment, where),
         None
         if efficiency is None
         else {name: _efficiency(pair, where) for name, pair in _object(efficiency, where).items()},
@@ -164,6 +184,11 @@ def _link_from_json(row: Any, where: str) -> tuple[tuple[str, str], LinkCosts]:
     if bandwidth == 0:
         raise InvalidTopology(f"{where} has a bandwidth of zero; measure again")
     return ends, LinkCosts(_cost(entries.get("latency_s"), where), bandwidth)
+
+
+def _segment(row: Any, where: str) -> SegmentCosts:
+    entries = _object(row, where)
+    return SegmentCosts(_cost(entries.get("overhead_s"), where), _cost(entries.get("intake_s_per_byte"), where))
 
 
 def _efficiency(row: Any, where: str) -> Efficiency:

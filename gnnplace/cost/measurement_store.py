@@ -8,7 +8,7 @@ import sqlite3
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
-from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts
+from gnnplace.arrays import IntArray
+from gnnplace.cost.calibrate import FittedRoofline, fit_roofline, fit_segments
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts
 from gnnplace.cost.roofline import Efficiency
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
 
-__all__ = ["MeasuredOp", "MeasurementStore", "StoredPlacement", "measured_ops"]
+__all__ = [
+    "ENOUGH_SEGMENTS", "MeasuredOp", "MeasuredSegment", "MeasurementStore", "StoredPlacement", "measured_ops",
+]  # fmt: skip
 
-_VERSION = 1
+ENOUGH_SEGMENTS = 50
+"""From which on what they cost besides their ops is believed."""
+
 _WAIT_S = 30.0
 _MINE = "machine = (SELECT id FROM machine WHERE facts = ?)"
-_SCHEMA = """
+# By version of the file: what each one adds to the one before.
+_SCHEMAS = (
+    """
 CREATE TABLE machine (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE);
 CREATE TABLE op (
     machine INTEGER NOT NULL REFERENCES machine, kind TEXT NOT NULL, signature TEXT NOT NULL, model TEXT NOT NULL,
@@ -47,7 +54,17 @@ CREATE TABLE placement (
     machine INTEGER NOT NULL REFERENCES machine, model TEXT NOT NULL, pieces TEXT NOT NULL, ratio REAL NOT NULL,
     spread REAL NOT NULL, repeats INTEGER NOT NULL, seconds REAL NOT NULL, measured_at REAL NOT NULL,
     PRIMARY KEY (machine, model, pieces));
-"""
+""",
+    """
+CREATE TABLE segment (
+    machine INTEGER NOT NULL REFERENCES machine, kind TEXT NOT NULL, model TEXT NOT NULL, ops TEXT NOT NULL,
+    expected_s REAL NOT NULL, arrived_bytes REAL NOT NULL, seconds REAL NOT NULL, measured_at REAL NOT NULL);
+CREATE INDEX segment_by_kind ON segment (machine, kind);
+CREATE TABLE kernel (
+    machine INTEGER NOT NULL REFERENCES machine, kind TEXT NOT NULL, model TEXT NOT NULL, kernel_of_op TEXT NOT NULL,
+    measured_at REAL NOT NULL, PRIMARY KEY (machine, kind, model));
+""",
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,20 @@ class StoredPlacement:
     repeats: int
     seconds: float
     """As they were."""
+
+
+@dataclass(frozen=True)
+class MeasuredSegment:
+    """One segment of a placed model as it ran beside the others."""
+
+    kind: str
+    """Of its device."""
+    ops: tuple[int, ...]
+    expected_s: float
+    """The sum of its ops."""
+    arrived_bytes: float
+    """Of the copies that it reads."""
+    seconds: float
 
 
 def measured_ops(graph: OpGraph, op_s: Mapping[str, float]) -> list[MeasuredOp]:
@@ -112,16 +143,16 @@ class MeasurementStore:
                 f"{path.parent}: cannot be made ({error.strerror}); set GNNPLACE_CACHE to a folder for measurements"
             ) from error
         with self._connected() as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                connection.execute("BEGIN IMMEDIATE")
-                if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # nobody else has made it meanwhile
-                    for statement in filter(str.strip, _SCHEMA.split(";")):
+            if _version(connection) < len(_SCHEMAS):
+                connection.execute("BEGIN IMMEDIATE")  # nobody else brings it up to date meanwhile
+                for schema in _SCHEMAS[_version(connection) :]:
+                    for statement in filter(str.strip, schema.split(";")):
                         connection.execute(statement)
-                    connection.execute(f"PRAGMA user_version = {_VERSION}")
-            elif version != _VERSION:
+                connection.execute(f"PRAGMA user_version = {len(_SCHEMAS)}")
+            elif _version(connection) > len(_SCHEMAS):
                 raise MeasurementFailed(
-                    f"{path}: holds measurements of version {version}, this one reads {_VERSION}; delete the file to measure anew"
+                    f"{path}: holds measurements of version {_version(connection)}, this one reads {len(_SCHEMAS)}; "
+                    "use the newer gnnplace that made it, or set GNNPLACE_CACHE to another folder"
                 )
 
     def costs(self) -> CostStore:
@@ -131,14 +162,16 @@ class MeasurementStore:
             dispatch = self._mine(connection, "kind, seconds", "dispatch")
             links = self._mine(connection, "source_kind, target_kind, latency_s, bandwidth_bytes_per_s", "link")
             fits = self._mine(connection, "kind, efficiency, launch_s", "roofline")
+            segments = self._mine(connection, "kind, model, ops, expected_s, arrived_bytes, seconds", "segment")
         op_s: dict[str, dict[str, float]] = defaultdict(dict)
         for (kind, signature), seconds in _medians((row[:2], row[2]) for row in ops).items():
             op_s[kind][signature] = seconds
         overhead_s = _medians(((kind,), seconds) for kind, seconds in dispatch)
+        begun = _segment_costs(segments)
         fitted = {kind: (_efficiency(text), launch_s) for kind, text, launch_s in fits}
         kinds = {
-            kind: KindCosts(op_s[kind], overhead_s.get((kind,)), *fitted.get(kind, (None, None)))
-            for kind in sorted({*op_s, *fitted, *(kind for (kind,) in overhead_s)})
+            kind: KindCosts(op_s[kind], overhead_s.get((kind,)), begun.get(kind), *fitted.get(kind, (None, None)))
+            for kind in sorted({*op_s, *fitted, *begun, *(kind for (kind,) in overhead_s)})
         }
         latency_s = _medians((row[:2], row[2]) for row in links)
         bandwidth = _medians((row[:2], row[3]) for row in links)
@@ -172,6 +205,23 @@ class MeasurementStore:
         row = (source_kind, target_kind, costs.latency_s, costs.bandwidth_bytes_per_s)
         with self._connected() as connection:
             self._insert(connection, "link", [row])
+
+    def add_segments(self, model: str, found: Iterable[MeasuredSegment]) -> None:
+        """Keeps segments of a model."""
+        rows = [(s.kind, model, _digest(s.ops), s.expected_s, s.arrived_bytes, s.seconds) for s in found]
+        with self._connected() as connection:
+            self._insert(connection, "segment", rows)
+
+    def kernels(self, kinds: Collection[str], model: str) -> list[IntArray]:
+        """`[N]` for each of the kinds that has run the model: ops that one kernel does have the same number."""
+        with self._connected() as connection:
+            rows = self._mine(connection, "kind, model, kernel_of_op", "kernel")
+        return [np.array(json.loads(row[2]), dtype=np.int64) for row in rows if row[0] in kinds and row[1] == model]
+
+    def add_kernels(self, kind: str, model: str, kernel_of_op: IntArray) -> None:
+        """Keeps what a runtime makes one kernel of; of the same model, the newest one counts."""
+        with self._connected() as connection:
+            self._insert(connection, "kernel", [(kind, model, json.dumps(kernel_of_op.tolist()))])
 
     def placement(self, model: str, pieces: object) -> StoredPlacement | None:
         """What is known of the placed model; `pieces`, which JSON can hold, says what runs where, `model` says all else."""
@@ -221,6 +271,21 @@ def _fitted(device: Device, seconds: Mapping[tuple[Any, ...], float]) -> FittedR
     ]
     measured_s = np.array(list(seconds.values()), dtype=np.float64)
     return fit_roofline(OpGraph.build(device.kind, ops), device, measured_s) if (measured_s > 0).any() else None
+
+
+def _segment_costs(rows: Iterable[tuple[Any, ...]]) -> dict[str, SegmentCosts]:
+    """By kind, of which enough segments are known; each segment counts once, with the medians of what was measured."""
+    known: dict[str, list[list[float]]] = defaultdict(list)
+    several: dict[tuple[str, str, str], list[Sequence[float]]] = defaultdict(list)
+    for kind, model, ops, *figures in rows:
+        several[kind, model, ops].append(figures)
+    for (kind, _, _), figures in several.items():
+        known[kind].append([statistics.median(values) for values in zip(*figures, strict=True)])
+    return {kind: fit_segments(*np.array(found).T) for kind, found in known.items() if len(found) >= ENOUGH_SEGMENTS}
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _medians(rows: Iterable[tuple[tuple[Any, ...], float]]) -> dict[tuple[Any, ...], float]:

@@ -24,6 +24,8 @@ _DEVICE_KEYS: Mapping[str, tuple[type, ...]] = {
     "peak_flops_per_s": (dict,),
     "memory_bandwidth_bytes_per_s": (*_NUMBER, type(None)),
     "dispatch_overhead_s": _NUMBER,
+    "segment_overhead_s": _NUMBER,
+    "intake_bandwidth_bytes_per_s": (*_NUMBER, type(None)),
     "slots": (int,),
 }
 _LINK_KEYS: Mapping[str, tuple[type, ...]] = {
@@ -84,6 +86,7 @@ def topology_to_json(topology: Topology) -> dict[str, Any]:
                 "peak_flops_per_s": dict(device.peak_flops_per_s),
                 "memory_bandwidth_bytes_per_s": device.memory_bandwidth_bytes_per_s,
                 "dispatch_overhead_s": device.dispatch_overhead_s,
+                **_segment_costs(device),
                 "slots": device.slots,
             }
             for device in topology.devices
@@ -101,8 +104,17 @@ def topology_to_json(topology: Topology) -> dict[str, Any]:
     }
 
 
+def _segment_costs(device: Device) -> dict[str, float]:
+    """Of devices that were measured; published figures say nothing of them."""
+    costs = {
+        "segment_overhead_s": device.segment_overhead_s,
+        "intake_bandwidth_bytes_per_s": device.intake_bandwidth_bytes_per_s,
+    }
+    return {key: value for key, value in costs.items() if value}
+
+
 def _device(row: Mapping[str, Any]) -> Device:
-    bandwidth = row.get("memory_bandwidth_bytes_per_s")
+    bandwidth, intake = (row.get(f"{what}_bandwidth_bytes_per_s") for what in ("memory", "intake"))
     return Device(
         name=row["name"],
         kind=row.get("kind", ""),
@@ -110,6 +122,8 @@ def _device(row: Mapping[str, Any]) -> Device:
         peak_flops_per_s={dtype: float(rate) for dtype, rate in row.get("peak_flops_per_s", {}).items()},
         memory_bandwidth_bytes_per_s=None if bandwidth is None else float(bandwidth),
         dispatch_overhead_s=float(row.get("dispatch_overhead_s", 0.0)),
+        segment_overhead_s=float(row.get("segment_overhead_s", 0.0)),
+        intake_bandwidth_bytes_per_s=None if intake is None else float(intake),
         slots=row.get("slots", 1),
     )
 

@@ -36,6 +36,10 @@ class Device:
     memory_bandwidth_bytes_per_s: float | None = None
     dispatch_overhead_s: float = 0.0
     """Paid by an op that starts right after waiting for a remote input."""
+    segment_overhead_s: float = 0.0
+    """Paid by an op that begins a segment: the first one after copies have arrived, or after an op that sends its output."""
+    intake_bandwidth_bytes_per_s: float | None = None
+    """At which that op takes in the copies that have arrived, besides what the link takes; None: it costs nothing."""
     slots: int = 1
 
     def __post_init__(self) -> None:
@@ -50,11 +54,16 @@ class Device:
         for label, rate in (
             *((f"peak_flops_per_s[{k}]", v) for k, v in self.peak_flops_per_s.items()),
             ("memory_bandwidth_bytes_per_s", self.memory_bandwidth_bytes_per_s),
+            ("intake_bandwidth_bytes_per_s", self.intake_bandwidth_bytes_per_s),
         ):
             if rate is not None and not (math.isfinite(rate) and rate > 0):
                 raise InvalidTopology(f"device {self.name!r}: {label} is {rate}; a rate is finite and above zero")
-        if not (math.isfinite(self.dispatch_overhead_s) and self.dispatch_overhead_s >= 0):
-            raise InvalidTopology(f"device {self.name!r}: dispatch_overhead_s is {self.dispatch_overhead_s}")
+        for label, seconds in (
+            ("dispatch_overhead_s", self.dispatch_overhead_s),
+            ("segment_overhead_s", self.segment_overhead_s),
+        ):
+            if not (math.isfinite(seconds) and seconds >= 0):
+                raise InvalidTopology(f"device {self.name!r}: {label} is {seconds}")
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,16 @@ class Topology:
     def dispatch_overhead_s(self) -> FloatArray:
         """`[D]`."""
         return frozen([d.dispatch_overhead_s for d in self.devices], np.float64)
+
+    @cached_property
+    def segment_overhead_s(self) -> FloatArray:
+        """`[D]`."""
+        return frozen([d.segment_overhead_s for d in self.devices], np.float64)
+
+    @cached_property
+    def intake_bandwidth_bytes_per_s(self) -> FloatArray:
+        """`[D]`, infinite where taking copies in costs nothing."""
+        return frozen([d.intake_bandwidth_bytes_per_s or np.inf for d in self.devices], np.float64)
 
     @cached_property
     def latency_s(self) -> FloatArray:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import onnxruntime as ort
@@ -128,6 +129,8 @@ def session_options(device: RealDevice) -> ort.SessionOptions:
     options.intra_op_num_threads = max(1, len(device.cores))
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    _share_arena()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     if len(device.cores) > 1:
         others = ";".join(str(core + 1) for core in device.cores[1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", others)
@@ -162,6 +165,17 @@ def create_session(model: Path | bytes, device: RealDevice, data_folder: Path | 
             "check the GPU's driver and libraries"
         )
     return session
+
+
+@cache
+def _share_arena() -> None:
+    """One arena of main memory for all sessions of the process.
+
+    With an arena each, the outputs of many small sessions lie far apart and fall out of the cache: a cell of 52 segments then
+    took 1.23 times as long on two cores.
+    """
+    arena = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(arena, None)
 
 
 def _usable_cores() -> set[int]:

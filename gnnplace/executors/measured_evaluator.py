@@ -23,12 +23,13 @@ from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import parse_device
 from gnnplace.executors.grouped_parts import GroupedModel, PartMaker, group_order, model_segments
 from gnnplace.executors.measure import StoppingRule, median_interval, without_drift
+from gnnplace.executors.segment_record import measured_segments
 from gnnplace.executors.worker_process import Answer, Job, Setup, WorkerProcess
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 
-__all__ = ["Comparison", "MeasureOptions", "MeasuredEvaluator", "SimulatedEvaluator"]
+__all__ = ["Comparison", "Kept", "MeasureOptions", "MeasuredEvaluator", "SimulatedEvaluator"]
 
 _MAX_KEPT_JOBS = 64
 
@@ -53,6 +54,14 @@ class MeasureOptions:
     """After which loading and running placements is given up."""
     seed: int = 0
     """Of the made-up inputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Where measurements are kept, and what they are compared with."""
+
+    store: MeasurementStore
+    op_time_s: FloatArray  # [N, D] of the model's ops
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +90,9 @@ class MeasuredEvaluator:
         topology: Topology,
         simulated: SimulatedEvaluator,
         options: MeasureOptions = MeasureOptions(),
-        store: MeasurementStore | None = None,
+        kept: Kept | None = None,
     ) -> None:
-        """Measures the plain session. What `store` knows is not executed again, and it is told of everything else.
+        """Measures the plain session. What the store of `kept` knows is not executed again, and it is told of everything else.
 
         Raises:
             InvalidTopology: a device of the set is not on this machine.
@@ -98,7 +107,7 @@ class MeasuredEvaluator:
         self.executing_s = 0.0
         """In which models ran, of all that measuring placements during the search took."""
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
-        self._store = store
+        self._kept = kept
         self._known: dict[tuple[bytes, bytes], tuple[Placement, Evaluation]] = {}
         feed = sample_inputs(grouped.model, np.random.default_rng(options.seed))
         self._folder = tempfile.TemporaryDirectory(prefix="gnnplace-")
@@ -187,8 +196,8 @@ class MeasuredEvaluator:
         except UnsupportedModel as error:
             return self._evaluation(simulated, None, str(error))
         pieces = [[part.device, part.key] for part in parts]
-        if self._store is not None and self.single is not None:
-            stored = self._store.placement(self._model_key, pieces)
+        if self._kept is not None and self.single is not None:
+            stored = self._kept.store.placement(self._model_key, pieces)
             if stored is not None:
                 self.recalled += 1
                 single_s = self.single.makespan_s
@@ -200,19 +209,22 @@ class MeasuredEvaluator:
             return self._evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
         # Relative to the plain session of this very moment, in the seconds that it took at first.
         ratios = answer.samples[0] / answer.samples[1]
-        if self._store is not None:
+        if self._kept is not None:
             interval = median_interval(ratios)
             seconds = float(np.median(answer.samples[0]))
             measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
-            self._store.add_placement(self._model_key, pieces, measured)
+            self._kept.store.add_placement(self._model_key, pieces, measured)
+            found = measured_segments(
+                self._grouped.model.graph, self._topology, self._kept.op_time_s, parts, answer.part_s[0]
+            )
+            self._kept.store.add_segments(self._grouped.model.key, found)
         return self._evaluation(simulated, ratios * self.single.makespan_s, "")
 
     @property
     def _model_key(self) -> str:
         """All that a measured ratio depends on, besides the machine and what runs where."""
         model = self._grouped.model
-        facts = [model.sha256, dict(model.dims), self._options.seed, self.single_device]
-        return json.dumps(facts, sort_keys=True)
+        return json.dumps([model.key, self._options.seed, self.single_device])
 
     def _evaluation(self, simulated: Evaluation, row_s: FloatArray | None, failure: str) -> Evaluation:
         """What was simulated, with the measured seconds, `[R]`, in place of the simulated ones."""

@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from gnnplace.arrays import FloatArray
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
 from gnnplace.cost.measured import CostStore, KindCosts
 from gnnplace.devices.topology import Topology
@@ -25,11 +25,11 @@ from gnnplace.executors.grouped_parts import PartMaker
 from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links
 from gnnplace.executors.measure import StoppingRule, interleaved
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.onnx_io.kernels import op_of_kernel
+from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 
-__all__ = ["OpProfile", "by_signature", "measured_costs", "profile_model"]
+__all__ = ["MeasuredCosts", "OpProfile", "by_signature", "measured_costs", "profile_model"]
 
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
 _KERNEL = "_kernel_time"
@@ -43,6 +43,8 @@ class OpProfile:
     """`[N]` seconds of each op inside a session; 0 for what is fused into another op or folded away."""
     session_s: float
     """Of the whole model in a session that is not profiled; `op_s` sums up to it."""
+    kernel_of_op: IntArray
+    """`[N]` ops that one kernel does have the same number: that of the first of them."""
     ratio: float
     """`session_s` over the sum of what the profiler saw: how much it adds (below 1) or misses (above 1)."""
 
@@ -53,7 +55,7 @@ def profile_model(
     """Seconds of each op of a model on a device such as `cpu:0`.
 
     The profiled session is the one that runs, with all of ONNX Runtime's optimisations: at lower levels the same models
-    take up to twice as long, unevenly. Kernels are charged to ops by `op_of_kernel`. Each kernel's seconds are the median
+    take up to twice as long, unevenly. Kernels are charged to ops by `ops_of_kernels`. Each kernel's seconds are the median
     of the repeats, which alternate with those of a session that is not profiled, and are scaled to it. On a GPU the
     profiler sees launches, so the share of each op is only as good as launches are.
 
@@ -76,21 +78,32 @@ def profile_model(
             raise MeasurementFailed(f"{model.path.name} cannot be profiled on {device_name!r}: {message}") from error
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
         kernel_s = _kernel_s(events, skip=rule.warmup)
-        charged = op_of_kernel(model, folder / "optimised.onnx")
-    op_s = np.zeros(model.graph.num_ops)
-    for kernel, op in charged.items():
-        op_s[op] += kernel_s.get(kernel, 0.0)
+        kernels = ops_of_kernels(model, folder / "optimised.onnx")
+    op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
+    for kernel, stands_for in kernels.items():
+        op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
+        kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
     if not op_s.any():
         raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
     session_s = float(np.median(seconds[1]))
     ratio = session_s / float(op_s.sum())
-    return OpProfile(op_s * ratio, session_s, ratio)
+    return OpProfile(op_s * ratio, session_s, kernel_of_op, ratio)
+
+
+class MeasuredCosts(NamedTuple):
+    """What one model says of a machine, by device kind."""
+
+    store: CostStore
+    fits: dict[str, FittedRoofline]
+    """How well a roofline explains it."""
+    kernels: dict[str, IntArray]
+    """`[N]` each: see `OpProfile.kernel_of_op`."""
 
 
 def measured_costs(
     model: OnnxModel, topology: Topology, rng: np.random.Generator, rule: StoppingRule = PROFILE_RULE
-) -> tuple[CostStore, dict[str, FittedRoofline]]:
-    """What this machine says about a set of real devices, and how well a roofline explains it, by device kind.
+) -> MeasuredCosts:
+    """What this machine says about a set of real devices.
 
     Each kind is profiled on its first device: the model's ops by signature, the dispatch overhead, the fitted roofline.
     Each pair of kinds is probed once for latency and bandwidth.
@@ -102,10 +115,12 @@ def measured_costs(
     inputs = sample_inputs(model, rng)
     kinds: dict[str, KindCosts] = {}
     fits: dict[str, FittedRoofline] = {}
+    kernels: dict[str, IntArray] = {}
     for device in topology.devices:
         if device.kind in kinds:
             continue
         profile = profile_model(model, device.name, inputs, rule)
+        kernels[device.kind] = profile.kernel_of_op
         fit = fits[device.kind] = fit_roofline(model.graph, device, profile.op_s)
         kinds[device.kind] = KindCosts(
             op_s=by_signature(model.graph, profile.op_s),
@@ -113,7 +128,7 @@ def measured_costs(
             efficiency=fit.efficiency,
             launch_s=fit.launch_s,
         )
-    return CostStore(kinds, probe_links(topology)), fits
+    return MeasuredCosts(CostStore(kinds, probe_links(topology)), fits, kernels)
 
 
 def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:

@@ -8,6 +8,7 @@ under the interpreter lock. ONNX Runtime releases that lock while it computes.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
@@ -54,6 +55,8 @@ class PlacedRunner:
         steps, self._feeds = plan_steps(parts, inputs, outputs)
         read = {name for part in parts for name in part.inputs}.union(outputs) - _defaulted(parts)
         self._required = tuple(name for name in inputs if name in read)
+        self.part_s: dict[int, float] = {}
+        """Seconds of each part in the last run, handing over included, by its position in the run order; empty for a model in one piece."""
         self._lock = Lock()
         self._closed = False
         self._workers = [_Worker(parse_device(name), device_steps) for name, device_steps in steps.items()]
@@ -113,6 +116,7 @@ class PlacedRunner:
                 self._run_on_workers(run, input_feed)
         values = [as_numpy(run.results[name]) if name in run.results else np.array(input_feed[name]) for name in wanted]
         run.results.clear()  # a worker remembers its last run
+        self.part_s = run.part_s
         return values
 
     def _run_directly(
@@ -177,6 +181,7 @@ class _Run:
         self.results: dict[str, Value] = {}
         self.finished: SimpleQueue[GnnplaceError | None] = SimpleQueue()
         self.stopped = False
+        self.part_s: dict[int, float] = {}
 
 
 _Message = tuple[_Run, int, dict[str, Value]]
@@ -254,6 +259,7 @@ class _Worker:
         """Runs one step and hands its outputs on; the error instead of raising it, as nobody above could catch it."""
         step, session = self.compiled[position]
         part = step.part
+        begin_s = time.perf_counter()
         try:
             feed = {name: values[name] for name in part.inputs}
             for name in part.optional_inputs:
@@ -270,6 +276,7 @@ class _Worker:
             values[name] = outputs[name]
         for name in step.releases:
             values.pop(name, None)
+        run.part_s[step.number] = time.perf_counter() - begin_s
         return None
 
     def run_alone(self, run: _Run, input_feed: Mapping[str, Any]) -> None:

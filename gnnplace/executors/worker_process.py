@@ -24,6 +24,8 @@ from threading import Thread
 from types import TracebackType
 from typing import IO, Any
 
+import numpy as np
+
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
@@ -67,6 +69,8 @@ class Answer:
     """The candidate that failed; None when the process ended and nobody can tell."""
     executing_s: float = 0.0
     """Of the job, in which models ran; the rest went into sessions."""
+    part_s: tuple[FloatArray, ...] = ()
+    """For each candidate `[P]` median seconds of its parts, handing over included; empty for a model in one piece."""
 
 
 class WorkerProcess:
@@ -196,18 +200,23 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
     with ExitStack() as stack:
         runners: list[PlacedRunner] = []
         current = 0
+        part_s: list[list[list[float]]] = [[] for _ in job.candidates]
 
         def call(index: int) -> None:
             nonlocal current
             current = index
             runners[index].run(None, setup.feed)
+            found = runners[index].part_s
+            part_s[index].append([found[number] for number in sorted(found)])
 
         try:
             for current, parts in enumerate(job.candidates):  # noqa: B007  # read when creating one fails
                 runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs, cache)))
             begin_s = time.perf_counter()
             samples = interleaved([partial(call, index) for index in range(len(runners))], job.rule)
-            return Answer(samples, executing_s=time.perf_counter() - begin_s)
+            executing_s = time.perf_counter() - begin_s
+            medians = tuple(np.median(rows[job.rule.warmup :], axis=0) for rows in part_s)
+            return Answer(samples, executing_s=executing_s, part_s=medians)
         except Exception as error:  # whatever happens in here is what the parent asked to know
             what = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
             return Answer(None, what.split("\n")[0] or type(error).__name__, current)

@@ -49,10 +49,13 @@ class Coarsening:
         return sums
 
 
-def coarsen(graph: OpGraph, max_groups: int = 512, max_fraction: float | None = None) -> Coarsening:
+def coarsen(
+    graph: OpGraph, max_groups: int = 512, max_fraction: float | None = None, fused: IntArray | None = None
+) -> Coarsening:
     """At most `max_groups` op groups, as far as the rules allow; near linear.
 
     1. The ops of a colocation group merge as far as the graph stays acyclic; what is left of the group keeps its label.
+       Then the ops that a runtime fuses into one kernel, those with equal numbers in `fused` `[N]`, merge likewise.
     2. While there are more than `max_groups`: edges are contracted where that closes no cycle, heaviest tensors first,
        up to `max_fraction` (default `4 / max_groups`) of the graph's compute or memory per group.
     3. If that does not suffice: consecutive pieces of a depth-first topological order.
@@ -76,8 +79,10 @@ def coarsen(graph: OpGraph, max_groups: int = 512, max_fraction: float | None = 
         raise ValueError(f"max_groups is {max_groups}; at least one group is needed")
     load = _loads(graph)
     group = _merge_colocation(graph)
-    clusters, index = _as_clusters(graph, load).merged(group)
-    group = index
+    clusters, group = _as_clusters(graph, load).merged(group)
+    if fused is not None:
+        clusters, index = clusters.merged(_merge_fused(clusters, group, fused))
+        group = index[group]
     cap = 4.0 / max_groups if max_fraction is None else max_fraction
     while clusters.num_clusters > max_groups:
         clusters, index, stalled = _contract(clusters, cap, max_groups)
@@ -174,6 +179,24 @@ def _merge_colocation(graph: OpGraph) -> IntArray:
     successors = graph.successor_offsets, graph.successors
     members_of_sets = np.array([op for ops in sets for op in ops], dtype=np.int64)
     return np.asarray(merge_convex(graph.topological_order, offsets, members_of_sets, predecessors, successors))
+
+
+def _merge_fused(clusters: Clusters, cluster_of_op: IntArray, fused: IntArray) -> IntArray:
+    """`[C]`: for each cluster the one that stands for it once the clusters of each kernel have merged.
+
+    A cluster goes with the last kernel that it has ops of; clusters of different colocation groups or devices stay apart.
+    """
+    kernel = np.zeros(clusters.num_clusters, dtype=np.int64)
+    kernel[cluster_of_op] = fused
+    label = np.full(len(fused), -1, dtype=np.int64)  # that a free cluster takes on when it merges
+    np.maximum.at(label, kernel, clusters.label)
+    apart = np.where(clusters.label >= 0, clusters.label, label[kernel])
+    order = np.lexsort((apart, clusters.kind, kernel))
+    keys = np.stack([kernel, clusters.kind, apart])[:, order]
+    starts = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
+    offsets = np.append(starts, len(order)).astype(np.int64)
+    topological = topological_order(clusters.num_clusters, *clusters.successors())
+    return np.asarray(merge_convex(topological, offsets, order, clusters.predecessors(), clusters.successors()))
 
 
 def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArray) -> Coarsening:

@@ -1,23 +1,34 @@
-"""Which op of a model a kernel of the optimised model stands for, as runtimes fuse, rename and reorder."""
+"""Which ops of a model a kernel of the optimised model stands for, as runtimes fuse, rename and reorder."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 
 from gnnplace.onnx_io.model import OnnxModel
 
-__all__ = ["op_of_kernel"]
+__all__ = ["Kernel", "ops_of_kernels"]
 
 # ONNX Runtime names a kernel in its blocked layout after the value that the op wrote, and appends what it fused.
 _APPENDED = re.compile(r"(_nchwc|_token_\d+|_bn|_mul)$")
 
 
-def op_of_kernel(model: OnnxModel, optimised: Path) -> dict[str, int]:
-    """The op, by index, that each kernel of an optimised model is charged to, by the kernel's name.
+@dataclass(frozen=True)
+class Kernel:
+    """What a kernel of the optimised model does."""
+
+    charged: int
+    """The op that its seconds belong to."""
+    ops: tuple[int, ...]
+    """All ops whose work it does, ascending; none for a kernel that only changes a layout."""
+
+
+def ops_of_kernels(model: OnnxModel, optimised: Path) -> dict[str, Kernel]:
+    """The ops, by index, that each kernel of an optimised model stands for, by the kernel's name.
 
     A kernel is found again by the original value that it writes, or by its name. It does the work of all ops before
     that value that no earlier kernel has done, and is charged to the one with the most FLOPs; ops that were fused into
@@ -30,7 +41,7 @@ def op_of_kernel(model: OnnxModel, optimised: Path) -> dict[str, int]:
     work = list(zip(graph.flops.tolist(), graph.bytes_accessed.tolist(), strict=True))
     done = [False] * graph.num_ops
     home: dict[str, int] = {}  # value of the optimised model -> op that it comes from
-    charged: dict[str, int] = {}
+    found: dict[str, Kernel] = {}
     for kernel in ir.load(optimised).graph:
         last = next(_traces(kernel, producer, graph.op_index), None)
         fused = [] if last is None else _undone_before(last, model, done)
@@ -42,10 +53,10 @@ def op_of_kernel(model: OnnxModel, optimised: Path) -> dict[str, int]:
             op = next((home[str(v.name)] for v in kernel.inputs if v is not None and v.name in home), None)
         if op is None:
             continue
-        charged[str(kernel.name)] = op
+        found[str(kernel.name)] = Kernel(op, tuple(sorted(fused)))
         for value in kernel.outputs:
             home[str(value.name)] = op
-    return charged
+    return found
 
 
 def _traces(kernel: ir.Node, producer: Mapping[str, int], op_index: Mapping[str, int]) -> Iterator[int]:

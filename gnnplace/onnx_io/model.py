@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,3 +28,8 @@ class OnnxModel:
     dims: Mapping[str, int]
     """The value taken for each symbolic dimension."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Tells models apart: equal for the same file with the same dimensions."""
+        return json.dumps([self.sha256, dict(self.dims)], sort_keys=True)

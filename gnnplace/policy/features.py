@@ -200,7 +200,7 @@ def _device_features(problem: Problem, tables: UnitTables, mean_unit_s: float) -
             np.log1p(np.minimum(topology.memory_bytes / total, 1e3)),
             np.log1p(bandwidth_s / mean_unit_s),
             np.log1p(latency_s / mean_unit_s),
-            np.log1p(topology.dispatch_overhead_s / mean_unit_s),
+            np.log1p((topology.dispatch_overhead_s + topology.segment_overhead_s) / mean_unit_s),
         )
     )
 

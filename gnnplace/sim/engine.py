@@ -8,7 +8,8 @@ Rules, with the tie-breaks that make the result unique:
 2. A tensor is sent once per destination when its producer ends, outputs by index, destinations in the order of the
    consumer list; a hop of its route occupies the link's channel for `latency + bytes / bandwidth`; channels serve first come first served.
 3. An op that starts on a device that sat idle (since its last op, or since the step began) pays the dispatch overhead:
-   a work-conserving device idles only while it waits for a remote input.
+   a work-conserving device idles only while it waits for a remote input. The first op to start after copies have arrived, or
+   after the op before it has sent something, begins a segment: it pays the segment overhead, and for taking in the bytes that arrived.
 4. Outputs and workspace are held from the start of the op; a copy on its destination from the start of the last hop.
    An input is released at the end of its last use on that device, at home also not before the last outgoing copy. A tensor without
    consumers stays. Peaks are read after everything that happens at an instant.
@@ -58,9 +59,9 @@ def advance(
     One long function on local names: a call per event, or a field of a tuple per access, costs more than the event.
     """
     (_, _, op_time_s, tail_s, start_bytes, workspace_bytes, _, output_offsets, input_offsets, input_tensors, _, tensor_bytes,
-     consumer_offsets, consumers, _, _, _, dispatch_overhead_s, _, route_offsets, hop_link, hop_channel, hop_place,
+     consumer_offsets, consumers, _, _, _, dispatch_overhead_s, segment_overhead_s, intake_s_per_byte, _, route_offsets, hop_link, hop_channel, hop_place,
      hop_latency_s, hop_bandwidth, _) = tables  # fmt: skip
-    (missing, uses, ready, ready_words, num_ready, running, last_end_s, live_bytes, peak_bytes, device_busy_s, event_s, event_id,
+    (missing, uses, ready, ready_words, num_ready, running, last_end_s, begins_s, live_bytes, peak_bytes, device_busy_s, event_s, event_id,
      queue_head, queue_tail, channel_busy_s, transfers, wake, touched, clock_s, counters, _, _, _, _) = state  # fmt: skip
     record_start_s, record_end_s, record_tensor, record_target, record_link, record_hop_start_s, record_hop_end_s = (
         record
@@ -82,7 +83,8 @@ def advance(
             if running[device] < 0 and num_ready[device] > 0:
                 op = pop_ready(ready, ready_words, device)
                 num_ready[device] -= 1
-                duration_s = op_time_s[op, device]
+                duration_s = op_time_s[op, device] + begins_s[device]
+                begins_s[device] = 0.0
                 if now_s > last_end_s[device]:
                     duration_s += dispatch_overhead_s[device]
                 running[device] = op
@@ -132,6 +134,7 @@ def advance(
                                 num_ready[device] += 1
                         elif uses[home + target] == 1:  # the first consumer there asks for the copy
                             uses[home + device] += 1
+                            begins_s[device] = max(begins_s[device], segment_overhead_s[device])
                             sent_bytes += tensor_bytes[tensor]
                             hop = route_offsets[device * num_devices + target]
                             if hop == route_offsets[device * num_devices + target + ONE]:
@@ -172,6 +175,10 @@ def advance(
                 else:
                     transfers[transfer, NEXT] = free_transfer
                     free_transfer = transfer
+                    begins_s[target] = (
+                        max(begins_s[target], segment_overhead_s[target])
+                        + tensor_bytes[tensor] * intake_s_per_byte[target]
+                    )
                     num_touched = touch(target, touched, num_touched)
                     for entry in range(consumer_offsets[tensor], consumer_offsets[tensor + ONE]):
                         consumer = consumers[entry]

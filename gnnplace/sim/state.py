@@ -32,6 +32,7 @@ class EngineState(NamedTuple):
     num_ready: Int32Array  # [D]
     running: Int32Array  # [D] op, or -1
     last_end_s: FloatArray  # [D]
+    begins_s: FloatArray  # [D] what the next op pays for beginning a segment
     live_bytes: IntArray  # [D] activations and workspace, without weights
     peak_bytes: IntArray  # [D]
     device_busy_s: FloatArray  # [D]
@@ -48,7 +49,7 @@ class EngineState(NamedTuple):
     small_ints: Int32Array  # the memory of num_ready, running and event_id in one piece
     queues: IndexArray  # of queue_head and queue_tail
     small_bytes: IntArray  # of live_bytes, peak_bytes and counters
-    small_seconds: FloatArray  # of last_end_s, device_busy_s, event_s, channel_busy_s and now_s
+    small_seconds: FloatArray  # of last_end_s, begins_s, device_busy_s, event_s, channel_busy_s and now_s
 
 
 class Recording(NamedTuple):
@@ -75,7 +76,7 @@ def engine_state(tables: EngineTables) -> EngineState:
     small_ints, int_pieces = _pieces(np.int32, [num_devices, num_devices, slots])
     queues, queue_pieces = _pieces(np.uint32, [channels, channels])
     small_bytes, byte_pieces = _pieces(np.int64, [num_devices, num_devices, NUM_COUNTERS])
-    small_seconds, second_pieces = _pieces(np.float64, [num_devices, num_devices, slots, channels, 1])
+    small_seconds, second_pieces = _pieces(np.float64, [*[num_devices] * 3, slots, channels, 1])
     return EngineState(
         missing=ints(num_ops),
         uses=ints(num_tensors * num_devices),
@@ -84,18 +85,19 @@ def engine_state(tables: EngineTables) -> EngineState:
         num_ready=int_pieces[0],
         running=int_pieces[1],
         last_end_s=second_pieces[0],
+        begins_s=second_pieces[1],
         live_bytes=byte_pieces[0],
         peak_bytes=byte_pieces[1],
-        device_busy_s=second_pieces[1],
-        event_s=second_pieces[2],
+        device_busy_s=second_pieces[2],
+        event_s=second_pieces[3],
         event_id=int_pieces[2],
         queue_head=queue_pieces[0],
         queue_tail=queue_pieces[1],
-        channel_busy_s=second_pieces[3],
+        channel_busy_s=second_pieces[4],
         transfers=np.zeros((num_pairs, 5), dtype=np.uint32),
         wake=np.zeros(channels, dtype=np.uint32),
         touched=np.zeros(num_devices, dtype=np.uint32),
-        now_s=second_pieces[4],
+        now_s=second_pieces[5],
         counters=byte_pieces[2],
         small_ints=small_ints,
         queues=queues,
@@ -134,6 +136,7 @@ def reset(tables: EngineTables, assignment: IndexArray, state: EngineState) -> N
     state.num_ready[:] = 0
     state.running[:] = -1
     state.last_end_s[:] = 0.0
+    state.begins_s[:] = 0.0
     state.live_bytes[:] = 0
     state.peak_bytes[:] = 0
     state.device_busy_s[:] = 0.0

@@ -48,6 +48,8 @@ class EngineTables(NamedTuple):
     weight_offsets: IntArray  # [W + 1]
     weight_consumers: IntArray  # [weight_offsets[-1]]
     dispatch_overhead_s: FloatArray  # [D]
+    segment_overhead_s: FloatArray  # [D]
+    intake_s_per_byte: FloatArray  # [D]
     capacity_bytes: IntArray  # [D]
     route_offsets: IndexArray  # [D * D + 1] where the hops from `s` to `t` begin, at `s * D + t`
     hop_link: IndexArray  # [R]
@@ -108,6 +110,8 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
         weight_offsets=graph.weight_offsets.copy(),
         weight_consumers=new_op[graph.weight_consumers].astype(np.int64),
         dispatch_overhead_s=topology.dispatch_overhead_s.copy(),
+        segment_overhead_s=topology.segment_overhead_s.copy(),
+        intake_s_per_byte=1.0 / topology.intake_bandwidth_bytes_per_s,
         capacity_bytes=topology.memory_bytes.copy(),
         route_offsets=topology.route_offsets.astype(np.uint32),
         hop_link=topology.route_links.astype(np.uint32),

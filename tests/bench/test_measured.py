@@ -124,12 +124,12 @@ def test_a_search_keeps_what_it_found_when_and_how_long_it_executed(
 ) -> None:
     model = small_model("opset_9")
 
-    def setting(_: str) -> Setting:
+    def setting(*_: str) -> Setting:
         topology = topology_of(f"cpu:{CORES[0]},cpu:{CORES[-1]}" if len(CORES) > 1 else f"cpu:{CORES[0]}")
         return setting_of(Workload(model.graph, model), topology, RooflineCost())
 
     rule = StoppingRule(warmup=1, min_repeats=2, max_repeats=2)
-    monkeypatch.setattr(run_module, "setting_of_model", setting)
+    monkeypatch.setattr(run_module, "real_setting", setting)
     monkeypatch.setattr(run_module, "MEASURE_OPTIONS", MeasureOptions(rule, rule))
     found = run_result(Run(MODEL, planner, 0, 4))
     assert found["evaluations"] <= 4

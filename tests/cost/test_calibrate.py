@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gnnplace.arrays import FloatArray
-from gnnplace.cost.calibrate import fit_roofline
+from gnnplace.cost.calibrate import fit_roofline, fit_segments
 from gnnplace.cost.roofline import Efficiency, RooflineCost
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.errors import MeasurementFailed
@@ -86,3 +86,17 @@ def test_nothing_measured_cannot_be_fitted() -> None:
     for nothing in (np.array([np.nan]), np.array([0.0])):
         with pytest.raises(MeasurementFailed, match="profile it again"):
             fit_roofline(graph, DEVICE, nothing)
+
+
+def test_segment_costs_are_recovered_through_the_noise_of_long_segments() -> None:
+    rng = np.random.default_rng(0)
+    expected_s, arrived_bytes = 10 ** rng.uniform(-5, -2, 400), rng.integers(0, 10**6, 400).astype(float)
+    measured_s = expected_s * rng.normal(1.0, 0.02, 400) + 6e-5 + arrived_bytes / 2e10
+    found = fit_segments(expected_s, arrived_bytes, measured_s)
+    assert found.overhead_s == pytest.approx(6e-5, rel=0.2)
+    assert found.intake_s_per_byte == pytest.approx(1 / 2e10, rel=0.3)
+
+
+def test_segments_that_take_less_than_their_ops_cost_nothing_more() -> None:
+    found = fit_segments(np.full(5, 1e-3), np.ones(5), np.full(5, 9e-4))
+    assert (found.overhead_s, found.intake_s_per_byte) == (0.0, 0.0)

@@ -9,7 +9,14 @@ import pytest
 
 from gnnplace.cost.calibrate import fit_roofline
 from gnnplace.cost.measured import CostStore, LinkCosts
-from gnnplace.cost.measurement_store import MeasuredOp, MeasurementStore, StoredPlacement, measured_ops
+from gnnplace.cost.measurement_store import (
+    ENOUGH_SEGMENTS,
+    MeasuredOp,
+    MeasuredSegment,
+    MeasurementStore,
+    StoredPlacement,
+    measured_ops,
+)
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
@@ -103,8 +110,45 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     with sqlite3.connect(tmp_path / "some" / "measurements.sqlite") as connection:
         connection.execute("PRAGMA user_version = 7")
-    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 1; delete the file"):
+    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 2; use the newer gnnplace"):
         opened(tmp_path)
+
+
+def test_a_store_of_the_first_version_keeps_what_it_knows_and_learns_the_new_tables(tmp_path: Path) -> None:
+    opened(tmp_path).add_dispatch("cpu-x1", 1e-5)
+    with sqlite3.connect(tmp_path / "some" / "measurements.sqlite") as connection:
+        for statement in ("DROP TABLE segment", "DROP TABLE kernel", "PRAGMA user_version = 1"):
+            connection.execute(statement)
+    opened(tmp_path).add_kernels("cpu-x1", "m", np.array([0, 0, 2]))
+    assert opened(tmp_path).costs().kinds["cpu-x1"].dispatch_overhead_s == 1e-5
+    assert [row.tolist() for row in opened(tmp_path).kernels(["cpu-x1"], "m")] == [[0, 0, 2]]
+
+
+def test_kernels_are_those_of_the_kinds_and_the_model_that_are_asked_for(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.add_kernels("cpu", "m", np.array([0, 1]))
+    store.add_kernels("cpu", "m", np.array([0, 0]))
+    store.add_kernels("cuda", "m", np.array([1, 1]))
+    assert [row.tolist() for row in store.kernels(["cpu"], "m")] == [[0, 0]]
+    assert len(store.kernels(["cpu", "cuda"], "m")) == 2
+    assert store.kernels(["cpu"], "another") == []
+
+
+def test_what_segments_cost_is_fitted_once_enough_of_them_are_known(tmp_path: Path) -> None:
+    def segments(count: int) -> list[MeasuredSegment]:
+        return [
+            MeasuredSegment("cpu", (number,), number * 1e-4, number * 1e3, number * 1e-4 + 5e-5 + number * 1e3 * 1e-10)
+            for number in range(count)
+        ]
+
+    store = opened(tmp_path)
+    store.add_segments("m", segments(ENOUGH_SEGMENTS - 1))
+    store.add_segments("m", segments(ENOUGH_SEGMENTS - 1))  # the same ones once more
+    assert store.costs() == CostStore()
+    store.add_segments("n", segments(ENOUGH_SEGMENTS))
+    found = store.costs().kinds["cpu"].segment
+    assert found is not None
+    assert (found.overhead_s, found.intake_s_per_byte) == pytest.approx((5e-5, 1e-10), rel=1e-6)
 
 
 def test_a_folder_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:

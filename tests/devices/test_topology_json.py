@@ -46,6 +46,17 @@ def test_the_document_has_exactly_the_keys_of_the_contract() -> None:
     assert set(written["links"][0]) == {"source", "target", "latency_s", "bandwidth_bytes_per_s", "channel"}
 
 
+def test_what_segments_cost_is_written_where_it_was_measured() -> None:
+    device = Device("a", segment_overhead_s=5e-5, intake_bandwidth_bytes_per_s=2e10)
+    written = topology_to_json(Topology("t", (device,)))
+    assert written["devices"][0]["segment_overhead_s"] == 5e-5
+    assert topology_from_json(written).devices == (device,)
+    with pytest.raises(InvalidTopology, match="segment_overhead_s is -1"):
+        topology_from_json(document({"name": "a", "segment_overhead_s": -1}))
+    with pytest.raises(InvalidTopology, match="intake_bandwidth_bytes_per_s is 0"):
+        topology_from_json(document({"name": "a", "intake_bandwidth_bytes_per_s": 0}))
+
+
 def test_a_device_needs_only_its_name() -> None:
     device = topology_from_json(document(DEVICE)).devices[0]
     assert device == Device("a", kind="a", memory_bytes=None, dispatch_overhead_s=0.0)

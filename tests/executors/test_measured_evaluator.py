@@ -17,7 +17,7 @@ from gnnplace.errors import InvalidTopology
 from gnnplace.evaluation import Evaluator
 from gnnplace.executors.grouped_parts import GroupedModel
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import MeasuredEvaluator, MeasureOptions
+from gnnplace.executors.measured_evaluator import Kept, MeasuredEvaluator, MeasureOptions
 from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.worker_process import Job, _measure
 from gnnplace.graph.coarsen import coarsen
@@ -58,7 +58,8 @@ def evaluator(tmp_path: Path) -> Iterator[Callable[..., MeasuredEvaluator]]:
         group_s = np.stack([coarse.total(seconds[:, device]) for device in range(2)], axis=1)
         simulator = Simulator(coarse.graph, topology, group_s)
         grouped = GroupedModel(model, coarse.graph, coarse.group_of_op)
-        opened.append(MeasuredEvaluator(grouped, topology, simulator, options, store))
+        kept = None if store is None else Kept(store, seconds)
+        opened.append(MeasuredEvaluator(grouped, topology, simulator, options, kept))
         return opened[-1]
 
     yield make

@@ -88,7 +88,7 @@ def test_equal_signatures_share_their_mean_so_that_the_sum_stays() -> None:
 @two_cores
 def test_measured_costs_make_a_cost_model_that_knows_the_model_and_the_links(model: OnnxModel, tmp_path: Path) -> None:
     topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
-    store, fits = measured_costs(model, topology, np.random.default_rng(0), QUICK)
+    store, fits, _ = measured_costs(model, topology, np.random.default_rng(0), QUICK)
     (kind,) = {device.kind for device in topology.devices}
     assert set(store.kinds) == set(fits) == {kind}
     assert set(store.links) == {(kind, kind)}

@@ -39,6 +39,16 @@ def test_a_value_handed_to_and_fro_arrives_whole() -> None:
             assert (last.tolist(), middle.tolist()) == ([start + 21] * 2, [start + 8] * 2)
 
 
+@two_cores
+def test_every_part_of_the_last_run_has_its_seconds() -> None:
+    begin_s = time.perf_counter()
+    with PlacedRunner(ping_pong(5), ["v0"], ["v5"]) as runner:
+        assert runner.part_s == {}
+        runner.run(None, {"v0": np.ones(2, np.float32)})
+        assert sorted(runner.part_s) == [0, 1, 2, 3, 4]
+        assert 0 < sum(runner.part_s.values()) < time.perf_counter() - begin_s
+
+
 def test_parts_on_one_device_need_no_thread() -> None:
     before = threading.active_count()
     with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:0")], ["a"], ["c"]) as runner:

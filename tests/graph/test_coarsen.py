@@ -202,3 +202,32 @@ def test_coarsening_keeps_the_graph_acyclic_and_its_totals(
     assignment = np.random.default_rng(seed).integers(0, 3, coarse.num_ops)
     np.testing.assert_array_equal(coarsening.project(coarsening.expand(assignment)), assignment)
     np.testing.assert_allclose(coarsening.total(graph.flops), coarse.flops)
+
+
+def test_what_one_kernel_does_stays_together_where_that_closes_no_cycle() -> None:
+    ops = [Op(name) for name in ("conv", "norm", "side", "relu")]
+    tensors = [Tensor("conv", 1, ("norm",)), Tensor("norm", 1, ("side", "relu")), Tensor("side", 1, ("relu",))]
+    graph = OpGraph.build("block", ops, tensors)
+    coarsening = coarsen(graph, max_groups=9, fused=np.array([0, 0, 2, 3]))
+    assert coarsening.group_of_op.tolist() == [0, 0, 1, 2]
+    around = coarsen(graph, max_groups=9, fused=np.array([0, 0, 2, 0]))  # a path leaves it over `side` and comes back
+    assert around.group_of_op.tolist() == [0, 0, 1, 2]
+
+
+def test_ops_of_different_colocation_groups_or_devices_stay_apart_in_one_kernel() -> None:
+    ops = [Op("a", group="x"), Op("b"), Op("c", group="y"), Op("d", devices=("cpu",))]
+    tensors = [Tensor("a", 1, ("b",)), Tensor("b", 1, ("c",)), Tensor("c", 1, ("d",))]
+    coarsening = coarsen(OpGraph.build("g", ops, tensors), max_groups=9, fused=np.zeros(4, dtype=np.int64))
+    groups = coarsening.group_of_op.tolist()
+    assert len({groups[0], groups[2], groups[3]}) == 3
+    assert groups[1] == groups[2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_random_kernels_leave_the_graph_acyclic_and_whole(seed: int, kernels: int) -> None:
+    graph = random_graph(seed, 40, labels=3, pinned=True)
+    coarse = coarsen(graph, 40, fused=np.random.default_rng(seed).integers(0, kernels, 40))
+    assert coarse.graph.flops.sum() == graph.flops.sum()
+    sources, targets = coarse.graph.edges
+    assert (sources < targets).all()  # groups are numbered in topological order

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gnnplace.onnx_io.kernels import op_of_kernel
+from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 
@@ -56,9 +56,9 @@ def charged(model: OnnxModel, level: str, folder: Path) -> dict[str, str]:
     options.optimized_model_filepath = str(folder / "optimised.onnx")
     options.log_severity_level = 3
     ort.InferenceSession(str(model.path), options, providers=["CPUExecutionProvider"])
-    found = op_of_kernel(model, folder / "optimised.onnx")
+    found = ops_of_kernels(model, folder / "optimised.onnx")
     assert set(found) <= {node.name for node in onnx.load(folder / "optimised.onnx").graph.node}
-    return {kernel: model.graph.op_names[op] for kernel, op in found.items()}
+    return {name: model.graph.op_names[kernel.charged] for name, kernel in found.items()}
 
 
 def test_without_optimisation_every_op_is_its_own_kernel(convolutions: OnnxModel, tmp_path: Path) -> None:
@@ -73,6 +73,15 @@ def test_what_is_fused_into_a_convolution_is_charged_to_it(level: str, convoluti
     assert "norm1" not in ops  # folded into conv1 at every level
     if level != "basic":
         assert not ops & {"relu1", "relu2"}
+
+
+def test_a_kernel_names_all_ops_whose_work_it_does(convolutions: OnnxModel, tmp_path: Path) -> None:
+    charged(convolutions, "all", tmp_path)
+    kernels = ops_of_kernels(convolutions, tmp_path / "optimised.onnx").values()
+    names = convolutions.graph.op_names
+    together = [{names[op] for op in kernel.ops} for kernel in kernels if kernel.ops]
+    assert {"conv1", "norm1", "relu1"} in together
+    assert sorted(name for ops in together for name in ops) == sorted(names)  # each op's work is done once
 
 
 def test_every_kernel_of_the_fastest_level_is_charged_to_some_op(convolutions: OnnxModel, tmp_path: Path) -> None:

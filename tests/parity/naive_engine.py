@@ -31,6 +31,7 @@ class NaiveRun:
         self.last_end = dict.fromkeys(devices, 0.0)
         self.live = dict.fromkeys(devices, 0)
         self.peak = dict.fromkeys(devices, 0)
+        self.begins = dict.fromkeys(devices, 0.0)  # what the next op pays for beginning a segment
         self.device_busy = dict.fromkeys(devices, 0.0)
         self.queues = defaultdict(list)  # channel -> [[tensor, source, target, hop number]]; the first is under way
         self.channel_end = {}
@@ -73,9 +74,10 @@ class NaiveRun:
             ready = [v for v in waiting if self.is_ready(v)]
             if self.running[device] is None and ready:
                 op = ready[0]
-                duration = float(self.op_time_s[op, device])
+                duration = float(self.op_time_s[op, device]) + self.begins[device]
                 if now > self.last_end[device]:
                     duration += self.topology.devices[device].dispatch_overhead_s
+                self.begins[device] = 0.0
                 self.running[device] = op
                 self.start_s[op], self.end_s[op] = now, now + duration
                 self.device_busy[device] += duration
@@ -98,6 +100,7 @@ class NaiveRun:
             for target in dict.fromkeys(self.assignment[c] for c in consumers):
                 if target != device:
                     self.holders.setdefault((tensor, device), set()).add(("copy", target))
+                    self.begins[device] = max(self.begins[device], self.topology.devices[device].segment_overhead_s)
                     self.sent_bytes += int(self.graph.tensor_bytes[tensor])
                     self.request([tensor, device, target, 0], now)
 
@@ -138,3 +141,7 @@ class NaiveRun:
             self.request([tensor, source, target, hop + 1], now)
         else:
             self.here.add((tensor, target))
+            device = self.topology.devices[target]
+            num_bytes = int(self.graph.tensor_bytes[tensor])
+            taking_s = num_bytes * (1.0 / (device.intake_bandwidth_bytes_per_s or np.inf))
+            self.begins[target] = max(self.begins[target], device.segment_overhead_s) + taking_s

@@ -42,6 +42,8 @@ def random_topology(generator: np.random.Generator, max_devices: int = 4) -> Top
             kind=name.split(":")[0],
             memory_bytes=None if generator.random() < 0.3 else int(generator.integers(50, 600)),
             dispatch_overhead_s=float(generator.choice([0.0, 0.25, 1.0])),
+            segment_overhead_s=float(generator.choice([0.0, 0.5])),
+            intake_bandwidth_bytes_per_s=generator.choice([None, 40.0]),
         )
         for name in names
     )

@@ -106,6 +106,29 @@ def test_a_remote_input_that_nobody_waited_for_costs_no_overhead() -> None:
     assert schedule.end_s.tolist() == [1.0, 8.0, 9.0]
 
 
+def segmented(overhead_s: float, bandwidth: float | None) -> Topology:
+    devices = tuple(
+        Device(name, segment_overhead_s=overhead_s, intake_bandwidth_bytes_per_s=bandwidth) for name in ("a", "b")
+    )
+    return Topology("pair", devices, pair().links)
+
+
+def test_the_first_op_after_copies_have_arrived_pays_for_beginning_a_segment_and_taking_them_in() -> None:
+    ops, tensors = [Op("x"), Op("busy"), Op("y"), Op("z")], [Tensor("x", 10, ("y", "z"))]
+    graph = OpGraph.build("g", ops, tensors)
+    times = [[1.0, 1.0], [8.0, 8.0], [1.0, 1.0], [1.0, 1.0]]
+    _, schedule = place(graph, segmented(0.25, 5.0), times, [0, 1, 1, 1])
+    assert (schedule.end_s - schedule.start_s).tolist() == [1.0, 8.0, 1.0 + 0.25 + 2.0, 1.0]
+
+
+def test_the_op_after_one_that_sends_begins_a_segment() -> None:
+    graph = OpGraph.build(
+        "g", [Op("x"), Op("next"), Op("last"), Op("y")], [Tensor("x", 10, ("next", "y")), Tensor("next", 1, ("last",))]
+    )
+    _, schedule = place(graph, segmented(0.25, None), [[1.0, 1.0]] * 4, [0, 0, 0, 1])
+    assert (schedule.end_s - schedule.start_s).tolist() == [1.0, 1.25, 1.0, 1.25]
+
+
 def test_larger_priorities_run_first_and_ties_go_by_topological_index() -> None:
     graph = OpGraph.build("g", [Op("x"), Op("y"), Op("z")])
     one = Topology("one", (Device("a"),))

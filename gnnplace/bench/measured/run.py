@@ -12,7 +12,8 @@ import numpy as np
 
 from gnnplace.api.measuring import MEASURE_OPTIONS
 from gnnplace.arrays import IntArray
-from gnnplace.bench.measured.cases import Run, grouped_model, setting_of_model
+from gnnplace.bench.measured.cases import DEVICES, Run
+from gnnplace.bench.real_setting import grouped_model, real_setting
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, EvaluatorKind
 from gnnplace.executors.measured_evaluator import MeasuredEvaluator
 from gnnplace.placement import Placement
@@ -58,7 +59,7 @@ def run_result(run: Run) -> dict[str, Any]:
     Raises:
         KeyboardInterrupt: the search was interrupted; half a search is no result.
     """
-    setting = setting_of_model(run.model)
+    setting = real_setting(run.model, DEVICES)
     with MeasuredEvaluator(grouped_model(setting), setting.topology, setting.group_simulator, MEASURE_OPTIONS) as inner:
         evaluator = TimedEvaluator(inner)
         solution = load_planner(run.planner)(setting.problem(evaluator), Budget(run.evaluations), run.seed)

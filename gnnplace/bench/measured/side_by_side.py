@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api.measuring import MEASURE_OPTIONS
-from gnnplace.bench.measured.cases import grouped_model, setting_of_model
+from gnnplace.bench.measured.cases import DEVICES
+from gnnplace.bench.real_setting import grouped_model, real_setting
 from gnnplace.executors.measured_evaluator import MeasuredEvaluator
 from gnnplace.placement import Placement
 from gnnplace.report.bench_format import devices_of_letters
@@ -35,7 +36,7 @@ class SideBySide:
 
 def measured_together(case: SideBySide) -> dict[str, Any]:
     """By placement its median seconds and their spread, and the seconds of one plain session; None for what failed."""
-    setting, letters = setting_of_model(case.model), case.placements.split(",")
+    setting, letters = real_setting(case.model, DEVICES), case.placements.split(",")
     options = replace(MEASURE_OPTIONS, final=replace(MEASURE_OPTIONS.final, max_s=_MAX_S))
     placements = [Placement(np.array(devices_of_letters(text), dtype=np.int64)) for text in letters]
     with MeasuredEvaluator(grouped_model(setting), setting.topology, setting.group_simulator, options) as evaluator:

@@ -1,0 +1,67 @@
+"""Rank correlation and errors of simulated seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from gnnplace.arrays import FloatArray
+from gnnplace.bench.fidelity.cases import Case
+
+__all__ = ["fidelity_line", "totals"]
+
+_RANK, _ERROR = 0.9, 0.1
+
+
+def fidelity_line(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
+    """How the simulator did on one model; errors are fractions of the measured seconds, below zero where it was too optimistic."""
+    ran = [row for row in result["placements"] if row["measured_s"] is not None]
+    measured_s, simulated_s, without_s = (
+        np.array([row[key] for row in ran]) for key in ("measured_s", "simulated_s", "without_segment_costs_s")
+    )
+    error = simulated_s / measured_s - 1
+    kinds = np.array([row["kind"] for row in ran])
+    return {
+        "model": case.model,
+        "devices": case.devices,
+        "ops": result["ops"],
+        "groups": result["groups"],
+        "placements": len(ran),
+        "failed": len(result["placements"]) - len(ran),
+        "spearman": _rank_correlation(simulated_s, measured_s),
+        "median_error": float(np.median(np.abs(error))),
+        "worst_error": float(error[np.abs(error).argmax()]),
+        "bias": float(np.median(error)),
+        **{
+            f"median_error_{kind}": float(np.median(np.abs(error[kinds == kind])))
+            for kind in dict.fromkeys(kinds.tolist())
+        },
+        "spearman_without_segment_costs": _rank_correlation(without_s, measured_s),
+        "median_error_without_segment_costs": float(np.median(np.abs(without_s / measured_s - 1))),
+        "median_spread": float(np.median([row["spread_s"] for row in ran] / measured_s)),
+        "plain_session_s": result["plain_session_s"],
+    }
+
+
+def totals(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Over all models: how many come up to what was wanted, medians, and the worst."""
+    ranks, errors = (np.array([line[key] for line in lines]) for key in ("spearman", "median_error"))
+    return {
+        "models": len(lines),
+        f"spearman_at_least_{_RANK}": int((ranks >= _RANK).sum()),
+        f"median_error_at_most_{_ERROR}": int((errors <= _ERROR).sum()),
+        "spearman_median": float(np.median(ranks)),
+        "spearman_worst": float(ranks.min()),
+        "median_error_median": float(np.median(errors)),
+        "median_error_worst": float(errors.max()),
+        "median_error_without_segment_costs_median": float(
+            np.median([line["median_error_without_segment_costs"] for line in lines])
+        ),
+    }
+
+
+def _rank_correlation(simulated_s: FloatArray, measured_s: FloatArray) -> float:
+    return float(spearmanr(simulated_s, measured_s).statistic)

@@ -1,0 +1,108 @@
+"""Simulated against measured seconds: placements of every kind, the table, and a real run on two cores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnplace.api.setting import setting_of
+from gnnplace.api.workload import Workload
+from gnnplace.bench.fidelity import run as run_module
+from gnnplace.bench.fidelity.cases import MODELS, Case
+from gnnplace.bench.fidelity.placements import COUNT, placements_of_every_kind
+from gnnplace.bench.fidelity.suite import bench_fidelity
+from gnnplace.bench.fidelity.summary import fidelity_line, totals
+from gnnplace.bench.options import BenchOptions
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.presets import preset
+from gnnplace.devices.spec import load_topology
+from gnnplace.executors.measure import StoppingRule
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.read import read_onnx
+from models_zoo.networks.light import write_light_model
+
+CASE = Case("some", "cpu:0,cpu:1", 0)
+
+
+def row(kind: str, simulated_s: float, without_s: float, measured_s: float | None) -> dict[str, Any]:
+    return {
+        "kind": kind, "segments": 2, "simulated_s": simulated_s, "without_segment_costs_s": without_s,
+        "measured_s": measured_s, "spread_s": 0.01, "repeats": 9, "failure": "" if measured_s else "why",
+    }  # fmt: skip
+
+
+RESULT = {
+    "placements": [
+        row("single", 1.0, 1.0, 1.0), row("list", 1.8, 1.0, 2.0), row("random", 3.3, 1.5, 3.0), row("random", 1.0, 1.0, None),
+    ],
+    "ops": 9, "groups": 4, "plain_session_s": 1.0,
+}  # fmt: skip
+
+
+def test_a_line_says_how_far_off_and_how_well_ranked() -> None:
+    line = fidelity_line(CASE, RESULT)
+    assert (line["placements"], line["failed"]) == (3, 1)
+    assert line["spearman"] == pytest.approx(1.0)
+    assert (line["median_error"], line["worst_error"], line["bias"]) == pytest.approx((0.1, -0.1, 0.0)) or (
+        line["median_error"], abs(line["worst_error"]), line["bias"],
+    ) == pytest.approx((0.1, 0.1, 0.0))  # fmt: skip
+    assert line["median_error_without_segment_costs"] == pytest.approx(0.5)
+    assert line["median_error_random"] == pytest.approx(0.1)
+
+
+def test_totals_count_the_models_that_come_up_to_what_was_wanted() -> None:
+    good, bad = fidelity_line(CASE, RESULT), {**fidelity_line(CASE, RESULT), "spearman": 0.5, "median_error": 0.4}
+    told = totals([good, bad])
+    assert (told["models"], told["spearman_at_least_0.9"], told["median_error_at_most_0.1"]) == (2, 1, 1)
+    assert (told["spearman_worst"], told["median_error_worst"]) == (0.5, 0.4)
+
+
+def test_there_are_thirty_placements_of_every_kind_and_a_seed_repeats_them(squeezenet: OnnxModel) -> None:
+    setting = setting_of(Workload(squeezenet.graph, squeezenet), preset("haswellx2"), RooflineCost())
+    found = placements_of_every_kind(setting, 0)
+    assert len(found) == COUNT == 30
+    assert {kind for kind, _ in found} == {"single", "cuts", "list", "random"}
+    again = placements_of_every_kind(setting, 0)
+    assert all(np.array_equal(a, b) for (_, a), (_, b) in zip(found, again, strict=True))
+    assert len({assignment.tobytes() for _, assignment in found}) >= 20
+    devices = setting.topology.num_devices
+    assert all(((assignment >= 0) & (assignment < devices)).all() for _, assignment in found)
+
+
+@pytest.fixture
+def squeezenet(tmp_path: Path) -> OnnxModel:
+    """Eight modules, each with two branches."""
+    write_light_model("squeezenet", tmp_path / "squeezenet.onnx")
+    return read_onnx(tmp_path / "squeezenet.onnx")
+
+
+@pytest.mark.skipif("len(os.sched_getaffinity(0)) < 2", reason="needs two cores")
+def test_a_model_is_simulated_and_executed(
+    squeezenet: OnnxModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    setting = setting_of(
+        Workload(squeezenet.graph, squeezenet), load_topology(f"cpu:{first},cpu:{second}"), RooflineCost()
+    )
+    monkeypatch.setattr(run_module, "real_setting", lambda model, devices: setting)
+    monkeypatch.setattr(run_module, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
+    monkeypatch.setattr(run_module, "placements_of_every_kind", lambda *_: placements_of_every_kind(setting, 0)[1:12:5])
+    found = run_module.fidelity_result(CASE)
+    assert [row["kind"] for row in found["placements"]] == ["single", "cuts", "list"]
+    for line in found["placements"]:
+        assert line["failure"] == ""
+        assert 0 < line["without_segment_costs_s"] <= line["simulated_s"]
+        assert 0 < line["measured_s"] < 10
+    assert found["plain_session_s"] > 0
+
+
+def test_the_suite_keeps_every_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnnplace.bench.fidelity.suite.run_resumable", lambda cases, *_: dict.fromkeys(cases, RESULT))
+    result = bench_fidelity(BenchOptions(only=("ensemble_mlp",)))
+    assert [line["model"] for line in result.rows] == ["ensemble_mlp"]
+    assert next(iter(result.details.values()))["placements"] == RESULT["placements"]
+    assert len(MODELS) >= 12
