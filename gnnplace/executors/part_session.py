@@ -10,6 +10,8 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import _pybind_state as native
 
+from gnnplace.devices.real_names import parse_real
+from gnnplace.executors.dataflow import Step
 from gnnplace.executors.devices import RealDevice, create_session
 
 __all__ = ["PartSession", "Value", "as_numpy"]
@@ -42,17 +44,27 @@ class PartSession:
         self._options = ort.RunOptions()
         self._everything_on_host = [_HOST] * len(self.outputs)
 
-    def home_of(self, names: Sequence[str]) -> list[Any]:
-        """Where each output is left: `names` on this device, for its own later parts, the others on the host for all."""
-        if self.device.cuda_id is None:
+    def homes_of(self, step: Step) -> list[Any]:
+        """Where each output of a step is left.
+
+        On this GPU when no one reads it but devices on the same GPU, which then share the memory: every call ends with a
+        synchronised stream. With the option `peer` also when other GPUs read it: ONNX Runtime copies it from GPU to GPU when
+        they are called. Else on the host, for all.
+        """
+        if self.device.gpu is None:
             return self._everything_on_host
-        gpu = native.OrtDevice(native.OrtDevice.cuda(), native.OrtDevice.default_memory(), self.device.cuda_id)
-        return [gpu if name in names else _HOST for name in self.outputs]
+        gpu = ort.OrtDevice.make("cuda", self.device.gpu)._get_c_device()
+        away = set(step.results).union(*(names for reader, names in step.sends if not self._stays_for(reader)))
+        return [_HOST if name in away else gpu for name in self.outputs]
+
+    def _stays_for(self, reader: str) -> bool:
+        gpu = parse_real(reader).gpu
+        return gpu == self.device.gpu or (self.device.peer and gpu is not None)
 
     def run(
         self, values: Mapping[str, Value], homes: Sequence[Any] | None = None, options: ort.RunOptions | None = None
     ) -> list[Value]:
-        """The outputs, in the order of `outputs`; `homes` is what `home_of` gave."""
+        """The outputs, in the order of `outputs`; `homes` is what `homes_of` gave."""
         if not self._only_tensors:
             feed = {name: as_numpy(value) for name, value in values.items()}
             return list(self.session.run(self.outputs, feed, options))
