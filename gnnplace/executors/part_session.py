@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,27 +44,30 @@ class PartSession:
         self._options = ort.RunOptions()
         self._everything_on_host = [_HOST] * len(self.outputs)
 
-    def homes_of(self, step: Step) -> list[Any]:
-        """Where each output of a step is left.
-
-        On this GPU when no one reads it but devices on the same GPU, which then share the memory: every call ends with a
-        synchronised stream. With the option `peer` also when other GPUs read it: ONNX Runtime copies it from GPU to GPU when
-        they are called. Else on the host, for all.
-        """
+    def home_of(self, names: Collection[str]) -> list[Any]:
+        """Where each output is left: `names` in this device's memory, the others on the host for all."""
         if self.device.gpu is None:
             return self._everything_on_host
         gpu = ort.OrtDevice.make("cuda", self.device.gpu)._get_c_device()
+        return [gpu if name in names else _HOST for name in self.outputs]
+
+    def stays(self, step: Step) -> set[str]:
+        """Outputs of a step that need not come to the host.
+
+        Those that no one reads but devices on the same GPU, which then share the memory: every call ends with a synchronised
+        stream. With the option `peer` also those for other GPUs: ONNX Runtime copies them from GPU to GPU when it is fed.
+        """
         away = set(step.results).union(*(names for reader, names in step.sends if not self._stays_for(reader)))
-        return [_HOST if name in away else gpu for name in self.outputs]
+        return set(self.outputs) - away
 
     def _stays_for(self, reader: str) -> bool:
-        gpu = parse_real(reader).gpu
-        return gpu == self.device.gpu or (self.device.peer and gpu is not None)
+        here, gpu = self.device.gpu, parse_real(reader).gpu
+        return here is not None and (gpu == here or (self.device.peer and gpu is not None))
 
     def run(
         self, values: Mapping[str, Value], homes: Sequence[Any] | None = None, options: ort.RunOptions | None = None
     ) -> list[Value]:
-        """The outputs, in the order of `outputs`; `homes` is what `homes_of` gave."""
+        """The outputs, in the order of `outputs`; `homes` is what `home_of` gave."""
         if not self._only_tensors:
             feed = {name: as_numpy(value) for name, value in values.items()}
             return list(self.session.run(self.outputs, feed, options))

@@ -207,7 +207,7 @@ class _Worker:
                     f"part {step.part.name!r} cannot be loaded on {self.device.name!r}: {_one_line(error)}"
                 ) from error
             self.compiled.append((step, session))
-            self._homes.append(session.homes_of(step))
+            self._homes.append(session.home_of(session.stays(step)))
 
     def _session(self, part: RunnerPart, cache: SessionCache | None) -> PartSession:
         def create() -> PartSession:

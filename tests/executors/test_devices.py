@@ -142,7 +142,7 @@ def test_values_stay_on_a_gpu_for_those_who_can_read_them_there() -> None:
         steps, _ = plan_steps(parts, ["a"], ["of b", "of c", "of d"])
         session = PartSession(MODEL, parse_device(f"cpu:{CORES[0]}"), ["b", "c", "d"])
         session.device = parse_device(device)
-        found = session.homes_of(steps[device][0])
+        found = session.home_of(session.stays(steps[device][0]))
         return [home.device_id() if home.device_type() == home.cuda() else None for home in found]
 
     assert homes("cuda:1[sms=8]") == [1, 1, None]
@@ -155,7 +155,7 @@ def test_a_value_that_the_caller_wants_comes_to_the_host() -> None:
     steps, _ = plan_steps([part, RunnerPart("q", "cuda:1", b"", ("b", "c"), ("e",))], ["a"], ["b", "e"])
     session = PartSession(MODEL, parse_device(f"cpu:{CORES[0]}"), ["b", "c", "d"])
     session.device = parse_device("cuda:1")
-    homes = session.homes_of(steps["cuda:1"][0])
+    homes = session.home_of(session.stays(steps["cuda:1"][0]))
     assert [home.device_type() == home.cuda() for home in homes[:2]] == [False, True]
 
 
