@@ -9,6 +9,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
+OPENVINO := build/openvino/.installed
 
 .PHONY: install demo test bench zoo tables clean
 
@@ -30,7 +31,15 @@ $(MODEL): models_zoo/networks/light.py | $(STAMP)
 	@echo "writing $@: a real network that ships with the onnx package, with random weights"
 	$(BIN)/python -m models_zoo.networks.light inception_v2 --out $@ --seed 0
 
-test: $(STAMP)
+# Shares its files with onnxruntime, so it lies beside it; tests/executors/test_openvino.py finds it there.
+$(OPENVINO): tests/constraints.txt | $(STAMP)
+	@echo "unpacking onnxruntime-openvino into build/openvino: the second provider that devices are tested with"
+	@rm -rf $(@D)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --target $(@D) --constraint tests/constraints.txt onnxruntime-openvino \
+		|| echo "it cannot be had here, so its tests are skipped"
+	@mkdir -p $(@D) && touch $@
+
+test: $(STAMP) $(OPENVINO)
 	@echo "1/6 ruff: rules"
 	$(BIN)/ruff check .
 	@echo "2/6 ruff: format"

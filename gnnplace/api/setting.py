@@ -146,7 +146,7 @@ def measurement_store() -> MeasurementStore:
     Raises:
         MeasurementFailed: the file cannot be made, or is something else.
     """
-    runtimes = installed_versions("onnxruntime", "onnxruntime-gpu")
+    runtimes = installed_versions("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
     return MeasurementStore(_measurements_file(), {**machine_facts(), **runtimes})
 
 

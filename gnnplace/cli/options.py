@@ -28,7 +28,7 @@ ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="an .onnx fi
 DevicesOption = Annotated[
     str,
     typer.Option(
-        "--devices", metavar="SPEC", help="a topology .json, a preset (k40x4), real devices (cpu:0,cpu:1), or auto"
+        "--devices", metavar="SPEC", help="a topology .json, a preset (k40x4), real devices (cpu:0,cuda:0), or auto"
     ),
 ]
 DimOption = Annotated[

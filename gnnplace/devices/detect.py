@@ -6,12 +6,12 @@ Rates are conservative published figures, good enough to rank ops before a calib
 from __future__ import annotations
 
 import csv
+import ctypes
 import os
 import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,18 +19,20 @@ from typing import Any
 
 import psutil
 
+from gnnplace.devices.real_names import RealDevice
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
 
 __all__ = [
     "Gpu",
+    "accelerator",
     "allowed_cores",
-    "core_set_device",
     "cpu_model",
-    "gpu_device",
     "gpu_use",
     "gpus",
+    "host_device",
     "machine_facts",
     "machine_memory_bytes",
+    "multiprocessors",
     "parse_gpus",
 ]
 
@@ -38,6 +40,7 @@ CORE_DISPATCH_OVERHEAD_S = 10e-6  # waking a waiting thread and one session call
 GPU_DISPATCH_OVERHEAD_S = 20e-6  # estimate: the same plus kernel launch and stream synchronisation
 CORE_BANDWIDTH_BYTES_PER_S = 8e9  # what one core of a server CPU sustains while its neighbours work too
 DEFAULT_CLOCK_HZ = 2.0e9
+_MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 # Float32 operations per cycle and core, with one FMA unit of the widest instructions: AVX-512, AVX2, NEON, SSE.
 _FLOPS_PER_CYCLE = (("avx512f", 32.0), ("fma", 16.0), ("asimd", 8.0), ("sse2", 8.0))
 
@@ -89,30 +92,55 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return _as_word(_cpu_field("model name", cpuinfo)) or "unknown"
 
 
-def core_set_device(cores: Sequence[int], memory_bytes: int) -> Device:
-    """The device `cpu:K` or `cpu:A-B`; its kind names CPU model and core count, so equal kinds cost the same."""
-    count = len(cores)
-    name = f"cpu:{cores[0]}" if count == 1 else f"cpu:{cores[0]}-{cores[-1]}"
+def host_device(real: RealDevice, num_cores: int, memory_bytes: int) -> Device:
+    """A device that computes on `num_cores` cores of this machine.
+
+    Its kind names CPU model and core count, and a provider other than ONNX Runtime's own with its options, so equal kinds
+    cost the same.
+    """
+    runtime = "" if real.family == "cpu" else f"-{_provider_word(real)}"
     return Device(
-        name=name,
-        kind=f"{HOST_KIND_PREFIX}-{cpu_model()}-x{count}",
+        name=real.name,
+        kind=f"{HOST_KIND_PREFIX}-{cpu_model()}-x{num_cores}{runtime}{_options_word(real)}",
         memory_bytes=memory_bytes,
-        peak_flops_per_s={"float32": _core_flops_per_s() * count, "float64": _core_flops_per_s() * count / 2},
-        memory_bandwidth_bytes_per_s=CORE_BANDWIDTH_BYTES_PER_S * count,
+        peak_flops_per_s={"float32": _core_flops_per_s() * num_cores, "float64": _core_flops_per_s() * num_cores / 2},
+        memory_bandwidth_bytes_per_s=CORE_BANDWIDTH_BYTES_PER_S * num_cores,
         dispatch_overhead_s=CORE_DISPATCH_OVERHEAD_S,
     )
 
 
-def gpu_device(gpu: Gpu) -> Device:
-    """The device `cuda:K`; until a calibration, its rates are those of a T4, a small GPU that current CUDA supports."""
+def accelerator(real: RealDevice, gpu: Gpu | None, share: float = 1.0) -> Device:
+    """A GPU or a `share` of its streaming multiprocessors, or what another provider offers (`gpu` is None).
+
+    Until a calibration, its rates are those of a T4, a small GPU that current CUDA supports. Memory bandwidth and memory
+    are shared like computing; a slice's kind says its multiprocessors, not which ones they are.
+    """
+    model = f"{_provider_word(real)}-{_as_word(real.device_id)}" if gpu is None else f"cuda-{_as_word(gpu.name)}"
+    sliced = "" if real.sms is None else f"-sms{real.sms}"
+    memory = None if gpu is None or gpu.memory_bytes is None else int(gpu.memory_bytes * share)
     return Device(
-        name=f"cuda:{gpu.index}",
-        kind=f"cuda-{_as_word(gpu.name)}",
-        memory_bytes=gpu.memory_bytes,
-        peak_flops_per_s={"float32": 8e12, "float16": 65e12},  # NVIDIA T4 data sheet
-        memory_bandwidth_bytes_per_s=300e9,  # NVIDIA T4 data sheet
+        name=real.name,
+        kind=f"{model}{sliced}{_options_word(real)}",
+        memory_bytes=memory,
+        peak_flops_per_s={"float32": 8e12 * share, "float16": 65e12 * share},  # NVIDIA T4 data sheet
+        memory_bandwidth_bytes_per_s=300e9 * share,  # NVIDIA T4 data sheet
         dispatch_overhead_s=GPU_DISPATCH_OVERHEAD_S,
     )
+
+
+def multiprocessors(gpu: int) -> int | None:
+    """Streaming multiprocessors of a GPU, asked of the CUDA driver; None when there is no driver or no such GPU."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    device, count = ctypes.c_int(), ctypes.c_int()
+    failed = (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), gpu)
+        or driver.cuDeviceGetAttribute(ctypes.byref(count), _MULTIPROCESSOR_COUNT, device)
+    )
+    return None if failed else count.value
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -178,6 +206,15 @@ def _cpu_field(field: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         return ""
     match = re.search(rf"^{re.escape(field)}\s*:\s*(.*)$", text, re.MULTILINE)
     return match[1].strip() if match else ""
+
+
+def _provider_word(real: RealDevice) -> str:
+    return _as_word(real.provider.removesuffix("ExecutionProvider"))
+
+
+def _options_word(real: RealDevice) -> str:
+    """What the provider is told changes what ops cost, so it belongs to the kind."""
+    return "".join(f"-{_as_word(f'{key} {value}')}" for key, value in sorted(real.options.items()))
 
 
 def _as_word(name: str) -> str:

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
+import dataclasses
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from gnnplace.devices.detect import Gpu, allowed_cores, core_set_device, gpu_device, gpus, machine_memory_bytes
+from gnnplace.devices.detect import (
+    Gpu,
+    accelerator,
+    allowed_cores,
+    gpus,
+    host_device,
+    machine_memory_bytes,
+    multiprocessors,
+)
 from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.presets import preset
-from gnnplace.devices.topology import HOST_KIND_PREFIX, Device, Link, Topology
+from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_real, split_names
+from gnnplace.devices.topology import Link, Topology
 from gnnplace.errors import InvalidTopology
 
-__all__ = ["load_topology", "parse_cores"]
+__all__ = ["load_topology"]
 
 # Estimates until a probe replaces them. Cores hand over a tensor in shared memory: the time to wake the other thread,
 # then its first reading of the tensor from the shared cache.
 CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S = 20e-6, 10e9
 GPU_LATENCY_S, GPU_BANDWIDTH_BYTES_PER_S = 20e-6, 12e9  # a copy over PCIe 3.0 with its launch
+SLICE_BANDWIDTH_BYTES_PER_S = 1e12  # slices of a GPU share its memory: nothing is copied
 
 
 def load_topology(spec: str, with_gpus: bool = True) -> Topology:
-    """The devices that a text names: a `.json` file, a preset, real devices (`cpu:0,cpu:1`, `cpu:0-3`), or `auto`.
+    """The devices that a text names: a `.json` file, a preset, real devices (`cpu:0,cuda:0`; see `real_names`), or `auto`.
 
     `auto` is every core that this process may use, one device each, and every GPU of the NVIDIA driver unless
     `with_gpus` is false. Cores share the machine's memory, so the capacity of a CPU device is its share of the set's
-    cores. All real devices are linked with each other.
+    cores; that of a GPU's slice is its share of the multiprocessors; `memory=` states another. Slices of one GPU are of
+    equal size. All real devices are linked with each other.
 
     >>> load_topology("k40x2").device_names
     ('k40:0', 'k40:1', 'cpu:0')
@@ -40,65 +51,97 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
     if text.endswith(".json") or Path(text).is_file():
         return read_topology(Path(text))
     if text == "auto":
-        return _real(text, [(core,) for core in allowed_cores()], gpus() if with_gpus else ())
-    if re.match(r"(cpu|cuda):", text):
-        return _parse_real(text)
+        found = gpus() if with_gpus else ()
+        names = [*(f"cpu:{core}" for core in allowed_cores()), *(f"cuda:{gpu.index}" for gpu in found)]
+        return _real(text, [parse_real(name) for name in names])
+    if means_real_devices(text):
+        try:
+            reals = [parse_real(name) for name in split_names(text)]
+        except InvalidTopology as error:
+            raise InvalidTopology(f"devices {text!r}: {error}") from None
+        return _real(text, reals)
     return preset(text)
 
 
-def parse_cores(name: str) -> tuple[int, ...] | None:
-    """The cores of a device called `cpu:K` or `cpu:A-B`; None when it is called otherwise.
+def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
+    """Real devices, linked with each other."""
+    _check_cores(name, reals)
+    cores_of = {real.name: len(real.cores) or len(allowed_cores()) for real in reals if real.on_host}
+    memory, num_cores = machine_memory_bytes(), sum(cores_of.values())
+    shares = _gpu_shares(name, reals)
+    devices = [
+        host_device(real, count, memory * count // num_cores)
+        if (count := cores_of.get(real.name))
+        else accelerator(real, *shares.get(real.name, (None,)))
+        for real in reals
+    ]
+    stated = [
+        device if real.memory_bytes is None else dataclasses.replace(device, memory_bytes=real.memory_bytes)
+        for device, real in zip(devices, reals, strict=True)
+    ]
+    return Topology(name, tuple(stated), tuple(_link(a, b) for a in reals for b in reals if a is not b))
 
-    >>> parse_cores("cpu:2"), parse_cores("cpu:0-3"), parse_cores("cuda:0")
-    ((2,), (0, 1, 2, 3), None)
-    """
-    match = re.fullmatch(r"cpu:(\d+)(?:-(\d+))?", name)
-    if match is None:
-        return None
-    return tuple(range(int(match[1]), int(match[2] or match[1]) + 1))
 
-
-def _parse_real(text: str) -> Topology:
-    core_sets: list[tuple[int, ...]] = []
-    gpu_numbers: list[int] = []
-    for entry in (part.strip() for part in text.split(",")):
-        cores, gpu = parse_cores(entry), re.fullmatch(r"cuda:(\d+)", entry)
-        if gpu is not None:
-            gpu_numbers.append(int(gpu[1]))
-        elif cores:
-            core_sets.append(cores)
-        else:
-            raise InvalidTopology(
-                f"devices {text!r}: {entry!r} is no device; write cpu:K, cpu:A-B with A < B, or cuda:K"
-            )
-    listed = Counter(f"core {core}" for cores in core_sets for core in cores)
-    listed.update(f"cuda:{gpu}" for gpu in gpu_numbers)
-    twice = [name for name, count in listed.items() if count > 1]
+def _check_cores(name: str, reals: Sequence[RealDevice]) -> None:
+    """Every core is there and belongs to one device, and so does everything that another provider offers."""
+    listed = Counter(f"core {core}" for real in reals for core in real.cores)
+    listed.update(f"{real.provider} {real.device_id}" for real in reals if real.family == "ep" and not real.cores)
+    twice = [what for what, count in listed.items() if count > 1]
     if twice:
-        raise InvalidTopology(f"devices {text!r}: {twice[0]} is listed twice; list every device once")
+        raise InvalidTopology(f"devices {name!r}: {twice[0]} is listed twice; list every device once")
     there = allowed_cores()
-    missing = next((core for cores in core_sets for core in cores if core not in there), None)
+    missing = next((core for real in reals for core in real.cores if core not in there), None)
     if missing is not None:
         raise InvalidTopology(
-            f"devices {text!r}: core {missing} is not open to this process; it may use {', '.join(map(str, there))}"
+            f"devices {name!r}: core {missing} is not open to this process; it may use {', '.join(map(str, there))}"
         )
-    known = gpus() if gpu_numbers else ()
-    absent = next((gpu for gpu in gpu_numbers if gpu >= len(known)), None)
-    if absent is not None:
-        found = f"cuda:0 to cuda:{len(known) - 1}" if known else "none"
-        raise InvalidTopology(f"devices {text!r}: there is no GPU cuda:{absent}; the NVIDIA driver shows {found}")
-    return _real(text, core_sets, [known[gpu] for gpu in gpu_numbers])
 
 
-def _real(name: str, core_sets: Sequence[tuple[int, ...]], found_gpus: Sequence[Gpu]) -> Topology:
-    num_cores = sum(len(cores) for cores in core_sets)
-    memory = machine_memory_bytes()
-    devices = [core_set_device(cores, memory * len(cores) // num_cores) for cores in core_sets]
-    devices += [gpu_device(gpu) for gpu in found_gpus]
-    return Topology(name, tuple(devices), tuple(_link(a, b) for a in devices for b in devices if a is not b))
+def _gpu_shares(name: str, reals: Sequence[RealDevice]) -> dict[str, tuple[Gpu, float]]:
+    """The GPU of every `cuda` device, by the device's name, and which share of it the device is."""
+    on_gpu: dict[int, list[RealDevice]] = defaultdict(list)
+    for real in reals:
+        if real.gpu is not None:
+            on_gpu[real.gpu].append(real)
+    known = gpus() if on_gpu else ()
+    found: dict[str, tuple[Gpu, float]] = {}
+    for index, devices in on_gpu.items():
+        if index >= len(known):
+            seen = f"cuda:0 to cuda:{len(known) - 1}" if known else "none"
+            raise InvalidTopology(f"devices {name!r}: there is no GPU cuda:{index}; the NVIDIA driver shows {seen}")
+        twice = [key for key, count in Counter((real.sms, real.slice) for real in devices).items() if count > 1]
+        if twice:
+            raise InvalidTopology(
+                f"devices {name!r}: cuda:{index} is listed twice; list every device once, or slices: "
+                f"cuda:{index}[sms=N,slice=0],cuda:{index}[sms=N,slice=1]"
+            )
+        if len({real.sms for real in devices}) > 1:
+            raise InvalidTopology(f"devices {name!r}: slices of cuda:{index} differ; all need the same sms")
+        found.update({real.name: (known[index], _share(real)) for real in devices})
+    return found
 
 
-def _link(source: Device, target: Device) -> Link:
-    if source.kind.startswith(HOST_KIND_PREFIX) and target.kind.startswith(HOST_KIND_PREFIX):
+def _share(real: RealDevice) -> float:
+    """Of its GPU's streaming multiprocessors."""
+    if real.sms is None:
+        return 1.0
+    there = multiprocessors(int(real.device_id))
+    if there is None:
+        raise InvalidTopology(
+            f"device {real.name!r}: the CUDA driver does not say how many streaming multiprocessors there are; "
+            f"take the whole GPU, cuda:{real.gpu}"
+        )
+    if (real.slice + 1) * real.sms > there:
+        raise InvalidTopology(
+            f"device {real.name!r} ends at multiprocessor {(real.slice + 1) * real.sms}, and cuda:{real.gpu} has {there}; "
+            f"its slices of {real.sms} are slice=0 to slice={max(there // real.sms - 1, 0)}"
+        )
+    return real.sms / there
+
+
+def _link(source: RealDevice, target: RealDevice) -> Link:
+    if source.on_host and target.on_host:
         return Link(source.name, target.name, CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S)
+    if source.gpu is not None and source.gpu == target.gpu:
+        return Link(source.name, target.name, CORE_LATENCY_S, SLICE_BANDWIDTH_BYTES_PER_S)
     return Link(source.name, target.name, GPU_LATENCY_S, GPU_BANDWIDTH_BYTES_PER_S)

@@ -1,7 +1,7 @@
 """Only here does real time pass; every number carries its repeats and spread.
 
-Running, in reading order: `devices` (names of real devices, pinning, session options), `part_session` (one part, one
-ONNX Runtime session), `session_cache`, `dataflow` (who waits for whom), `runner` (one worker per device), `session` (the
+Running, in reading order: `gpu_slices` (a GPU as several devices), `devices` (pinning, session and provider options, where
+ops ended up), `part_session` (one part, one ONNX Runtime session), `session_cache`, `dataflow` (who waits for whom), `runner` (one worker per device), `session` (the
 placed model behind ONNX Runtime's methods). Measuring: `busy` (whether devices are free), `measure`, `plain`, `grouped_parts`, `segment_record`, `profile`, `link_probe`,
 `worker_process`, `measured_evaluator`.
 """

@@ -1,4 +1,4 @@
-"""Whether devices are free: what other work takes away belongs to no measurement."""
+"""Whether devices are free and apart: what other work takes away belongs to no measurement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import psutil
 
 from gnnplace.devices.detect import gpu_use
 from gnnplace.errors import MeasurementFailed
-from gnnplace.executors.devices import parse_device
+from gnnplace.executors.devices import parse_devices
+from gnnplace.executors.gpu_slices import shared_slices
 
 __all__ = ["BUSY", "NOTICED", "busy_shares", "check_free"]
 
@@ -25,29 +26,33 @@ def busy_shares(devices: Iterable[str]) -> dict[str, float]:
     Raises:
         InvalidTopology: a device is not on this machine.
     """
-    real = [parse_device(name) for name in devices]
-    gpus = gpu_use() if any(device.cuda_id is not None for device in real) else []
+    real = parse_devices(list(devices))
+    gpus = gpu_use() if any(device.gpu is not None for device in real) else []
     cores = psutil.cpu_percent(interval=_LOOK_S, percpu=True)
     shares = {}
     for device in real:
-        found, numbers = (cores, device.cores) if device.cuda_id is None else (gpus, (device.cuda_id,))
-        shares[device.name] = max((found[number] / 100 for number in numbers if number < len(found)), default=0.0)
+        used = [cores[core] for core in device.cores if core < len(cores)]
+        if device.gpu is not None:
+            used += gpus[device.gpu : device.gpu + 1]
+        shares[device.name] = max(used, default=0.0) / 100
     return shares
 
 
 def check_free(devices: Iterable[str], force: bool = False) -> tuple[str, ...]:
-    """Warnings about devices that other work uses.
+    """Warnings about devices that other work uses, and about slices of a GPU that are not isolated.
 
     Raises:
         MeasurementFailed: one is busy, and measuring there is not forced.
         InvalidTopology: a device is not on this machine.
     """
-    used = {name: share for name, share in busy_shares(devices).items() if share >= NOTICED}
+    names = list(devices)
+    warnings = shared_slices(parse_devices(names))
+    used = {name: share for name, share in busy_shares(names).items() if share >= NOTICED}
     if not used:
-        return ()
+        return warnings
     what = ", ".join(f"{name} ({share:.0%})" for name, share in used.items())
     if max(used.values()) >= BUSY and not force:
         raise MeasurementFailed(
             f"other work runs on {what}, and seconds measured beside it would mislead; wait, take other devices, or add --force"
         )
-    return (f"other work runs on {what}: measured seconds may be too long",)
+    return (f"other work runs on {what}: measured seconds may be too long", *warnings)

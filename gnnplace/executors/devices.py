@@ -1,19 +1,20 @@
-"""Real devices by name: `cpu:K` is one core, `cpu:A-B` a set of cores, `cuda:K` a GPU; how ONNX Runtime is told."""
+"""How ONNX Runtime is told to use a real device, and how it is made sure that it does."""
 
 from __future__ import annotations
 
 import os
-import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import onnxruntime as ort
 
+from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import InvalidTopology, MissingDependency
+from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
+from gnnplace.executors.gpu_slices import slice_stream
 
 __all__ = [
     "RealDevice",
@@ -24,32 +25,23 @@ __all__ = [
     "parse_devices",
     "pin",
     "pinned",
+    "provider_options",
     "session_options",
 ]
 
-_REAL = re.compile(r"cuda:\d+|cpu:\d+(-\d+)?")
 _ERRORS_ONLY = 3  # ONNX Runtime's log level: a declared shape that does not hold is no news in a cut model
+_OPENVINO = "OpenVINOExecutionProvider"
+_PACKAGES = {"CUDAExecutionProvider": "onnxruntime-gpu", _OPENVINO: "onnxruntime-openvino"}
 
-
-@dataclass(frozen=True)
-class RealDevice:
-    """Where sessions run: some cores of this machine, or one GPU."""
-
-    name: str
-    cores: tuple[int, ...] = ()
-    """Of a CPU device; the thread that calls a session runs on the first one."""
-    cuda_id: int | None = None
-    """Of a GPU."""
-
-    @property
-    def provider(self) -> str:
-        """ONNX Runtime's execution provider."""
-        return "CPUExecutionProvider" if self.cuda_id is None else "CUDAExecutionProvider"
-
-    @property
-    def provider_options(self) -> dict[str, str]:
-        """Of that provider."""
-        return {} if self.cuda_id is None else {"device_id": str(self.cuda_id)}
+# Ops through which shapes are computed. The CUDA provider leaves them to the CPU on purpose, where their operands of a few
+# integers are needed; anything else on the CPU is there because the GPU cannot run it. ONNX Runtime tells op types only, so
+# one of these for whose element type CUDA has no kernel passes too.
+_SHAPE_OPS = frozenset({
+    "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Gather",
+    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range",
+    "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze", "Sub",
+    "Tile", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
 
 
 def cuda_is_offered() -> bool:
@@ -59,35 +51,28 @@ def cuda_is_offered() -> bool:
 
 def is_real(topology: Topology) -> bool:
     """Every device has the name of one that can run a model."""
-    return all(_REAL.fullmatch(name) for name in topology.device_names)
+    try:
+        return all(parse_real(name) is not None for name in topology.device_names)
+    except InvalidTopology:
+        return False
 
 
 def parse_device(name: str) -> RealDevice:
-    """The real device that a name means.
+    """The real device that a name means, its cores looked for.
 
-    >>> parse_device("cpu:0").cores, parse_device("cuda:1").cuda_id
+    >>> parse_device("cpu:0").cores, parse_device("cuda:1").gpu
     ((0,), 1)
 
     Raises:
         InvalidTopology: the name means no real device, or a core that this process may not use.
     """
-    gpu = re.fullmatch(r"cuda:(\d+)", name)
-    if gpu:
-        return RealDevice(name, cuda_id=int(gpu[1]))
-    match = re.fullmatch(r"cpu:(\d+)(?:-(\d+))?", name)
-    if match is None:
-        raise InvalidTopology(
-            f"device {name!r} does not exist on this machine; devices that can run a model are cpu:K, cpu:A-B and cuda:K"
-        )
-    first, last = int(match[1]), int(match[2] or match[1])
-    if last < first:
-        raise InvalidTopology(f"device {name!r} is an empty set of cores; write the smaller core first")
+    device = parse_real(name)
     allowed = _usable_cores()
-    for core in range(first, last + 1):
-        if core not in allowed:
-            listed = ", ".join(map(str, sorted(allowed)))
-            raise InvalidTopology(f"device {name!r}: core {core} is not available to this process; it may use {listed}")
-    return RealDevice(name, cores=tuple(range(first, last + 1)))
+    missing = next((core for core in device.cores if core not in allowed), None)
+    if missing is not None:
+        listed = ", ".join(map(str, sorted(allowed)))
+        raise InvalidTopology(f"device {name!r}: core {missing} is not available to this process; it may use {listed}")
+    return device
 
 
 def parse_devices(names: Sequence[str]) -> tuple[RealDevice, ...]:
@@ -96,22 +81,22 @@ def parse_devices(names: Sequence[str]) -> tuple[RealDevice, ...]:
 
 
 def pin(device: RealDevice) -> None:
-    """Keeps the calling thread on the first core of a CPU device; nothing for a GPU or where the system cannot pin."""
+    """Keeps the calling thread on the device's cores; nothing when it has none or where the system cannot pin."""
     if device.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, device.cores[:1])
+        os.sched_setaffinity(0, _caller_cores(device))
 
 
 @contextmanager
 def pinned(device: RealDevice) -> Iterator[None]:
-    """The calling thread stays on the device's core within the block, and may go where it could before after it."""
+    """The calling thread stays on the device's cores within the block, and may go where it could before after it."""
     if not device.cores or not hasattr(os, "sched_setaffinity"):
         yield
         return
-    before = os.sched_getaffinity(0)
-    if before == {device.cores[0]}:
+    before, cores = os.sched_getaffinity(0), _caller_cores(device)
+    if before == cores:
         yield
         return
-    os.sched_setaffinity(0, device.cores[:1])
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
@@ -119,52 +104,119 @@ def pinned(device: RealDevice) -> Iterator[None]:
 
 
 def session_options(device: RealDevice) -> ort.SessionOptions:
-    """Options under which a session uses this device's cores and no other.
+    """Options under which a session uses this device's cores and no other, and says which provider each op is on.
 
     The calling thread counts as one of the threads, so the affinities name the other cores, and ONNX Runtime counts
     cores from one there. No spinning: workers of several sessions share the machine.
     """
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
-    options.intra_op_num_threads = max(1, len(device.cores))
+    options.intra_op_num_threads = max(1, len(device.cores)) if device.family == "cpu" else 1
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     _share_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
-    if len(device.cores) > 1:
+    if options.intra_op_num_threads > 1:
         others = ";".join(str(core + 1) for core in device.cores[1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", others)
+    if device.family != "cpu":
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
 
 
-def create_session(model: Path | bytes, device: RealDevice, data_folder: Path | None = None) -> ort.InferenceSession:
-    """A session of a model on a device; call it on the thread that `pin` keeps on the device.
+def provider_options(device: RealDevice) -> dict[str, str]:
+    """What the device's provider is told; options of the device's name win.
 
-    `data_folder` is where external weights of a model in memory lie.
+    A memory limit is one of each session's arena, which then grows by what is asked for and not in powers of two. OpenVINO
+    computes as precisely as the model says, and on as many threads as there are cores in the name; they inherit the
+    affinity of the thread that creates the session.
+
+    >>> provider_options(parse_real("cuda:1[memory=1GiB]"))
+    {'device_id': '1', 'gpu_mem_limit': '1073741824', 'arena_extend_strategy': 'kSameAsRequested'}
+    >>> provider_options(parse_real("ep:OpenVINO:CPU[cores=0-1]"))
+    {'device_type': 'CPU', 'precision': 'ACCURACY', 'num_of_threads': '2'}
+    """
+    if device.family == "cpu":
+        return {}
+    found = {"device_type" if device.provider == _OPENVINO else "device_id": device.device_id}
+    if device.provider == _OPENVINO:
+        found["precision"] = "ACCURACY"
+        if device.cores and device.on_host:
+            found["num_of_threads"] = str(len(device.cores))
+    if device.family == "cuda" and device.memory_bytes is not None:
+        found |= {"gpu_mem_limit": str(device.memory_bytes), "arena_extend_strategy": "kSameAsRequested"}
+    if device.sms is not None and (handle := slice_stream(device).handle) is not None:
+        found["user_compute_stream"] = str(handle)
+    return {**found, **device.options}
+
+
+def create_session(
+    model: Path | bytes,
+    device: RealDevice,
+    data_folder: Path | None = None,
+    options: ort.SessionOptions | None = None,
+) -> ort.InferenceSession:
+    """A session of a model on a device and nowhere else; call it on the thread that `pin` keeps on the device.
+
+    `data_folder` is where external weights of a model in memory lie; `options` are those of `session_options`, with more.
 
     Raises:
         MissingDependency: ONNX Runtime does not offer the device's provider, or did not use it.
+        MeasurementFailed: the provider cannot run some ops of the model; the message names them.
     """
     if device.provider not in ort.get_available_providers():
+        package = _PACKAGES.get(device.provider, "a build of ONNX Runtime that has it")
         raise MissingDependency(
             f"device {device.name!r} needs ONNX Runtime's {device.provider}; "
-            f"installed are {', '.join(ort.get_available_providers())}: install onnxruntime-gpu or choose other devices"
+            f"installed are {', '.join(ort.get_available_providers())}: install {package} or choose other devices"
         )
-    options = session_options(device)
+    options = options or session_options(device)
     if data_folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(data_folder))
-    session = ort.InferenceSession(
-        model if isinstance(model, bytes) else str(model),
-        options,
-        providers=[(device.provider, device.provider_options)],
-        enable_fallback=0,
-    )
+    try:
+        session = ort.InferenceSession(
+            model if isinstance(model, bytes) else str(model),
+            options,
+            providers=[(device.provider, provider_options(device))],
+            enable_fallback=0,
+        )
+    except Exception as error:  # ONNX Runtime's errors have no base class of their own
+        if device.family == "cpu":
+            raise
+        reason = [line.strip() for line in str(error).splitlines() if line.strip()][
+            -1
+        ]  # before it, where in its sources
+        raise MeasurementFailed(f"device {device.name!r}: {device.provider} refuses the model: {reason}") from error
     if session.get_providers()[0] != device.provider:
         raise MissingDependency(
             f"device {device.name!r}: ONNX Runtime runs on {session.get_providers()[0]} instead of {device.provider}; "
-            "check the GPU's driver and libraries"
+            "check the device's driver and libraries"
         )
+    if device.family != "cpu":
+        _check_assignment(session, device)
     return session
+
+
+def _check_assignment(session: ort.InferenceSession, device: RealDevice) -> None:
+    """Every op is on the device's provider; ONNX Runtime would run others on the CPU without a word."""
+    elsewhere = Counter(
+        node.op_type
+        for part in session.get_provider_graph_assignment_info()
+        if part.ep_name != device.provider
+        for node in part.get_nodes()
+        if device.family != "cuda" or node.op_type not in _SHAPE_OPS
+    )
+    if elsewhere:
+        named = ", ".join(f"{op_type} ({count})" for op_type, count in elsewhere.most_common(5))
+        raise MeasurementFailed(
+            f"device {device.name!r} cannot run these ops, which {device.provider} left to the CPU: {named}; "
+            "place them on another device"
+        )
+
+
+def _caller_cores(device: RealDevice) -> set[int]:
+    """ONNX Runtime pins the other threads of its own kernels; those of a provider stay where their creator may be."""
+    return set(device.cores[:1] if device.family == "cpu" else device.cores)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import _pybind_state as native
 
+from gnnplace.devices.real_names import parse_real
+from gnnplace.executors.dataflow import Step
 from gnnplace.executors.devices import RealDevice, create_session
 
 __all__ = ["PartSession", "Value", "as_numpy"]
@@ -42,12 +44,25 @@ class PartSession:
         self._options = ort.RunOptions()
         self._everything_on_host = [_HOST] * len(self.outputs)
 
-    def home_of(self, names: Sequence[str]) -> list[Any]:
-        """Where each output is left: `names` on this device, for its own later parts, the others on the host for all."""
-        if self.device.cuda_id is None:
+    def home_of(self, names: Collection[str]) -> list[Any]:
+        """Where each output is left: `names` in this device's memory, the others on the host for all."""
+        if self.device.gpu is None:
             return self._everything_on_host
-        gpu = native.OrtDevice(native.OrtDevice.cuda(), native.OrtDevice.default_memory(), self.device.cuda_id)
+        gpu = ort.OrtDevice.make("cuda", self.device.gpu)._get_c_device()
         return [gpu if name in names else _HOST for name in self.outputs]
+
+    def stays(self, step: Step) -> set[str]:
+        """Outputs of a step that need not come to the host.
+
+        Those that no one reads but devices on the same GPU, which then share the memory: every call ends with a synchronised
+        stream. With the option `peer` also those for other GPUs: ONNX Runtime copies them from GPU to GPU when it is fed.
+        """
+        away = set(step.results).union(*(names for reader, names in step.sends if not self._stays_for(reader)))
+        return set(self.outputs) - away
+
+    def _stays_for(self, reader: str) -> bool:
+        here, gpu = self.device.gpu, parse_real(reader).gpu
+        return here is not None and (gpu == here or (self.device.peer and gpu is not None))
 
     def run(
         self, values: Mapping[str, Value], homes: Sequence[Any] | None = None, options: ort.RunOptions | None = None

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
 from gnnplace.cost.measured import CostStore, KindCosts
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError, MeasurementFailed
-from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import RealDevice, create_session, parse_device, pinned, session_options
 from gnnplace.executors.grouped_parts import PartMaker
 from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links
@@ -46,7 +47,8 @@ class OpProfile:
     kernel_of_op: IntArray
     """`[N]` ops that one kernel does have the same number: that of the first of them."""
     ratio: float
-    """`session_s` over the sum of what the profiler saw: how much it adds (below 1) or misses (above 1)."""
+    """`session_s` over the sum of what the profiler saw: how much it adds (below 1) or misses (above 1); on an `ep:` device
+    over the sum of the roofline."""
 
 
 def profile_model(
@@ -59,6 +61,10 @@ def profile_model(
     of the repeats, which alternate with those of a session that is not profiled, and are scaled to it. On a GPU the
     profiler sees launches, so the share of each op is only as good as launches are.
 
+    On an `ep:` device only the session's seconds are measured: such a provider may compile whole subgraphs into one
+    kernel, of which the profiler tells one time. Ops get shares in proportion to their roofline on the device, so their
+    sum is measured and how it is divided is an estimate.
+
     Raises:
         MeasurementFailed: the session fails, or the profile holds no kernel of the model.
     """
@@ -67,25 +73,30 @@ def profile_model(
         folder = Path(name)
         part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
         feed = {key: inputs[key] for key in part.inputs}
+        profiled: ort.InferenceSession | None = None
         try:
             plain = create_session(part.model, device, part.data_folder)
-            profiled = _profiled_session(part, device, folder)
-            seconds = interleaved([lambda: profiled.run(None, feed), lambda: plain.run(None, feed)], rule)
+            calls = [lambda: plain.run(None, feed)]
+            if device.family != "ep":
+                profiled = create_session(part.model, device, part.data_folder, _profiling(device, folder))
+                calls.insert(0, lambda: profiled.run(None, feed))
+            seconds = interleaved(calls, rule)
         except GnnplaceError:
             raise
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
             message = str(error).split("\n")[0]
             raise MeasurementFailed(f"{model.path.name} cannot be profiled on {device_name!r}: {message}") from error
-        events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
-        kernel_s = _kernel_s(events, skip=rule.warmup)
-        kernels = ops_of_kernels(model, folder / "optimised.onnx")
-    op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
-    for kernel, stands_for in kernels.items():
-        op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
-        kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
+        op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
+        if profiled is None:
+            op_s = _roofline_s(model.graph, device_name)
+        else:
+            kernel_s = _kernel_s(json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8")), rule.warmup)
+            for kernel, stands_for in ops_of_kernels(model, folder / "optimised.onnx").items():
+                op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
+                kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
     if not op_s.any():
         raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
-    session_s = float(np.median(seconds[1]))
+    session_s = float(np.median(seconds[-1]))
     ratio = session_s / float(op_s.sum())
     return OpProfile(op_s * ratio, session_s, kernel_of_op, ratio)
 
@@ -140,8 +151,8 @@ def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
     return {signature: sum(seconds) / len(seconds) for signature, seconds in found.items()}
 
 
-def _profiled_session(part: RunnerPart, device: RealDevice, folder: Path) -> ort.InferenceSession:
-    """A session that writes its profile, and the model that it made of this one, into `folder`."""
+def _profiling(device: RealDevice, folder: Path) -> ort.SessionOptions:
+    """Options of a session that writes its profile, and the model that it made of this one, into `folder`."""
     options = session_options(device)
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "profile")
@@ -149,9 +160,15 @@ def _profiled_session(part: RunnerPart, device: RealDevice, folder: Path) -> ort
     # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(part.data_folder))
-    providers = [(device.provider, device.provider_options)]
-    return ort.InferenceSession(part.model, options, providers=providers, enable_fallback=0)
+    return options
+
+
+def _roofline_s(graph: OpGraph, device_name: str) -> FloatArray:
+    """`[N]` seconds of each op by FLOPs, bytes and the device's published rates."""
+    device = load_topology(device_name).devices[0]
+    return RooflineCost().completed(
+        graph, device, np.full(graph.num_ops, np.nan), np.ones(graph.num_ops, dtype=np.bool_)
+    )
 
 
 def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:

@@ -212,8 +212,7 @@ class _Worker:
                     f"part {step.part.name!r} cannot be loaded on {self.device.name!r}: {_one_line(error)}"
                 ) from error
             self.compiled.append((step, session))
-            alone = set(step.keeps) - set(step.results) - {name for _, names in step.sends for name in names}
-            self._homes.append(session.home_of(tuple(alone)))
+            self._homes.append(session.home_of(session.stays(step)))
 
     def _session(self, part: RunnerPart, cache: SessionCache | None) -> PartSession:
         def create() -> PartSession:

@@ -8,7 +8,8 @@ from gnnplace.devices import detect, spec
 from gnnplace.devices.detect import Gpu, cpu_model, parse_gpus
 from gnnplace.devices.json_format import write_topology
 from gnnplace.devices.presets import preset
-from gnnplace.devices.spec import load_topology, parse_cores
+from gnnplace.devices.real_names import parse_real
+from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology
 
 LISTING = "0, GPU-aaa, NVIDIA H200, 143771\n1, GPU-bbb, Tesla T4, 15360\n"
@@ -16,7 +17,8 @@ LISTING = "0, GPU-aaa, NVIDIA H200, 143771\n1, GPU-bbb, Tesla T4, 15360\n"
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight cores of which two are forbidden, 12 GB, two GPUs."""
+    """Eight cores of which two are forbidden, 12 GB, two GPUs of 132 multiprocessors."""
+    monkeypatch.setattr(spec, "multiprocessors", lambda gpu: 132)
     monkeypatch.setattr(spec, "allowed_cores", lambda: (0, 1, 2, 3, 6, 7))
     monkeypatch.setattr(spec, "machine_memory_bytes", lambda: 12_000_000_000)
     monkeypatch.setattr(
@@ -68,11 +70,23 @@ def test_auto_is_every_allowed_core_and_the_gpus_unless_they_are_not_wanted() ->
         ("cpu:0,cpu:0", "core 0 is listed twice"),
         ("cpu:0-2,cpu:2", "core 2 is listed twice"),
         ("cuda:0,cuda:0", "cuda:0 is listed twice"),
+        ("cuda:0,cuda:0[memory=1GiB]", "cuda:0 is listed twice"),
+        ("cuda:0[sms=66],cuda:0[sms=66]", "cuda:0 is listed twice; list every device once, or slices: cuda:0[sms=N"),
+        ("cuda:0[sms=66],cuda:0", "slices of cuda:0 differ; all need the same sms"),
+        ("cuda:0[sms=66],cuda:0[sms=33,slice=2]", "slices of cuda:0 differ"),
+        (
+            "cuda:0[sms=66,slice=2]",
+            "ends at multiprocessor 198, and cuda:0 has 132; its slices of 66 are slice=0 to slice=1",
+        ),
+        ("cpu:1,ep:OpenVINO:CPU[cores=0-1]", "core 1 is listed twice"),
+        ("ep:OpenVINO:CPU[cores=4]", "core 4 is not open to this process"),
+        ("ep:OpenVINO:CPU,ep:OpenVINOExecutionProvider:CPU", "OpenVINOExecutionProvider CPU is listed twice"),
+        ("ep:OpenVINO", "does not exist on this machine"),
         ("cuda:2", "the NVIDIA driver shows cuda:0 to cuda:1"),
-        ("cpu:3-1", "is no device"),
-        ("cpu:0,", "'' is no device"),
-        ("cpu:x", "is no device"),
-        ("cpu:0;cpu:1", "is no device"),
+        ("cpu:3-1", "is an empty set of cores"),
+        ("cpu:0,", "'' does not exist on this machine"),
+        ("cpu:x", "does not exist on this machine"),
+        ("cpu:0;cpu:1", "does not exist on this machine"),
         ("cpux4", "no hardware"),
         ("missing.json", "missing.json: cannot be read"),
     ],
@@ -84,11 +98,54 @@ def test_a_spec_that_stands_for_nothing_is_refused_in_one_line(text: str, messag
     assert "\n" not in str(error.value)
 
 
-def test_core_names_are_parsed() -> None:
-    assert parse_cores("cpu:12") == (12,)
-    assert parse_cores("cpu:2-4") == (2, 3, 4)
-    assert parse_cores("cpu:4-2") == ()
-    assert parse_cores("cpu:") is None
+@pytest.mark.usefixtures("machine")
+def test_slices_of_a_gpu_are_one_kind_with_their_share_of_it_and_hand_over_in_its_memory() -> None:
+    topology = load_topology("cuda:0[sms=66,slice=0],cuda:0[sms=66,slice=1],cuda:1,cpu:0")
+    first, second, whole, _ = topology.devices
+    assert first.kind == second.kind == "cuda-nvidia-h200-sms66"
+    assert first.name != second.name
+    assert first.memory_bytes == second.memory_bytes == 143771 * 2**20 // 2
+    assert first.peak_flops_per_s["float32"] == whole.peak_flops_per_s["float32"] / 2
+    links = {(link.source, link.target): link for link in topology.links}
+    inside, outside = links[first.name, second.name], links[first.name, whole.name]
+    assert (
+        inside.bandwidth_bytes_per_s > outside.bandwidth_bytes_per_s == links["cpu:0", "cuda:1"].bandwidth_bytes_per_s
+    )
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_provider_on_the_cpu_is_a_host_of_its_own_kind_with_its_share_of_the_memory() -> None:
+    topology = load_topology("cpu:0,ep:OpenVINO:CPU[cores=1],ep:OpenVINO:CPU[cores=2-3,precision=FP32]")
+    plain, provider, told = topology.devices
+    assert provider.kind == f"{plain.kind}-openvino"
+    assert told.kind == f"{plain.kind.replace('-x1', '-x2')}-openvino-precision-fp32"
+    assert [device.memory_bytes for device in topology.devices] == [3_000_000_000, 3_000_000_000, 6_000_000_000]
+    assert provider.peak_flops_per_s == plain.peak_flops_per_s
+    assert load_topology("ep:OpenVINO:CPU").devices[0].peak_flops_per_s["float32"] == pytest.approx(
+        6 * plain.peak_flops_per_s["float32"]
+    )
+    assert load_topology("ep:MIGraphX:0").devices[0].kind == "migraphx-0"
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_stated_memory_is_the_capacity() -> None:
+    topology = load_topology("cpu:0[memory=1GiB],cuda:1[memory=2GiB],cuda:0[sms=4,memory=3GiB]")
+    assert [device.memory_bytes for device in topology.devices] == [2**30, 2 * 2**30, 3 * 2**30]
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_gpu_that_nobody_can_count_is_not_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec, "multiprocessors", lambda gpu: None)
+    with pytest.raises(InvalidTopology, match="does not say how many streaming multiprocessors"):
+        load_topology("cuda:0[sms=66]")
+
+
+def test_without_a_driver_no_multiprocessors_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(detect.ctypes, "CDLL", absent)
+    assert detect.multiprocessors(0) is None
 
 
 def test_this_machine_has_cores_and_memory_and_they_make_a_device() -> None:
@@ -96,7 +153,7 @@ def test_this_machine_has_cores_and_memory_and_they_make_a_device() -> None:
     assert cores
     assert min(cores) >= 0
     assert detect.machine_memory_bytes() > 2**20
-    device = detect.core_set_device(cores[:1], 1000)
+    device = detect.host_device(parse_real(f"cpu:{cores[0]}"), 1, 1000)
     assert device.name == f"cpu:{cores[0]}"
     assert device.memory_bytes == 1000
     assert device.peak_flops_per_s["float32"] > 1e9

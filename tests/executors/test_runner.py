@@ -7,10 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
-from gnnplace.errors import InvalidInput, InvalidPlacement, InvalidTopology, MeasurementFailed, MissingDependency
-from gnnplace.executors import devices
+from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed, MissingDependency
 from gnnplace.executors.dataflow import START, RunnerPart, plan_steps
-from gnnplace.executors.devices import create_session, parse_device, parse_devices, pinned
+from gnnplace.executors.devices import parse_device
 from gnnplace.executors.part_session import PartSession
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.session_cache import SessionCache
@@ -154,34 +153,6 @@ def test_a_full_cache_drops_the_session_that_was_used_longest_ago() -> None:
     assert len(cache) == 0
 
 
-def test_device_names_mean_cores_and_gpus() -> None:
-    assert parse_devices(["cpu:0", "cuda:2"])[0].cores == (0,)
-    assert parse_device("cuda:2").provider_options == {"device_id": "2"}
-    assert parse_device("cpu:0-0").cores == (0,)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("k40:0", "'k40:0' does not exist on this machine"),
-        ("cpu", "'cpu' does not exist"),
-        ("cpu:0,cpu:1", "does not exist"),
-        ("cpu:1-0", "empty set of cores"),
-        ("cpu:9999", "core 9999 is not available"),
-    ],
-)
-def test_names_of_no_device_are_refused(name: str, message: str) -> None:
-    with pytest.raises(InvalidTopology, match=message):
-        parse_device(name)
-
-
-def test_an_absent_provider_is_an_error_and_not_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = add_one("a", "b", "cuda:0").model
-    monkeypatch.setattr(devices.ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(MissingDependency, match="'cuda:0' needs ONNX Runtime's CUDAExecutionProvider"):
-        create_session(data, parse_device("cuda:0"))
-
-
 @two_cores
 def test_an_absent_provider_stops_all_workers() -> None:
     before = threading.active_count()
@@ -189,17 +160,6 @@ def test_an_absent_provider_stops_all_workers() -> None:
     with pytest.raises((MissingDependency, MeasurementFailed), match="cuda:77"):
         PlacedRunner(parts, ["a"], ["c"])
     assert threading.active_count() == before
-
-
-@two_cores
-def test_a_run_is_pinned_and_the_caller_gets_its_cores_back() -> None:
-    before = os.sched_getaffinity(0)
-    with pinned(parse_device("cpu:1")):
-        assert os.sched_getaffinity(0) == {1}
-        with pinned(parse_device("cpu:1")):
-            assert os.sched_getaffinity(0) == {1}
-        assert os.sched_getaffinity(0) == {1}
-    assert os.sched_getaffinity(0) == before
 
 
 @two_cores

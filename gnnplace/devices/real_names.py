@@ -1,0 +1,164 @@
+"""Names of devices that can run a model, and what each asks of ONNX Runtime: the one place that reads such names.
+
+    cpu:K  cpu:A-B                        one core, a set of cores
+    cuda:K                                a GPU
+    cuda:K[sms=66,slice=0]                the first group of 66 streaming multiprocessors of that GPU; slice=1 is the next
+    ep:NAME:ID                            ONNX Runtime's provider NAME, on what that provider calls ID
+
+Options stand in brackets with commas between them. Read here: `memory` (any device: its capacity, and on a GPU the limit
+of each session's arena), `cores` (`cuda`, `ep`: where the calling thread stays, `cores=1` or `cores=0-3`), `sms`, `slice`
+and `peer` (`cuda`). All others go to the provider as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gnnplace.errors import InvalidTopology
+from gnnplace.units import parse_bytes
+
+__all__ = ["RealDevice", "means_real_devices", "parse_real", "split_names"]
+
+CPU_PROVIDER, CUDA_PROVIDER, _SUFFIX = "CPUExecutionProvider", "CUDAExecutionProvider", "ExecutionProvider"
+
+_NAME = re.compile(
+    r"(?:cpu:(?P<first>\d+)(?:-(?P<last>\d+))?|cuda:(?P<gpu>\d+)|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
+    r"(?:\[(?P<options>[^\[\]]*)\])?"
+)
+_BETWEEN = re.compile(r",(?![^\[]*\])")  # no bracket is closed after it before one is opened
+_FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:NAME:ID[key=value,...]"
+
+
+@dataclass(frozen=True)
+class RealDevice:
+    """Where sessions run: cores of this machine, a GPU, a slice of one, or what another provider offers."""
+
+    name: str
+    provider: str = CPU_PROVIDER
+    """ONNX Runtime's execution provider."""
+    device_id: str = ""
+    """What the provider calls the device; empty for cores."""
+    cores: tuple[int, ...] = ()
+    """The thread that calls a session stays on them; ONNX Runtime's own kernels compute on these and no others."""
+    memory_bytes: int | None = None
+    """Stated capacity."""
+    sms: int | None = None
+    """Streaming multiprocessors of a slice; None: not sliced."""
+    slice: int = 0
+    """Which group of `sms` it is."""
+    peer: bool = False
+    """Values for other GPUs stay on this one, and ONNX Runtime copies them from GPU to GPU; else over the host."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Handed to the provider."""
+
+    @property
+    def family(self) -> Literal["cpu", "cuda", "ep"]:
+        """Cores by ONNX Runtime's own kernels, an NVIDIA GPU, or another provider."""
+        return "cpu" if self.provider == CPU_PROVIDER else "cuda" if self.provider == CUDA_PROVIDER else "ep"
+
+    @property
+    def gpu(self) -> int | None:
+        """The GPU as CUDA counts it."""
+        return int(self.device_id) if self.family == "cuda" else None
+
+    @property
+    def on_host(self) -> bool:
+        """It computes on this machine's cores, in its main memory."""
+        return self.family == "cpu" or self.device_id.upper() == "CPU"
+
+
+def means_real_devices(text: str) -> bool:
+    """A text after `--devices` that begins like a real device.
+
+    >>> means_real_devices("cpu:0,cuda:0"), means_real_devices("k40x4")
+    (True, False)
+    """
+    return text.startswith(("cpu:", "cuda:", "ep:"))
+
+
+def split_names(text: str) -> list[str]:
+    """The names of a list with commas between them, those within brackets left alone.
+
+    >>> split_names("cpu:0, cuda:0[sms=66,slice=1]")
+    ['cpu:0', 'cuda:0[sms=66,slice=1]']
+    """
+    return [name.strip() for name in _BETWEEN.split(text)]
+
+
+def parse_real(name: str) -> RealDevice:
+    """The device that a name means; whether it is there is not asked.
+
+    >>> parse_real("cpu:0-3").cores, parse_real("cuda:1[memory=8GiB]").memory_bytes == 8 * 2**30
+    ((0, 1, 2, 3), True)
+    >>> parse_real("ep:OpenVINO:CPU[cores=1,num_of_threads=1]").options
+    {'num_of_threads': '1'}
+
+    Raises:
+        InvalidTopology: it means no device, or an option makes no sense.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise InvalidTopology(f"device {name!r} does not exist on this machine; {_FORMS}")
+    options = _options(name, match["options"])
+    memory_bytes = _memory_bytes(name, options.pop("memory", None))
+    if match["first"] is not None:
+        if options:
+            raise InvalidTopology(f"device {name!r}: a core has no option {next(iter(options))!r}; it has memory")
+        return RealDevice(name, cores=_cores(name, match["first"], match["last"]), memory_bytes=memory_bytes)
+    cores = _core_option(name, options.pop("cores", None))
+    if match["gpu"] is None:
+        provider = match["provider"].removesuffix(_SUFFIX) + _SUFFIX
+        if provider in {CPU_PROVIDER, CUDA_PROVIDER}:
+            raise InvalidTopology(f"device {name!r}: this provider has names of its own; write cpu:K or cuda:K")
+        return RealDevice(name, provider, match["id"], cores, memory_bytes, options=options)
+    sms, index, peer = (_number(name, options, key) for key in ("sms", "slice", "peer"))
+    if sms == 0 or (sms is None and index is not None):
+        raise InvalidTopology(f"device {name!r}: a slice needs its streaming multiprocessors, for example sms=66")
+    return RealDevice(
+        name, CUDA_PROVIDER, str(int(match["gpu"])), cores, memory_bytes, sms, index or 0, bool(peer), options
+    )
+
+
+def _options(name: str, text: str | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in () if text is None else text.split(","):
+        key, equals, value = (part.strip() for part in entry.partition("="))
+        if not (key and equals and value) or key in found:
+            raise InvalidTopology(f"device {name!r}: {entry.strip()!r} is no option; write key=value, each key once")
+        found[key] = value
+    return found
+
+
+def _cores(name: str, first: str, last: str | None) -> tuple[int, ...]:
+    cores = tuple(range(int(first), int(last or first) + 1))
+    if not cores:
+        raise InvalidTopology(f"device {name!r} is an empty set of cores; write the smaller core first")
+    return cores
+
+
+def _core_option(name: str, text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    if match is None:
+        raise InvalidTopology(f"device {name!r}: cores={text} is no set of cores; write cores=1 or cores=0-3")
+    return _cores(name, match[1], match[2])
+
+
+def _memory_bytes(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise InvalidTopology(f"device {name!r}: memory={error}") from None
+
+
+def _number(name: str, options: dict[str, str], key: str) -> int | None:
+    text = options.pop(key, None)
+    if text is not None and not text.isdecimal():
+        raise InvalidTopology(f"device {name!r}: {key}={text} is no whole number")
+    return None if text is None else int(text)

@@ -1,0 +1,93 @@
+"""Names of real devices: what they mean, and which mean nothing."""
+
+import pytest
+
+from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_real, split_names
+from gnnplace.errors import InvalidTopology
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        RealDevice("cpu:12", cores=(12,)),
+        RealDevice("cpu:2-4", cores=(2, 3, 4)),
+        RealDevice("cpu:0[memory=2GiB]", cores=(0,), memory_bytes=2**31),
+        RealDevice("cuda:1", "CUDAExecutionProvider", "1"),
+        RealDevice("cuda:0[memory=500MB]", "CUDAExecutionProvider", "0", memory_bytes=500_000_000),
+        RealDevice("cuda:0[sms=66]", "CUDAExecutionProvider", "0", sms=66),
+        RealDevice("cuda:0[ sms = 66, slice = 1 ]", "CUDAExecutionProvider", "0", sms=66, slice=1),
+        RealDevice(
+            "cuda:3[cores=1,peer=1,do_copy_in_default_stream=0]",
+            "CUDAExecutionProvider",
+            "3",
+            cores=(1,),
+            peer=True,
+            options={"do_copy_in_default_stream": "0"},
+        ),
+        RealDevice("ep:OpenVINO:CPU", "OpenVINOExecutionProvider", "CPU"),
+        RealDevice("ep:OpenVINOExecutionProvider:GPU.0", "OpenVINOExecutionProvider", "GPU.0"),
+        RealDevice(
+            "ep:OpenVINO:CPU[cores=0-1,num_of_threads=2,memory=1GiB]",
+            "OpenVINOExecutionProvider",
+            "CPU",
+            cores=(0, 1),
+            memory_bytes=2**30,
+            options={"num_of_threads": "2"},
+        ),
+    ],
+    ids=lambda device: device.name,
+)
+def test_a_name_means_a_provider_a_device_of_it_and_options(device: RealDevice) -> None:
+    assert parse_real(device.name) == device
+
+
+def test_only_what_computes_on_cores_is_on_the_host() -> None:
+    names = ["cpu:0", "ep:OpenVINO:CPU", "cuda:0", "ep:OpenVINO:GPU"]
+    assert [parse_real(name).on_host for name in names] == [True, True, False, False]
+    assert [parse_real(name).family for name in names] == ["cpu", "ep", "cuda", "ep"]
+    assert [parse_real(name).gpu for name in names] == [None, None, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cpu:x", "'cpu:x' does not exist on this machine; write cpu:K"),
+        ("cpu:3-1", "'cpu:3-1' is an empty set of cores"),
+        ("cpu:0[sms=3]", "a core has no option 'sms'"),
+        ("cpu:0[cores=1]", "a core has no option 'cores'"),
+        ("cpu:0[]", "'' is no option"),
+        ("cuda:0[sms]", "'sms' is no option; write key=value"),
+        ("cuda:0[sms=6,sms=6]", "'sms=6' is no option; write key=value, each key once"),
+        ("cuda:0[sms=many]", "sms=many is no whole number"),
+        ("cuda:0[sms=0]", "a slice needs its streaming multiprocessors"),
+        ("cuda:0[slice=1]", "a slice needs its streaming multiprocessors, for example sms=66"),
+        ("cuda:0[memory=much]", "memory='much' is no amount of bytes"),
+        ("cuda:0[memory=1GiB", "does not exist"),
+        ("cuda:0[cores=a]", "cores=a is no set of cores"),
+        ("ep:OpenVINO", "does not exist"),
+        ("ep:OpenVINO:", "does not exist"),
+        ("ep:CUDA:0", "this provider has names of its own; write cpu:K or cuda:K"),
+        ("k40:0", "does not exist on this machine"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(InvalidTopology) as error:
+        parse_real(name)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_list_is_cut_at_commas_outside_of_brackets() -> None:
+    assert split_names("cpu:0,cuda:0[sms=66,slice=0], ep:OpenVINO:CPU[a=1,b=2] ,cpu:1") == [
+        "cpu:0",
+        "cuda:0[sms=66,slice=0]",
+        "ep:OpenVINO:CPU[a=1,b=2]",
+        "cpu:1",
+    ]
+    assert split_names("cpu:0,") == ["cpu:0", ""]
+
+
+def test_presets_are_no_real_devices() -> None:
+    assert [means_real_devices(text) for text in ("cpu:0", "cuda:0", "ep:A:0", "cpux4", "k40x4")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
