@@ -12,7 +12,7 @@ from onnxruntime.capi import _pybind_state as native
 
 from gnnplace.executors.devices import RealDevice, create_session
 
-__all__ = ["PartSession", "Value", "as_numpy"]
+__all__ = ["PartSession", "Value", "as_numpy", "memory_of"]
 
 Value = Any
 """A tensor as ONNX Runtime's native OrtValue; strings, sequences and optionals as the Python objects of `run`."""
@@ -44,10 +44,10 @@ class PartSession:
 
     def home_of(self, names: Sequence[str]) -> list[Any]:
         """Where each output is left: `names` on this device, for its own later parts, the others on the host for all."""
-        if self.device.cuda_id is None:
+        own = memory_of(self.device)
+        if own is None:
             return self._everything_on_host
-        gpu = native.OrtDevice(native.OrtDevice.cuda(), native.OrtDevice.default_memory(), self.device.cuda_id)
-        return [gpu if name in names else _HOST for name in self.outputs]
+        return [own if name in names else _HOST for name in self.outputs]
 
     def run(
         self, values: Mapping[str, Value], homes: Sequence[Any] | None = None, options: ort.RunOptions | None = None
@@ -64,6 +64,13 @@ class PartSession:
         )
         # By index: iterating over the vector costs 50 us.
         return [fetches[index] for index in range(len(self.outputs))]
+
+
+def memory_of(device: RealDevice) -> Any:
+    """A GPU's own memory, as ONNX Runtime names it; None where values are in that of the host."""
+    if device.cuda_id is None:
+        return None
+    return native.OrtDevice(native.OrtDevice.cuda(), native.OrtDevice.default_memory(), device.cuda_id)
 
 
 def as_numpy(value: Value) -> Any:
