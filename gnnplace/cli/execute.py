@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -23,6 +23,10 @@ from gnnplace.errors import InvalidInput
 from gnnplace.files import new_file
 from gnnplace.units import format_s
 
+if TYPE_CHECKING:
+    from gnnplace.executors.measure import MedianInterval
+    from gnnplace.executors.session import Session
+
 __all__ = ["made_up_inputs", "profile", "run"]
 
 
@@ -34,7 +38,7 @@ def run(
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Run a placed model on its devices."""
+    """Run a placed model on its devices; repeated, as often again with requests that follow each other without a pause."""
     from gnnplace.executors.measure import median_interval
     from gnnplace.executors.session import Session
 
@@ -45,8 +49,9 @@ def run(
             begin_s = time.perf_counter()
             outputs = session.run(None, feed)
             seconds.append(time.perf_counter() - begin_s)
+        period = _period(session, feed, repeat) if repeat > 1 else None
         names = [info.name for info in session.get_outputs()]
-        devices = session.get_devices()
+        devices, max_in_flight = session.get_devices(), session.max_in_flight
     if output is not None:
         with new_file(output) as temporary, temporary.open("wb") as stream:
             np.savez(stream, **dict(zip(names, outputs, strict=True)))
@@ -60,6 +65,9 @@ def run(
         "median_s": interval.median,
         "spread_s": interval.spread,
         "repeats": repeat,
+        "throughput_s": None if period is None else period.median,
+        "throughput_spread_s": None if period is None else period.spread,
+        "max_in_flight": max_in_flight,
         "output": None if output is None else str(output),
     }
     if json:
@@ -72,6 +80,10 @@ def run(
     print(
         f"{repeat} run(s) on {', '.join(devices)}: {format_s(interval.median)} +- {format_s(interval.spread)} (median)"
     )
+    if period is not None:
+        print(
+            f"pipelined, up to {max_in_flight} at once: {format_s(period.median)} +- {format_s(period.spread)} per request"
+        )
 
 
 def profile(
@@ -132,6 +144,17 @@ def made_up_inputs(folder: Path, seed: int) -> dict[str, Any]:
     from gnnplace.onnx_io.sample_inputs import sample_inputs
 
     return dict(sample_inputs(read_onnx(folder / "placed.onnx"), np.random.default_rng(seed)))
+
+
+def _period(session: Session, feed: dict[str, Any], repeat: int) -> MedianInterval:
+    """Seconds per request of about `repeat` pipelined ones, in rounds that are long enough to fill the pipeline."""
+    from gnnplace.executors.measure import StoppingRule
+    from gnnplace.executors.throughput import measure_throughput
+
+    requests = min(repeat, 4 * session.max_in_flight)
+    rounds = repeat // requests
+    rule = StoppingRule(warmup=0, min_repeats=rounds, max_repeats=rounds)
+    return measure_throughput(session, feed, requests, rule).period
 
 
 def _inputs(path: Path) -> dict[str, Any]:

@@ -11,10 +11,9 @@ import onnxruntime as ort
 from onnxruntime.capi import _pybind_state as native
 
 from gnnplace.devices.real_names import parse_real
-from gnnplace.executors.dataflow import Step
 from gnnplace.executors.devices import RealDevice, create_session
 
-__all__ = ["PartSession", "Value", "as_numpy"]
+__all__ = ["PartSession", "Value", "as_numpy", "memory_of"]
 
 Value = Any
 """A tensor as ONNX Runtime's native OrtValue; strings, sequences and optionals as the Python objects of `run`."""
@@ -45,22 +44,18 @@ class PartSession:
         self._everything_on_host = [_HOST] * len(self.outputs)
 
     def home_of(self, names: Collection[str]) -> list[Any]:
-        """Where each output is left: `names` in this device's memory, the others on the host for all."""
-        if self.device.gpu is None:
+        """Where each output is left: `names` on this device, for its own later parts, the others on the host for all."""
+        own = memory_of(self.device)
+        if own is None:
             return self._everything_on_host
-        gpu = ort.OrtDevice.make("cuda", self.device.gpu)._get_c_device()
-        return [gpu if name in names else _HOST for name in self.outputs]
+        return [own if name in names else _HOST for name in self.outputs]
 
-    def stays(self, step: Step) -> set[str]:
-        """Outputs of a step that need not come to the host.
+    def shares_memory_with(self, reader: str) -> bool:
+        """Whether sessions of another device read what this one leaves in its memory.
 
-        Those that no one reads but devices on the same GPU, which then share the memory: every call ends with a synchronised
-        stream. With the option `peer` also those for other GPUs: ONNX Runtime copies them from GPU to GPU when it is fed.
+        Devices on one GPU do: every call ends with a synchronised stream. With the option `peer` those of other GPUs do too: ONNX
+        Runtime copies from GPU to GPU when it is fed.
         """
-        away = set(step.results).union(*(names for reader, names in step.sends if not self._stays_for(reader)))
-        return set(self.outputs) - away
-
-    def _stays_for(self, reader: str) -> bool:
         here, gpu = self.device.gpu, parse_real(reader).gpu
         return here is not None and (gpu == here or (self.device.peer and gpu is not None))
 
@@ -79,6 +74,11 @@ class PartSession:
         )
         # By index: iterating over the vector costs 50 us.
         return [fetches[index] for index in range(len(self.outputs))]
+
+
+def memory_of(device: RealDevice) -> Any:
+    """A GPU's own memory, as ONNX Runtime names it; None where values are in that of the host."""
+    return None if device.gpu is None else ort.OrtDevice.make("cuda", device.gpu)._get_c_device()
 
 
 def as_numpy(value: Value) -> Any:

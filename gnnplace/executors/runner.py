@@ -1,29 +1,28 @@
-"""Runs a placed model: one worker thread per device runs its parts in order and passes values on as they appear.
-
-A worker is a loop around its inbox. It never waits for anything else, so there is nothing to unlock when a part fails:
-the run is marked as stopped, and the next run simply begins with the next message. A handover through a
-`queue.SimpleQueue` takes 25 us between two cores here, a condition variable twice that, and short spinning gains nothing
-under the interpreter lock. ONNX Runtime releases that lock while it computes.
-"""
+"""Runs a placed model as often as wanted: one request at a time, several pipelined, or later with a future."""
 
 from __future__ import annotations
 
-import time
-import weakref
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Semaphore
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 
-from gnnplace.errors import GnnplaceError, InvalidInput, MeasurementFailed
-from gnnplace.executors.dataflow import START, RunnerPart, Step, plan_steps
-from gnnplace.executors.devices import RealDevice, parse_device, pin, pinned
-from gnnplace.executors.part_session import PartSession, Value, as_numpy
+from gnnplace.errors import InvalidInput, MeasurementFailed
+from gnnplace.executors.dataflow import RunnerPart, plan_steps
+from gnnplace.executors.devices import parse_device, pinned
+from gnnplace.executors.part_session import PartSession
+from gnnplace.executors.pipeline import OneDevice, Pipeline, closed_error
+from gnnplace.executors.request import Request
 from gnnplace.executors.session_cache import SessionCache
+from gnnplace.executors.state import State, plan_state
+from gnnplace.executors.task_thread import TaskThread
+from gnnplace.executors.worker import Worker, one_line
 
 __all__ = ["PlacedRunner"]
 
@@ -31,9 +30,13 @@ __all__ = ["PlacedRunner"]
 class PlacedRunner:
     """Sessions of all parts, ready to run again and again; close it, or use it as a context.
 
-    Sessions are created once, each on the thread that will run it. When all parts are on one device there is no
-    worker: the calling thread runs them, pinned to the device's core for as long as that takes. Runs are
-    serialised: a second caller waits for the first.
+    Sessions are created once, each on the thread that will run it. When all parts are on one device there is no worker:
+    the calling thread runs them, pinned to the device's core for as long as that takes, and callers take turns.
+
+    On several devices up to `max_in_flight` requests are under way at once, whoever made them; who makes one more waits.
+    Of the steps that are ready, a device runs one of the oldest request, so a request is not slowed down by younger ones
+    but for the step that is running. By default there are two per device: one is computed while the inputs of the next
+    arrive. Arrays that were given must not change until their request is done.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class PlacedRunner:
         inputs: Sequence[str],
         outputs: Sequence[str],
         cache: SessionCache | None = None,
+        max_in_flight: int | None = None,
     ) -> None:
         """Creates all sessions. `parts` are in a global run order; `inputs` and `outputs` are those of the model.
 
@@ -50,35 +54,32 @@ class PlacedRunner:
             InvalidTopology: a device is not on this machine.
             MissingDependency: ONNX Runtime has no provider for a device.
             MeasurementFailed: ONNX Runtime refuses a part; the message names it.
+            InvalidInput: `max_in_flight` is less than one.
         """
+        if max_in_flight is not None and max_in_flight < 1:
+            raise InvalidInput(f"max_in_flight is {max_in_flight}; expected at least 1 request under way")
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        steps, self._feeds = plan_steps(parts, inputs, outputs)
+        self._steps, self._feeds = plan_steps(parts, inputs, outputs)
         read = {name for part in parts for name in part.inputs}.union(outputs) - _defaulted(parts)
+        self._known = frozenset(outputs)
         self._required = tuple(name for name in inputs if name in read)
         self.part_s: dict[int, float] = {}
-        """Seconds of each part in the last run, handing over included, by its position in the run order; empty for a model in one piece."""
-        self._lock = Lock()
+        """Seconds of each part in the last `run`, handing over included, by its position in the run order; empty for a model in one piece."""
+        self.max_in_flight = max_in_flight or 2 * max(len(self._steps), 1)
+        """Requests that are under way at once, and submitted ones that have not been delivered."""
+        self._undelivered = Semaphore(self.max_in_flight)
+        self._deliverer: TaskThread | None = None
         self._closed = False
-        self._workers = [_Worker(parse_device(name), device_steps) for name, device_steps in steps.items()]
-        self._inline = self._workers[0] if len(self._workers) == 1 else None
+        self._lock = Lock()
         self._direct: PartSession | None = None
-        if self._inline:
-            with pinned(self._inline.device):
-                self._inline.create_sessions(cache)
-            if len(parts) == 1 and set(outputs) <= set(parts[0].outputs):
-                self._direct = self._inline.compiled[0][1]
+        self._workers = [Worker(parse_device(name), steps) for name, steps in self._steps.items()]
+        self._devices: Pipeline | OneDevice
+        if len(self._workers) > 1:
+            self._devices = Pipeline(self._workers, cache, self.max_in_flight)
             return
-        inboxes = {worker.device.name: worker.inbox for worker in self._workers}
-        self._finalizer = weakref.finalize(self, _stop, list(inboxes.values()))
-        ready: SimpleQueue[GnnplaceError | None] = SimpleQueue()
-        for worker in self._workers:
-            worker.peers = inboxes
-            worker.thread = Thread(target=worker.serve, args=(cache, ready), name=worker.device.name, daemon=True)
-            worker.thread.start()
-        failures = [failure for failure in [ready.get() for _ in self._workers] if failure is not None]
-        if failures:
-            self.close()
-            raise failures[0]
+        self._devices = OneDevice(self._workers[0] if self._workers else None, cache)
+        if len(parts) == 1 and set(outputs) <= set(parts[0].outputs):
+            self._direct = self._workers[0].compiled[0][1]
 
     @property
     def in_one_piece(self) -> bool:
@@ -100,69 +101,136 @@ class PlacedRunner:
         """The outputs of one step, like `onnxruntime.InferenceSession.run`.
 
         Raises:
-            MeasurementFailed: a part failed, and the others were stopped; the message names it.
+            MeasurementFailed: a part failed, and the others were stopped; the message names it. Or the runner was closed
+                before the request was done.
             InvalidInput: an input is missing, an output is unknown, or the runner is closed.
         """
         wanted = output_names or self.outputs
         if self._direct is not None:
             return self._run_directly(self._direct, wanted, input_feed, run_options)
         self._check_names(wanted, input_feed)
-        run = _Run(run_options)
-        with self._lock:
-            if self._inline:
-                with pinned(self._inline.device):
-                    self._inline.run_alone(run, input_feed)
-            elif self._workers:
-                self._run_on_workers(run, input_feed)
-        values = [as_numpy(run.results[name]) if name in run.results else np.array(input_feed[name]) for name in wanted]
-        run.results.clear()  # a worker remembers its last run
-        self.part_s = run.part_s
-        return values
+        request = self._wait(self._begun(wanted, input_feed, run_options))
+        self.part_s = request.part_s
+        return request.outputs(wanted, input_feed)
 
-    def _run_directly(
-        self, session: PartSession, wanted: Sequence[str], input_feed: Mapping[str, Any], options: ort.RunOptions | None
-    ) -> list[Any]:
-        """A model in one piece goes to its session as it is; ONNX Runtime's own checks do, ours say what was wrong."""
+    def run_many(
+        self,
+        output_names: Sequence[str] | None,
+        input_feeds: Iterable[Mapping[str, Any]],
+        run_options: ort.RunOptions | None = None,
+    ) -> Iterator[list[Any]]:
+        """The outputs of one step per feed, in their order, while later steps are under way.
+
+        It begins up to `max_in_flight` steps before the first is asked for. Leaving the iterator gives up those under way.
+
+        Raises:
+            MeasurementFailed: as `run`.
+            InvalidInput: as `run`.
+        """
+        wanted = output_names or self.outputs
+        if isinstance(self._devices, OneDevice):
+            yield from (self.run(wanted, feed, run_options) for feed in input_feeds)
+            return
+        pending: deque[tuple[_Begun, Mapping[str, Any]]] = deque()
         try:
-            with self._lock, pinned(session.device):
-                return list(session.session.run(wanted, input_feed, options))
-        except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            self._check_names(wanted, input_feed)
-            raise MeasurementFailed(f"the model failed on {session.device.name!r}: {_one_line(error)}") from error
-
-    def _check_names(self, wanted: Sequence[str], input_feed: Mapping[str, Any]) -> None:
-        if self._closed:
-            raise InvalidInput("the runner is closed; make a new one")
-        for name in wanted:
-            if name not in self.outputs:
-                raise InvalidInput(f"{name!r} is no output of the model; it has {', '.join(self.outputs)}")
-        for name in self._required:
-            if name not in input_feed:
-                raise InvalidInput(f"the model input {name!r} is missing; given are {', '.join(input_feed) or 'none'}")
-
-    def _run_on_workers(self, run: _Run, input_feed: Mapping[str, Any]) -> None:
-        try:
-            for worker in self._workers:
-                names = self._feeds[worker.device.name]
-                worker.inbox.put((run, START, {name: input_feed[name] for name in names if name in input_feed}))
-            for _ in self._workers:
-                failure = run.finished.get()
-                if failure is not None:
-                    raise failure
+            for feed in input_feeds:
+                if len(pending) == self.max_in_flight:
+                    begun, given = pending.popleft()
+                    yield self._wait(begun).outputs(wanted, given)
+                self._check_names(wanted, feed)
+                pending.append((self._begun(wanted, feed, run_options), feed))
+            while pending:
+                begun, given = pending.popleft()
+                yield self._wait(begun).outputs(wanted, given)
         finally:
-            run.stopped = True
+            for (request, _), _ in pending:
+                self._devices.give_up(request)
+
+    def submit(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: ort.RunOptions | None = None,
+    ) -> Future[list[Any]]:
+        """The outputs of one step, later; it waits while `max_in_flight` submitted requests have not been delivered.
+
+        What a failing part makes `run` raise is the future's exception. The future cannot be cancelled. One thread delivers,
+        and calls what `add_done_callback` was given; a callback may submit, and does not wait for deliveries then.
+
+        Raises:
+            InvalidInput: an input is missing, an output is unknown, or the runner is closed.
+        """
+        wanted = output_names or self.outputs
+        self._check_names(wanted, input_feed)
+        with self._lock:
+            deliverer = self._deliverer = self._deliverer or TaskThread("results")
+        future: Future[list[Any]] = Future()
+        future.set_running_or_notify_cancel()
+        waits = not deliverer.is_current
+        if waits:
+            self._undelivered.acquire()
+
+        def deliver(outputs: Callable[[], list[Any]]) -> None:
+            _settle(future, outputs)
+            if waits:
+                self._undelivered.release()
+
+        try:
+            if isinstance(self._devices, OneDevice):
+                with self._lock:
+                    self._check_open()  # a closed thread would never come to it
+                    deliverer.put(partial(deliver, partial(self.run, wanted, input_feed, run_options)))
+            else:
+                self._begin(
+                    Request(wanted, run_options, len(self._workers)),
+                    input_feed,
+                    lambda request: deliverer.put(partial(deliver, partial(request.outputs, wanted, input_feed))),
+                )
+        except InvalidInput:
+            if waits:
+                self._undelivered.release()
+            raise
+        return future
+
+    def first_state(self, pairs: Mapping[str, str], values: Mapping[str, Any]) -> State:
+        """The state before the first of several runs; `pairs` are inputs and the outputs that replace them."""
+        return State(plan_state(self._steps, self._feeds, pairs), values)
+
+    def run_with_state(
+        self,
+        output_names: Sequence[str],
+        input_feed: Mapping[str, Any],
+        state: State,
+        run_options: ort.RunOptions | None = None,
+    ) -> tuple[list[Any], State]:
+        """The outputs of one step, and the state after it; `input_feed` holds the inputs that are no state.
+
+        State that a device makes and reads stays in its memory; other state is moved as any other value.
+
+        Raises:
+            MeasurementFailed: as `run`; the state from before is as good as it was.
+            InvalidInput: as `run`.
+        """
+        feed = {**state.on_host, **input_feed}
+        resident = [name for values in state.on_devices.values() for name in values]
+        self._check_names(output_names, {**feed, **dict.fromkeys(resident)})
+        wanted = state.plan.over_host.union(output_names)
+        request = self._wait(self._begun(wanted, feed, run_options, state))
+        passed = {name: value for name, value in feed.items() if name in wanted}  # outputs that are inputs
+        after = state.followed_by({**passed, **request.results}, request.resident)
+        return request.outputs(output_names, feed), after
 
     def close(self) -> None:
-        """Ends the worker threads; sessions in a cache stay there."""
-        self._closed = True
-        self._direct = None
-        if self._inline is None:
-            _stop([worker.inbox for worker in self._workers])
-            for worker in self._workers:
-                if worker.thread is not None:
-                    worker.thread.join()
-        for worker in self._workers:
-            worker.compiled = []
+        """Ends the threads after the steps that are running; requests that are under way fail.
+
+        Sessions in a cache stay there. A callback of a future may call it.
+        """
+        with self._lock:
+            self._closed = True
+            self._direct = None
+        self._devices.close()
+        if self._deliverer is not None:
+            self._deliverer.close()
 
     def __enter__(self) -> PlacedRunner:
         return self
@@ -172,129 +240,78 @@ class PlacedRunner:
     ) -> None:
         self.close()
 
-
-class _Run:
-    """One step of the model: what came out, who is done, and whether to go on."""
-
-    def __init__(self, options: ort.RunOptions | None) -> None:
-        self.options = options
-        self.results: dict[str, Value] = {}
-        self.finished: SimpleQueue[GnnplaceError | None] = SimpleQueue()
-        self.stopped = False
-        self.part_s: dict[int, float] = {}
-
-
-_Message = tuple[_Run, int, dict[str, Value]]
-"""A run, the part that delivers (or `START`), and the values."""
-
-
-class _Worker:
-    """One device: its steps in order, and the values that are on it."""
-
-    def __init__(self, device: RealDevice, steps: Sequence[Step]) -> None:
-        self.device = device
-        self.steps = steps
-        self.inbox: SimpleQueue[_Message | None] = SimpleQueue()
-        self.peers: Mapping[str, SimpleQueue[_Message | None]] = {}
-        self.thread: Thread | None = None
-        self.compiled: list[tuple[Step, PartSession]] = []
-        self._homes: list[list[Any]] = []
-
-    def create_sessions(self, cache: SessionCache | None) -> None:
-        """Creates the session of every step, or takes it from the cache."""
-        for step in self.steps:
-            try:
-                session = self._session(step.part, cache)
-            except GnnplaceError:
-                raise
-            except Exception as error:  # ONNX Runtime's errors have no base class of their own
-                raise MeasurementFailed(
-                    f"part {step.part.name!r} cannot be loaded on {self.device.name!r}: {_one_line(error)}"
-                ) from error
-            self.compiled.append((step, session))
-            self._homes.append(session.home_of(session.stays(step)))
-
-    def _session(self, part: RunnerPart, cache: SessionCache | None) -> PartSession:
-        def create() -> PartSession:
-            return PartSession(part.model, self.device, part.outputs, part.data_folder)
-
-        if cache is None or part.key is None:
-            return create()
-        return cache.get((part.key, self.device.name), create)
-
-    def serve(self, cache: SessionCache | None, ready: SimpleQueue[GnnplaceError | None]) -> None:
-        """The life of the worker's thread: compile, then run steps as far as the messages allow, until told to end."""
+    def _run_directly(
+        self, session: PartSession, wanted: Sequence[str], input_feed: Mapping[str, Any], options: ort.RunOptions | None
+    ) -> list[Any]:
+        """A model in one piece goes to its session as it is; ONNX Runtime's own checks do, ours say what was wrong."""
+        assert isinstance(self._devices, OneDevice)
         try:
-            pin(self.device)
-            self.create_sessions(cache)
-        except GnnplaceError as error:
-            ready.put(error)
-            return
-        ready.put(None)
-        current: _Run | None = None
-        values: dict[str, Value] = {}
-        arrived: set[int] = set()
-        position = 0
-        while (message := self.inbox.get()) is not None:
-            run, source, delivered = message
-            if run.stopped:
-                continue
-            if run is not current:
-                current, values, arrived, position = run, {}, set(), 0
-            values.update(delivered)
-            arrived.add(source)
-            del message, delivered
-            while position < len(self.steps) and self.steps[position].waits <= arrived and not run.stopped:
-                failure = self._do(position, run, values)
-                position += 1
-                if failure is not None:
-                    run.stopped = True
-                    run.finished.put(failure)
-                elif position == len(self.steps):
-                    values.clear()
-                    run.finished.put(None)
-
-    def _do(self, position: int, run: _Run, values: dict[str, Value]) -> GnnplaceError | None:
-        """Runs one step and hands its outputs on; the error instead of raising it, as nobody above could catch it."""
-        step, session = self.compiled[position]
-        part = step.part
-        begin_s = time.perf_counter()
-        try:
-            feed = {name: values[name] for name in part.inputs}
-            for name in part.optional_inputs:
-                if name in values:
-                    feed[name] = values[name]
-            outputs = dict(zip(part.outputs, session.run(feed, self._homes[position], run.options), strict=True))
+            with self._devices.turn, pinned(session.device):
+                return list(session.session.run(wanted, input_feed, options))
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            return MeasurementFailed(f"part {part.name!r} failed on {self.device.name!r}: {_one_line(error)}")
-        for device, names in step.sends:
-            self.peers[device].put((run, step.number, {name: outputs[name] for name in names}))
-        for name in step.results:
-            run.results[name] = outputs[name]
-        for name in step.keeps:
-            values[name] = outputs[name]
-        for name in step.releases:
-            values.pop(name, None)
-        run.part_s[step.number] = time.perf_counter() - begin_s
-        return None
+            self._check_names(wanted, input_feed)
+            raise MeasurementFailed(f"the model failed on {session.device.name!r}: {one_line(error)}") from error
 
-    def run_alone(self, run: _Run, input_feed: Mapping[str, Any]) -> None:
-        """All steps on the calling thread."""
-        values = dict(input_feed)
-        for position in range(len(self.compiled)):
-            failure = self._do(position, run, values)
-            if failure is not None:
-                raise failure
+    def _check_names(self, wanted: Iterable[str], input_feed: Mapping[str, Any]) -> None:
+        self._check_open()
+        for name in wanted:
+            if name not in self._known:
+                raise InvalidInput(f"{name!r} is no output of the model; it has {', '.join(self.outputs)}")
+        for name in self._required:
+            if name not in input_feed:
+                raise InvalidInput(f"the model input {name!r} is missing; given are {', '.join(input_feed) or 'none'}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error()
+
+    def _begin(
+        self, request: Request, feed: Mapping[str, Any], then: Callable[[Request], object], state: State | None = None
+    ) -> None:
+        """Gives every device its inputs; `then` is called when the request has ended, on the thread that ends it."""
+        request.on_end.append(then)
+        inputs = {device: {name: feed[name] for name in names if name in feed} for device, names in self._feeds.items()}
+        for device, values in {} if state is None else state.on_devices.items():
+            inputs[device] |= values
+        self._devices.begin(request, inputs)
+
+    def _begun(
+        self,
+        wanted: Collection[str],
+        feed: Mapping[str, Any],
+        options: ort.RunOptions | None,
+        state: State | None = None,
+    ) -> _Begun:
+        """A request for a caller who will wait for it."""
+        request = Request(wanted, options, max(len(self._workers), 1), {} if state is None else state.plan.stays)
+        done: SimpleQueue[Request] = SimpleQueue()
+        self._begin(request, feed, done.put, state)
+        return request, done
+
+    def _wait(self, begun: _Begun) -> Request:
+        request, done = begun
+        try:
+            done.get()
+        except BaseException:  # Ctrl-C
+            self._devices.give_up(request)
+            raise
+        if request.failure is not None:
+            raise request.failure
+        return request
+
+
+_Begun = tuple[Request, SimpleQueue[Request]]
+"""A request, and where it arrives when it has ended."""
+
+
+def _settle(future: Future[list[Any]], outputs: Callable[[], list[Any]]) -> None:
+    try:
+        found = outputs()
+    except Exception as error:  # the future's to raise
+        future.set_exception(error)
+    else:
+        future.set_result(found)
 
 
 def _defaulted(parts: Sequence[RunnerPart]) -> set[str]:
     return {name for part in parts for name in part.optional_inputs}
-
-
-def _stop(inboxes: Sequence[SimpleQueue[_Message | None]]) -> None:
-    for inbox in inboxes:
-        inbox.put(None)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

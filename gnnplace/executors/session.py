@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
+from gnnplace.executors.input_feed import check_given, checked_feed
 from gnnplace.executors.runner import PlacedRunner
+from gnnplace.executors.training_loop import TrainingLoop
 from gnnplace.onnx_io.manifest import MANIFEST, Manifest, ValueInfo, read_manifest
+from gnnplace.onnx_io.metadata import STATE_KEY
 
 __all__ = ["PARTS", "Session", "runner_parts"]
 
 PARTS = "parts"
 """The folder of a saved plan that holds the parts and their manifest."""
-
-_NUMPY_TYPES = {"float": "float32", "double": "float64", "string": "object"}
 
 
 def runner_parts(manifest: Manifest, folder: Path) -> list[RunnerPart]:
@@ -41,24 +43,34 @@ def runner_parts(manifest: Manifest, folder: Path) -> list[RunnerPart]:
 class Session:
     """The placed model in a folder that `gnnplace place` or `Plan.save` wrote; swap it for an `InferenceSession`.
 
-    Threads of its own run the parts; close it, or use it as a context. Safe for several callers, who take turns.
+    Threads of its own run the parts; close it, or use it as a context. Safe for several callers: on several devices their
+    requests are pipelined, on one they take turns.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        """Loads all parts onto their devices.
+    def __init__(self, folder: str | Path, max_in_flight: int | None = None) -> None:
+        """Loads all parts onto their devices; `max_in_flight` requests are under way at once, by default two per device.
 
         Raises:
             InvalidPlacement: the folder holds no placed model, or a broken one.
             InvalidTopology: a device of the placement is not on this machine.
             MissingDependency: ONNX Runtime has no provider for a device.
             MeasurementFailed: ONNX Runtime refuses a part.
+            InvalidInput: `max_in_flight` is less than one.
         """
         parts = Path(folder) / PARTS
         self._manifest = read_manifest(parts)
         self._inputs = {info.name: info for info in self._manifest.inputs}
         self._runner = PlacedRunner(
-            runner_parts(self._manifest, parts), list(self._inputs), [info.name for info in self._manifest.outputs]
+            runner_parts(self._manifest, parts),
+            list(self._inputs),
+            [info.name for info in self._manifest.outputs],
+            max_in_flight=max_in_flight,
         )
+
+    @property
+    def max_in_flight(self) -> int:
+        """Requests that are under way at once."""
+        return self._runner.max_in_flight
 
     def run(
         self,
@@ -73,12 +85,93 @@ class Session:
             MeasurementFailed: a part failed; the message names it.
         """
         if not self._runner.in_one_piece:
-            return self._runner.run(output_names, self._checked(input_feed), run_options)
+            return self._runner.run(output_names, checked_feed(self._inputs, input_feed), run_options)
         try:
             return self._runner.run(output_names, input_feed, run_options)
         except MeasurementFailed:
-            self._checked(input_feed)  # ONNX Runtime has found something; say it as for a model in several parts
+            checked_feed(self._inputs, input_feed)  # ONNX Runtime has found something; say it as for several parts
             raise
+
+    def run_many(
+        self,
+        output_names: Sequence[str] | None,
+        input_feeds: Iterable[Mapping[str, Any]],
+        run_options: ort.RunOptions | None = None,
+    ) -> Iterator[list[Any]]:
+        """The named outputs for one feed after the other, in order, pipelined: later ones are under way meanwhile.
+
+        Arrays must not change until their outputs are there.
+
+        Raises:
+            InvalidInput: as `run`, when it is that feed's turn.
+            MeasurementFailed: as `run`.
+        """
+        feeds = (checked_feed(self._inputs, feed) for feed in input_feeds)
+        return self._runner.run_many(output_names, feeds, run_options)
+
+    def submit(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: ort.RunOptions | None = None,
+    ) -> Future[list[Any]]:
+        """What `run` gives, later; it waits while `max_in_flight` submitted requests have not been delivered.
+
+        The arrays must not change until then. One thread delivers, and calls what `add_done_callback` was given. A callback
+        may run and submit; it must not wait for another future. A future's exception is that of `run` for a part that fails.
+
+        Raises:
+            InvalidInput: as `run`.
+        """
+        return self._runner.submit(output_names, checked_feed(self._inputs, input_feed), run_options)
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], object],
+        user_data: Any,
+        run_options: ort.RunOptions | None = None,
+    ) -> None:
+        """Calls `callback(outputs, user_data, error)` later, on another thread, as `InferenceSession.run_async` does.
+
+        `error` is empty when all went well; otherwise `outputs` is. As there, only a missing input is raised, and an
+        exception of the callback is reported and goes no further. Unlike there, one thread per device is enough, and the call
+        waits while `max_in_flight` requests have not been delivered.
+
+        Raises:
+            InvalidInput: an input is missing.
+        """
+        check_given(self._inputs, input_feed)
+        try:
+            future = self.submit(output_names, input_feed, run_options)
+        except InvalidInput as error:
+            future = Future()
+            future.set_exception(error)
+
+        def answer(ended: Future[list[Any]]) -> None:
+            error = ended.exception()
+            callback([] if error else ended.result(), user_data, str(error or ""))
+
+        future.add_done_callback(answer)
+
+    def training_loop(self, state: Mapping[str, Any], pairs: Mapping[str, str] | None = None) -> TrainingLoop:
+        """Steps of a training graph, each with the state that the one before gave; `state` is that before the first.
+
+        `pairs` are inputs and the outputs that replace them; None: what the model's metadata `gnnplace.state` says.
+
+        Raises:
+            InvalidInput: nobody names pairs, or one names no input or output; a value is missing, unknown, or of another
+                dtype or rank.
+        """
+        if pairs is None:
+            text = self.get_modelmeta().custom_metadata_map.get(STATE_KEY)
+            if text is None:
+                raise InvalidInput(
+                    f"the model's metadata has no {STATE_KEY}; give pairs of inputs and their new outputs"
+                )
+            pairs = json.loads(text)
+        return TrainingLoop(self._runner, self._inputs, pairs, state)
 
     def get_inputs(self) -> list[ValueInfo]:
         """Name, type and shape of every input that must be given."""
@@ -121,42 +214,3 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _checked(self, input_feed: Mapping[str, Any]) -> dict[str, Any]:
-        """The feed, lists made into arrays."""
-        for info in self._manifest.inputs:
-            if not info.optional and info.name not in input_feed:
-                raise InvalidInput(
-                    f"the model input {info.name!r} is missing; given are {', '.join(input_feed) or 'none'}"
-                )
-        feed: dict[str, Any] = {}
-        for name, value in input_feed.items():
-            if name not in self._inputs:
-                raise InvalidInput(f"{name!r} is no input of the model; it has {', '.join(self._inputs) or 'none'}")
-            feed[name] = _checked_value(self._inputs[name], value)
-        return feed
-
-
-def _checked_value(info: ValueInfo, value: Any) -> Any:
-    """The value as an array of the right dtype and shape; sequences and optionals are left to ONNX Runtime."""
-    if not info.type.startswith("tensor("):
-        return value
-    element = info.type[len("tensor(") : -1]
-    expected = _NUMPY_TYPES.get(element, element)
-    if isinstance(value, ort.OrtValue):
-        value = value.numpy()
-    if not isinstance(value, np.ndarray):
-        value = np.asarray(value, dtype=expected if hasattr(np, expected) else None)
-    fits = value.dtype.kind in "OUS" if element == "string" else value.dtype.name == expected
-    if not fits:
-        raise InvalidInput(f"the model input {info.name!r} is of dtype {value.dtype.name}; expected {expected}")
-    if info.known_rank and value.ndim != len(info.shape):
-        raise InvalidInput(
-            f"the model input {info.name!r} has {value.ndim} dimensions {list(value.shape)}; expected {list(info.shape)}"
-        )
-    for axis, (found, declared) in enumerate(zip(value.shape, info.shape, strict=False)):
-        if isinstance(declared, int) and found != declared:
-            raise InvalidInput(
-                f"the model input {info.name!r} has size {found} in dimension {axis}; expected {list(info.shape)}"
-            )
-    return value

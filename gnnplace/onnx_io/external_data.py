@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from onnx.external_data_helper import set_external_data
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import new_file
 
-__all__ = ["external_files", "link_files", "relocate"]
+__all__ = ["external_files", "link_files", "refer", "relocate", "written_outside"]
 
 
 def external_files(model: ir.Model) -> dict[str, Path]:
@@ -72,6 +73,25 @@ def relocate(graph: onnx.GraphProto, locations: Mapping[str, str]) -> None:
             for entry in tensor.external_data:
                 if entry.key == "location":
                     entry.value = locations.get(entry.value, entry.value)
+
+
+def written_outside(values: Iterable[ir.Value], folder: Path, file: str) -> dict[str, ir.ExternalTensor]:
+    """Writes the weights of `values` to one file in `folder`; where each then is, by name."""
+    tensors = [value.const_value for value in values if value.const_value is not None]
+    if not tensors:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)
+    outside = ir.external_data.convert_tensors_to_external(tensors, folder, file, alignment=4096, align_threshold=0)
+    return {str(tensor.name): found for tensor, found in zip(tensors, outside, strict=True)}
+
+
+def refer(graph: onnx.GraphProto, outside: Mapping[str, ir.ExternalTensor]) -> None:
+    """Replaces weights of a graph by references to where they are."""
+    for tensor in graph.initializer:
+        found = outside.get(tensor.name)
+        if found is not None:
+            set_external_data(tensor, os.fspath(found.location), found.offset, found.length)
+            tensor.ClearField("raw_data")
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

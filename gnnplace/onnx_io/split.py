@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import new_file
-from gnnplace.onnx_io.external_data import external_files, link_files, relocate
+from gnnplace.onnx_io.external_data import external_files, link_files, refer, relocate, written_outside
 from gnnplace.onnx_io.model import OnnxModel
 
 __all__ = [
@@ -31,6 +32,7 @@ MAX_IR_VERSION = 13
 MAX_OPSET = 26
 """The newest version of the default operator set that it runs."""
 _FIRST_IR_WITH_FREE_INITIALIZERS = 4
+_SHARED_BYTES = 1 << 16  # a few pages of memory are not worth a mapping
 _MAX_PROTO_BYTES = 2**31 - 1
 
 
@@ -91,6 +93,18 @@ class ModelCutter:
     def stray_outputs(self) -> tuple[ir.Value, ...]:
         """Model outputs that are initialisers: no op produces them."""
         return tuple(value for value in dict.fromkeys(self.model.graph.outputs) if value.is_initializer())
+
+    def shared_weights(self, parts: Sequence[Sequence[int]]) -> list[ir.Value]:
+        """Weights inside the model that several parts read; small ones are left out."""
+        readers = Counter(value for ops in parts for value in self.boundary(ops).weights)
+        return [
+            value
+            for value, count in readers.items()
+            if count > 1
+            and isinstance(tensor := value.const_value, ir.TensorProtocol)
+            and not isinstance(tensor, (ir.ExternalTensor, ir.StringTensor))
+            and tensor.nbytes >= _SHARED_BYTES
+        ]
 
     def has_default(self, value: ir.Value) -> bool:
         """The value is a model input that may be left out."""
@@ -178,6 +192,7 @@ class ModelCutter:
 def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) -> tuple[Part, ...]:
     """Writes one model per list of ops into `folder`, and gives their files and boundaries in the same order.
 
+    Weights that several parts read lie in one file beside them: sessions map it into memory, so that the parts share it.
     Model outputs that are initialisers come from the first part (a part without ops when there is none); model outputs
     that are inputs come from no part.
 
@@ -186,11 +201,13 @@ def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) 
     """
     cutter = ModelCutter(model.model)
     locations = link_files(external_files(model.model), folder)
+    shared = written_outside(cutter.shared_weights(parts), folder, "shared.bin")
     written: list[Part] = []
     for number, ops in enumerate(parts if parts or not cutter.stray_outputs else [()]):
         file = f"part-{number:04d}.onnx"
         proto, boundary = cutter.part_proto(ops, cutter.stray_outputs if number == 0 else ())
         relocate(proto.graph, locations)
+        refer(proto.graph, shared)
         with new_file(folder / file) as temporary:
             temporary.write_bytes(serialized(proto, file))
         written.append(_named(file, boundary))

@@ -64,6 +64,9 @@ def test_place_writes_everything_and_the_placed_model_runs(
 
     ran = as_json(capsys, "run", str(out), "--output", str(tmp_path / "y.npz"), "--repeat", "2")
     assert ran["repeats"] == 2
+    assert ran["throughput_s"] is not None
+    assert ran["max_in_flight"] >= 2
+    assert as_json(capsys, "run", str(out))["throughput_s"] is None
     with np.load(tmp_path / "y.npz") as outputs:
         assert {name: list(outputs[name].shape) for name in outputs.files} == {
             name: facts["shape"] for name, facts in ran["outputs"].items()

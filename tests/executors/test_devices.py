@@ -11,7 +11,6 @@ from gnnplace.devices.presets import preset
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
 from gnnplace.executors import devices
-from gnnplace.executors.dataflow import RunnerPart, plan_steps
 from gnnplace.executors.devices import create_session, is_real, parse_device, parse_devices, pinned, provider_options
 from gnnplace.executors.gpu_slices import SliceStream
 from gnnplace.executors.part_session import PartSession
@@ -129,34 +128,24 @@ def test_ops_that_a_gpu_leaves_to_the_cpu_are_named_unless_they_compute_shapes(m
         create_session(MODEL, parse_device("cuda:0"))
 
 
-def test_values_stay_on_a_gpu_for_those_who_can_read_them_there() -> None:
-    def reader(name: str, device: str) -> RunnerPart:
-        return RunnerPart(name, device, b"", (name,), (f"of {name}",))
+def test_devices_of_one_gpu_share_its_memory_and_with_peer_so_do_all_gpus() -> None:
+    session = PartSession(MODEL, parse_device(f"cpu:{CORES[0]}"), ["b", "c"])
+    readers = ("cuda:1[sms=8]", "cuda:1[sms=8,slice=1]", "cuda:0", "cpu:0")
 
-    def homes(device: str) -> list[int | None]:
-        """The GPU on which each of b, c and d is left; None on the host. b is read there, c by a slice, d by another GPU."""
-        parts = [
-            RunnerPart("p", device, MODEL, ("a",), ("b", "c", "d")),
-            *(reader(*pair) for pair in [("b", device), ("c", "cuda:1[sms=8,slice=1]"), ("d", "cuda:0")]),
-        ]
-        steps, _ = plan_steps(parts, ["a"], ["of b", "of c", "of d"])
-        session = PartSession(MODEL, parse_device(f"cpu:{CORES[0]}"), ["b", "c", "d"])
+    def shares(device: str) -> list[bool]:
         session.device = parse_device(device)
-        found = session.home_of(session.stays(steps[device][0]))
-        return [home.device_id() if home.device_type() == home.cuda() else None for home in found]
+        return [session.shares_memory_with(reader) for reader in readers]
 
-    assert homes("cuda:1[sms=8]") == [1, 1, None]
-    assert homes("cuda:1[sms=8,peer=1]") == [1, 1, 1]
-    assert homes("cpu:0") == [None, None, None]
-
-
-def test_a_value_that_the_caller_wants_comes_to_the_host() -> None:
-    part = RunnerPart("p", "cuda:1", MODEL, ("a",), ("b", "c", "d"))
-    steps, _ = plan_steps([part, RunnerPart("q", "cuda:1", b"", ("b", "c"), ("e",))], ["a"], ["b", "e"])
-    session = PartSession(MODEL, parse_device(f"cpu:{CORES[0]}"), ["b", "c", "d"])
+    assert shares("cuda:1[sms=8]") == [True, True, False, False]
+    assert shares("cuda:1[sms=8,peer=1]") == [True, True, True, False]
+    assert shares(f"cpu:{CORES[0]}") == [False] * 4
+    homes = session.home_of(["c"])
+    assert all(home.device_type() == home.cpu() for home in homes)
     session.device = parse_device("cuda:1")
-    homes = session.home_of(session.stays(steps["cuda:1"][0]))
-    assert [home.device_type() == home.cuda() for home in homes[:2]] == [False, True]
+    assert [(home.device_type() == home.cuda(), home.device_id()) for home in session.home_of(["c"])] == [
+        (False, 0),
+        (True, 1),
+    ]
 
 
 @two_cores

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 import torch
 from torch import Tensor, nn
 
 from gnnplace.errors import UnsupportedModel
+from gnnplace.executors.session import PARTS, Session
+from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.metadata import GROUP_KEY, STAGE_KEY, STATE_KEY
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.segments import segments
 from models_zoo.networks.export import comparison
 from models_zoo.networks.export.comparison import Case, Comparison, compare, exact, torch_noise, training_case
 from models_zoo.networks.export.stages import mark_stages
@@ -119,3 +124,31 @@ def test_a_gradient_that_is_zero_but_for_rounding_must_be_so_in_onnx_too(tmp_pat
     zero = Case(case.inputs, {**case.expected, name: np.zeros_like(case.expected[name])}, {name: 1e-9})
     with pytest.raises(UnsupportedModel, match=f"'{name}' differs"):
         compare(path, zero, "chain")
+
+
+@pytest.mark.skipif("not {0, 1} <= os.sched_getaffinity(0)", reason="needs two cores")
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_placed_steps_that_keep_their_state_follow_a_plain_session(optimizer: Optimizer, tmp_path: Path) -> None:
+    path = saved(training_model(network(optimizer)), tmp_path / "m.onnx")
+    pairs: dict[str, str] = json.loads(ir.load(path).metadata_props[STATE_KEY])
+    inputs = training_case(network(optimizer)).inputs
+    first = {name: inputs[name] for name in pairs}
+    batch = {name: value for name, value in inputs.items() if name not in pairs}
+    plain = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    losses, state = [], first
+    for _ in range(5):
+        loss, *values = plain.run(["loss", *pairs.values()], {**batch, **state})
+        losses.append(loss)
+        state = dict(zip(pairs, values, strict=True))
+
+    found = read_onnx(path)
+    rng = np.random.default_rng(2)
+    for _ in range(3):
+        cut = segments(found.graph, rng.integers(0, 2, found.graph.num_ops).tolist(), found.graph.topological_order)
+        write_parts(found, cut, ("cpu:0", "cpu:1"), tmp_path / "placed" / PARTS)
+        with Session(tmp_path / "placed") as session:
+            loop = session.training_loop(first)
+            np.testing.assert_allclose([loop.step(batch, ["loss"])[0] for _ in range(5)], losses, rtol=1e-4)
+            for name, value in loop.state().items():
+                np.testing.assert_allclose(value, state[name], rtol=1e-3, atol=1e-5)
+    assert losses[-1] < losses[0]

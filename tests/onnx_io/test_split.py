@@ -200,3 +200,37 @@ def test_parts_together_hold_every_node_once_when_there_are_many(onnx_model: Pro
     assert sum(len(onnx.load(tmp_path / part.file).graph.node) for part in parts) == 300
     assert parts[0].inputs == ("v0", "v150")
     assert parts[-1].outputs == ("v150", "v300")
+
+
+def test_weights_that_several_parts_read_lie_in_one_file_beside_them(onnx_model: Protos, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    shared, own = (rng.standard_normal((129, 129)).astype(np.float32) for _ in range(2))
+    small = np.ones(129, np.float32)
+    proto = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("MatMul", ["x", "shared"], ["a"]),
+                helper.make_node("Add", ["a", "small"], ["b"]),
+                helper.make_node("MatMul", ["b", "own"], ["c"]),
+                helper.make_node("Add", ["c", "small"], ["d"]),
+                helper.make_node("MatMul", ["d", "shared"], ["y"]),
+            ],
+            "g",
+            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 129])],
+            [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 129])],
+            [onnx.numpy_helper.from_array(v, n) for n, v in (("shared", shared), ("own", own), ("small", small))],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    model, feed = onnx_model(proto), {"x": np.ones((2, 129), np.float32)}
+    found = run_parts(model, [[0, 1], [2, 3], [4]], tmp_path / "parts", feed)["y"]
+    wanted = ort.InferenceSession(str(model.path), providers=["CPUExecutionProvider"]).run(None, feed)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert (tmp_path / "parts" / "shared.bin").read_bytes() == shared.tobytes()
+    sizes = [(tmp_path / "parts" / f"part-000{number}.onnx").stat().st_size for number in range(3)]
+    assert [size > own.nbytes for size in sizes] == [False, True, False]
+    assert [max(sizes[0], sizes[2]) < 2000, model.model.graph.initializers["shared"].const_value.nbytes] == [
+        True,
+        shared.nbytes,
+    ]
