@@ -111,7 +111,7 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
     Raises:
         UnsupportedModel: there is no ONNX model, or it cannot be cut.
         InvalidTopology: a device is not on this machine.
-        MeasurementFailed: the model does not run on a device, or other work keeps one busy.
+        MeasurementFailed: the model does not run on a device, no placement runs, or other work keeps a device busy.
     """
     executable(workload)
     warnings = check_free(topology.device_names, options.force)
@@ -131,7 +131,7 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         finalists = _finalists(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)
         searched: MeasuredSearch = {
             "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
-            "wall_s": solution.wall_s,
+            "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
         }  # fmt: skip
         comparison = evaluator.compare([finalist.placement for finalist in finalists])
         plan = _plan(setting, solution, finalists, (comparison, searched), begin_s)
@@ -192,8 +192,10 @@ def _plan(
             )
         if not beaten:
             chosen, taken, kept = Placement(np.full_like(chosen.assignment, device)), single, "single"
-    if not taken.feasible and taken.failure:
-        warnings.append(f"the placement could not be measured: {taken.failure}")
+    if taken.failure:
+        raise MeasurementFailed(
+            f"no placement could be executed ({taken.failure}); without measuring, the simulator still gives an answer"
+        )
     runs = [
         {"label": finalist.label, "median_s": e.makespan_s, "spread_s": e.spread_s, "repeats": e.repeats}
         for finalist, e in zip(finalists, comparison.evaluations, strict=True)
