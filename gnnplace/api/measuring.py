@@ -16,7 +16,7 @@ from gnnplace.api.solved import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, MeasuredCost
-from gnnplace.cost.measurement_store import ENOUGH_SEGMENTS, MeasurementStore, measured_ops
+from gnnplace.cost.measurement_store import MeasurementStore, measured_ops
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
@@ -38,8 +38,8 @@ MEASURE_OPTIONS = MeasureOptions()
 """How long measuring may take."""
 _FINALISTS = 3
 """How many placements of the search are measured side by side in the end."""
-_RANDOM_PLACEMENTS = 12
-"""That are run at most to learn what segments cost."""
+_RANDOM_PLACEMENTS = 6
+"""That are run of every new model to learn what segments cost."""
 _REHEARSED = ("single", "heft", "annealing")
 """Planned in the simulator, then measured beside what was found by measuring."""
 
@@ -72,7 +72,7 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
     )
     if new or len(store.kernels(kinds, model.key)) < len(kinds):
         known = profiled_anew(model, topology, seed)[0]
-    if topology.num_devices > 1 and any(known.kinds[kind].segment is None for kind in kinds):
+    if topology.num_devices > 1 and not store.knows_segments(kinds, model.key):
         _measure_segments(workload, topology, known, seed)
         known = store.costs()
     return known
@@ -98,16 +98,16 @@ def profiled_anew(model: OnnxModel, topology: Topology, seed: int) -> tuple[Cost
 
 
 def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, seed: int) -> None:
-    """Runs random placements of a model until enough of their segments are known to say what a segment costs."""
+    """Runs random placements of a model, of whose segments the store then knows what they cost besides their ops."""
     setting = setting_of(workload, topology, MeasuredCost(costs))
-    rng, num_groups, seen = np.random.default_rng(seed), setting.coarsening.graph.num_ops, 0
+    rng, num_groups = np.random.default_rng(seed), setting.coarsening.graph.num_ops
+    if num_groups < 2:
+        return
     with _evaluator(setting, measurement_store()) as evaluator:
         for _ in range(_RANDOM_PLACEMENTS):
-            placement = Placement(rng.integers(0, topology.num_devices, num_groups))
-            if evaluator.evaluate(placement).feasible:
-                seen += len(evaluator.segments_of(placement))
-            if seen >= ENOUGH_SEGMENTS * topology.num_devices:
-                break
+            if evaluator.failed > 1:
+                return  # it is hopeless, and the search will say why
+            evaluator.evaluate(Placement(rng.integers(0, topology.num_devices, num_groups)))
 
 
 def _evaluator(setting: Setting, store: MeasurementStore | None) -> MeasuredEvaluator:
@@ -139,7 +139,7 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
     Raises:
         UnsupportedModel: there is no ONNX model, or it cannot be cut.
         InvalidTopology: a device is not on this machine.
-        MeasurementFailed: the model does not run on a device, or other work keeps one busy.
+        MeasurementFailed: the model does not run on a device, no placement runs, or other work keeps a device busy.
     """
     executable(workload)
     warnings = check_free(topology.device_names, options.force)
@@ -157,7 +157,7 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         finalists = _finalists(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)
         searched: MeasuredSearch = {
             "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
-            "wall_s": solution.wall_s,
+            "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
         }  # fmt: skip
         comparison = evaluator.compare([finalist.placement for finalist in finalists])
         plan = _plan(setting, solution, finalists, (comparison, searched), begin_s)
@@ -218,8 +218,10 @@ def _plan(
             )
         if not beaten:
             chosen, taken, kept = Placement(np.full_like(chosen.assignment, device)), single, "single"
-    if not taken.feasible and taken.failure:
-        warnings.append(f"the placement could not be measured: {taken.failure}")
+    if taken.failure:
+        raise MeasurementFailed(
+            f"no placement could be executed ({taken.failure}); without measuring, the simulator still gives an answer"
+        )
     runs = [
         {"label": finalist.label, "median_s": e.makespan_s, "spread_s": e.spread_s, "repeats": e.repeats}
         for finalist, e in zip(finalists, comparison.evaluations, strict=True)

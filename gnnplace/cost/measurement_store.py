@@ -212,6 +212,12 @@ class MeasurementStore:
         with self._connected() as connection:
             self._insert(connection, "segment", rows)
 
+    def knows_segments(self, kinds: Collection[str], model: str) -> bool:
+        """Some segment of the model has run on each of the kinds."""
+        with self._connected() as connection:
+            rows = self._mine(connection, "DISTINCT kind, model", "segment")
+        return {(kind, model) for kind in kinds} <= set(rows)
+
     def kernels(self, kinds: Collection[str], model: str) -> list[IntArray]:
         """`[N]` for each of the kinds that has run the model: ops that one kernel does have the same number."""
         with self._connected() as connection:

@@ -14,6 +14,8 @@ from gnnplace.errors import MeasurementFailed
 
 __all__ = ["MedianInterval", "StoppingRule", "interleaved", "median_interval", "without_drift"]
 
+_HOPELESS_ROUNDS = 3
+
 
 @dataclass(frozen=True)
 class StoppingRule:
@@ -29,6 +31,8 @@ class StoppingRule:
     relative_spread: float = 0.02
     """Enough when half the width of the interval is at most this fraction of the median."""
     confidence: float = 0.95
+    abandon_at: float = math.inf
+    """Times the reference: when every candidate took longer in each of at least three rounds, no further one begins."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_repeats <= self.max_repeats or self.warmup < 0 or not 0 < self.confidence < 1:
@@ -36,6 +40,14 @@ class StoppingRule:
                 f"repeats of {self.min_repeats} to {self.max_repeats} after {self.warmup} runs at a confidence of "
                 f"{self.confidence} make no rule; expected 1 <= min_repeats <= max_repeats and 0 < confidence < 1"
             )
+
+    def longest_s(self, num_calls: int, call_s: float) -> float:
+        """Seconds that warming up and repeating so many calls may take when none of them takes longer than `call_s`.
+
+        >>> StoppingRule(warmup=2, min_repeats=6, max_s=5.0).longest_s(2, 0.5)
+        14.0
+        """
+        return (self.warmup + self.min_repeats + 1) * num_calls * call_s + self.max_s
 
 
 @dataclass(frozen=True)
@@ -91,12 +103,14 @@ def interleaved(
     """`[C, R]` seconds of `R` rounds, each of which makes every call once; the last call is the reference.
 
     Rounds go forwards and backwards in turn, so that no call always follows the same one. They end when the interval of
-    every row, without drift, is narrow enough, or at a limit of the rule.
+    every row, without drift, is narrow enough, or at a limit of the rule; with fewer rounds than `min_repeats` when the
+    rule abandons the candidates.
     """
     for call in calls:
         for _ in range(rule.warmup):
             call()
     rounds: list[list[float]] = []
+    hopeless = 0
     begin_s = clock()
     while len(rounds) < rule.max_repeats:
         seconds = [0.0] * len(calls)
@@ -106,6 +120,9 @@ def interleaved(
             calls[index]()
             seconds[index] = clock() - start_s
         rounds.append(seconds)
+        hopeless += min(seconds[:-1], default=0.0) > rule.abandon_at * seconds[-1]
+        if hopeless == len(rounds) >= _HOPELESS_ROUNDS:
+            break
         if len(rounds) >= rule.min_repeats:
             samples = np.array(rounds).T
             if clock() - begin_s >= rule.max_s or _narrow(samples, rule):

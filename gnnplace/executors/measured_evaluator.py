@@ -32,6 +32,7 @@ from gnnplace.placement import Placement
 __all__ = ["Comparison", "Kept", "MeasureOptions", "MeasuredEvaluator", "SimulatedEvaluator"]
 
 _MAX_KEPT_JOBS = 64
+_SLOWEST = 10.0  # times the plain session: what is slower need not be known well
 
 
 class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
@@ -42,8 +43,9 @@ class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
 class MeasureOptions:
     """How long measuring may take."""
 
-    search: StoppingRule = StoppingRule(max_repeats=20, max_s=1.0, relative_spread=0.03)
-    """For a placement during the search."""
+    search: StoppingRule = StoppingRule(max_repeats=20, max_s=1.0, relative_spread=0.03, abandon_at=_SLOWEST)
+    """For a placement during the search; one that took over ten times as long as the plain session three times is not
+    repeated further."""
     final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=20.0, relative_spread=0.005)
     """For the side-by-side comparison at the end."""
     pieces: Literal["segments", "groups"] = "segments"
@@ -51,7 +53,12 @@ class MeasureOptions:
     anew. Groups are compiled once per device, but lose what runtimes fuse and lay out across groups: on small groups of
     convolution networks the same placement took 1.2 to 2.3 times as long."""
     timeout_s: float = 300.0
-    """After which loading and running placements is given up."""
+    """After which loading and running placements is given up in any case. Sooner where the plain session is fast: each
+    placement may take `loading_s` and ten times as long as loading that session, and each repeat ten times its seconds."""
+    loading_s: float = 30.0
+    """Allowance for loading a placement, whatever the plain session took: a GPU's libraries may be new to the process."""
+    memory_limit_bytes: int | None = None
+    """Resident memory above which the measuring process is stopped; None: 90 % of what is available when it starts."""
     seed: int = 0
     """Of the made-up inputs."""
 
@@ -106,6 +113,8 @@ class MeasuredEvaluator:
         """Placements that were known from before."""
         self.executing_s = 0.0
         """In which models ran, of all that measuring placements during the search took."""
+        self.retried = 0
+        """How often the measuring process was lost and what it measured was tried again: no failures."""
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
         self._kept = kept
         self._known: dict[tuple[bytes, bytes], tuple[Placement, Evaluation]] = {}
@@ -113,7 +122,7 @@ class MeasuredEvaluator:
         self._folder = tempfile.TemporaryDirectory(prefix="gnnplace-")
         try:
             self._maker = PartMaker(grouped.model, Path(self._folder.name))
-            self._worker = WorkerProcess(self._setup(feed), options.timeout_s)
+            self._worker = WorkerProcess(self._setup(feed), options.timeout_s, options.memory_limit_bytes)
             self._reference, self.single = self._measured_single()
         except BaseException:
             self.close()
@@ -133,6 +142,11 @@ class MeasuredEvaluator:
     def worker_pid(self) -> int | None:
         """Of the measuring process; None while there is none."""
         return self._worker.pid
+
+    @property
+    def failed(self) -> int:
+        """Placements that were evaluated and have a `failure`."""
+        return sum(bool(evaluation.failure) for _, evaluation in self._known.values())
 
     def evaluate(self, placement: Placement) -> Evaluation:
         """The measured cost of a placement of the groups; what fails or hangs has a `failure` and takes forever."""
@@ -203,7 +217,7 @@ class MeasuredEvaluator:
                 single_s = self.single.makespan_s
                 return _executed(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
         self.measurements += 1
-        answer = self._worker.ask(Job((parts, *self._references), self._options.search))
+        answer = self._ask([parts], self._options.search)
         self.executing_s += answer.executing_s
         if answer.samples is None or self.single is None:
             return self._evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
@@ -252,7 +266,7 @@ class MeasuredEvaluator:
             together = waiting.pop()
             if not together:
                 continue
-            answer = self._worker.ask(Job((*(candidates[i] for i in together), *self._references), self._options.final))
+            answer = self._ask([candidates[index] for index in together], self._options.final)
             if answer.samples is not None:
                 samples = without_drift(answer.samples) if self._references else answer.samples
                 for index, row in zip(together, samples, strict=False):
@@ -265,6 +279,17 @@ class MeasuredEvaluator:
             else:
                 waiting += [[index] for index in together]
         return answers
+
+    def _ask(self, candidates: Sequence[tuple[RunnerPart, ...]], rule: StoppingRule) -> Answer:
+        """What became of candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""
+        together = (*candidates, *self._references)
+        limit_s = self._options.timeout_s
+        if self.single is not None:
+            loading_s = self._options.loading_s + _SLOWEST * self._loading_s
+            limit_s = len(together) * loading_s + rule.longest_s(len(together), _SLOWEST * self.single.makespan_s)
+        answer = self._worker.ask(Job(together, rule, limit_s))
+        self.retried += answer.retries
+        return answer
 
     @property
     def _references(self) -> tuple[tuple[RunnerPart, ...], ...]:
@@ -281,6 +306,8 @@ class MeasuredEvaluator:
         every_op = range(self._grouped.model.graph.num_ops)
         part = self._maker.part(every_op, self._topology.device_names[best], "the whole model")
         answer = self._worker.ask(Job(((part,),), self._options.search))
+        self.retried += answer.retries
+        self._loading_s = answer.loading_s
         if answer.samples is None:
             return None, None
         return part, self._evaluation(alone[best], answer.samples[0], "")

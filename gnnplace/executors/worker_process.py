@@ -2,10 +2,15 @@
 
 The process is a fresh interpreter that imports this module and nothing of the program that measures: neither torch nor
 DGL, and no second run of a script without a main guard, as `multiprocessing` would cause.
+
+What a job itself causes (it raises, takes too long, takes too much memory) fails it at once. A process that is lost
+otherwise (killed from outside, crashed) is replaced, and the job is tried once more.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import multiprocessing
 import os
 import signal
@@ -22,20 +27,26 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
+import psutil
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.measure import StoppingRule, interleaved
+from gnnplace.executors.process_watch import ProcessWatch
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.session_cache import SessionCache
+from gnnplace.units import format_bytes
 
 __all__ = ["Answer", "Job", "Setup", "WorkerProcess", "main"]
 
 _START_S = 120.0  # importing ONNX Runtime from a cold disk on a busy machine
+_SHARE_OF_AVAILABLE = 0.9
+_LAST_BYTES = 2**14
+_TRIES = 2
 _PROGRAM = "from gnnplace.executors.worker_process import main; main({})"
 
 
@@ -57,6 +68,8 @@ class Job:
 
     candidates: tuple[tuple[RunnerPart, ...], ...]
     rule: StoppingRule
+    limit_s: float = math.inf
+    """For loading and running all of them, where that is less than the process's own limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +81,33 @@ class Answer:
     culprit: int | None = None
     """The candidate that failed; None when the process ended and nobody can tell."""
     executing_s: float = 0.0
-    """Of the job, in which models ran; the rest went into sessions."""
+    """Of the job, in which models ran."""
+    loading_s: float = 0.0
+    """Of the job, which went into sessions."""
     part_s: tuple[FloatArray, ...] = ()
     """For each candidate `[P]` median seconds of its parts, handing over included; empty for a model in one piece."""
+    retries: int = 0
+    """How often the process was lost for no fault of the job, and the job tried again."""
+
+
+class _Ended(Exception):
+    """The process is gone: it was stopped at a limit, never began, or was lost."""
+
+    def __init__(self, why: str, cause: Literal["time", "memory", "start", "lost"]) -> None:
+        super().__init__(why)
+        self.cause = cause
 
 
 class WorkerProcess:
     """The parent's side: the process starts when it is needed, and again after it died; close it in the end."""
 
-    def __init__(self, setup: Setup, timeout_s: float) -> None:
+    def __init__(self, setup: Setup, timeout_s: float, memory_limit_bytes: int | None = None) -> None:
+        """`timeout_s` is for each try of a job; the memory limit, when None, 90 % of what is available at each start."""
         self._setup = setup
         self._timeout_s = timeout_s
+        self._memory_limit_bytes = memory_limit_bytes
+        self._allowed_bytes = 0
+        self._has_worked = False
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
         self._errors: IO[bytes] | None = None
@@ -91,24 +120,27 @@ class WorkerProcess:
     def ask(self, job: Job) -> Answer:
         """What became of the job; never an exception for what the job does.
 
+        When the process is lost, or runs out of memory while it holds sessions of earlier jobs, the job is tried once
+        more in a fresh one.
+
         Raises:
-            MeasurementFailed: the process cannot even be started.
+            MeasurementFailed: the process could not even be started once.
         """
-        if self.pid is None:
-            self._start()
-        assert self._connection is not None
-        try:
-            self._connection.send(job)
-            if not self._connection.poll(self._timeout_s):
-                self.close()
-                return Answer(None, f"took longer than {self._timeout_s:g} s; the measuring process was stopped")
-            answer: Answer = self._connection.recv()
-            return answer
-        except (EOFError, ConnectionError):
-            return Answer(None, f"the measuring process ended with {self._last_words()}")
-        except BaseException:  # Ctrl-C: an answer that still comes would be taken for that of the next job
-            self.close()
-            raise
+        lost: list[str] = []
+        while len(lost) < _TRIES:
+            fresh = self.pid is None
+            try:
+                if fresh:
+                    self._start()
+                answer: Answer = self._exchange(job, min(job.limit_s, self._timeout_s))
+                return dataclasses.replace(answer, retries=len(lost))
+            except _Ended as end:
+                if end.cause == "time" or (end.cause == "memory" and fresh):
+                    return Answer(None, str(end), retries=len(lost))
+                lost.append(str(end))
+        if not self._has_worked:
+            raise MeasurementFailed(lost[-1])
+        return Answer(None, f"tried twice: {lost[0]}; {lost[1]}", retries=1)
 
     def close(self) -> None:
         """Ends the process at once."""
@@ -129,28 +161,62 @@ class WorkerProcess:
         self.close()
 
     def _start(self) -> None:
+        """Starts the process and tells it the setup."""
         self.close()
+        self._allowed_bytes = self._memory_limit_bytes or int(_SHARE_OF_AVAILABLE * psutil.virtual_memory().available)
         self._connection, theirs = multiprocessing.Pipe()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM.format(theirs.fileno())],
-            env={**os.environ, "PYTHONPATH": path},
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # the parent's may have to be one JSON object
-            stderr=self._errors,
-            start_new_session=True,  # Ctrl-C is the parent's to handle
-        )
-        theirs.close()
         try:
-            self._connection.send(self._setup)
-            if not self._connection.poll(_START_S):
-                raise TimeoutError
-            self._connection.recv()
-        except (OSError, EOFError):
-            raise MeasurementFailed(f"the measuring process does not start: {self._last_words()}") from None
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM.format(theirs.fileno())],
+                env={**os.environ, "PYTHONPATH": path},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # the parent's may have to be one JSON object
+                stderr=self._errors,  # a file, as a pipe that nobody reads would fill up
+                start_new_session=True,  # Ctrl-C is the parent's to handle
+            )
+            theirs.close()
+            self._exchange(self._setup, _START_S)
+        except (OSError, _Ended) as error:
+            raise _Ended(f"cannot begin to measure: {error}", "start") from None
+        finally:
+            theirs.close()
+        self._has_worked = True
+
+    def _exchange(self, message: Setup | Job, limit_s: float) -> Any:
+        """The reply of the process to a message.
+
+        Raises:
+            _Ended: there is none; the process is closed.
+        """
+        assert self._process is not None
+        assert self._connection is not None
+        assert self._errors is not None
+        try:
+            with ProcessWatch(self._process, limit_s, self._allowed_bytes) as watch:
+                self._connection.send(message)
+                reply = self._connection.recv()
+        except (EOFError, OSError):
+            how = self._last_words()
+            if watch.broken == "time":
+                raise _Ended(f"took longer than {limit_s:.3g} s; the measuring process was stopped", "time") from None
+            if watch.broken == "memory":
+                allowed = format_bytes(self._allowed_bytes)
+                raise _Ended(
+                    f"out of memory: more than {allowed}; the measuring process was stopped", "memory"
+                ) from None
+            raise _Ended(f"the measuring process ended with {how}", "lost") from None
+        except BaseException:  # Ctrl-C: a reply that still comes would be taken for that to the next message
+            self.close()
+            raise
+        self._errors.seek(0)
+        self._errors.truncate()  # what was written belongs to this message
+        if watch.broken is not None:  # at the very moment of the reply
+            self.close()
+        return reply
 
     def _last_words(self) -> str:
         """How the process ended, and the last line that it wrote; the process is gone afterwards."""
@@ -159,14 +225,14 @@ class WorkerProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5.0)  # a broken pipe is seen before the end of the process
         code = self._process.poll()
-        self._errors.seek(0)
+        self._errors.seek(-min(_LAST_BYTES, self._errors.seek(0, os.SEEK_END)), os.SEEK_END)
         lines = self._errors.read().decode("utf-8", errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         self.close()
         if code is None:
             how = "no answer"
         elif code == -signal.SIGKILL:
-            how = "signal SIGKILL (out of memory?)"
+            how = "signal SIGKILL (from outside: somebody, or the system for lack of memory)"
         elif code < 0:
             how = f"signal {signal.Signals(-code).name}"
         else:
@@ -177,7 +243,9 @@ class WorkerProcess:
 def main(descriptor: int) -> None:
     """The life of the worker: one setup, then a job after the other until the parent hangs up."""
     Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-    with Connection(descriptor) as connection, suppress(EOFError, ConnectionError):
+    with suppress(OSError):  # only Linux has it: when memory runs out, this process goes and not the search
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    with Connection(descriptor) as connection, suppress(EOFError, OSError):
         setup: Setup = connection.recv()
         connection.send(None)
         cache = SessionCache()
@@ -201,6 +269,7 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
         runners: list[PlacedRunner] = []
         current = 0
         part_s: list[list[list[float]]] = [[] for _ in job.candidates]
+        start_s = time.perf_counter()
 
         def call(index: int) -> None:
             nonlocal current
@@ -216,7 +285,7 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
             samples = interleaved([partial(call, index) for index in range(len(runners))], job.rule)
             executing_s = time.perf_counter() - begin_s
             medians = tuple(np.median(rows[job.rule.warmup :], axis=0) for rows in part_s)
-            return Answer(samples, executing_s=executing_s, part_s=medians)
+            return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=medians)
         except Exception as error:  # whatever happens in here is what the parent asked to know
             what = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
             return Answer(None, what.split("\n")[0] or type(error).__name__, current)

@@ -52,6 +52,10 @@ class MeasuredSearch(TypedDict):
     executing_s: float
     """In which models ran."""
     wall_s: float
+    failed: NotRequired[int]
+    """Placements that could not be measured: they raised, or took too long or too much memory."""
+    retried: NotRequired[int]
+    """How often the measuring process was lost (killed, crashed, full of earlier sessions) and what it measured was tried again."""
 
 
 class MeasuredRecord(MeasuredSummary):

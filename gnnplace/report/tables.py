@@ -58,9 +58,11 @@ def _searched(measured: MeasuredRecord) -> str:
         return ""
     search = measured["search"]
     known = f", {search['recalled']:,} were known from before" if search["recalled"] else ""
+    failed = f" {search['failed']:,} could not be measured." if search.get("failed") else ""
+    retried = f" Lost measuring processes that were replaced: {search['retried']:,}." if search.get("retried") else ""
     return (
-        f"<p>The search executed {search['executed']:,} placements{known}. Models ran for {seconds(search['executing_s'])} of the "
-        f"{seconds(search['wall_s'])} that it took ({percent(search['executing_s'] / max(search['wall_s'], 1e-9))}).</p>"
+        f"<p>The search executed {search['executed']:,} placements{known}.{failed}{retried} "
+        f"Models ran for {seconds(search['executing_s'])} of the {seconds(search['wall_s'])} that it took ({percent(search['executing_s'] / max(search['wall_s'], 1e-9))}).</p>"
     )
 
 

@@ -146,6 +146,9 @@ def test_what_segments_cost_is_fitted_once_enough_of_them_are_known(tmp_path: Pa
     store.add_segments("m", segments(ENOUGH_SEGMENTS - 1))  # the same ones once more
     assert store.costs() == CostStore()
     store.add_segments("n", segments(ENOUGH_SEGMENTS))
+    assert store.knows_segments(["cpu"], "n")
+    assert not store.knows_segments(["cpu", "cuda"], "n")
+    assert not store.knows_segments(["cpu"], "another")
     found = store.costs().kinds["cpu"].segment
     assert found is not None
     assert (found.overhead_s, found.intake_s_per_byte) == pytest.approx((5e-5, 1e-10), rel=1e-6)

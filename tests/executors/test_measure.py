@@ -86,6 +86,31 @@ def test_no_round_begins_after_the_time_is_up() -> None:
     assert interleaved([stage.actor("a", 4.0, 2.0)], rule, stage.clock).tolist() == [[4.0, 2.0, 4.0]]
 
 
+def test_a_candidate_that_is_hopelessly_slow_three_times_is_not_repeated_further() -> None:
+    rule = StoppingRule(warmup=0, min_repeats=6, max_repeats=6, abandon_at=10.0)
+
+    def rounds(*candidates: list[float]) -> int:
+        stage = Stage()
+        calls = [stage.actor(f"c{number}", *seconds) for number, seconds in enumerate(candidates)]
+        return interleaved([*calls, stage.actor("reference", 1.0)], rule, stage.clock).shape[1]
+
+    assert rounds([11.0]) == 3
+    assert rounds([10.0]) == 6
+    assert rounds([11.0, 9.0]) == 6
+    assert rounds([11.0], [12.0]) == 3
+    assert rounds([11.0], [2.0]) == 6
+    assert rounds() == 6
+
+
+def test_the_longest_measurement_is_that_of_slow_calls_that_use_up_all_that_the_rule_allows() -> None:
+    stage = Stage()
+    rule = StoppingRule(
+        warmup=2, min_repeats=3, max_repeats=100, max_s=13.0, relative_spread=-1.0
+    )  # never narrow enough
+    interleaved([stage.actor("a", 2.0), stage.actor("b", 2.0)], rule, stage.clock)
+    assert stage.now_s == 2 * 2 * 2 + 16.0 <= rule.longest_s(2, 2.0) == 6 * 2 * 2 + 13.0
+
+
 @pytest.mark.parametrize("broken", [{"min_repeats": 0}, {"min_repeats": 9, "max_repeats": 8}, {"confidence": 1.0}])
 def test_a_rule_that_cannot_be_followed_is_refused(broken: dict[str, float]) -> None:
     with pytest.raises(MeasurementFailed, match="make no rule"):

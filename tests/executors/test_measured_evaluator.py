@@ -1,6 +1,8 @@
 """Measured evaluation of tiny models: what is measured, what is cached, what becomes of failures."""
 
+import dataclasses
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -218,29 +220,40 @@ def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(
     assert comparison.single is None
 
 
-def test_a_killed_process_fails_its_placement_and_no_other(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+def test_a_placement_whose_process_is_killed_is_measured_again_and_is_no_failure(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
     measured = evaluator(BRANCHES)
     pid = measured.worker_pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)  # at work for as long as it takes
     killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
     killer.start()
-    killed = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
+    found = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
     killer.join()
-    assert "SIGKILL" in killed.failure
-    assert killed.makespan_s == np.inf
+    assert (found.feasible, found.failure, found.repeats) == (True, "", 6)
+    assert (measured.measurements, measured.retried, measured.failed) == (1, 1, 0)
     assert measured.evaluate(placement(0, 1, 1, 1, 0, 1)).feasible
-    assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)) is killed
+    assert (measured.measurements, measured.retried, measured.failed) == (2, 1, 0)
 
 
-def test_a_process_that_hangs_fails_its_placement_and_no_other(evaluator: Callable[..., MeasuredEvaluator]) -> None:
-    measured = evaluator(BRANCHES, options=MeasureOptions(search=QUICK, final=QUICK, timeout_s=5.0))
+def test_a_process_that_hangs_fails_its_placement_and_no_other_long_before_the_last_limit(
+    evaluator: Callable[..., MeasuredEvaluator],
+) -> None:
+    quick = dataclasses.replace(QUICK, max_s=0.5)
+    measured = evaluator(BRANCHES, options=MeasureOptions(search=quick, final=quick, timeout_s=1e6, loading_s=0.5))
     pid = measured.worker_pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     hung = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
-    assert "took longer than 5 s" in hung.failure
+    assert hung.makespan_s == np.inf
+    # Two placements load, both as long as it may take; then repeats.
+    limit_s = re.fullmatch(r"took longer than (\S+) s; the measuring process was stopped", hung.failure)
+    assert limit_s is not None
+    assert 1.5 < float(limit_s[1]) < 60
     assert measured.evaluate(placement(0, 1, 1, 1, 0, 1)).feasible
+    assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)) is hung
+    assert (measured.measurements, measured.retried, measured.failed) == (2, 0, 1)
 
 
 def test_a_model_without_ops_takes_no_time_to_speak_of(evaluator: Callable[..., MeasuredEvaluator]) -> None:

@@ -1,5 +1,7 @@
 """A process of its own: what fails, hangs or dies there is a result here."""
 
+import dataclasses
+import math
 import os
 import pickle
 import signal
@@ -7,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,7 @@ from gnnplace.executors import worker_process
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.worker_process import Job, Setup, WorkerProcess
+from gnnplace.units import GIB
 
 QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
 CORE = f"cpu:{min(os.sched_getaffinity(0))}"
@@ -35,6 +39,10 @@ def part(text: str) -> RunnerPart:
 GOOD = (part("(float[3] x, int64[1] at) => (float[3] y) { y = Exp(x) }"),)
 RAISING = (part("(float[3] x, int64[1] at) => (float[1] y) { y = Gather(x, at) }"),)
 BROKEN = (RunnerPart("broken", CORE, b"no model", ("x",), ("y",)),)
+BIG = (
+    part("""(float[3] x, int64[1] at) => (float[3] y) <int64[1] far = {100000000}>
+    { n = Mul(at, far)  a = ConstantOfShape(n)  s = ReduceSum<keepdims=0>(a)  y = Add(x, s) }"""),
+)
 ENDLESS = (
     part("""(float[3] x, int64[1] at) => (float[3] y) <int64 trips = {1000000000}, bool go = {1}>
     { y = Loop (trips, go, x) <body = l (int64 i, bool on, float[3] s) => (bool still, float[3] t)
@@ -42,10 +50,34 @@ ENDLESS = (
 )
 
 
+SETUP = Setup(("x", "at"), ("y",), FEED, kept_jobs=2)
+
+
 @pytest.fixture
 def worker() -> Iterator[WorkerProcess]:
-    with WorkerProcess(Setup(("x", "at"), ("y",), FEED, kept_jobs=2), timeout_s=60.0) as process:
+    with WorkerProcess(SETUP, timeout_s=60.0) as process:
         yield process
+
+
+@contextmanager
+def killed(worker: WorkerProcess, times: int) -> Iterator[None]:
+    """Kills that many processes of the worker, one after the other, each of them at work."""
+
+    def kill() -> None:
+        before = None
+        for _ in range(times):
+            while (pid := worker.pid) in (None, before):
+                time.sleep(0.01)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)  # at work for as long as it takes
+            time.sleep(0.3)
+            os.kill(pid, signal.SIGKILL)
+            before = pid
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    yield
+    killer.join()
 
 
 def test_candidates_are_measured_side_by_side(worker: WorkerProcess) -> None:
@@ -73,18 +105,81 @@ def test_a_candidate_that_cannot_be_loaded_is_named(worker: WorkerProcess) -> No
     assert "cannot be loaded" in answer.failure
 
 
-def test_a_process_that_is_killed_at_work_is_a_result_and_the_next_job_has_a_new_one(worker: WorkerProcess) -> None:
-    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
+def test_a_job_whose_process_is_killed_is_tried_again_and_succeeds(worker: WorkerProcess) -> None:
+    first = worker.ask(Job((GOOD,), QUICK))
     pid = worker.pid
-    assert pid is not None
-    killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
-    killer.start()
-    answer = worker.ask(Job((ENDLESS,), QUICK))
-    killer.join()
-    assert (answer.samples, answer.culprit) == (None, None)
-    assert "signal SIGKILL (out of memory?)" in answer.failure
+    with killed(worker, 1):
+        answer = worker.ask(Job((GOOD,), QUICK))
+    assert answer.samples is not None
+    assert (first.retries, answer.retries, answer.failure) == (0, 1, "")
+    assert worker.pid not in (None, pid)
+
+
+def test_a_job_whose_process_is_killed_twice_has_failed_and_the_next_one_has_a_new_process(
+    worker: WorkerProcess,
+) -> None:
+    worker.ask(Job((GOOD,), QUICK))
+    with killed(worker, 2):
+        answer = worker.ask(Job((ENDLESS,), QUICK))
+    assert (answer.samples, answer.culprit, answer.retries) == (None, None, 1)
+    assert answer.failure.startswith("tried twice: the measuring process ended with signal SIGKILL (from outside")
+    assert answer.failure.count("SIGKILL") == 2
+    assert no_zombies()
+    assert worker.ask(Job((GOOD,), QUICK)).retries == 0
+
+
+class Deadly:
+    """What the process executes when it unpacks a job."""
+
+    def __init__(self, call: Callable[..., object], *arguments: object) -> None:
+        self._last = call, arguments
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return self._last
+
+
+@pytest.mark.parametrize(
+    ("deadly", "says"), [(Deadly(os._exit, 3), "exit code 3"), (Deadly(os.abort), "signal SIGABRT")]
+)
+def test_a_process_that_ends_itself_at_every_try_is_a_failure(worker: WorkerProcess, deadly: Deadly, says: str) -> None:
+    worker.ask(Job((GOOD,), QUICK))
+    answer = worker.ask(Job(deadly, QUICK))  # type: ignore[arg-type]  # nothing to measure
+    assert answer.failure.count(f"ended with {says}") == 2
     assert worker.ask(Job((GOOD,), QUICK)).samples is not None
-    assert worker.pid != pid
+
+
+def test_too_much_memory_ends_the_job_at_the_limit_without_a_second_try_and_the_next_one_works() -> None:
+    with WorkerProcess(SETUP, timeout_s=60.0, memory_limit_bytes=GIB) as worker:
+        answer = worker.ask(Job((BIG,), QUICK))
+        assert answer.failure == "out of memory: more than 1.0 GiB; the measuring process was stopped"
+        assert (answer.samples, answer.culprit, answer.retries, worker.pid) == (None, None, 0, None)
+        assert no_zombies()
+        assert worker.ask(Job((GOOD,), QUICK)).samples is not None
+
+
+def test_memory_that_sessions_of_earlier_jobs_hold_fails_no_other_job() -> None:
+    text = "(float[3] x, int64[1] at) => (float[1] y) <int64[1] n = {100000000}> { big = ConstantOfShape(n)  y = Gather(big, at) }"
+    holding = part(text)  # the constant is computed when a session is made, and stays in it
+    jobs = [Job(((dataclasses.replace(holding, key=key),),), QUICK) for key in "ab"]
+    with WorkerProcess(SETUP, timeout_s=60.0, memory_limit_bytes=3 * GIB // 4) as worker:
+        answers = [worker.ask(job) for job in jobs]
+    assert [answer.failure for answer in answers] == ["", ""]
+    assert [answer.retries for answer in answers] == [0, 1]
+
+
+def test_memory_that_the_system_refuses_is_a_failure_of_its_candidate_and_the_process_lives_on() -> None:
+    huge = Setup(("x", "at"), ("y",), {**FEED, "at": np.array([10**6], dtype=np.int64)}, kept_jobs=2)
+    with WorkerProcess(huge, timeout_s=60.0) as worker:
+        worker.ask(Job((GOOD,), QUICK))
+        pid = worker.pid
+        answer = worker.ask(Job((GOOD, BIG), QUICK))
+        assert (answer.culprit, answer.retries, worker.pid) == (1, 0, pid)
+        assert "ConstantOfShape" in answer.failure
+
+
+def no_zombies() -> bool:
+    """No process that this one has started waits to be buried."""
+    return all(child.status() != psutil.STATUS_ZOMBIE for child in psutil.Process().children())
 
 
 def test_a_process_that_died_while_idle_is_replaced_without_a_word(worker: WorkerProcess) -> None:
@@ -97,12 +192,34 @@ def test_a_process_that_died_while_idle_is_replaced_without_a_word(worker: Worke
     assert worker.ask(Job((GOOD,), QUICK)).samples is not None
 
 
-def test_what_takes_too_long_is_stopped() -> None:
-    with WorkerProcess(Setup(("x", "at"), ("y",), FEED, kept_jobs=2), timeout_s=1.0) as worker:
-        answer = worker.ask(Job((ENDLESS,), QUICK))
-        assert answer.samples is None
+@pytest.mark.parametrize(("timeout_s", "limit_s"), [(1.0, math.inf), (60.0, 1.0)])
+def test_what_takes_too_long_is_stopped_and_not_tried_again(timeout_s: float, limit_s: float) -> None:
+    with WorkerProcess(SETUP, timeout_s) as worker:
+        answer = worker.ask(Job((ENDLESS,), QUICK, limit_s))
+        assert (answer.samples, answer.retries, worker.pid) == (None, 0, None)
         assert answer.failure == "took longer than 1 s; the measuring process was stopped"
-        assert worker.pid is None
+        assert no_zombies()
+
+
+def test_a_process_that_hangs_before_it_has_read_the_job_is_stopped_in_time(worker: WorkerProcess) -> None:
+    worker.ask(Job((GOOD,), QUICK))
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    long = dataclasses.replace(BROKEN[0], model=bytes(10**7))  # more than a pipe holds
+    assert "took longer than 1 s" in worker.ask(Job(((long,),), QUICK, limit_s=1.0)).failure
+    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
+
+
+def test_what_a_process_writes_blocks_nothing_and_only_words_about_the_job_are_its_last(
+    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = "import sys; sys.stderr.write('much\\n' * 10**6); "
+    monkeypatch.setattr(worker_process, "_PROGRAM", written + worker_process._PROGRAM)
+    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
+    monkeypatch.undo()
+    with killed(worker, 2):
+        answer = worker.ask(Job((ENDLESS,), QUICK))
+    assert "much" not in answer.failure
 
 
 def test_an_interrupt_ends_the_process_so_that_no_late_answer_is_taken_for_the_next(
@@ -110,10 +227,10 @@ def test_an_interrupt_ends_the_process_so_that_no_late_answer_is_taken_for_the_n
 ) -> None:
     worker.ask(Job((GOOD,), QUICK))
 
-    def interrupted(timeout: float) -> bool:
+    def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(worker._connection, "poll", interrupted)
+    monkeypatch.setattr(worker._connection, "recv", interrupted)
     with pytest.raises(KeyboardInterrupt):
         worker.ask(Job((GOOD, GOOD), QUICK))
     assert worker.pid is None
@@ -126,8 +243,19 @@ def test_a_process_that_cannot_start_is_an_error_with_its_last_words(
     worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_process, "_PROGRAM", "raise SystemExit('no room: {}')")
-    with pytest.raises(MeasurementFailed, match="does not start: exit code 1: no room"):
+    with pytest.raises(MeasurementFailed, match=r"cannot begin .* ended with exit code 1: no room"):
         worker.ask(Job((GOOD,), QUICK))
+
+
+def test_a_process_that_cannot_start_again_is_a_failure(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker.ask(Job((GOOD,), QUICK))
+    monkeypatch.setattr(worker_process, "_PROGRAM", "raise SystemExit('no room: {}')")
+    with killed(worker, 1):
+        answer = worker.ask(Job((GOOD,), QUICK))
+    assert "ended with signal SIGKILL" in answer.failure
+    assert "cannot begin to measure: the measuring process ended with exit code 1: no room" in answer.failure
+    monkeypatch.undo()
+    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
 
 
 def test_the_process_ends_with_its_parent_even_in_the_middle_of_an_endless_job(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_measured_runs_are_called_measured_and_compared_with_the_plain_session(r
             {"label": "plain session", "median_s": 0.010, "spread_s": 0.0002, "repeats": 21},
             {"label": "gnn", "median_s": 0.008, "spread_s": 0.0001, "repeats": 21},
         ],
-        "search": {"executed": 1250, "recalled": 3, "executing_s": 1.5, "wall_s": 2.0},
+        "search": {"executed": 1250, "recalled": 3, "executing_s": 1.5, "wall_s": 2.0, "failed": 4, "retried": 2},
     }  # fmt: skip
     text = Page(render_report(run)).text
     assert "takes 8.00 ms ± 100 us (measured, 21 repeats) on 2 of 2 devices, 1.25x faster than a plain session" in text
@@ -81,8 +81,8 @@ def test_measured_runs_are_called_measured_and_compared_with_the_plain_session(r
     assert "one step (simulated)" not in text
     assert "gnn 8.00 ms ± 100 us 21 1.25x faster than the first" in text
     assert (
-        "executed 1,250 placements, 3 were known from before. Models ran for 1.50 s of the 2.00 s that it took (75.0 %)"
-        in text
+        "executed 1,250 placements, 3 were known from before. 4 could not be measured. Lost measuring processes that were replaced: 2. "
+        "Models ran for 1.50 s of the 2.00 s that it took (75.0 %)" in text
     )
 
 

@@ -1,0 +1,158 @@
+"""Faults that are caused for real while a search executes placements: each is a failed evaluation, and the search goes on."""
+
+import dataclasses
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+
+import gnnplace
+from gnnplace.api import measuring
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.plan import Plan
+from gnnplace.errors import MeasurementFailed
+from gnnplace.executors import busy
+from gnnplace.executors.measure import StoppingRule
+from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.profile import measured_costs
+from gnnplace.planners.budget import Progress
+from gnnplace.report.run_record import MeasuredSearch
+from gnnplace.units import GIB
+
+CORES = sorted(os.sched_getaffinity(0))
+pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+QUICK = StoppingRule(warmup=1, min_repeats=6, max_repeats=6, max_s=0.5)
+OPTIONS = MeasureOptions(search=QUICK, final=QUICK)
+
+CHAIN = """(float[8] x) => (float[8] y)
+    { a = Relu(x)  b = Exp(a)  c = Neg(b)  d = Abs(c)  e = Sqrt(d)  f = Tanh(e)  y = Sigmoid(f) }"""
+FRAGILE = """(float[1, 1, 1, 3] x) => (float[1, 1, 1, 3] y)
+    <float zero = {0}, float big = {1e30}, float[1, 1, 1, 1] grown = {1e30}, float[1, 1, 1, 1] shrunk = {1e-30}>
+    { a = Mul(x, zero)  b = Add(a, big)  c = Conv(b, grown)  d = Mul(c, shrunk)  e = Mul(d, shrunk)
+      at = Cast<to=7>(e)  f = Exp(x)  y = GatherElements<axis=3>(f, at) }"""
+"""ONNX Runtime multiplies the kernel of `c` by the factors after it; in a session without them, `c` is infinite and so is `at`."""
+LARGE = """(float[1] x) => (float[1] y) <int64[1] n = {25000000}>
+    { a = Expand(x, n)  b = Relu(a)  c = Neg(b)  d = Abs(c)  e = Ceil(d)  f = Floor(e)  y = ReduceMax<keepdims=1>(f) }"""
+HEAVY = """(float[1, 6000] x) => (float[1, 6000] y)
+    { a = MatMul(x, w)  b = Relu(a)  c = MatMul(b, w)  d = Relu(c)  e = MatMul(d, w)  y = Relu(e) }"""
+"""Every session that multiplies with `w` packs its 137 MiB anew."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Plan]]:
+    """Places a model on two cores, by executing what `greedy` asks for."""
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
+    monkeypatch.setattr(measuring, "measured_costs", partial(measured_costs, rule=QUICK))
+
+    def call(
+        text: str,
+        options: MeasureOptions = OPTIONS,
+        on_progress: Callable[[Progress], None] | None = None,
+        evaluations: int = 9,
+    ) -> Plan:
+        monkeypatch.setattr(measuring, "MEASURE_OPTIONS", options)
+        path = tmp_path / "model.onnx"
+        model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
+        if text == HEAVY:
+            weight = np.full((6000, 6000), 1e-4, dtype=np.float32)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+        onnx.save(model, path)
+        how = PlaceOptions(planner="greedy", evaluations=evaluations, measure=True, on_progress=on_progress)
+        return gnnplace.place(path, f"cpu:{CORES[0]},cpu:{CORES[1]}", how)
+
+    yield call
+    assert not measuring_processes()
+
+
+def searched(plan: Plan) -> MeasuredSearch:
+    """What the search executed."""
+    assert plan.measured is not None
+    return plan.measured["search"]
+
+
+def measuring_processes() -> list[psutil.Process]:
+    """The measuring processes of this one, dead ones that nobody buried included."""
+    children = psutil.Process().children()
+    return [c for c in children if c.status() == psutil.STATUS_ZOMBIE or "worker_process" in " ".join(c.cmdline())]
+
+
+class Faults:
+    """After some evaluations it stops the measuring process, so that the next one hangs, and kills that many processes at it."""
+
+    def __init__(self, kills: dict[int, int]) -> None:
+        self._kills = kills
+        self._threads: list[threading.Thread] = []
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.evaluations in self._kills:
+            (process,) = measuring_processes()
+            process.suspend()
+            self._threads.append(threading.Thread(target=self._kill, args=(process, self._kills[progress.evaluations])))
+            self._threads[-1].start()
+
+    def _kill(self, process: psutil.Process, times: int) -> None:
+        for number in range(times):
+            if number > 0:
+                while (found := measuring_processes()) in ([], [process]):
+                    time.sleep(0.01)
+                (process,) = found
+                process.suspend()
+            time.sleep(0.3)
+            process.kill()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+
+def test_a_placement_with_a_segment_that_raises_is_a_failure_that_is_not_stored_and_others_are(
+    place: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnnplace.api.setting._fused", lambda *_: None)  # else what is multiplied stays with its kernel
+    search = searched(place(FRAGILE))
+    assert (search["executed"] > search["failed"] > 0, search["retried"]) == (True, 0)
+    again = searched(place(FRAGILE))
+    assert (again["executed"], again["failed"]) == (search["failed"], search["failed"])
+
+
+def test_a_measuring_process_that_is_killed_again_and_again_costs_a_retry_each_and_one_failure(
+    place: Callable[..., Plan],
+) -> None:
+    faults = Faults({2: 1, 4: 2, 6: 1})
+    plan = place(CHAIN, on_progress=faults)
+    faults.join()
+    assert plan.solution.evaluations == 9
+    assert (searched(plan)["failed"], searched(plan)["retried"]) == (1, 3)
+    assert plan.measured is not None
+    assert plan.measured["median_s"] > 0
+
+
+def test_a_measuring_process_that_hangs_costs_one_failure_and_no_retry(place: Callable[..., Plan]) -> None:
+    faults = Faults({2: 0, 5: 0})
+    plan = place(CHAIN, dataclasses.replace(OPTIONS, loading_s=1.0), faults)
+    assert plan.solution.evaluations == 9
+    assert (searched(plan)["failed"], searched(plan)["retried"]) == (2, 0)
+
+
+def test_placements_that_take_too_much_memory_are_failures_and_one_that_fits_is_the_answer(
+    place: Callable[..., Plan],
+) -> None:
+    plan = place(HEAVY, dataclasses.replace(OPTIONS, memory_limit_bytes=5 * GIB // 8), evaluations=5)
+    assert plan.solution.evaluations == 5
+    assert searched(plan)["failed"] > 0
+    assert len(set(plan.placement.assignment.tolist())) == 1
+    assert plan.makespan_s > 0
+
+
+def test_a_model_that_takes_too_much_memory_everywhere_is_an_error_and_no_answer(place: Callable[..., Plan]) -> None:
+    with pytest.raises(MeasurementFailed, match=r"no placement could be executed \(out of memory: more than 250.0 MiB"):
+        place(LARGE, dataclasses.replace(OPTIONS, memory_limit_bytes=250 * 2**20), evaluations=3)
