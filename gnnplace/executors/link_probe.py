@@ -9,7 +9,7 @@ import numpy as np
 from gnnplace.cost.measured import LinkCosts
 from gnnplace.devices.topology import Topology
 from gnnplace.executors.dataflow import RunnerPart
-from gnnplace.executors.measure import StoppingRule, interleaved
+from gnnplace.executors.measure import StoppingRule, interleaved, quiet_s
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.onnx_io.probe import probe_model
 
@@ -70,9 +70,8 @@ def _per_part_s(patterns: tuple[tuple[str, ...], ...], num_floats: int, rule: St
     finally:
         for runner in runners:
             runner.close()
-    # The faster quarter: what other processes add is no property of the link, and would be magnified by the difference.
-    quiet_s = np.quantile(samples, 0.25, axis=1).reshape(len(patterns), 2)
-    return [max(float(long_s - short_s), 0.0) / (_LONG - _SHORT) for short_s, long_s in quiet_s]
+    pairs = quiet_s(samples).reshape(len(patterns), 2)  # what other processes add would be magnified by the difference
+    return [max(float(long_s - short_s), 0.0) / (_LONG - _SHORT) for short_s, long_s in pairs]
 
 
 def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> list[RunnerPart]:

@@ -17,12 +17,12 @@ import psutil
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.measurement_store import MeasurementStore, StoredPlacement
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, ScheduleEstimator
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import parse_device
 from gnnplace.executors.grouped_parts import GroupedModel, PartMaker, group_order, model_segments
-from gnnplace.executors.measure import StoppingRule, median_interval, without_drift
+from gnnplace.executors.measure import StoppingRule, median_interval, quiet_s, without_drift
 from gnnplace.executors.segment_record import measured_segments
 from gnnplace.executors.worker_process import Answer, Job, Setup, WorkerProcess
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -171,6 +171,17 @@ class MeasuredEvaluator:
             shortfall_bytes=np.array(missing, dtype=np.float64),
         )
 
+    def repeats_s(self, placement: Placement) -> FloatArray:
+        """`[2, R]` seconds of a placement and of the plain session, which took turns.
+
+        Raises:
+            MeasurementFailed: it does not run, or the plain session does not.
+        """
+        answer = self._ask([self._segment_parts(placement)], self._options.search)
+        if answer.samples is None or self._reference is None:
+            raise MeasurementFailed(answer.failure or "there is no plain session to compare with")
+        return answer.samples
+
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
         """The segments of the model's ops in which a placement of the groups runs, in a global run order."""
         return model_segments(self._grouped, placement.assignment, self._group_order(placement))
@@ -228,9 +239,9 @@ class MeasuredEvaluator:
             seconds = float(np.median(answer.samples[0]))
             measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
             self._kept.store.add_placement(self._model_key, pieces, measured)
-            found = measured_segments(
-                self._grouped.model.graph, self._topology, self._kept.op_time_s, parts, answer.part_s[0]
-            )
+            # In the seconds in which the ops were profiled.
+            part_s = answer.part_s[0] * (self._simulated_single_s / quiet_s(answer.samples[1]))
+            found = measured_segments(self._grouped.model.graph, self._topology, self._kept.op_time_s, parts, part_s)
             self._kept.store.add_segments(self._grouped.model.key, found)
         return self._evaluation(simulated, ratios * self.single.makespan_s, "")
 
@@ -305,6 +316,7 @@ class MeasuredEvaluator:
         best = min(able, key=lambda device: alone[device].makespan_s)
         every_op = range(self._grouped.model.graph.num_ops)
         part = self._maker.part(every_op, self._topology.device_names[best], "the whole model")
+        self._simulated_single_s = alone[best].makespan_s
         answer = self._worker.ask(Job(((part,),), self._options.search))
         self.retried += answer.retries
         self._loading_s = answer.loading_s

@@ -35,7 +35,7 @@ import psutil
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
-from gnnplace.executors.measure import StoppingRule, interleaved
+from gnnplace.executors.measure import StoppingRule, interleaved, quiet_s
 from gnnplace.executors.process_watch import ProcessWatch
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.session_cache import SessionCache
@@ -85,7 +85,7 @@ class Answer:
     loading_s: float = 0.0
     """Of the job, which went into sessions."""
     part_s: tuple[FloatArray, ...] = ()
-    """For each candidate `[P]` median seconds of its parts, handing over included; empty for a model in one piece."""
+    """For each candidate `[P]` seconds of its parts on a quiet machine, handing over included; empty for a model in one piece."""
     retries: int = 0
     """How often the process was lost for no fault of the job, and the job tried again."""
 
@@ -284,8 +284,8 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
             begin_s = time.perf_counter()
             samples = interleaved([partial(call, index) for index in range(len(runners))], job.rule)
             executing_s = time.perf_counter() - begin_s
-            medians = tuple(np.median(rows[job.rule.warmup :], axis=0) for rows in part_s)
-            return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=medians)
+            quiet = tuple(quiet_s(np.array(rows[job.rule.warmup :]).T) for rows in part_s)
+            return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=quiet)
         except Exception as error:  # whatever happens in here is what the parent asked to know
             what = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
             return Answer(None, what.split("\n")[0] or type(error).__name__, current)
