@@ -64,8 +64,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """What a given placement costs: the object that `gnnplace evaluate --json` prints.
 
-    With `options.measure` it is executed: `makespan_s` is then measured, and so is `throughput_s`, as steps are not
-    pipelined; memory, busy time and transferred bytes are simulated.
+    With `options.measure` it is executed: `makespan_s` is then measured, and so is `throughput_s`, the seconds per step of
+    pipelined ones; memory, busy time and transferred bytes are simulated.
 
     Raises:
         InvalidPlacement: it is not for this model and these devices.

@@ -35,7 +35,7 @@ SUITES: Mapping[str, Suite] = {
     "engine": Suite(lambda options: bench_engine(options.seed)),
     "planners": Suite(lambda options: bench_planners(options.seed)),
     "equality": Suite(lambda options: bench_equality(options.seed)),
-    "execution": Suite(lambda options: bench_execution(options.seed)),
+    "execution": Suite(bench_execution, ("--only",)),
     "zoo": Suite(bench_zoo, ("--jobs",)),
     "seeds": Suite(bench_seeds, _TABLES),
     "spotlight": Suite(bench_spotlight, _TABLES),

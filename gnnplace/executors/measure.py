@@ -23,7 +23,7 @@ class StoppingRule:
     """When a measurement is good enough."""
 
     warmup: int = 2
-    """Runs of each candidate that are not counted: caches fill, memory is allocated."""
+    """Runs of each candidate that are not counted: caches fill, memory is allocated. The reference beside candidates takes one at most."""
     min_repeats: int = 6
     """Six is the least number of repeats with a 95 % interval."""
     max_repeats: int = 50
@@ -118,8 +118,9 @@ def interleaved(
     every row, without drift, is narrow enough, or at a limit of the rule; with fewer rounds than `min_repeats` when the
     rule abandons the candidates.
     """
-    for call in calls:
-        for _ in range(rule.warmup):
+    for index, call in enumerate(calls):
+        is_reference = 0 < index == len(calls) - 1
+        for _ in range(min(rule.warmup, 1) if is_reference else rule.warmup):
             call()
     rounds: list[list[float]] = []
     hopeless = 0

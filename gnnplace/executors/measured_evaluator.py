@@ -43,11 +43,13 @@ class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
 class MeasureOptions:
     """How long measuring may take."""
 
-    search: StoppingRule = StoppingRule(max_repeats=20, max_s=1.0, relative_spread=0.03, abandon_at=_SLOWEST)
-    """For a placement during the search; one that took over ten times as long as the plain session three times is not
-    repeated further."""
+    search: StoppingRule = StoppingRule(max_repeats=20, max_s=0.3, relative_spread=0.03, abandon_at=_SLOWEST)
+    """For a placement during the search; one that is `clearly_slower` than the best so far, or over ten times as slow as the plain
+    session, is not repeated further."""
     final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=20.0, relative_spread=0.005)
     """For the side-by-side comparison at the end."""
+    clearly_slower: float = 1.1
+    """Times the best ratio to the plain session so far: what a placement that is not repeated further exceeds in each of three repeats."""
     pieces: Literal["segments", "groups"] = "segments"
     """What is one session during the search. Segments are what will run, and only those that a move changes are compiled
     anew. Groups are compiled once per device, but lose what runtimes fuse and lay out across groups: on small groups of
@@ -61,6 +63,9 @@ class MeasureOptions:
     """Resident memory above which the measuring process is stopped; None: 90 % of what is available when it starts."""
     seed: int = 0
     """Of the made-up inputs."""
+    requests: int = 1
+    """That are run at once, pipelined when there are several. Seconds are then those of one of them, makespan and period alike: what
+    counts for throughput."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +92,8 @@ class MeasuredEvaluator:
 
     Sessions are kept, so a placement that moves one group builds only what changes by that; see `MeasureOptions.pieces`.
     Repeats alternate with a plain session of the whole model, which cancels drift. No placement is measured twice.
-    Peak memory, shortfall, busy time and transferred bytes are simulated. Steps are not pipelined, so the period is the
-    makespan.
+    Peak memory, shortfall, busy time and transferred bytes are simulated. The period is the makespan; `MeasureOptions.requests`
+    says of how many steps at once.
     """
 
     def __init__(
@@ -111,6 +116,7 @@ class MeasuredEvaluator:
         """Placements that were executed during the search."""
         self.recalled = 0
         """Placements that were known from before."""
+        self._best_ratio = np.inf
         self.executing_s = 0.0
         """In which models ran, of all that measuring placements during the search took."""
         self.retried = 0
@@ -225,31 +231,37 @@ class MeasuredEvaluator:
             stored = self._kept.store.placement(self._model_key, pieces)
             if stored is not None:
                 self.recalled += 1
+                self._best_ratio = min(self._best_ratio, stored.ratio)
                 single_s = self.single.makespan_s
                 return _executed(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
         self.measurements += 1
-        answer = self._ask([parts], self._options.search)
+        hopeless_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
+        answer = self._ask([parts], dataclasses.replace(self._options.search, abandon_at=hopeless_at))
         self.executing_s += answer.executing_s
         if answer.samples is None or self.single is None:
             return self._evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
         # Relative to the plain session of this very moment, in the seconds that it took at first.
         ratios = answer.samples[0] / answer.samples[1]
+        self._best_ratio = min(self._best_ratio, float(np.median(ratios)))
         if self._kept is not None:
             interval = median_interval(ratios)
             seconds = float(np.median(answer.samples[0]))
             measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
             self._kept.store.add_placement(self._model_key, pieces, measured)
-            # In the seconds in which the ops were profiled.
-            part_s = answer.part_s[0] * (self._simulated_single_s / quiet_s(answer.samples[1]))
-            found = measured_segments(self._grouped.model.graph, self._topology, self._kept.op_time_s, parts, part_s)
-            self._kept.store.add_segments(self._grouped.model.key, found)
+            for seconds_of_parts in answer.part_s[:1]:
+                # In the seconds in which the ops were profiled.
+                part_s = seconds_of_parts * (self._simulated_single_s / quiet_s(answer.samples[1]))
+                found = measured_segments(
+                    self._grouped.model.graph, self._topology, self._kept.op_time_s, parts, part_s
+                )
+                self._kept.store.add_segments(self._grouped.model.key, found)
         return self._evaluation(simulated, ratios * self.single.makespan_s, "")
 
     @property
     def _model_key(self) -> str:
         """All that a measured ratio depends on, besides the machine and what runs where."""
         model = self._grouped.model
-        return json.dumps([model.key, self._options.seed, self.single_device])
+        return json.dumps([model.key, self._options.seed, self.single_device, self._options.requests])
 
     def _evaluation(self, simulated: Evaluation, row_s: FloatArray | None, failure: str) -> Evaluation:
         """What was simulated, with the measured seconds, `[R]`, in place of the simulated ones."""
@@ -297,8 +309,9 @@ class MeasuredEvaluator:
         limit_s = self._options.timeout_s
         if self.single is not None:
             loading_s = self._options.loading_s + _SLOWEST * self._loading_s
-            limit_s = len(together) * loading_s + rule.longest_s(len(together), _SLOWEST * self.single.makespan_s)
-        answer = self._worker.ask(Job(together, rule, limit_s))
+            repeat_s = _SLOWEST * self._options.requests * self.single.makespan_s
+            limit_s = len(together) * loading_s + rule.longest_s(len(together), repeat_s)
+        answer = self._worker.ask(Job(together, rule, limit_s, self._options.requests))
         self.retried += answer.retries
         return answer
 
@@ -317,7 +330,7 @@ class MeasuredEvaluator:
         every_op = range(self._grouped.model.graph.num_ops)
         part = self._maker.part(every_op, self._topology.device_names[best], "the whole model")
         self._simulated_single_s = alone[best].makespan_s
-        answer = self._worker.ask(Job(((part,),), self._options.search))
+        answer = self._worker.ask(Job(((part,),), self._options.search, requests=self._options.requests))
         self.retried += answer.retries
         self._loading_s = answer.loading_s
         if answer.samples is None:

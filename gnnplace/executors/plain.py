@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gnnplace.executors.devices import create_session, parse_device, pin
+from gnnplace.executors.devices import create_session, parse_device, pin, session_options
 
 __all__ = ["PlainSession"]
 
@@ -16,8 +16,8 @@ __all__ = ["PlainSession"]
 class PlainSession:
     """The file as it is, on the calling thread, which stays pinned to the device while the context is open."""
 
-    def __init__(self, path: Path, device_name: str) -> None:
-        """Loads the model.
+    def __init__(self, path: Path, device_name: str, spinning: bool = False) -> None:
+        """Loads the model; `spinning` lets the threads of a core set wait for work as ONNX Runtime does by default.
 
         Raises:
             InvalidTopology: the device is not on this machine.
@@ -25,7 +25,13 @@ class PlainSession:
         """
         self._device = parse_device(device_name)
         self._before = os.sched_getaffinity(0)
-        self._session = create_session(path, self._device)
+        options = session_options(self._device)
+        if spinning:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+            options.add_session_config_entry(
+                "session.force_spinning_stop", "1"
+            )  # else they spin into the next one's time
+        self._session = create_session(path, self._device, options=options)
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         """All outputs."""

@@ -23,6 +23,7 @@ from collections.abc import Hashable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
@@ -35,7 +36,7 @@ import psutil
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
-from gnnplace.executors.measure import StoppingRule, interleaved, quiet_s
+from gnnplace.executors.measure import StoppingRule, interleaved
 from gnnplace.executors.process_watch import ProcessWatch
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.session_cache import SessionCache
@@ -70,6 +71,8 @@ class Job:
     rule: StoppingRule
     limit_s: float = math.inf
     """For loading and running all of them, where that is less than the process's own limit."""
+    requests: int = 1
+    """That make one repeat, pipelined when there are several; seconds are per request."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,8 @@ class Answer:
     loading_s: float = 0.0
     """Of the job, which went into sessions."""
     part_s: tuple[FloatArray, ...] = ()
-    """For each candidate `[P]` seconds of its parts on a quiet machine, handing over included; empty for a model in one piece."""
+    """For each candidate `[P]` seconds of its parts on a quiet machine, handing over included; empty for a model in one piece. Nothing
+    for pipelined requests, whose parts run between each other."""
     retries: int = 0
     """How often the process was lost for no fault of the job, and the job tried again."""
 
@@ -274,6 +278,9 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
         def call(index: int) -> None:
             nonlocal current
             current = index
+            if job.requests > 1:
+                deque(runners[index].run_many(None, repeat(setup.feed, job.requests)), maxlen=0)
+                return
             runners[index].run(None, setup.feed)
             found = runners[index].part_s
             part_s[index].append([found[number] for number in sorted(found)])
@@ -282,10 +289,19 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
             for current, parts in enumerate(job.candidates):  # noqa: B007  # read when creating one fails
                 runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs, cache)))
             begin_s = time.perf_counter()
-            samples = interleaved([partial(call, index) for index in range(len(runners))], job.rule)
+            samples = interleaved([partial(call, index) for index in range(len(runners))], job.rule) / job.requests
             executing_s = time.perf_counter() - begin_s
-            quiet = tuple(quiet_s(np.array(rows[job.rule.warmup :]).T) for rows in part_s)
+            quiet = tuple(_quiet_part_s(rows, row_s) for rows, row_s in zip(part_s, samples, strict=True) if rows)
             return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=quiet)
         except Exception as error:  # whatever happens in here is what the parent asked to know
             what = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
             return Answer(None, what.split("\n")[0] or type(error).__name__, current)
+
+
+def _quiet_part_s(rows: list[list[float]], total_s: FloatArray) -> FloatArray:
+    """`[P]` mean seconds of the parts in the faster half of the repeats `[R]`; the first rows are of runs that do not count.
+
+    Not quartiles of each part, whose sum would be less than what any run takes.
+    """
+    counted = np.array(rows[len(rows) - len(total_s) :])
+    return np.asarray(counted[total_s <= np.median(total_s)].mean(axis=0))

@@ -9,7 +9,8 @@ In reading order:
 - `page.py`, `page.html`, `page.css`: all of it as one file that needs no network, in the frame of every page, `frame.html`;
 - `bench_format.py`, `bench_page.py`, `bench.html`, `bench.css`: the same for the tables of a bench;
 - `generalization_page.py`, `generalization.html`, `generalization.css`: and for its unseen graphs and devices;
-- `measured_page.py`, `measured.html`: and for its searches by execution.
+- `measured_page.py`, `measured.html`: and for its searches by execution;
+- `fidelity_page.py`, `fidelity.html`: and for simulated against executed seconds.
 """
 
 __all__: list[str] = []

@@ -12,6 +12,7 @@ from gnnplace.files import read_json, write_text
 from gnnplace.report.bench_format import FORMAT
 from gnnplace.report.charts import placements_chart
 from gnnplace.report.charts.theme import device_colour
+from gnnplace.report.fidelity_page import FIDELITY, render_fidelity
 from gnnplace.report.generalization_page import GENERALIZATION, render_generalization
 from gnnplace.report.measured_page import MEASURED, render_measured
 from gnnplace.report.page import chart_html, framed, template
@@ -38,14 +39,15 @@ def read_bench(path: Path) -> dict[str, Any]:
     document = read_json(path, GnnplaceError)
     if not isinstance(document, dict) or document.get("format") != FORMAT or "details" not in document:
         raise GnnplaceError(
-            f"{path}: is no result of `gnnplace bench seeds`, `spotlight`, `generalization` or `measured`"
+            f"{path}: is no result of `gnnplace bench seeds`, `spotlight`, `generalization`, `measured` or `fidelity`"
         )
     return document
 
 
 def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
     """Writes the page of a bench; its path."""
-    render = {GENERALIZATION: render_generalization, MEASURED: render_measured}.get(document["suite"], render_bench)
+    pages = {GENERALIZATION: render_generalization, MEASURED: render_measured, FIDELITY: render_fidelity}
+    render = pages.get(document["suite"], render_bench)
     write_text(path, render(document))
     return path
 

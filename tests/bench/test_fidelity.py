@@ -17,12 +17,16 @@ from gnnplace.bench.fidelity.placements import COUNT, placements_of_every_kind
 from gnnplace.bench.fidelity.suite import bench_fidelity
 from gnnplace.bench.fidelity.summary import fidelity_line, totals
 from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.result import write_result
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.spec import load_topology
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.report import fidelity_page
+from gnnplace.report.bench_page import read_bench, write_bench_page
+from gnnplace.report.charts import agreement_chart
 from models_zoo.networks.light import write_light_model
 
 CASE = Case("some", "cpu:0,cpu:1", 0)
@@ -106,3 +110,20 @@ def test_the_suite_keeps_every_placement(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [line["model"] for line in result.rows] == ["ensemble_mlp"]
     assert next(iter(result.details.values()))["placements"] == RESULT["placements"]
     assert len(MODELS) >= 12
+
+
+def test_the_page_has_a_point_for_every_placement_that_ran_and_hostile_names_are_inert(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("gnnplace.bench.fidelity.suite.run_resumable", lambda cases, *_: dict.fromkeys(cases, RESULT))
+    result = bench_fidelity(BenchOptions(only=("ensemble_mlp",)))
+    write_result(result, tmp_path / "fidelity.json")
+    document = read_bench(tmp_path / "fidelity.json")
+    document["details"] = {"<script>alert(1)</script>": document["details"].popitem()[1]}
+    page = write_bench_page(document, tmp_path / "page.html").read_text()
+    assert "ensemble_mlp" in page
+    assert "<script>alert" not in page
+    figure = agreement_chart({"model": fidelity_page._points(RESULT)})
+    drawn = [len(trace.x) for trace in figure.data if trace.mode == "markers"]
+    assert sum(drawn) == 3
+    assert {trace.name for trace in figure.data if trace.mode == "markers"} == {"single", "list", "random"}

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -22,6 +23,7 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.executors import worker_process
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.measure import StoppingRule
+from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.worker_process import Job, Setup, WorkerProcess
 from gnnplace.units import GIB
 
@@ -57,6 +59,43 @@ SETUP = Setup(("x", "at"), ("y",), FEED, kept_jobs=2)
 def worker() -> Iterator[WorkerProcess]:
     with WorkerProcess(SETUP, timeout_s=60.0) as process:
         yield process
+
+
+def test_parts_have_their_seconds_in_the_faster_half_of_the_repeats() -> None:
+    rows = [[9.0, 9.0], [1.0, 4.0], [3.0, 2.0], [50.0, 60.0]]
+    found = worker_process._quiet_part_s(rows, np.array([5.0, 5.5, 110.0]))
+    assert found.tolist() == [2.0, 3.0]  # the first run was to warm up
+
+
+def test_seconds_of_pipelined_requests_are_those_of_one_of_them(
+    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+
+    class Runner:
+        part_s: ClassVar[dict[int, float]] = {}
+
+        def __enter__(self) -> "Runner":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def run_many(self, names: None, feeds: Iterable[object]) -> list[object]:
+            runs.append(len(list(feeds)))
+            return []
+
+    monkeypatch.setattr(worker_process, "PlacedRunner", lambda *_: Runner())
+    monkeypatch.setattr(
+        worker_process, "interleaved", lambda calls, rule: np.array([[call() or 8.0] for call in calls])
+    )
+    answer = worker_process._measure(SETUP, Job((GOOD, GOOD), QUICK, requests=4), SessionCache())
+    assert (runs, answer.part_s) == ([4, 4], ())
+    assert answer.samples is not None
+    assert answer.samples.tolist() == [[2.0], [2.0]]
+    really = worker.ask(Job((GOOD, GOOD), QUICK, requests=4))
+    assert really.samples is not None
+    assert really.samples.shape == (2, 3)
 
 
 @contextmanager

@@ -112,6 +112,15 @@ def test_a_device_that_waited_pays_its_dispatch_overhead() -> None:
     assert build_list_schedule(problem_of(graph, topology, times)).length_s == 12.25
 
 
+def test_an_op_that_has_inputs_sent_to_it_pays_for_beginning_a_segment_and_taking_them_in() -> None:
+    ops, tensors = [Op("a"), Op("b"), Op("c")], [Tensor("a", 10, ("b", "c"))]
+    times = np.array([[1.0, np.inf], [np.inf, 1.0], [np.inf, 1.0]])
+    topology = connected(Device("x"), Device("y", segment_overhead_s=0.125, intake_bandwidth_bytes_per_s=5.0))
+    assert (
+        build_list_schedule(problem_of(OpGraph.build("fork", ops, tensors), topology, times)).length_s == 13.0 + 2.125
+    )
+
+
 def test_weights_never_exceed_a_memory_that_they_can_be_kept_out_of() -> None:
     ops = [Op("a", memory_bytes=60), Op("b", memory_bytes=40), Op("c", memory_bytes=1)]
     graph = OpGraph.build("free", ops, [], [SharedWeight(40, ("a", "b", "c"))])

@@ -120,6 +120,23 @@ def test_it_finds_and_proves_the_best_of_all_placements_and_orders(seed: int) ->
 @needs_ortools
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10_000))
+def test_its_bound_holds_where_segments_cost_something(seed: int) -> None:
+    free = random_problem(seed)
+    devices = tuple(
+        replace(device, segment_overhead_s=0.6, intake_bandwidth_bytes_per_s=20.0) for device in free.topology.devices
+    )
+    problem = problem_of(free.graph, replace(free.topology, devices=devices), free.op_time_s)
+    best_s = least(problem)
+    assume(best_s <= problem.worst_case_s)
+    solution = plan(problem, Budget(400), 0)
+    assert solution.lower_bound_s is not None
+    assert solution.lower_bound_s <= best_s * (1.0 + 1e-5)
+    assert solution.objective_s >= best_s * (1.0 - 1e-9)
+
+
+@needs_ortools
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10_000))
 def test_its_bound_on_the_period_holds_for_all_placements(seed: int) -> None:
     problem = random_problem(seed, "throughput")
     best_s = least(problem)

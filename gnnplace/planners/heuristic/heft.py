@@ -21,8 +21,8 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The placement of HEFT: upward ranks from mean costs, earliest finish time with insertion.
 
     Topcuoglu, Hariri and Wu 2002, section 4. Departures: a tensor is sent once per device however many ops there read
-    it; colocation groups follow their first op; an op that waited pays the dispatch overhead; only devices that may run
-    the op count. HEFT knows no memory: where its placement does not fit, devices whose weights (and ever more of their
+    it; colocation groups follow their first op; an op that waited pays the dispatch overhead, one that has inputs
+    sent to it the segment overhead; only devices that may run the op count. HEFT knows no memory: where its placement does not fit, devices whose weights (and ever more of their
     activations) would fill more than a share of their memory are no candidates, with sterner shares until it fits.
     """
     with Search(problem, budget, "heft", seed) as search:

@@ -14,6 +14,7 @@ from gnnplace.graph.orders import upward_rank
 from gnnplace.planners.heuristic.list_state import (
     Machine,
     Work,
+    begins_s,
     empty_state,
     list_machine,
     list_work,
@@ -179,9 +180,8 @@ def schedule_ops(
             if work.op_time_s[op, device] == np.inf or (decided >= 0 and decided != device):
                 continue
             ready = ready_s(op, device, work, machine, state, False)
-            start, end, place = _slot(
-                ready, work.op_time_s[op, device], machine.overhead_s[device], device, insertion, busy
-            )
+            seconds = work.op_time_s[op, device] + begins_s(op, device, work, machine, state)
+            start, end, place = _slot(ready, seconds, machine.overhead_s[device], device, insertion, busy)
             over = 0.0
             if end == np.inf:
                 over = np.inf

@@ -12,7 +12,18 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 
-__all__ = ["Machine", "State", "Work", "empty_state", "list_machine", "list_work", "new_bytes", "put_unit", "ready_s"]
+__all__ = [
+    "Machine",
+    "State",
+    "Work",
+    "begins_s",
+    "empty_state",
+    "list_machine",
+    "list_work",
+    "new_bytes",
+    "put_unit",
+    "ready_s",
+]
 
 
 class Work(NamedTuple):
@@ -35,6 +46,8 @@ class Machine(NamedTuple):
 
     limit_bytes: FloatArray  # [D]
     overhead_s: FloatArray  # [D]
+    segment_s: FloatArray  # [D] with the transfer factor, as the next
+    intake_s_per_byte: FloatArray  # [D]
     route_offsets: IntArray
     route_links: IntArray
     latency_s: FloatArray  # [L] with the transfer factor
@@ -92,7 +105,8 @@ def list_machine(topology: Topology, transfer_factor: float, memory_share: float
     share = np.inf if memory_share is None else memory_share
     return Machine(
         np.array([share * capacity if capacity else 0.0 for capacity in topology.memory_bytes.tolist()]),
-        topology.dispatch_overhead_s, topology.route_offsets, topology.route_links,
+        topology.dispatch_overhead_s, transfer_factor * topology.segment_overhead_s,
+        transfer_factor / topology.intake_bandwidth_bytes_per_s, topology.route_offsets, topology.route_links,
         transfer_factor * topology.latency_s, transfer_factor / topology.bandwidth_bytes_per_s,
         topology.link_channel, len(topology.channel_names), channels,
     )  # fmt: skip
@@ -132,6 +146,17 @@ def put_unit(unit: int, device: int, work: Work, state: State) -> None:
     state.resident[device] += new_bytes(unit, device, work, state.held)
     for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
         state.held[work.unit_weights[at], device] = True
+
+
+@njit(cache=True, nogil=True)
+def begins_s(op: int, device: int, work: Work, machine: Machine, state: State) -> float:
+    """What an op pays for beginning a segment on a device: nothing unless inputs have to be sent there."""
+    total = 0.0
+    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
+        tensor = work.input_tensors[at]
+        if state.assignment[work.producer[tensor]] != device and state.arrival_s[tensor, device] == np.inf:
+            total = max(total, machine.segment_s[device]) + work.num_bytes[tensor] * machine.intake_s_per_byte[device]
+    return total
 
 
 @njit(cache=True, nogil=True)

@@ -22,7 +22,8 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     Arabnejad and Barbosa 2014, section 4: each op, by falling mean of its row of the optimistic cost table among those
     whose inputs are placed, goes where its earliest finish time (with insertion) plus its entry in the table is least.
     Departures, as in HEFT here: a tensor is sent once per device however many ops there read it; colocation groups
-    follow their first op; an op that waited pays the dispatch overhead; only devices that may run the op count; and
+    follow their first op; an op that waited pays the dispatch overhead, one that has inputs sent to it the segment
+    overhead; only devices that may run the op count; and
     where the placement does not fit, devices whose memory would be filled too far are no candidates.
     """
     with Search(problem, budget, "peft", seed) as search:

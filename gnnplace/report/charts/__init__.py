@@ -8,13 +8,23 @@ In reading order:
 - `layered_layout.py`: where the nodes of a graph are drawn;
 - `graph.py`: the op graph coloured by device;
 - `placements.py`: devices per layer, of several planners;
-- `ratios.py`: how far rows of a bench are from the best known.
+- `ratios.py`: how far rows of a bench are from the best known;
+- `agreement.py`: simulated against executed seconds.
 """
 
+from gnnplace.report.charts.agreement import agreement_chart
 from gnnplace.report.charts.graph import graph_chart
 from gnnplace.report.charts.placements import placements_chart
 from gnnplace.report.charts.progress import progress_chart
 from gnnplace.report.charts.ratios import budgets_chart, ratios_chart
 from gnnplace.report.charts.schedule import schedule_chart
 
-__all__ = ["budgets_chart", "graph_chart", "placements_chart", "progress_chart", "ratios_chart", "schedule_chart"]
+__all__ = [
+    "agreement_chart",
+    "budgets_chart",
+    "graph_chart",
+    "placements_chart",
+    "progress_chart",
+    "ratios_chart",
+    "schedule_chart",
+]

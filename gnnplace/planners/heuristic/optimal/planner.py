@@ -73,7 +73,8 @@ def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = Op
     Rules 1 to 5 are modelled exactly but for rounding, for ties between transfers of different ops that reach a channel
     at one instant, and for what ops of no seconds hold in memory; all of these can only lower the bound. For throughput the model counts loads of devices and
     channels without overheads, and of memory only weights and results. With a measured evaluator, and where ops are
-    groups, the times of the model are not those that count: the first pass is all, and there is no bound.
+    groups, the times of the model are not those that count: the first pass is all, and there is no bound. What beginning a segment
+    costs is not modelled: where devices state it, the first pass is all, and its bound holds.
 
     Every pass but the last may use half of CP-SAT's work, and of the seconds, that are left; the last one all of them.
     Without `budget.seconds` the same seed gives the same answer; where the seconds end the search, it may not.
@@ -135,7 +136,14 @@ def _solve_in_passes(search: Search, config: OptimalConfig) -> None:
 
 def _passes(problem: Problem, config: OptimalConfig) -> tuple[str, ...]:
     """Only the first one where there is no time, where it is not the evaluator's, or where the others are too large."""
-    exact = problem.objective == "latency" and _says_what_counts(problem) and _pairs(problem) <= config.max_pairs
+    topology = problem.topology
+    free_segments = not topology.segment_overhead_s.any() and np.isinf(topology.intake_bandwidth_bytes_per_s).all()
+    exact = (
+        problem.objective == "latency"
+        and free_segments
+        and _says_what_counts(problem)
+        and _pairs(problem) <= config.max_pairs
+    )
     return _PASSES if exact else _PASSES[:1]
 
 

@@ -41,7 +41,14 @@ def _may_swap(problem: Problem, first: int, second: int) -> bool:
     topology, count = problem.topology, problem.topology.num_devices
     swapped = np.arange(count)
     swapped[[first, second]] = second, first
-    columns = (problem.op_time_s, problem.action_mask, topology.memory_bytes, topology.dispatch_overhead_s)
+    columns = (
+        problem.op_time_s,
+        problem.action_mask,
+        topology.memory_bytes,
+        topology.dispatch_overhead_s,
+        topology.segment_overhead_s,
+        topology.intake_bandwidth_bytes_per_s,
+    )
     if any(not np.array_equal(column, column[..., swapped]) for column in columns):
         return False
     twin: dict[int, int] = {}

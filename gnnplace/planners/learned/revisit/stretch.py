@@ -84,7 +84,7 @@ def rebuild(
     order = tables.topological_order[falling]
     base = tables.machine
     machine = Machine(
-        share * base.limit_bytes, base.overhead_s, base.route_offsets, base.route_links, factor * base.latency_s,
+        share * base.limit_bytes, base.overhead_s, factor * base.segment_s, factor * base.intake_s_per_byte, base.route_offsets, base.route_links, factor * base.latency_s,
         factor * base.per_byte_s, base.link_channel, base.num_channels, channels,
     )  # fmt: skip
     schedule = schedule_ops(

@@ -1,0 +1,67 @@
+"""What counts for throughput is executed as it will run: many requests, pipelined."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import gnnplace
+from gnnplace.api import measuring
+from gnnplace.api.comparison import evaluate
+from gnnplace.api.options import PlaceOptions
+from gnnplace.executors import busy
+from gnnplace.executors.measure import StoppingRule
+from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.worker_process import Answer, Job, WorkerProcess
+from gnnplace.placement import Placement
+
+CORES = sorted(os.sched_getaffinity(0))
+pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
+CHAIN = "(float[8] x) => (float[8] y) { a = Relu(x)  b = Exp(a)  c = Neg(b)  d = Abs(c)  y = Sqrt(d) }"
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
+    """What the measuring process was asked."""
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
+    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
+    asked: list[Job] = []
+    ask = WorkerProcess.ask
+
+    def noted(worker: WorkerProcess, job: Job) -> Answer:
+        asked.append(job)
+        return ask(worker, job)
+
+    monkeypatch.setattr(WorkerProcess, "ask", noted)
+    return asked
+
+
+def model(folder: Path) -> Path:
+    path = folder / "chain.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {CHAIN}'), path)
+    return path
+
+
+def test_the_search_and_the_comparison_pipeline_when_throughput_counts(jobs: list[Job], tmp_path: Path) -> None:
+    devices, asked = f"cpu:{CORES[0]},cpu:{CORES[1]}", []
+    for objective in ("throughput", "latency"):
+        options = PlaceOptions(planner="greedy", evaluations=3, measure=True, objective=objective)
+        plan = gnnplace.place(model(tmp_path), devices, options)
+        assert plan.measured is not None
+        assert plan.measured["median_s"] > 0
+        asked.append({job.requests for job in jobs})
+        jobs.clear()
+    assert asked == [{1, measuring._REQUESTS}, {1}]  # what segments cost is learned from single requests
+
+
+def test_an_evaluation_has_the_seconds_of_a_step_alone_and_of_pipelined_ones(jobs: list[Job], tmp_path: Path) -> None:
+    placement = Placement(np.array([0, 0, 0, 1, 1]))
+    devices = f"cpu:{CORES[0]},cpu:{CORES[1]}"
+    found = evaluate(model(tmp_path), devices, placement, PlaceOptions(measure=True))
+    assert found["evaluator"] == "measured"
+    assert 0 < found["throughput_s"] != found["makespan_s"] > 0
+    assert {1, measuring._REQUESTS} == {job.requests for job in jobs}

@@ -1,0 +1,61 @@
+"""Placed models beside plain sessions: what is run, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gnnplace.api.setting import setting_of
+from gnnplace.api.workload import Workload
+from gnnplace.bench import execution
+from gnnplace.bench.options import BenchOptions
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.spec import load_topology
+from gnnplace.executors.measure import StoppingRule
+from gnnplace.onnx_io.model import OnnxModel
+
+
+def row(placement: str, ratio: float) -> dict[str, Any]:
+    return {"placement": placement, "ratio_to_plain": ratio}
+
+
+def test_speed_ups_are_over_one_core_and_over_the_better_way_to_use_two_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [
+        row("two threads", 0.7), row("two threads, spinning", 0.6), row("one core", 1.02), row("heft", 0.5), row("gnn", 0.8),
+    ]  # fmt: skip
+    monkeypatch.setattr(execution, "run_resumable", lambda cases, *_: {case: {"rows": rows} for case in cases})
+    result = execution.bench_execution(BenchOptions(only=("ensemble_mlp",)))
+    said = result.summary
+    assert said["speed_up_over_one_core"] == {"ensemble_mlp": 2.0}
+    assert said["speed_up_over_two_threads"] == {"ensemble_mlp": pytest.approx(1.2)}
+    assert (said["at_least_1.5_over_one_core"], said["faster_than_two_threads"]) == (1, 1)
+    assert said["one_core_overhead_worst"] == pytest.approx(0.02)
+    assert [line["model"] for line in result.rows] == ["ensemble_mlp"] * 5
+
+
+@pytest.mark.skipif("not {0, 1} <= os.sched_getaffinity(0)", reason="needs the cores 0 and 1")
+def test_every_way_runs_and_is_compared_with_the_plain_session(
+    small_model: Callable[[str], OnnxModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small_model("opset_9")
+    before = os.sched_getaffinity(0)
+    setting = setting_of(Workload(model.graph, model), load_topology(execution.DEVICES), RooflineCost())
+    monkeypatch.setattr(execution, "real_setting", lambda *_: setting)
+    monkeypatch.setattr(execution, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
+    monkeypatch.setattr(execution, "PLANNERS", ("heft", "annealing"))
+    found = execution.execution_result(execution.Execution("some", 0))["rows"]
+    assert [line["placement"] for line in found] == [
+        "two threads",
+        "two threads, spinning",
+        "one core",
+        "heft",
+        "annealing",
+    ]
+    assert all(line["ratio_to_plain"] > 0 and line["repeats"] == 3 for line in found)
+    assert [line["simulated_s"] is None for line in found] == [True, True, False, False, False]
+    assert os.sched_getaffinity(0) == before
