@@ -43,7 +43,7 @@ ONE_CORE = "one core"
 PLANNERS = ("heft", "annealing", "gnn")
 THREADS = {"two threads": False, "two threads, spinning": True}
 """One session with two intra-op threads; with ONNX Runtime's default way of waiting for work, or without."""
-_RULE = StoppingRule(warmup=3, min_repeats=21, max_repeats=101, max_s=12.0, relative_spread=0.01)
+_RULE = StoppingRule(warmup=3, min_repeats=21, max_repeats=101, max_s=6.0, relative_spread=0.01)
 _RANDOM, _EQUALITY_EVALUATIONS, _EVALUATIONS = 20, 300, 2000
 
 

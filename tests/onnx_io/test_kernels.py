@@ -89,3 +89,26 @@ def test_every_kernel_of_the_fastest_level_is_charged_to_some_op(convolutions: O
     kernels = {node.name for node in onnx.load(tmp_path / "optimised.onnx").graph.node}
     # A layout change of the model's own input has no op that it comes from.
     assert {name for name in kernels - set(found) if not name.startswith("ReorderInput")} == set()
+
+
+def test_a_gemm_with_its_reshapes_stands_for_matmul_bias_and_the_weight_before_it(tmp_path: Path) -> None:
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.random.default_rng(0).random(shape, dtype=np.float32), name)
+
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "relu"),
+        helper.make_node("Transpose", ["w"], ["wt"], "transpose", perm=[1, 0]),
+        helper.make_node("MatMul", ["r", "wt"], ["m"], "matmul"),
+        helper.make_node("Add", ["m", "b"], ["y"], "bias"),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3, n]) for name, n in (("x", 1024), ("y", 512))]
+    graph = helper.make_graph(nodes, "head", ends[:1], ends[1:], [weight("w", 512, 1024), weight("b", 512)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    model = read_onnx(tmp_path / "m.onnx")
+    names = model.graph.op_names
+    found = charged(model, "all", tmp_path)
+    kernels = ops_of_kernels(model, tmp_path / "optimised.onnx")
+    gemm = next(node for node in onnx.load(tmp_path / "optimised.onnx").graph.node if node.op_type == "Gemm")
+    assert found[gemm.name] == "matmul"
+    assert {names[op] for op in kernels[gemm.name].ops} == {"matmul", "bias"} | ({"transpose"} & set(names))
+    assert kernels["relu"].ops == (names.index("relu"),)

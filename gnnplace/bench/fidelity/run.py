@@ -20,7 +20,7 @@ from gnnplace.sim.simulator import Simulator
 
 __all__ = ["fidelity_result"]
 
-_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=60, max_s=2.0, relative_spread=0.01)
+_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=60, max_s=1.0, relative_spread=0.01)
 
 
 def fidelity_result(case: Case) -> dict[str, Any]:
