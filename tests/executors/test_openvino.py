@@ -156,7 +156,7 @@ def test_its_costs_are_those_of_a_kind_of_its_own_and_its_links_are_probed(tmp_p
     onnx.save(proto("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }"), tmp_path / "m.onnx")
     topology = load_topology(SPEC)
     plain, other = (device.kind for device in topology.devices)
-    store, _ = measured_costs(read_onnx(tmp_path / "m.onnx"), topology, np.random.default_rng(0), QUICK)
+    store, _, _ = measured_costs(read_onnx(tmp_path / "m.onnx"), topology, np.random.default_rng(0), QUICK)
     assert store.kinds.keys() == {plain, other}
     assert store.kinds[plain].op_s.keys() == store.kinds[other].op_s.keys()
     assert store.links.keys() == {(plain, other), (other, plain)}

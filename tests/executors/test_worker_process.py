@@ -199,11 +199,14 @@ def test_too_much_memory_ends_the_job_at_the_limit_without_a_second_try_and_the_
 def test_memory_that_sessions_of_earlier_jobs_hold_fails_no_other_job() -> None:
     text = "(float[3] x, int64[1] at) => (float[1] y) <int64[1] n = {100000000}> { big = ConstantOfShape(n)  y = Gather(big, at) }"
     holding = part(text)  # the constant is computed when a session is made, and stays in it
-    jobs = [Job(((dataclasses.replace(holding, key=key),),), QUICK) for key in "ab"]
-    with WorkerProcess(SETUP, timeout_s=60.0, memory_limit_bytes=3 * GIB // 4) as worker:
-        answers = [worker.ask(job) for job in jobs]
-    assert [answer.failure for answer in answers] == ["", ""]
-    assert [answer.retries for answer in answers] == [0, 1]
+    jobs = [Job(((dataclasses.replace(holding, key=key),),), QUICK) for key in "abcd"]
+    setup = dataclasses.replace(SETUP, kept_jobs=4)
+    with WorkerProcess(setup, timeout_s=60.0, memory_limit_bytes=3 * GIB // 4) as worker:
+        answers = [
+            worker.ask(job) for job in jobs
+        ]  # four times 400 MB, of which the system may take some out of memory
+    assert {answer.failure for answer in answers} == {""}
+    assert (answers[0].retries, max(answer.retries for answer in answers)) == (0, 1)
 
 
 def test_memory_that_the_system_refuses_is_a_failure_of_its_candidate_and_the_process_lives_on() -> None:
