@@ -103,17 +103,19 @@ def pinned(device: RealDevice) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def session_options(device: RealDevice) -> ort.SessionOptions:
+def session_options(device: RealDevice, spinning: bool = False) -> ort.SessionOptions:
     """Options under which a session uses this device's cores and no other, and says which provider each op is on.
 
     The calling thread counts as one of the threads, so the affinities name the other cores, and ONNX Runtime counts
-    cores from one there. No spinning: workers of several sessions share the machine.
+    cores from one there. No spinning unless asked for: workers of several sessions share the machine.
     """
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = max(1, len(device.cores)) if device.family == "cpu" else 1
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    if spinning:  # and stop it after a run, so that no time of the next session is taken
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     _share_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
     if options.intra_op_num_threads > 1:

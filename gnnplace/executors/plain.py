@@ -25,13 +25,7 @@ class PlainSession:
         """
         self._device = parse_device(device_name)
         self._before = os.sched_getaffinity(0)
-        options = session_options(self._device)
-        if spinning:
-            options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-            options.add_session_config_entry(
-                "session.force_spinning_stop", "1"
-            )  # else they spin into the next one's time
-        self._session = create_session(path, self._device, options=options)
+        self._session = create_session(path, self._device, options=session_options(self._device, spinning))
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         """All outputs."""
