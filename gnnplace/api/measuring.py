@@ -16,7 +16,7 @@ from gnnplace.api.solved import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, MeasuredCost
-from gnnplace.cost.measurement_store import MeasurementStore, measured_ops
+from gnnplace.cost.measurement_store import measured_ops
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
@@ -106,7 +106,7 @@ def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, 
     rng, num_groups = np.random.default_rng(seed), setting.coarsening.graph.num_ops
     if num_groups < 2:
         return
-    with _evaluator(setting, measurement_store()) as evaluator:
+    with _evaluator(setting) as evaluator:
         for _ in range(_RANDOM_PLACEMENTS):
             if evaluator.failed > 1:
                 return  # it is hopeless, and the search will say why
@@ -124,10 +124,10 @@ def _pipelined(options: MeasureOptions) -> MeasureOptions:
     )
 
 
-def _evaluator(setting: Setting, store: MeasurementStore | None) -> MeasuredEvaluator:
-    """Runs placements of the op groups of a setting, pipelined when throughput counts, and keeps in a store what that says."""
+def _evaluator(setting: Setting) -> MeasuredEvaluator:
+    """Runs placements of the op groups of a setting, pipelined when throughput counts, and keeps in the store what that says."""
     grouped = GroupedModel(executable(setting.workload), setting.coarsening.graph, setting.coarsening.group_of_op)
-    kept = None if store is None else Kept(store, setting.op_time_s)
+    kept = Kept(measurement_store(), setting.op_time_s)
     options = _pipelined(MEASURE_OPTIONS) if setting.objective == "throughput" else MEASURE_OPTIONS
     return MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, options, kept)
 
@@ -169,7 +169,7 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         for name in _REHEARSED
         if name != options.planner
     }
-    with _evaluator(setting, measurement_store()) as evaluator:
+    with _evaluator(setting) as evaluator:
         planner = chosen_planner(options.planner, options.policy)
         solution = planner(setting.problem(evaluator), options.budget, options.seed)
         finalists = _finalists(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)

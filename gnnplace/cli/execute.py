@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -23,10 +23,6 @@ from gnnplace.errors import InvalidInput
 from gnnplace.files import new_file
 from gnnplace.units import format_s
 
-if TYPE_CHECKING:
-    from gnnplace.executors.measure import MedianInterval
-    from gnnplace.executors.session import Session
-
 __all__ = ["made_up_inputs", "profile", "run"]
 
 
@@ -41,6 +37,7 @@ def run(
     """Run a placed model on its devices; repeated, as often again with requests that follow each other without a pause."""
     from gnnplace.executors.measure import median_interval
     from gnnplace.executors.session import Session
+    from gnnplace.executors.throughput import measured_period
 
     with Session(folder) as session:
         feed = _inputs(input) if input is not None else made_up_inputs(folder, seed)
@@ -49,7 +46,7 @@ def run(
             begin_s = time.perf_counter()
             outputs = session.run(None, feed)
             seconds.append(time.perf_counter() - begin_s)
-        period = _period(session, feed, repeat) if repeat > 1 else None
+        period = measured_period(session, feed, repeat) if repeat > 1 else None
         names = [info.name for info in session.get_outputs()]
         devices, max_in_flight = session.get_devices(), session.max_in_flight
     if output is not None:
@@ -144,17 +141,6 @@ def made_up_inputs(folder: Path, seed: int) -> dict[str, Any]:
     from gnnplace.onnx_io.sample_inputs import sample_inputs
 
     return dict(sample_inputs(read_onnx(folder / "placed.onnx"), np.random.default_rng(seed)))
-
-
-def _period(session: Session, feed: dict[str, Any], repeat: int) -> MedianInterval:
-    """Seconds per request of about `repeat` pipelined ones, in rounds that are long enough to fill the pipeline."""
-    from gnnplace.executors.measure import StoppingRule
-    from gnnplace.executors.throughput import measure_throughput
-
-    requests = min(repeat, 4 * session.max_in_flight)
-    rounds = repeat // requests
-    rule = StoppingRule(warmup=0, min_repeats=rounds, max_repeats=rounds)
-    return measure_throughput(session, feed, requests, rule).period
 
 
 def _inputs(path: Path) -> dict[str, Any]:

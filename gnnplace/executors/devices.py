@@ -185,9 +185,7 @@ def create_session(
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         if device.family == "cpu":
             raise
-        reason = [line.strip() for line in str(error).splitlines() if line.strip()][
-            -1
-        ]  # before it, where in its sources
+        reason = str(error).strip().rpartition("\n")[2].strip()  # before it, where in its sources
         raise MeasurementFailed(f"device {device.name!r}: {device.provider} refuses the model: {reason}") from error
     if session.get_providers()[0] != device.provider:
         raise MissingDependency(

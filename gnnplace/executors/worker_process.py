@@ -23,7 +23,6 @@ from collections.abc import Hashable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
@@ -40,6 +39,7 @@ from gnnplace.executors.measure import StoppingRule, interleaved
 from gnnplace.executors.process_watch import ProcessWatch
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.session_cache import SessionCache
+from gnnplace.executors.throughput import run_pipelined
 from gnnplace.units import format_bytes
 
 __all__ = ["Answer", "Job", "Setup", "WorkerProcess", "main"]
@@ -279,7 +279,7 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
             nonlocal current
             current = index
             if job.requests > 1:
-                deque(runners[index].run_many(None, repeat(setup.feed, job.requests)), maxlen=0)
+                run_pipelined(runners[index], setup.feed, job.requests)
                 return
             runners[index].run(None, setup.feed)
             found = runners[index].part_s

@@ -9,7 +9,7 @@ from typing import Any
 from gnnplace.report.charts import agreement_chart
 from gnnplace.report.charts.agreement import Point
 from gnnplace.report.page import chart_html, framed, template
-from gnnplace.report.tables import bench_facts, html_table
+from gnnplace.report.tables import bench_facts, html_table, summary_table
 from gnnplace.units import format_s
 
 __all__ = ["FIDELITY", "render_fidelity"]
@@ -25,9 +25,7 @@ def render_fidelity(document: Mapping[str, Any]) -> str:
         title=title,
         rows=_rows(document["rows"]),
         pictures=chart_html(agreement_chart({name: _points(found) for name, found in details.items()}), "agreement"),
-        summary=html_table(
-            ["", ""], ([escape(key.replace("_", " ")), _figure(value)] for key, value in document["summary"].items())
-        ),
+        summary=summary_table(document["summary"]),
         facts=bench_facts(document),
     )
     return framed(title, body)
@@ -64,7 +62,3 @@ def _points(found: Line) -> list[Point]:
         for row in found["placements"]
         if row["measured_s"] is not None
     ]
-
-
-def _figure(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else escape(str(value))

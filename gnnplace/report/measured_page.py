@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from gnnplace.report.page import framed, template
-from gnnplace.report.tables import bench_facts, html_table
+from gnnplace.report.tables import bench_facts, figure, html_table, summary_table
 from gnnplace.units import format_s
 
 __all__ = ["MEASURED", "render_measured"]
@@ -25,9 +25,7 @@ def render_measured(document: Mapping[str, Any]) -> str:
         evaluations=document["details"]["evaluations"],
         near=_by_model(rows, _near),
         finals=_finals(rows),
-        summary=html_table(
-            ["", ""], ([escape(key.replace("_", " ")), _figure(value)] for key, value in document["summary"].items())
-        ),
+        summary=summary_table(document["summary"]),
         facts=bench_facts(document),
     )
     return framed(title, body)
@@ -68,15 +66,9 @@ def _finals(rows: Iterable[Line]) -> str:
             [
                 escape(line["model"]), escape(line["planner"]),
                 "failed" if line["measured_s"] is None else format_s(line["measured_s"]),
-                _figure(line["ratio_to_best"]), _figure(line["speed_up"]), f"{line['executing_share']:.0%}",
+                figure(line["ratio_to_best"]), figure(line["speed_up"]), f"{line['executing_share']:.0%}",
                 f"{line['evaluations']:,.0f}", f"{line['simulated']:,.0f}", f"{line['minutes']:.1f}",
             ]
             for line in rows
         ),
     )  # fmt: skip
-
-
-def _figure(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else escape(str(value))

@@ -16,11 +16,13 @@ __all__ = [
     "bench_facts",
     "devices_table",
     "facts_table",
+    "figure",
     "graph_legend",
     "html_table",
     "planners_table",
     "runs_table",
     "stages_list",
+    "summary_table",
     "swatch",
     "warnings_list",
 ]
@@ -111,6 +113,18 @@ def facts_table(run: RunRecord) -> str:
         "versions": ", ".join(f"{escape(name)} {escape(version)}" for name, version in run["versions"].items()),
     }
     return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items()) + "</dl>"
+
+
+def summary_table(summary: Mapping[str, Any]) -> str:
+    """What a bench says in short: a figure per row."""
+    return html_table(["", ""], ([escape(key.replace("_", " ")), figure(value)] for key, value in summary.items()))
+
+
+def figure(value: object) -> str:
+    """A number with three digits behind the point, a text as it is, a dash for nothing."""
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else escape(str(value))
 
 
 def bench_facts(document: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from gnnplace.errors import InvalidTopology, MeasurementFailed
+from gnnplace.errors import MeasurementFailed
 from gnnplace.executors import worker
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.device_memory import DeviceMemory, device_memory
@@ -16,15 +16,9 @@ from gnnplace.executors.devices import parse_device
 from gnnplace.executors.part_session import PartSession, as_numpy
 from gnnplace.executors.runner import PlacedRunner
 
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
 _PATIENCE_S = 20.0
-
-
-@pytest.fixture(autouse=True)
-def needs_two_cores() -> None:
-    try:
-        parse_device("cpu:1")
-    except InvalidTopology:
-        pytest.skip("the machine has no second core")
 
 
 class StandIn:

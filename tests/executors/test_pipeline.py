@@ -12,21 +12,14 @@ import numpy as np
 import onnx
 import pytest
 
-from gnnplace.errors import InvalidInput, InvalidTopology, MeasurementFailed
+from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
-from gnnplace.executors.devices import parse_device
 from gnnplace.executors.part_session import PartSession, as_numpy
 from gnnplace.executors.runner import PlacedRunner
 
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
 _PATIENCE_S = 20.0
-
-
-@pytest.fixture(autouse=True)
-def needs_two_cores() -> None:
-    try:
-        parse_device("cpu:1")
-    except InvalidTopology:
-        pytest.skip("the machine has no second core")
 
 
 def part(body: str, source: str, target: str, device: str) -> RunnerPart:

@@ -13,21 +13,14 @@ import onnxruntime as ort
 import pytest
 
 from gnnplace.errors import InvalidInput, InvalidPlacement, InvalidTopology, MeasurementFailed
-from gnnplace.executors.devices import parse_device
 from gnnplace.executors.session import PARTS, Session
 from gnnplace.onnx_io.manifest import MANIFEST, write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import segments
 
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
 DEVICES = ("cpu:0", "cpu:1")
-
-
-@pytest.fixture(autouse=True)
-def needs_two_cores() -> None:
-    try:
-        parse_device("cpu:1")
-    except InvalidTopology:
-        pytest.skip("the machine has no second core")
 
 
 def save(model: OnnxModel, assignment: list[int], folder: Path) -> int:

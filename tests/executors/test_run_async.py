@@ -12,23 +12,16 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from gnnplace.errors import InvalidInput, InvalidTopology, MeasurementFailed
-from gnnplace.executors.devices import parse_device
+from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.executors.session import PARTS, Session
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import segments
 
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
 _PATIENCE_S = 20.0
 Answer = tuple[list[Any], Any, str]
-
-
-@pytest.fixture(autouse=True)
-def needs_two_cores() -> None:
-    try:
-        parse_device("cpu:1")
-    except InvalidTopology:
-        pytest.skip("the machine has no second core")
 
 
 @pytest.fixture(params=[[0] * 6, [0, 1, 0, 1, 0, 1]], ids=["one device", "two devices"])

@@ -10,13 +10,14 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from gnnplace.errors import InvalidInput, InvalidTopology, MeasurementFailed
-from gnnplace.executors.devices import parse_device
+from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.executors.session import PARTS, Session
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.metadata import STATE_KEY
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import segments
+
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
 PAIRS = {"w": "w_new", "m": "m_new", "b": "b_new", "steps": "steps_new", "kept": "kept"}
 # Least squares by gradient descent with momentum; w and its momentum, a bias, a counter, and state that nothing changes.
@@ -28,14 +29,6 @@ STEP = """<ir_version: 8, opset_import: ["": 17]>
       xt = Transpose<perm=[1, 0]>(x)  g = MatMul(xt, d)  r = Mul(m, mu)  m_new = Add(r, g)  u = Mul(m_new, rate)
       w_new = Sub(w, u)  h = ReduceMean<axes=[0], keepdims=0>(d)  v = Mul(h, rate)  b_new = Sub(b, v)
       steps_new = Add(steps, one) }"""
-
-
-@pytest.fixture(autouse=True)
-def needs_two_cores() -> None:
-    try:
-        parse_device("cpu:1")
-    except InvalidTopology:
-        pytest.skip("the machine has no second core")
 
 
 @pytest.fixture
