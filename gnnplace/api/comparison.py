@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gnnplace.api.measuring import executable, measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
@@ -18,7 +16,6 @@ from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError
 from gnnplace.executors.busy import check_free
-from gnnplace.onnx_io.segments import segments
 from gnnplace.placement import Placement, check_legal, load_placement
 from gnnplace.report.run_record import PlannerRow
 
@@ -87,7 +84,7 @@ def evaluate(
     )
     check_legal(workload.graph, topology, given)
     evaluation = setting.simulator.evaluate(given)
-    found = segments(workload.graph, given.assignment, np.asarray(setting.simulator.schedule(given).order()))
+    found = workload.segments(given.assignment, setting.simulator.schedule(given).order())
     if options.measure:
         evaluation, found = measured_evaluation(setting, given)
     names = topology.device_names

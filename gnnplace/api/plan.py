@@ -10,14 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gnnplace.api.artefacts import write_artefacts
 from gnnplace.api.setting import Setting
 from gnnplace.api.solved import bound_of, finite
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
-from gnnplace.onnx_io.segments import Segment, segments
+from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, Summary
@@ -57,8 +55,7 @@ class Plan:
         """What runs: the measured segments, else those of the simulated schedule."""
         if self.measured_segments is not None:
             return self.measured_segments
-        order = np.asarray(self.schedule.order(), dtype=np.int64)
-        return segments(self.setting.workload.graph, self.placement.assignment, order)
+        return self.setting.workload.segments(self.placement.assignment, self.schedule.order())
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnnplace.arrays import IntArray
 from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.json_format import read_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.segments import Segment, segments
 
 __all__ = ["ModelSource", "Workload", "load_workload"]
 
@@ -28,6 +30,11 @@ class Workload:
     """None for op graphs: they can be placed, not run."""
     sha256: str | None = None
     warnings: tuple[str, ...] = ()
+
+    def segments(self, assignment: IntArray, order: IntArray) -> tuple[Segment, ...]:
+        """In which a placement `[N]` runs, when ops run in this order `[N]`."""
+        constant = None if self.onnx is None else self.onnx.constant_ops
+        return segments(self.graph, assignment, order, constant)
 
     @property
     def name(self) -> str:

@@ -137,8 +137,8 @@ def execution_result(case: Execution) -> dict[str, Any]:
         calls: dict[str, Callable[[], object]] = {label: partial(s.run, feed) for label, s in threads.items()}
         segment_count = dict.fromkeys(threads, 1)
         for label, assignment in placements.items():
-            order = np.asarray(simulator.schedule(Placement(assignment)).order())
-            found_segments = segments(model.graph, assignment, order)
+            order = simulator.schedule(Placement(assignment)).order()
+            found_segments = setting.workload.segments(assignment, order)
             segment_count[label] = len(found_segments)
             write_parts(model, found_segments, setting.topology.device_names, Path(folder) / label / "parts")
             calls[label] = partial(stack.enter_context(Session(Path(folder) / label)).run, None, feed)
@@ -169,7 +169,7 @@ def _run(
     model: OnnxModel, topology: Topology, assignment: IntArray, order: IntArray, feed: dict[str, Any], folder: Path
 ) -> tuple[list[Any], int]:
     """Outputs of one placed run, and its number of segments."""
-    found = segments(model.graph, assignment, order)
+    found = segments(model.graph, assignment, order, model.constant_ops)
     write_parts(model, found, topology.device_names, folder / "parts")
     with Session(folder) as session:
         return session.run(None, feed), len(found)

@@ -105,7 +105,7 @@ def try_recipe(recipe: Recipe, training: bool, folder: Path, seed: int = 0) -> d
     group_device = rng.integers(0, 2, len(graph.colocation_names))
     grouped = graph.colocation >= 0
     assignment[grouped] = group_device[graph.colocation[grouped]]
-    parts = segments(graph, assignment, graph.topological_order)
+    parts = segments(graph, assignment, graph.topological_order, model.constant_ops)
     write_parts(model, parts, load_topology(_DEVICES).device_names, folder / "placed" / "parts")
     feed = dict(built.case.inputs)
     with PlainSession(built.path, "cpu:0") as plain:

@@ -20,7 +20,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization or measured",
+            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization, measured or fidelity",
         ),
     ],
     seed: SeedOption = 0,

@@ -55,7 +55,8 @@ def model_segments(grouped: GroupedModel, assignment: IntArray, order: Sequence[
     graph = grouped.model.graph
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[graph.topological_order] = np.arange(graph.num_ops)
-    return segments(graph, assignment[grouped.group_of_op], np.lexsort((position, rank[grouped.group_of_op])))
+    run_order = np.lexsort((position, rank[grouped.group_of_op]))
+    return segments(graph, assignment[grouped.group_of_op], run_order, grouped.model.constant_ops)
 
 
 class PartMaker:

@@ -251,10 +251,9 @@ class MeasuredEvaluator:
             for seconds_of_parts in answer.part_s[:1]:
                 # In the seconds in which the ops were profiled.
                 part_s = seconds_of_parts * (self._simulated_single_s / quiet_s(answer.samples[1]))
-                found = measured_segments(
-                    self._grouped.model.graph, self._topology, self._kept.op_time_s, parts, part_s
-                )
-                self._kept.store.add_segments(self._grouped.model.key, found)
+                model, costs = self._grouped.model, (self._topology, self._kept.op_time_s)
+                found = measured_segments(model.graph, *costs, parts, part_s, model.constant_ops)
+                self._kept.store.add_segments(model.key, found)
         return self._evaluation(simulated, ratios * self.single.makespan_s, "")
 
     @property

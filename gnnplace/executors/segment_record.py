@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray
+from gnnplace.arrays import BoolArray, FloatArray
 from gnnplace.cost.measurement_store import MeasuredSegment
 from gnnplace.devices.topology import Topology
 from gnnplace.executors.dataflow import RunnerPart
@@ -16,11 +16,17 @@ __all__ = ["measured_segments"]
 
 
 def measured_segments(
-    graph: OpGraph, topology: Topology, op_time_s: FloatArray, parts: Sequence[RunnerPart], part_s: FloatArray
+    graph: OpGraph,
+    topology: Topology,
+    op_time_s: FloatArray,
+    parts: Sequence[RunnerPart],
+    part_s: FloatArray,
+    constant: BoolArray | None = None,
 ) -> list[MeasuredSegment]:
     """The parts of a placed model `[P]` with the seconds of each; none when all are on one device, where nobody hands over.
 
-    `op_time_s` is `[N, D]`, each part's key its ops. A copy counts for the first part that reads it on its device.
+    `op_time_s` is `[N, D]`, each part's key its ops. A copy counts for the first part that reads it on its device; what
+    `constant` ops `[N]` give is never copied.
     """
     if len({part.device for part in parts}) < 2:
         return []
@@ -29,7 +35,10 @@ def measured_segments(
     for position, (part, ops) in enumerate(zip(parts, ops_of_part, strict=True)):
         part_of_op[ops], device[ops] = position, topology.device_index[part.device]
     sources, readers = graph.tensor_producer[graph.consumer_tensor], graph.consumers
-    remote = np.flatnonzero(device[sources] != device[readers])
+    handed_over = device[sources] != device[readers]
+    if constant is not None:
+        handed_over &= ~constant[sources]
+    remote = np.flatnonzero(handed_over)
     remote = remote[np.argsort(part_of_op[readers[remote]], kind="stable")]
     copies = np.stack([graph.consumer_tensor[remote], device[readers[remote]]])
     taken_in = remote[np.unique(copies, axis=1, return_index=True)[1]]

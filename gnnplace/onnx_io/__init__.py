@@ -10,6 +10,7 @@ In reading order:
 - `shapes/`: every tensor at concrete dimensions;
 - `op_costs/`: FLOPs and moved bytes of one node;
 - `conversion.py`: from nodes and shapes to the op graph;
+- `constant_ops.py`: ops that give the same in every run;
 - `segments.py`: what a device runs between two exchanges with others;
 - `external_data.py`: weights in files of their own, referred to and never rewritten;
 - `split.py`: a model file for each part;

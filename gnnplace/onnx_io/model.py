@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
+from gnnplace.arrays import BoolArray
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.onnx_io.constant_ops import constant_ops
 
 __all__ = ["OnnxModel"]
 
@@ -33,3 +37,8 @@ class OnnxModel:
     def key(self) -> str:
         """Tells models apart: equal for the same file with the same dimensions."""
         return json.dumps([self.sha256, dict(self.dims)], sort_keys=True)
+
+    @cached_property
+    def constant_ops(self) -> BoolArray:
+        """`[N]` ops that give the same in every run."""
+        return np.array(constant_ops(self.model), dtype=bool)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gnnplace.arrays import IntArray
+from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.errors import InvalidPlacement
 from gnnplace.graph.op_graph import OpGraph
 
@@ -23,11 +23,15 @@ class Segment:
 
 
 def segments(
-    graph: OpGraph, assignment: IntArray | Sequence[int], order: IntArray | Sequence[int]
+    graph: OpGraph,
+    assignment: IntArray | Sequence[int],
+    order: IntArray | Sequence[int],
+    constant: BoolArray | Sequence[bool] | None = None,
 ) -> tuple[Segment, ...]:
     """The segments of a placement, in a global order in which producers come before consumers.
 
-    `order` is when ops run, `[N]`, for example by start in a schedule; ops of one instant may be in any order. Each
+    Ops that are `constant` `[N]` are exchanged with nobody, as each part that reads one holds it too (see `ModelCutter`): such an
+    op is in the segment of the op that its device runs next. `order` is when ops run, `[N]`, for example by start in a schedule; ops of one instant may be in any order. Each
     device runs its ops in this order. At first a segment is a maximal run of ops of one device such that
     (a) it ends after an op whose output another device reads, as that is sent as soon as it exists, and
     (b) only its first op reads from other devices, as ops before a reader need not wait for what it reads.
@@ -58,8 +62,9 @@ def segments(
     position = [0] * graph.num_ops
     for place, op in enumerate(run_order):
         position[op] = place
-    sources, sends = _remote_edges(graph, device_of)
-    return _merge(_cut(run_order, device_of, sources, sends), device_of, sources, position)
+    steady = [False] * graph.num_ops if constant is None else [bool(mark) for mark in constant]
+    sources, sends = _remote_edges(graph, device_of, steady)
+    return _merge(_cut(run_order, device_of, steady, (sources, sends)), device_of, sources, position)
 
 
 def segment_numbers(found: Sequence[Segment], num_ops: int) -> list[int]:
@@ -93,13 +98,15 @@ def _linear_extension(graph: OpGraph, order: IntArray | Sequence[int]) -> list[i
     return result
 
 
-def _remote_edges(graph: OpGraph, device_of: Sequence[int]) -> tuple[dict[int, list[int]], set[int]]:
-    """The producers on other devices of each op that has some, and the ops whose output another device reads."""
+def _remote_edges(
+    graph: OpGraph, device_of: Sequence[int], constant: Sequence[bool]
+) -> tuple[dict[int, list[int]], set[int]]:
+    """The producers on other devices of each op that has some, and the ops whose output another device reads; no constant ones."""
     sources: dict[int, list[int]] = defaultdict(list)
     sends: set[int] = set()
     edge_producers, edge_consumers = graph.edges
     for producer, consumer in zip(edge_producers.tolist(), edge_consumers.tolist(), strict=True):
-        if device_of[producer] != device_of[consumer]:
+        if device_of[producer] != device_of[consumer] and not constant[producer]:
             sources[consumer].append(producer)
             sends.add(producer)
     return dict(sources), sends
@@ -108,21 +115,32 @@ def _remote_edges(graph: OpGraph, device_of: Sequence[int]) -> tuple[dict[int, l
 def _cut(
     order: Sequence[int],
     device_of: Sequence[int],
-    sources: dict[int, list[int]],
-    sends: set[int],
+    constant: Sequence[bool],
+    exchange: tuple[dict[int, list[int]], set[int]],
 ) -> list[Segment]:
-    """Segments by rules (a) and (b), by the position of their first op."""
+    """Segments by rules (a) and (b), by the position of their first op that is not constant; `exchange` is `_remote_edges`."""
+    sources, sends = exchange
     done: list[list[int]] = []
     opened: dict[int, list[int]] = {}  # device -> the segment that is being filled
+    waiting: dict[int, list[int]] = defaultdict(list)  # device -> constant ops for the next segment to hold
     for op in order:
-        ops = opened.get(device_of[op])
-        if ops is not None and op not in sources:
-            ops.append(op)
-        else:
-            opened[device_of[op]] = ops = [op]
+        device = device_of[op]
+        if constant[op]:
+            waiting[device].append(op)
+            continue
+        ops = opened.get(device)
+        if ops is None or op in sources:
+            opened[device] = ops = []
             done.append(ops)
+        ops += [*waiting.pop(device, ()), op]
         if op in sends:
-            del opened[device_of[op]]
+            del opened[device]
+    for device, ops in waiting.items():
+        last = next((found for found in reversed(done) if device_of[found[0]] == device), None)
+        if last is None:
+            done.append(ops)
+        else:
+            last += ops
     return [Segment(device_of[ops[0]], tuple(ops)) for ops in done]
 
 

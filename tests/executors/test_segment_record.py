@@ -35,3 +35,10 @@ def test_a_copy_counts_once_for_the_first_part_that_reads_it() -> None:
 def test_one_device_says_nothing_of_handing_over() -> None:
     parts = [part("a", 0, 1, 2), part("a", 3, 4)]
     assert measured_segments(GRAPH, PAIR, OP_TIME_S, parts, np.ones(2)) == []
+
+
+def test_what_constant_ops_give_is_never_copied() -> None:
+    parts = [part("a", 0, 1), part("b", 2), part("b", 3), part("a", 4)]
+    constant = np.array([True, False, False, False, False])
+    found = measured_segments(GRAPH, PAIR, OP_TIME_S, parts, np.ones(4), constant)
+    assert [segment.arrived_bytes for segment in found] == [0.0, 0.0, 0.0, 5.0]

@@ -138,3 +138,19 @@ def finish_times(graph: OpGraph, devices: list[int], found: list[Segment], secon
         given.update(dict.fromkeys(segment.ops, clock))
         free[segment.device] = clock
     return end
+
+
+def test_a_constant_op_is_exchanged_with_nobody_and_held_by_what_its_device_runs_next() -> None:
+    # 0 is constant and read by 2 and 4 of the other device; 2 also waits for 1.
+    graph = graph_of(5, [(0, 2), (1, 2), (2, 3), (0, 4)])
+    devices, order = [0, 1, 0, 0, 1], [0, 1, 2, 3, 4]
+    assert ops_of(segments(graph, devices, order)) == [(0,), (1,), (2, 3), (4,)]
+    constant = [True, False, False, False, False]
+    assert ops_of(segments(graph, devices, order, constant)) == [(1,), (0, 2, 3), (4,)]
+
+
+def test_constant_ops_after_all_others_join_the_last_segment_of_their_device() -> None:
+    graph = graph_of(4, [(0, 1), (2, 1)])
+    constant = [False, False, True, True]
+    assert ops_of(segments(graph, [0, 0, 0, 0], [0, 2, 1, 3], constant)) == [(0, 2, 1, 3)]
+    assert ops_of(segments(graph, [0, 0, 1, 1], [0, 2, 1, 3], constant)) == [(0, 1), (2, 3)]

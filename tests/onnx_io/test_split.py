@@ -234,3 +234,83 @@ def test_weights_that_several_parts_read_lie_in_one_file_beside_them(onnx_model:
         True,
         shared.nbytes,
     ]
+
+
+def _tied(onnx_model: Protos) -> OnnxModel:
+    """gathered = Gather(table, i)  turned = Transpose(table)  y = MatMul(gathered, turned)  z = MatMul(y, turned') ..."""
+    table = (
+        np.random.default_rng(0).standard_normal((600, 500)).astype(np.float32)
+    )  # too large to be folded, as it is shared
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["gathered"], name="gather"),
+        helper.make_node("Transpose", ["table"], ["turned"], name="turn"),
+        helper.make_node("MatMul", ["gathered", "turned"], ["y"], name="first"),
+        helper.make_node("ReduceSum", ["turned"], ["total"], name="total"),
+        helper.make_node("Add", ["y", "total"], ["z"], name="second"),
+    ]
+    proto = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [3])],
+            [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("z", "turned")],
+            [onnx.numpy_helper.from_array(table, "table")],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    return onnx_model(proto)
+
+
+def test_every_part_that_reads_a_constant_op_holds_it_and_nobody_hands_it_over(
+    onnx_model: Protos, tmp_path: Path
+) -> None:
+    model = _tied(onnx_model)
+    assert dict(zip(model.graph.op_names, model.constant_ops.tolist(), strict=True)) == {
+        "gather": False, "turn": True, "first": False, "total": True, "second": False,
+    }  # fmt: skip
+    feed = {"i": np.array([5, 0, 599])}
+    parts = [[0], [1], [2], [3], [4]]
+    split = split_model(model, parts, tmp_path / "parts")
+    assert [(part.inputs, part.outputs) for part in split] == [
+        (("i",), ("gathered",)),
+        ((), ("turned",)),  # an output of the model
+        (("gathered",), ("y",)),
+        ((), ("total",)),  # nobody needs it
+        (("y",), ("z",)),
+    ]
+    nodes = [[node.name for node in onnx.load(tmp_path / "parts" / part.file).graph.node] for part in split]
+    assert nodes == [["gather"], ["turn"], ["turn", "first"], ["turn", "total"], ["turn", "total", "second"]]
+    found = run_parts(model, parts, tmp_path / "run", feed)
+    wanted = ort.InferenceSession(str(model.path), providers=["CPUExecutionProvider"]).run(["z", "turned"], feed)
+    np.testing.assert_allclose(found["z"], wanted[0], rtol=1e-4)
+    np.testing.assert_array_equal(found["turned"], wanted[1])
+
+
+def test_a_part_leaves_out_the_constant_ops_that_only_others_read(onnx_model: Protos, tmp_path: Path) -> None:
+    (first, second) = split_model(_tied(onnx_model), [[0, 3], [1, 2, 4]], tmp_path)
+    assert [node.name for node in onnx.load(tmp_path / first.file).graph.node] == ["gather"]
+    assert (first.outputs, second.inputs) == (("gathered",), ("gathered",))
+
+
+def test_random_ops_ops_of_other_domains_and_overridable_weights_are_not_constant(onnx_model: Protos) -> None:
+    nodes = [
+        helper.make_node("RandomNormal", [], ["noise"], shape=[2]),
+        helper.make_node("Relu", ["free"], ["a"]),
+        helper.make_node("Gelu", ["w"], ["b"], domain="com.microsoft"),
+        helper.make_node("Exp", ["w"], ["c"]),
+        helper.make_node("Sum", ["noise", "a", "b", "c"], ["y"]),
+    ]
+    weights = [onnx.numpy_helper.from_array(np.ones(2, np.float32), name) for name in ("w", "free")]
+    proto = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("free", onnx.TensorProto.FLOAT, [2])],
+            [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])],
+            weights,
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=8,
+    )
+    assert onnx_model(proto).constant_ops.tolist() == [False, False, False, True, False]
