@@ -41,8 +41,10 @@ _REQUESTS = 8
 """That follow each other where throughput is measured: filling and draining the pipeline then counts for little."""
 _FINALISTS = 3
 """How many placements of the search are measured side by side in the end."""
-_RANDOM_PLACEMENTS = 6
-"""That are run of every new model to learn what segments cost."""
+_SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
+"""Of every new model so many random stretches of its op groups are placed at random, to learn what segments, short and long, cost."""
+_PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01)
+"""For these, in turns."""
 _REHEARSED = ("single", "heft", "annealing")
 """Planned in the simulator, then measured beside what was found by measuring."""
 
@@ -69,7 +71,7 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
         MeasurementFailed: the model does not run on a device.
     """
     model, store = executable(workload), measurement_store()
-    known, kinds = store.costs(), {device.kind for device in topology.devices}
+    known, kinds = store.costs(model.key), {device.kind for device in topology.devices}
     new = not kinds <= known.kinds.keys() or any(
         set(model.graph.signatures) - known.kinds[k].op_s.keys() for k in kinds
     )
@@ -77,7 +79,7 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
         known = profiled_anew(model, topology, seed)[0]
     if topology.num_devices > 1 and not store.knows_segments(kinds, model.key):
         _measure_segments(workload, topology, known, seed)
-        known = store.costs()
+        known = store.costs(model.key)
     return known
 
 
@@ -97,7 +99,7 @@ def profiled_anew(model: OnnxModel, topology: Topology, seed: int) -> tuple[Cost
             store.add_dispatch(kind, costs.dispatch_overhead_s)
     for (source, target), link in fresh.links.items():
         store.add_link(source, target, link)
-    return store.costs(), fits
+    return store.costs(model.key), fits
 
 
 def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, seed: int) -> None:
@@ -106,11 +108,10 @@ def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, 
     rng, num_groups = np.random.default_rng(seed), setting.coarsening.graph.num_ops
     if num_groups < 2:
         return
-    with _evaluator(setting) as evaluator:
-        for _ in range(_RANDOM_PLACEMENTS):
-            if evaluator.failed > 1:
-                return  # it is hopeless, and the search will say why
-            evaluator.evaluate(Placement(rng.integers(0, topology.num_devices, num_groups)))
+    stretches = [np.arange(num_groups) * max(2, round(share * num_groups)) // num_groups for share in _SHARES_OF_GROUPS]
+    placements = [Placement(rng.integers(0, topology.num_devices, s[-1] + 1)[s]) for s in stretches]
+    with _evaluator(setting, MEASURE_OPTIONS) as evaluator:
+        evaluator.learn_segments(placements, _PATIENT)
 
 
 def _pipelined(options: MeasureOptions) -> MeasureOptions:
@@ -124,11 +125,10 @@ def _pipelined(options: MeasureOptions) -> MeasureOptions:
     )
 
 
-def _evaluator(setting: Setting) -> MeasuredEvaluator:
-    """Runs placements of the op groups of a setting, pipelined when throughput counts, and keeps in the store what that says."""
+def _evaluator(setting: Setting, options: MeasureOptions) -> MeasuredEvaluator:
+    """Runs placements of the op groups of a setting, and keeps in the store what that says."""
     grouped = GroupedModel(executable(setting.workload), setting.coarsening.graph, setting.coarsening.group_of_op)
     kept = Kept(measurement_store(), setting.op_time_s)
-    options = _pipelined(MEASURE_OPTIONS) if setting.objective == "throughput" else MEASURE_OPTIONS
     return MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, options, kept)
 
 
@@ -169,7 +169,8 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         for name in _REHEARSED
         if name != options.planner
     }
-    with _evaluator(setting) as evaluator:
+    measuring = _pipelined(MEASURE_OPTIONS) if setting.objective == "throughput" else MEASURE_OPTIONS
+    with _evaluator(setting, measuring) as evaluator:
         planner = chosen_planner(options.planner, options.policy)
         solution = planner(setting.problem(evaluator), options.budget, options.seed)
         finalists = _finalists(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)

@@ -107,7 +107,8 @@ def setting_of(
         InvalidTopology: the devices state too little for an op.
         InvalidPlacement: an op that no device may run.
     """
-    model = MeasuredCost(stored_costs()) if cost is None else cost
+    key = None if workload.onnx is None else workload.onnx.key
+    model = MeasuredCost(stored_costs(key)) if cost is None else cost
     return Setting(
         workload=workload,
         topology=model.calibrated(topology),
@@ -131,13 +132,13 @@ def _fused(workload: Workload, topology: Topology) -> IntArray | None:
     return np.asarray(connected_components(same, directed=False)[1], dtype=np.int64)
 
 
-def stored_costs() -> CostStore:
-    """What this machine has measured so far; empty at first.
+def stored_costs(model: str | None = None) -> CostStore:
+    """What this machine has measured so far, with the key of a model for that model; empty at first.
 
     Raises:
         MeasurementFailed: the file that keeps it cannot be understood.
     """
-    return measurement_store().costs() if _measurements_file().exists() else CostStore()
+    return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
 def measurement_store() -> MeasurementStore:

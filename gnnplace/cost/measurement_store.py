@@ -155,19 +155,24 @@ class MeasurementStore:
                     "use the newer gnnplace that made it, or set GNNPLACE_CACHE to another folder"
                 )
 
-    def costs(self) -> CostStore:
-        """Medians of all that was measured on this machine."""
+    def costs(self, model: str | None = None) -> CostStore:
+        """Medians of all that was measured on this machine; of `model`, what was measured in it counts before what others say.
+
+        The same op takes longer where its inputs are not in the caches, and handing over costs more where runtimes keep values
+        in a layout of their own: models differ in both.
+        """
         with self._connected() as connection:
-            ops = self._mine(connection, "kind, signature, seconds", "op")
+            ops = self._mine(connection, "kind, signature, seconds, model", "op")
             dispatch = self._mine(connection, "kind, seconds", "dispatch")
             links = self._mine(connection, "source_kind, target_kind, latency_s, bandwidth_bytes_per_s", "link")
             fits = self._mine(connection, "kind, efficiency, launch_s", "roofline")
             segments = self._mine(connection, "kind, model, ops, expected_s, arrived_bytes, seconds", "segment")
         op_s: dict[str, dict[str, float]] = defaultdict(dict)
-        for (kind, signature), seconds in _medians((row[:2], row[2]) for row in ops).items():
-            op_s[kind][signature] = seconds
+        for counted in (ops, [row for row in ops if row[3] == model]):
+            for (kind, signature), seconds in _medians((row[:2], row[2]) for row in counted).items():
+                op_s[kind][signature] = seconds
         overhead_s = _medians(((kind,), seconds) for kind, seconds in dispatch)
-        begun = _segment_costs(segments)
+        begun = _segment_costs(segments) | _segment_costs(row for row in segments if row[1] == model)
         fitted = {kind: (_efficiency(text), launch_s) for kind, text, launch_s in fits}
         kinds = {
             kind: KindCosts(op_s[kind], overhead_s.get((kind,)), begun.get(kind), *fitted.get(kind, (None, None)))

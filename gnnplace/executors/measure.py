@@ -32,6 +32,8 @@ class StoppingRule:
     relative_spread: float = 0.02
     """Enough when half the width of the interval is at most this fraction of the median."""
     confidence: float = 0.95
+    reference_every: int = 1
+    """Rounds: the reference, beside candidates, runs in the first of so many; the others take its seconds from there."""
     abandon_at: float = math.inf
     """Times the reference: when every candidate took longer in each of at least three rounds, no further one begins."""
 
@@ -87,14 +89,15 @@ def median_interval(samples: FloatArray, confidence: float = 0.95) -> MedianInte
 
 
 def quiet_s(samples: FloatArray) -> Any:
-    """`[...]` the lower quartile of `[..., R]` seconds: what something takes on a machine that does nothing else.
+    """`[...]` the lower decile of `[..., R]` seconds: what something takes on a machine that does nothing else.
 
-    Other work only adds. On a shared host two cores took up to twice as long in a fifth of the repeats, the lower quartile varied by 2 %.
+    Other work only adds. On a shared host each of two cores was 1.3 times as slow for about half of the time, in phases of a second or
+    more: repeats have to be spread over many seconds, and those in which both cores are fast are few.
 
     >>> float(quiet_s(np.array([1.0, 1.1, 1.0, 5.0, 2.0])))
     1.0
     """
-    return np.quantile(samples, 0.25, axis=-1)
+    return np.quantile(samples, 0.1, axis=-1)
 
 
 def without_drift(samples: FloatArray) -> FloatArray:
@@ -128,7 +131,11 @@ def interleaved(
     while len(rounds) < rule.max_repeats:
         seconds = [0.0] * len(calls)
         forwards = len(rounds) % 2 == 0
-        for index in range(len(calls)) if forwards else reversed(range(len(calls))):
+        known = len(calls) > 1 and len(rounds) % rule.reference_every > 0
+        if known:
+            seconds[-1] = rounds[-1][-1]
+        turn = range(len(calls) - known)
+        for index in turn if forwards else reversed(turn):
             start_s = clock()
             calls[index]()
             seconds[index] = clock() - start_s

@@ -17,7 +17,7 @@ import psutil
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.measurement_store import MeasurementStore, StoredPlacement
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import MeasurementFailed, UnsupportedModel
+from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, ScheduleEstimator
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import parse_device
@@ -43,10 +43,12 @@ class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
 class MeasureOptions:
     """How long measuring may take."""
 
-    search: StoppingRule = StoppingRule(max_repeats=20, max_s=0.3, relative_spread=0.03, abandon_at=_SLOWEST)
+    search: StoppingRule = StoppingRule(
+        warmup=1, min_repeats=4, max_repeats=20, max_s=0.3, relative_spread=0.03, reference_every=2, abandon_at=_SLOWEST
+    )
     """For a placement during the search; one that is `clearly_slower` than the best so far, or over ten times as slow as the plain
-    session, is not repeated further."""
-    final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=20.0, relative_spread=0.005)
+    session, is not repeated further. Four repeats are too few for a 95 % interval, but the best few are measured again at the end."""
+    final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=10.0, relative_spread=0.005)
     """For the side-by-side comparison at the end."""
     clearly_slower: float = 1.1
     """Times the best ratio to the plain session so far: what a placement that is not repeated further exceeds in each of three repeats."""
@@ -177,28 +179,17 @@ class MeasuredEvaluator:
             shortfall_bytes=np.array(missing, dtype=np.float64),
         )
 
-    def repeats_s(self, placement: Placement) -> FloatArray:
-        """`[2, R]` seconds of a placement and of the plain session, which took turns.
-
-        Raises:
-            MeasurementFailed: it does not run, or the plain session does not.
-        """
-        answer = self._ask([self._segment_parts(placement)], self._options.search)
-        if answer.samples is None or self._reference is None:
-            raise MeasurementFailed(answer.failure or "there is no plain session to compare with")
-        return answer.samples
-
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
         """The segments of the model's ops in which a placement of the groups runs, in a global run order."""
         return model_segments(self._grouped, placement.assignment, self._group_order(placement))
 
     def compare(self, placements: Sequence[Placement]) -> Comparison:
         """Placements as they will run, each in its segments, side by side with the plain session of the whole model."""
-        answers = self._side_by_side(placements)
+        answers = self.side_by_side(placements, self._options.final)
         evaluations, single = [], self.single
         for placement, answer in zip(placements, answers, strict=True):
             rows = answer.samples
-            row = None if rows is None else rows[0]
+            row = None if rows is None else without_drift(rows)[0] if self._references else rows[0]
             evaluations.append(self._evaluation(self._simulated.evaluate(placement), row, answer.failure))
             if single is not None and rows is not None:
                 single = self._evaluation(single, rows[-1], "")
@@ -248,13 +239,24 @@ class MeasuredEvaluator:
             seconds = float(np.median(answer.samples[0]))
             measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
             self._kept.store.add_placement(self._model_key, pieces, measured)
-            for seconds_of_parts in answer.part_s[:1]:
-                # In the seconds in which the ops were profiled.
-                part_s = seconds_of_parts * (self._simulated_single_s / quiet_s(answer.samples[1]))
-                model, costs = self._grouped.model, (self._topology, self._kept.op_time_s)
-                found = measured_segments(model.graph, *costs, parts, part_s, model.constant_ops)
-                self._kept.store.add_segments(model.key, found)
+            self._keep_segments(parts, answer)
         return self._evaluation(simulated, ratios * self.single.makespan_s, "")
+
+    def learn_segments(self, placements: Sequence[Placement], rule: StoppingRule) -> None:
+        """Runs placements in turns, so that the store of `Kept` knows what their segments cost."""
+        for placement, answer in zip(placements, self.side_by_side(placements, rule), strict=True):
+            if answer.samples is not None:
+                self._keep_segments(self._segment_parts(placement), answer)
+
+    def _keep_segments(self, parts: Sequence[RunnerPart], answer: Answer) -> None:
+        """Keeps the seconds of the parts of a placement, as they would be when the ops were profiled."""
+        if self._kept is None or self.single is None or answer.samples is None:
+            return
+        model, costs = self._grouped.model, (self._topology, self._kept.op_time_s)
+        for part_s in answer.part_s[:1]:
+            in_profile_s = part_s * (self._simulated_single_s / quiet_s(answer.samples[1]))
+            found = measured_segments(model.graph, *costs, parts, in_profile_s, model.constant_ops)
+            self._kept.store.add_segments(model.key, found)
 
     @property
     def _model_key(self) -> str:
@@ -271,8 +273,8 @@ class MeasuredEvaluator:
         interval = median_interval(row_s)
         return _executed(simulated, interval.median, interval.spread, len(row_s))
 
-    def _side_by_side(self, placements: Sequence[Placement]) -> list[Answer]:
-        """For each placement its seconds without drift, and last those of the reference as they were; or why there are none.
+    def side_by_side(self, placements: Sequence[Placement], rule: StoppingRule) -> list[Answer]:
+        """For each placement `[2, R]` seconds, its own and those of the plain session, all of which took turns; or why there are none.
 
         One that fails is taken out; when the process ends and nobody can tell why, each is measured alone.
         """
@@ -288,11 +290,11 @@ class MeasuredEvaluator:
             together = waiting.pop()
             if not together:
                 continue
-            answer = self._ask([candidates[index] for index in together], self._options.final)
+            answer = self._ask([candidates[index] for index in together], rule)
             if answer.samples is not None:
-                samples = without_drift(answer.samples) if self._references else answer.samples
-                for index, row in zip(together, samples, strict=False):
-                    answers[index] = Answer(np.stack([row, answer.samples[-1]]))
+                for position, index in enumerate(together):
+                    rows = answer.samples[[position, -1]]
+                    answers[index] = Answer(rows, part_s=answer.part_s[position : position + 1])
             elif answer.culprit is not None and answer.culprit < len(together):
                 answers[together.pop(answer.culprit)] = answer
                 waiting.append(together)

@@ -24,7 +24,7 @@ from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.executors.devices import RealDevice, create_session, parse_device, pinned, session_options
 from gnnplace.executors.grouped_parts import PartMaker
 from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links
-from gnnplace.executors.measure import StoppingRule, interleaved
+from gnnplace.executors.measure import StoppingRule, interleaved, quiet_s
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
@@ -58,7 +58,7 @@ def profile_model(
 
     The profiled session is the one that runs, with all of ONNX Runtime's optimisations: at lower levels the same models
     take up to twice as long, unevenly. Kernels are charged to ops by `ops_of_kernels`. Each kernel's seconds are the median
-    of the repeats, which alternate with those of a session that is not profiled, and are scaled to it. On a GPU the
+    of the repeats, which alternate with those of a session that is not profiled, and are scaled to its quiet seconds. On a GPU the
     profiler sees launches, so the share of each op is only as good as launches are.
 
     On an `ep:` device only the session's seconds are measured: such a provider may compile whole subgraphs into one
@@ -96,7 +96,7 @@ def profile_model(
                 kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
     if not op_s.any():
         raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
-    session_s = float(np.median(seconds[-1]))
+    session_s = float(quiet_s(seconds[-1]))
     ratio = session_s / float(op_s.sum())
     return OpProfile(op_s * ratio, session_s, kernel_of_op, ratio)
 

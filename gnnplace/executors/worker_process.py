@@ -88,8 +88,8 @@ class Answer:
     loading_s: float = 0.0
     """Of the job, which went into sessions."""
     part_s: tuple[FloatArray, ...] = ()
-    """For each candidate `[P]` seconds of its parts on a quiet machine, handing over included; empty for a model in one piece. Nothing
-    for pipelined requests, whose parts run between each other."""
+    """For each candidate but the reference `[P]` seconds of its parts on a quiet machine, handing over included; empty for a model in one
+    piece. Nothing for pipelined requests, whose parts run between each other."""
     retries: int = 0
     """How often the process was lost for no fault of the job, and the job tried again."""
 
@@ -291,7 +291,8 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
             begin_s = time.perf_counter()
             samples = interleaved([partial(call, index) for index in range(len(runners))], job.rule) / job.requests
             executing_s = time.perf_counter() - begin_s
-            quiet = tuple(_quiet_part_s(rows, row_s) for rows, row_s in zip(part_s, samples, strict=True) if rows)
+            measured = list(zip(part_s, samples, strict=True))[: max(1, len(samples) - 1)]
+            quiet = tuple(_quiet_part_s(rows, row_s) for rows, row_s in measured if rows)
             return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=quiet)
         except Exception as error:  # whatever happens in here is what the parent asked to know
             what = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
@@ -299,9 +300,9 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
 
 
 def _quiet_part_s(rows: list[list[float]], total_s: FloatArray) -> FloatArray:
-    """`[P]` mean seconds of the parts in the faster half of the repeats `[R]`; the first rows are of runs that do not count.
+    """`[P]` mean seconds of the parts in the fastest quarter of the repeats `[R]`; the first rows are of runs that do not count.
 
-    Not quartiles of each part, whose sum would be less than what any run takes.
+    Not quantiles of each part, whose sum would be less than what any run takes.
     """
     counted = np.array(rows[len(rows) - len(total_s) :])
-    return np.asarray(counted[total_s <= np.median(total_s)].mean(axis=0))
+    return np.asarray(counted[total_s <= np.quantile(total_s, 0.25)].mean(axis=0))

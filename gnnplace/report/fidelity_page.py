@@ -33,15 +33,16 @@ def render_fidelity(document: Mapping[str, Any]) -> str:
 
 def _rows(rows: Iterable[Line]) -> str:
     heads = [
-        "model", "devices", "op groups", "placements", "rank correlation", "median error", "worst", "bias",
-        "without segment costs", "spread of repeats", "plain session",
+        "model", "devices", "op groups", "placements", "rank correlation", "repeatability", "median error", "worst", "bias",
+        "slowdown", "median error, slowed", "bias, slowed", "without segment costs", "spread of repeats", "plain session",
     ]  # fmt: skip
     return html_table(
         heads,
         (
             [
                 escape(line["model"]), escape(line["devices"]), f"{line['groups']:,}", str(line["placements"]),
-                f"{line['spearman']:.2f}", f"{line['median_error']:.1%}", f"{line['worst_error']:+.0%}", f"{line['bias']:+.1%}",
+                f"{line['spearman']:.2f}", f"{line['repeatability']:.2f}", f"{line['median_error']:.1%}", f"{line['worst_error']:+.0%}", f"{line['bias']:+.1%}",
+                f"{line['slowdown']:.2f}", f"{line['median_error_slowed']:.1%}", f"{line['bias_slowed']:+.1%}",
                 f"{line['median_error_without_segment_costs']:.1%}", f"{line['median_spread']:.1%}",
                 format_s(line["plain_session_s"]),
             ]

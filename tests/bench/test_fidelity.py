@@ -14,6 +14,7 @@ from gnnplace.api.workload import Workload
 from gnnplace.bench.fidelity import run as run_module
 from gnnplace.bench.fidelity.cases import MODELS, Case
 from gnnplace.bench.fidelity.placements import COUNT, placements_of_every_kind
+from gnnplace.bench.fidelity.slowdown import overlap_s
 from gnnplace.bench.fidelity.suite import bench_fidelity
 from gnnplace.bench.fidelity.summary import fidelity_line, totals
 from gnnplace.bench.options import BenchOptions
@@ -27,6 +28,7 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.report import fidelity_page
 from gnnplace.report.bench_page import read_bench, write_bench_page
 from gnnplace.report.charts import agreement_chart
+from gnnplace.schedule import Schedule
 from models_zoo.networks.light import write_light_model
 
 CASE = Case("some", "cpu:0,cpu:1", 0)
@@ -34,8 +36,8 @@ CASE = Case("some", "cpu:0,cpu:1", 0)
 
 def row(kind: str, simulated_s: float, without_s: float, measured_s: float | None) -> dict[str, Any]:
     return {
-        "kind": kind, "segments": 2, "simulated_s": simulated_s, "without_segment_costs_s": without_s,
-        "measured_s": measured_s, "plain_session_s": 2.0, "median_s": measured_s, "spread_s": 0.01, "repeats": 9,
+        "kind": kind, "segments": 2, "simulated_s": simulated_s, "overlap_s": simulated_s / 3, "without_segment_costs_s": without_s,
+        "measured_s": measured_s, "plain_session_s": 2.0, "halves": measured_s and [measured_s, 1 / measured_s], "median_s": measured_s, "spread_s": 0.01, "repeats": 9,
         "failure": "" if measured_s else "why",
     }  # fmt: skip
 
@@ -44,17 +46,29 @@ RESULT = {
     "placements": [
         row("single", 1.0, 1.0, 1.0), row("list", 1.8, 1.0, 2.0), row("random", 3.3, 1.5, 3.0), row("random", 1.0, 1.0, None),
     ],
-    "ops": 9, "groups": 4, "simulated_single_s": 2.0,
+    "slowdown_together": [1.2, 1.4], "ops": 9, "groups": 4, "simulated_single_s": 2.0,
 }  # fmt: skip
 
 
 def test_a_line_says_how_far_off_and_how_well_ranked() -> None:
     line = fidelity_line(CASE, RESULT)
     assert (line["placements"], line["failed"]) == (3, 1)
-    assert line["spearman"] == pytest.approx(1.0)
+    assert (line["spearman"], line["repeatability"]) == pytest.approx((1.0, -1.0))
     assert (line["median_error"], abs(line["worst_error"]), line["bias"]) == pytest.approx((0.1, 0.1, 0.0))
     assert line["median_error_without_segment_costs"] == pytest.approx(0.5)
     assert line["median_error_random"] == pytest.approx(0.1)
+    assert line["slowdown"] == pytest.approx(1.3)
+    assert line["median_error_slowed"] == pytest.approx(0.1)  # 1.1, 0.99 and 1.21 of what was executed
+    assert line["bias_slowed"] == pytest.approx(0.1)
+
+
+def test_devices_overlap_while_several_compute() -> None:
+    def schedule(start_s: list[float], end_s: list[float]) -> Schedule:
+        nothing = np.zeros(0)
+        return Schedule(np.arange(len(start_s)), np.array(start_s), np.array(end_s), *[nothing] * 5, np.zeros(3))
+
+    assert overlap_s(schedule([0.0, 2.0], [2.0, 3.0])) == 0.0
+    assert overlap_s(schedule([0.0, 1.0, 1.0], [4.0, 2.0, 3.0])) == pytest.approx(3.0)
 
 
 def test_totals_count_the_models_that_come_up_to_what_was_wanted() -> None:
@@ -102,6 +116,7 @@ def test_a_model_is_simulated_and_executed(
         assert 0 < line["measured_s"] < 10
         assert 0 < line["plain_session_s"] < 10
     assert found["simulated_single_s"] > 0
+    assert all(0.8 < slowdown < 5 for slowdown in found["slowdown_together"])
 
 
 def test_the_suite_keeps_every_placement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,22 @@ def test_what_segments_cost_is_fitted_once_enough_of_them_are_known(tmp_path: Pa
     assert (found.overhead_s, found.intake_s_per_byte) == pytest.approx((5e-5, 1e-10), rel=1e-6)
 
 
+def test_what_was_measured_in_a_model_counts_first_for_that_model(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for model, seconds in (("a", 1.0), ("b", 3.0), ("c", 4.0)):
+        store.add_ops(DEVICE, model, [op("shared", seconds)])
+    assert store.costs().kinds["cpu-x1"].op_s == {"shared": 3.0}
+    assert store.costs("a").kinds["cpu-x1"].op_s == {"shared": 1.0}
+    assert store.costs("unknown").kinds["cpu-x1"].op_s == {"shared": 3.0}
+    for model, overhead_s in (("a", 1e-5), ("b", 9e-5)):
+        found = [MeasuredSegment("cpu-x1", (i,), i * 1e-4, i, i * 1e-4 + overhead_s) for i in range(ENOUGH_SEGMENTS)]
+        store.add_segments(model, found)
+    overhead_of = {model: store.costs(model).kinds["cpu-x1"].segment for model in ("a", "b", "unknown")}
+    assert {model: round(1e5 * costs.overhead_s, 3) for model, costs in overhead_of.items() if costs} == {
+        "a": 1.0, "b": 9.0, "unknown": 5.0,
+    }  # fmt: skip
+
+
 def test_a_folder_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "some").write_text("a file")
     with pytest.raises(MeasurementFailed, match="set GNNPLACE_CACHE to a folder"):

@@ -64,6 +64,16 @@ def test_rounds_go_forwards_and_backwards_and_end_when_all_is_known() -> None:
     assert "".join(stage.played) == "ab" + "ab" + "ba"
 
 
+def test_the_reference_may_run_in_some_rounds_only() -> None:
+    stage = Stage()
+    rule = StoppingRule(warmup=0, min_repeats=5, max_repeats=5, reference_every=2)
+    samples = interleaved([stage.actor("a", 2.0), stage.actor("r", 1.0, 3.0)], rule, stage.clock)
+    assert samples.tolist() == [[2.0] * 5, [1.0, 1.0, 3.0, 3.0, 1.0]]
+    assert "".join(stage.played) == "ar" + "a" + "ar" + "a" + "ar"
+    alone = Stage()
+    assert interleaved([alone.actor("a", 2.0, 4.0)], rule, alone.clock).tolist() == [[2.0, 4.0, 2.0, 4.0, 2.0]]
+
+
 def test_noise_makes_more_rounds_up_to_the_limit() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=0, min_repeats=3, max_repeats=7, max_s=1e9)

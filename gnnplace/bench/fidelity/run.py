@@ -7,43 +7,59 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.measuring import MEASURE_OPTIONS
+from gnnplace.api.measuring import executable
 from gnnplace.api.setting import Setting
 from gnnplace.bench.fidelity.cases import Case
 from gnnplace.bench.fidelity.placements import placements_of_every_kind
+from gnnplace.bench.fidelity.slowdown import overlap_s, slowdown_together
 from gnnplace.bench.real_setting import grouped_model, real_setting
-from gnnplace.errors import GnnplaceError
 from gnnplace.executors.measure import StoppingRule, median_interval, quiet_s
 from gnnplace.executors.measured_evaluator import MeasuredEvaluator
+from gnnplace.executors.worker_process import Answer
 from gnnplace.placement import Placement
 from gnnplace.sim.simulator import Simulator
 
 __all__ = ["fidelity_result"]
 
-_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=60, max_s=1.0, relative_spread=0.01)
+_RULE = StoppingRule(warmup=2, min_repeats=20, max_repeats=300, max_s=60.0, relative_spread=0.0)
+_AT_ONCE_BYTES = 6 * 2**30
+"""Of weights that are held by the placements that take turns, each of which packs its own."""
 
 
 def fidelity_result(case: Case) -> dict[str, Any]:
     """A row per placement. The simulator knows what was profiled before, and nothing of these executions."""
     setting = real_setting(case.model, case.devices)
     without = _without_segment_costs(setting)
-    options = dataclasses.replace(MEASURE_OPTIONS, search=_RULE)
+    kinds, assignments = zip(*placements_of_every_kind(setting, case.seed), strict=True)
+    placements = [Placement(assignment) for assignment in assignments]
+    at_once = int(
+        np.clip(_AT_ONCE_BYTES // (2 * max(1, setting.workload.graph.total_weight_bytes)), 10, len(placements))
+    )
+    model, names = executable(setting.workload), setting.topology.device_names
+    slowdown = [slowdown_together(model, names)]
     rows = []
-    with MeasuredEvaluator(grouped_model(setting), setting.topology, setting.group_simulator, options) as evaluator:
-        for kind, assignment in placements_of_every_kind(setting, case.seed):
-            ops = Placement(setting.coarsening.expand(assignment))
-            rows.append(
-                {
-                    "kind": kind,
-                    "segments": len(evaluator.segments_of(Placement(assignment))),
-                    "simulated_s": setting.simulator.evaluate(ops).makespan_s,
-                    "without_segment_costs_s": without.evaluate(ops).makespan_s,
-                    **_executed(evaluator, Placement(assignment)),
-                }
-            )
+    with MeasuredEvaluator(grouped_model(setting), setting.topology, setting.group_simulator) as evaluator:
+        for begin in range(0, len(placements), at_once):
+            together = placements[begin : begin + at_once]
+            for kind, placement, answer in zip(
+                kinds[begin:], together, evaluator.side_by_side(together, _RULE), strict=False
+            ):
+                ops = Placement(setting.coarsening.expand(placement.assignment))
+                rows.append(
+                    {
+                        "kind": kind,
+                        "segments": len(evaluator.segments_of(placement)),
+                        "simulated_s": setting.simulator.evaluate(ops).makespan_s,
+                        "overlap_s": overlap_s(setting.simulator.schedule(ops)),
+                        "without_segment_costs_s": without.evaluate(ops).makespan_s,
+                        **_executed(answer),
+                    }
+                )
         device = evaluator.single_device
+    slowdown.append(slowdown_together(model, names))
     return {
         "placements": rows,
+        "slowdown_together": slowdown,
         "ops": setting.workload.graph.num_ops,
         "groups": setting.coarsening.graph.num_ops,
         "simulated_single_s": None if device is None else _on_one_device(setting, device),
@@ -52,21 +68,21 @@ def fidelity_result(case: Case) -> dict[str, Any]:
     }
 
 
-def _executed(evaluator: MeasuredEvaluator, placement: Placement) -> dict[str, Any]:
+def _executed(answer: Answer) -> dict[str, Any]:
     """What the placement took, and the plain session in turns with it; why there is nothing to say where it failed."""
-    nothing: dict[str, Any] = dict.fromkeys(("measured_s", "plain_session_s", "median_s", "spread_s"))
-    try:
-        samples = evaluator.repeats_s(placement)
-    except GnnplaceError as error:
-        return {**nothing, "repeats": 0, "failure": str(error)}
-    placed_s, plain_s = quiet_s(samples).tolist()
-    interval = median_interval(samples[0])
+    if answer.samples is None or len(answer.samples) < 2:
+        nothing: dict[str, Any] = dict.fromkeys(("measured_s", "plain_session_s", "halves", "median_s", "spread_s"))
+        return {**nothing, "repeats": 0, "failure": answer.failure or "there is no plain session to compare with"}
+    placed_s, plain_s = quiet_s(answer.samples).tolist()
+    halves = [quiet_s(answer.samples[:, begin::2]) for begin in (0, 1)]
+    interval = median_interval(answer.samples[0])
     return {
         "measured_s": placed_s,
         "plain_session_s": plain_s,
+        "halves": [float(placed / plain) for placed, plain in halves],
         "median_s": interval.median,
         "spread_s": interval.spread,
-        "repeats": samples.shape[1],
+        "repeats": answer.samples.shape[1],
         "failure": "",
     }
 

@@ -16,7 +16,7 @@ from gnnplace.bench.resumable import run_resumable
 __all__ = ["bench_fidelity"]
 
 COLUMNS = (
-    "model", "devices", "groups", "placements", "spearman", "median_error", "worst_error", "bias", "median_error_without_segment_costs",
+    "model", "devices", "groups", "placements", "spearman", "repeatability", "median_error", "worst_error", "bias", "slowdown", "median_error_slowed", "median_error_without_segment_costs",
     "median_spread",
 )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 Both sides are taken relative to the whole model on one device: the simulated placement to the simulated device, the executed one to
 the plain session that took turns with it. So a machine that has become slower since it was profiled is no error of the simulator.
+Repeatability is the rank correlation of what was executed in every other round with what was executed in the others: no simulator can be
+expected to come closer to either. "slowed" is the simulator told how much the devices slowed each other at that time.
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ def fidelity_line(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
         without_s / result["simulated_single_s"],
     )
     error = simulated / measured - 1
+    slowdown = float(np.mean(result["slowdown_together"]))
+    # Where devices compute side by side, they take as much longer as they do when each has the whole model.
+    slowed_s = simulated_s + (slowdown - 1) * np.array([row["overlap_s"] for row in ran])
+    slowed = slowed_s / result["simulated_single_s"]
     kinds = np.array([row["kind"] for row in ran])
     return {
         "model": case.model,
@@ -42,6 +48,7 @@ def fidelity_line(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
         "placements": len(ran),
         "failed": len(result["placements"]) - len(ran),
         "spearman": _rank_correlation(simulated, measured),
+        "repeatability": _rank_correlation(*np.array([row["halves"] for row in ran]).T),
         "median_error": float(np.median(np.abs(error))),
         "worst_error": float(error[np.abs(error).argmax()]),
         "bias": float(np.median(error)),
@@ -49,6 +56,10 @@ def fidelity_line(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
             f"median_error_{kind}": float(np.median(np.abs(error[kinds == kind])))
             for kind in dict.fromkeys(kinds.tolist())
         },
+        "slowdown": slowdown,
+        "spearman_slowed": _rank_correlation(slowed, measured),
+        "median_error_slowed": float(np.median(np.abs(slowed / measured - 1))),
+        "bias_slowed": float(np.median(slowed / measured - 1)),
         "spearman_without_segment_costs": _rank_correlation(without, measured),
         "median_error_without_segment_costs": float(np.median(np.abs(without / measured - 1))),
         "median_spread": float(np.median([row["spread_s"] / row["median_s"] for row in ran])),
@@ -68,6 +79,8 @@ def totals(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "spearman_worst": float(ranks.min()),
         "median_error_median": float(np.median(errors)),
         "median_error_worst": float(errors.max()),
+        "median_error_slowed_median": float(np.median([line["median_error_slowed"] for line in lines])),
+        "median_error_slowed_worst": float(np.max([line["median_error_slowed"] for line in lines])),
         "median_error_without_segment_costs_median": float(
             np.median([line["median_error_without_segment_costs"] for line in lines])
         ),
