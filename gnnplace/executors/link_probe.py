@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from gnnplace.executors.measure import StoppingRule, quiet_s
 from gnnplace.executors.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.probe import probe_model
 
-__all__ = ["dispatch_overhead_s", "probe_link", "probe_links", "probing_process"]
+__all__ = ["device_pairs", "dispatch_overhead_s", "probe_link", "probe_links", "probing_process"]
 
 PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
 # Two lengths of a chain of one-op parts: their difference is free of what a run costs once.
@@ -62,17 +63,19 @@ def probe_link(source: str, target: str, worker: WorkerProcess, rule: StoppingRu
 
 
 def probe_links(
-    topology: Topology, worker: WorkerProcess, rule: StoppingRule = PROBE_RULE
+    pairs: Iterable[tuple[str, str]], worker: WorkerProcess, rule: StoppingRule = PROBE_RULE
 ) -> dict[tuple[str, str], LinkCosts]:
-    """The costs of the links by their ends' kinds, each pair of kinds probed on the first link that joins them."""
-    kind_of = {device.name: device.kind for device in topology.devices}
+    """The costs between the devices of each pair, by their names; both directions have those of the one probe."""
     found: dict[tuple[str, str], LinkCosts] = {}
-    for link in topology.links:
-        ends = kind_of[link.source], kind_of[link.target]
-        if ends not in found:
-            backwards = ends[::-1]
-            found[ends] = found[backwards] if backwards in found else probe_link(link.source, link.target, worker, rule)
+    for source, target in pairs:
+        found[source, target] = found[target, source] = probe_link(source, target, worker, rule)
     return found
+
+
+def device_pairs(topology: Topology) -> list[tuple[str, str]]:
+    """Every two devices that a link joins, once, by name."""
+    linked = {frozenset((link.source, link.target)) for link in topology.links}
+    return [pair for pair in combinations(topology.device_names, 2) if frozenset(pair) in linked]
 
 
 def _per_part_s(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
-from gnnplace.cost.measured import CostStore, KindCosts
+from gnnplace.cost.measured import CostStore, KindCosts, median_links
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.executors.devices import check_offered, parse_device
 from gnnplace.executors.grouped_parts import PartMaker
-from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links, probing_process
+from gnnplace.executors.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.profiled_session import OPTIMISED, PROFILE, ProfileJob
 from gnnplace.executors.worker_process import Setup, WorkerProcess
@@ -108,12 +108,16 @@ class MeasuredCosts(NamedTuple):
 
 
 def measured_costs(
-    model: OnnxModel, topology: Topology, rng: np.random.Generator, rule: StoppingRule = PROFILE_RULE
+    model: OnnxModel,
+    topology: Topology,
+    rng: np.random.Generator,
+    rule: StoppingRule = PROFILE_RULE,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> MeasuredCosts:
     """What this machine says about a set of real devices.
 
     Each kind is profiled on its first device: the model's ops by signature, the dispatch overhead, the fitted roofline.
-    Each pair of kinds is probed once for latency and bandwidth.
+    Links are probed for latency and bandwidth between the devices of `pairs`; None: between every two that a link joins.
 
     Raises:
         InvalidTopology: a device is not on this machine.
@@ -136,8 +140,10 @@ def measured_costs(
                 efficiency=fit.efficiency,
                 launch_s=fit.launch_s,
             )
-        links = probe_links(topology, worker)
-    return MeasuredCosts(CostStore(kinds, links), fits, kernels)
+        links = probe_links(device_pairs(topology) if pairs is None else pairs, worker)
+    kind_of = {device.name: device.kind for device in topology.devices}
+    of_kinds = median_links(((kind_of[source], kind_of[target]), costs) for (source, target), costs in links.items())
+    return MeasuredCosts(CostStore(kinds, of_kinds, links), fits, kernels)
 
 
 def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
