@@ -15,13 +15,14 @@ from gnnplace.api.setting import MAX_GROUPS, Setting, measurement_store, setting
 from gnnplace.api.solved import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
-from gnnplace.cost.measured import CostStore, MeasuredCost
+from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost
 from gnnplace.cost.measurement_store import measured_ops
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
 from gnnplace.executors.busy import check_free
 from gnnplace.executors.grouped_parts import GroupedModel
+from gnnplace.executors.link_probe import device_pairs, probe_links, probing_process
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measured_evaluator import Comparison, Kept, MeasuredEvaluator, MeasureOptions
 from gnnplace.executors.profile import measured_costs
@@ -41,6 +42,8 @@ _REQUESTS = 8
 """That follow each other where throughput is measured: filling and draining the pipeline then counts for little."""
 _FINALISTS = 3
 """How many placements of the search are measured side by side in the end."""
+_MAX_PAIRS = 6
+"""Of devices between which every link is probed before placements are run; a probe takes some seconds."""
 _SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
 """Of every new model so many random stretches of its op groups are placed at random, to learn what segments, short and long, cost."""
 _PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01)
@@ -65,6 +68,9 @@ def executable(workload: Workload) -> OnnxModel:
 def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
     """This machine's costs with those of this model; what is new is measured and kept for the next time.
 
+    Links are probed between every two devices when those are at most six pairs, else once for each two kinds; then pairs of which
+    nothing is known by name have the median of their kinds.
+
     Raises:
         UnsupportedModel: there is no ONNX model.
         InvalidTopology: a device is not on this machine.
@@ -75,31 +81,56 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
     new = not kinds <= known.kinds.keys() or any(
         set(model.graph.signatures) - known.kinds[k].op_s.keys() for k in kinds
     )
+    pairs = _unknown_pairs(topology, known)
     if new or len(store.kernels(kinds, model.key)) < len(kinds):
-        known = profiled_anew(model, topology, seed)[0]
+        known = profiled_anew(model, topology, seed, pairs)[0]
+    elif pairs:
+        with probing_process() as worker:
+            _keep_links(probe_links(pairs, worker), topology)
+        known = store.costs(model.key)
     if topology.num_devices > 1 and not store.knows_segments(kinds, model.key):
         _measure_segments(workload, topology, known, seed)
         known = store.costs(model.key)
     return known
 
 
-def profiled_anew(model: OnnxModel, topology: Topology, seed: int) -> tuple[CostStore, dict[str, FittedRoofline]]:
+def profiled_anew(
+    model: OnnxModel, topology: Topology, seed: int, pairs: Sequence[tuple[str, str]] | None = None
+) -> tuple[CostStore, dict[str, FittedRoofline]]:
     """This machine's costs once a model has been measured, whatever was known; and how well a roofline explains the model.
+
+    Links are probed between the devices of `pairs`; None: between every two.
 
     Raises:
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device.
     """
-    fresh, fits, kernels = measured_costs(model, topology, np.random.default_rng(seed))
+    fresh, fits, kernels = measured_costs(model, topology, np.random.default_rng(seed), pairs=pairs)
     store, device_of = measurement_store(), {device.kind: device for device in topology.devices}
     for kind, costs in fresh.kinds.items():
         store.add_ops(device_of[kind], model.key, measured_ops(model.graph, costs.op_s))
         store.add_kernels(kind, model.key, kernels[kind])
         if costs.dispatch_overhead_s is not None:
             store.add_dispatch(kind, costs.dispatch_overhead_s)
-    for (source, target), link in fresh.links.items():
-        store.add_link(source, target, link)
+    _keep_links(fresh.device_links, topology)
     return store.costs(model.key), fits
+
+
+def _unknown_pairs(topology: Topology, known: CostStore) -> list[tuple[str, str]]:
+    """The devices between which links are to be probed; see `profiled`."""
+    kind_of = {device.name: device.kind for device in topology.devices}
+    pairs = device_pairs(topology)
+    new = {pair: kinds for pair in pairs if (kinds := (kind_of[pair[0]], kind_of[pair[1]])) not in known.links}
+    if len(pairs) <= _MAX_PAIRS:
+        return [pair for pair in pairs if pair in new or pair not in known.device_links]
+    return list({frozenset(kinds): pair for pair, kinds in new.items()}.values())
+
+
+def _keep_links(links: Mapping[tuple[str, str], LinkCosts], topology: Topology) -> None:
+    """Stores the costs between devices, by their names."""
+    store, device_of = measurement_store(), {device.name: device for device in topology.devices}
+    for (source, target), costs in links.items():
+        store.add_link(device_of[source], device_of[target], costs)
 
 
 def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, seed: int) -> None:

@@ -92,9 +92,10 @@ def profile(
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Measure what each op of a model costs on real devices, and fit the roofline to it.
+    """Measure what each op of a model costs on real devices, fit the roofline to it, and probe the link between every two devices.
 
-    Everything measured is kept for later commands on this machine; costs.json gets all that is known of these kinds of devices.
+    Everything measured is kept for later commands on this machine; costs.json gets all that is known of these kinds of devices, and of
+    the links between these devices.
     """
     from gnnplace.api import load_workload
     from gnnplace.api.measuring import executable, profiled_anew
@@ -107,7 +108,7 @@ def profile(
     onnx_model = executable(workload)
     warn([*workload.warnings, *check_free(topology.device_names, force)])
     costs, fits = profiled_anew(onnx_model, topology, seed)
-    known = costs.of_kinds(fits)
+    known = costs.of_devices(topology.devices)
     write_costs(known, out)
     rows = {
         kind: {

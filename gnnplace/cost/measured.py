@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Collection, Mapping
+import statistics
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +22,19 @@ from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import allowed_mask
 
-__all__ = ["FORMAT", "CostStore", "KindCosts", "LinkCosts", "MeasuredCost", "SegmentCosts", "read_costs", "write_costs"]
+__all__ = [
+    "FORMAT",
+    "CostStore",
+    "KindCosts",
+    "LinkCosts",
+    "MeasuredCost",
+    "SegmentCosts",
+    "median_links",
+    "read_costs",
+    "write_costs",
+]
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 FORMAT = "gnnplace.costs/1"
 
@@ -51,7 +65,7 @@ class SegmentCosts:
 
 @dataclass(frozen=True)
 class LinkCosts:
-    """What was measured between devices of two kinds."""
+    """What was measured between two devices, or as the median between devices of two kinds."""
 
     latency_s: float
     bandwidth_bytes_per_s: float
@@ -59,16 +73,22 @@ class LinkCosts:
 
 @dataclass(frozen=True)
 class CostStore:
-    """Measured costs by device kind, and by pair of kinds (source, target)."""
+    """Measured costs of one machine: by device kind, by pair of kinds and by pair of devices, each (source, target)."""
 
     kinds: Mapping[str, KindCosts] = field(default_factory=dict)
     links: Mapping[tuple[str, str], LinkCosts] = field(default_factory=dict)
+    """By kinds."""
+    device_links: Mapping[tuple[str, str], LinkCosts] = field(default_factory=dict)
+    """By names, such as `cpu:0` and `cuda:1`; their kinds are in `links` too."""
 
-    def of_kinds(self, wanted: Collection[str]) -> CostStore:
-        """What is known of devices of these kinds, and between them."""
+    def of_devices(self, devices: Iterable[Device]) -> CostStore:
+        """What is known of these devices, of others of their kinds, and between them."""
+        kind_of = {device.name: device.kind for device in devices}
+        kinds = set(kind_of.values())
         return CostStore(
-            {kind: costs for kind, costs in self.kinds.items() if kind in wanted},
-            {ends: costs for ends, costs in self.links.items() if set(ends) <= set(wanted)},
+            {kind: costs for kind, costs in self.kinds.items() if kind in kinds},
+            {ends: costs for ends, costs in self.links.items() if set(ends) <= kinds},
+            {ends: costs for ends, costs in self.device_links.items() if set(ends) <= kind_of.keys()},
         )
 
 
@@ -96,7 +116,11 @@ class MeasuredCost:
         return np.stack(columns, axis=1)
 
     def calibrated(self, topology: Topology) -> Topology:
-        """The topology with the measured dispatch overheads, latencies and bandwidths."""
+        """The topology with the measured dispatch overheads, latencies and bandwidths.
+
+        A link has the costs between its two devices where they are known, else those between their kinds. Where nothing is known of
+        the kinds, the devices are of another machine, whatever their names.
+        """
         kind_of = {device.name: device.kind for device in topology.devices}
         return dataclasses.replace(
             topology,
@@ -124,10 +148,29 @@ class MeasuredCost:
         return device
 
     def _link(self, link: Link, kind_of: Mapping[str, str]) -> Link:
-        costs = self.store.links.get((kind_of[link.source], kind_of[link.target]))
-        if costs is None:
+        of_kinds = self.store.links.get((kind_of[link.source], kind_of[link.target]))
+        if of_kinds is None:
             return link
+        costs = self.store.device_links.get((link.source, link.target), of_kinds)
         return dataclasses.replace(link, latency_s=costs.latency_s, bandwidth_bytes_per_s=costs.bandwidth_bytes_per_s)
+
+
+def median_links(found: Iterable[tuple[_Key, LinkCosts]]) -> dict[_Key, LinkCosts]:
+    """The median latency and the median bandwidth by key.
+
+    >>> median_links([("a", LinkCosts(1.0, 10.0)), ("a", LinkCosts(3.0, 20.0))])
+    {'a': LinkCosts(latency_s=2.0, bandwidth_bytes_per_s=15.0)}
+    """
+    several: dict[_Key, list[LinkCosts]] = defaultdict(list)
+    for key, costs in found:
+        several[key].append(costs)
+    return {
+        key: LinkCosts(
+            statistics.median(one.latency_s for one in costs),
+            statistics.median(one.bandwidth_bytes_per_s for one in costs),
+        )
+        for key, costs in several.items()
+    }
 
 
 def write_costs(store: CostStore, path: Path) -> None:
@@ -135,10 +178,8 @@ def write_costs(store: CostStore, path: Path) -> None:
     document = {
         "format": FORMAT,
         "kinds": {kind: dataclasses.asdict(costs) for kind, costs in store.kinds.items()},
-        "links": [
-            {"source_kind": source, "target_kind": target, **dataclasses.asdict(costs)}
-            for (source, target), costs in store.links.items()
-        ],
+        "links": _links_to_json(store.links, "source_kind", "target_kind"),
+        "device_links": _links_to_json(store.device_links, "source", "target"),
     }
     write_text(path, json.dumps(document, indent=1) + "\n")
 
@@ -152,12 +193,13 @@ def read_costs(path: Path) -> CostStore:
     document = read_json(path, InvalidTopology)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InvalidTopology(f'{path}: "format" is not {FORMAT!r}; is this a file of measured costs?')
-    kinds, links = document.get("kinds", {}), document.get("links", [])
-    if not isinstance(kinds, dict) or not isinstance(links, list):
-        raise InvalidTopology(f"{path}: 'kinds' (an object) and 'links' (a list) are expected")
+    kinds, links, device_links = document.get("kinds", {}), document.get("links", []), document.get("device_links", [])
+    if not (isinstance(kinds, dict) and isinstance(links, list) and isinstance(device_links, list)):
+        raise InvalidTopology(f"{path}: 'kinds' (an object), 'links' and 'device_links' (lists) are expected")
     return CostStore(
         {kind: _kind_from_json(row, f"{path}: kind {kind!r}") for kind, row in kinds.items()},
-        dict(_link_from_json(row, f"{path}: a link") for row in links),
+        dict(_link_from_json(row, "source_kind", "target_kind", f"{path}: a link") for row in links),
+        dict(_link_from_json(row, "source", "target", f"{path}: a link of devices") for row in device_links),
     )
 
 
@@ -177,9 +219,14 @@ def _kind_from_json(row: Any, where: str) -> KindCosts:
     )
 
 
-def _link_from_json(row: Any, where: str) -> tuple[tuple[str, str], LinkCosts]:
+def _links_to_json(links: Mapping[tuple[str, str], LinkCosts], source: str, target: str) -> list[dict[str, Any]]:
+    """A row per link, which names its ends under the keys `source` and `target`."""
+    return [{source: ends[0], target: ends[1], **dataclasses.asdict(costs)} for ends, costs in links.items()]
+
+
+def _link_from_json(row: Any, source: str, target: str, where: str) -> tuple[tuple[str, str], LinkCosts]:
     entries = _object(row, where)
-    ends = (str(entries.get("source_kind")), str(entries.get("target_kind")))
+    ends = (str(entries.get(source)), str(entries.get(target)))
     bandwidth = _cost(entries.get("bandwidth_bytes_per_s"), where)
     if bandwidth == 0:
         raise InvalidTopology(f"{where} has a bandwidth of zero; measure again")

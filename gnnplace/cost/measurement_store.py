@@ -18,7 +18,7 @@ import numpy as np
 
 from gnnplace.arrays import IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline, fit_segments
-from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, median_links
 from gnnplace.cost.roofline import Efficiency
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
@@ -63,6 +63,15 @@ CREATE INDEX segment_by_kind ON segment (machine, kind);
 CREATE TABLE kernel (
     machine INTEGER NOT NULL REFERENCES machine, kind TEXT NOT NULL, model TEXT NOT NULL, kernel_of_op TEXT NOT NULL,
     measured_at REAL NOT NULL, PRIMARY KEY (machine, kind, model));
+""",
+    """
+CREATE TABLE device_link (
+    machine INTEGER NOT NULL REFERENCES machine, source TEXT NOT NULL, target TEXT NOT NULL,
+    source_kind TEXT NOT NULL, target_kind TEXT NOT NULL,
+    latency_s REAL NOT NULL, bandwidth_bytes_per_s REAL NOT NULL, measured_at REAL NOT NULL);
+INSERT INTO device_link
+    SELECT machine, '', '', source_kind, target_kind, latency_s, bandwidth_bytes_per_s, measured_at FROM link;
+DROP TABLE link;
 """,
 )
 
@@ -156,7 +165,7 @@ class MeasurementStore:
                 )
 
     def costs(self, model: str | None = None) -> CostStore:
-        """Medians of all that was measured on this machine; of `model`, what was measured in it counts before what others say.
+        """Medians of all that was measured on this machine, between two kinds of the medians between their devices; of `model`, what was measured in it counts before what others say.
 
         The same op takes longer where its inputs are not in the caches, and handing over costs more where runtimes keep values
         in a layout of their own: models differ in both.
@@ -164,7 +173,8 @@ class MeasurementStore:
         with self._connected() as connection:
             ops = self._mine(connection, "kind, signature, seconds, model", "op")
             dispatch = self._mine(connection, "kind, seconds", "dispatch")
-            links = self._mine(connection, "source_kind, target_kind, latency_s, bandwidth_bytes_per_s", "link")
+            columns = "source, target, source_kind, target_kind, latency_s, bandwidth_bytes_per_s"
+            links = self._mine(connection, columns, "device_link")
             fits = self._mine(connection, "kind, efficiency, launch_s", "roofline")
             segments = self._mine(connection, "kind, model, ops, expected_s, arrived_bytes, seconds", "segment")
         op_s: dict[str, dict[str, float]] = defaultdict(dict)
@@ -178,9 +188,10 @@ class MeasurementStore:
             kind: KindCosts(op_s[kind], overhead_s.get((kind,)), begun.get(kind), *fitted.get(kind, (None, None)))
             for kind in sorted({*op_s, *fitted, *begun, *(kind for (kind,) in overhead_s)})
         }
-        latency_s = _medians((row[:2], row[2]) for row in links)
-        bandwidth = _medians((row[:2], row[3]) for row in links)
-        return CostStore(kinds, {ends: LinkCosts(latency_s[ends], bandwidth[ends]) for ends in latency_s})
+        pairs = median_links((row[:4], LinkCosts(*row[4:])) for row in links)
+        of_kinds = median_links((ends[2:], costs) for ends, costs in pairs.items())
+        # Before version 3 nobody noted between which devices of the kinds it was.
+        return CostStore(kinds, of_kinds, {ends[:2]: costs for ends, costs in pairs.items() if ends[0]})
 
     def add_ops(self, device: Device, model: str, ops: Iterable[MeasuredOp]) -> None:
         """Keeps the ops of a model on devices of one kind, and fits the roofline of `device` to all ops that are known there."""
@@ -205,11 +216,11 @@ class MeasurementStore:
         with self._connected() as connection:
             self._insert(connection, "dispatch", [(kind, seconds)])
 
-    def add_link(self, source_kind: str, target_kind: str, costs: LinkCosts) -> None:
-        """Keeps what a handover between devices of two kinds costs."""
-        row = (source_kind, target_kind, costs.latency_s, costs.bandwidth_bytes_per_s)
+    def add_link(self, source: Device, target: Device, costs: LinkCosts) -> None:
+        """Keeps what a handover from one device to another costs."""
+        row = (source.name, target.name, source.kind, target.kind, costs.latency_s, costs.bandwidth_bytes_per_s)
         with self._connected() as connection:
-            self._insert(connection, "link", [row])
+            self._insert(connection, "device_link", [row])
 
     def add_segments(self, model: str, found: Iterable[MeasuredSegment]) -> None:
         """Keeps segments of a model."""

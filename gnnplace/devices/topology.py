@@ -28,7 +28,7 @@ class Device:
 
     name: str
     kind: str = ""
-    """Devices of one kind are interchangeable for costs; the name stands in when none is given."""
+    """Devices of one kind take the same seconds for every op; the name stands in when none is given."""
     memory_bytes: int | None = None
     """None: unlimited."""
     peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)

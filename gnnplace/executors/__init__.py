@@ -5,8 +5,8 @@ ops ended up), `part_session` (one part, one ONNX Runtime session), `session_cac
 (one step that is under way), `task_thread` and `device_memory` (copies beside computing), `worker` (one device), `pipeline`
 (all devices), `state` (what lives on between steps), `runner` (one request, many, or later), `input_feed`, `training_loop`,
 `session` (the placed model behind ONNX Runtime's methods). Measuring: `busy` (whether devices are free), `measure`,
-`throughput`, `plain`, `grouped_parts`, `segment_record`, `profile`, `link_probe`,
-`process_watch`, `worker_process`, `measured_evaluator`.
+`throughput`, `plain`, `grouped_parts`, `segment_record`, `process_watch`, `profiled_session`, `worker_process`, `link_probe`,
+`profile`, `measured_evaluator`.
 """
 
 __all__: list[str] = []

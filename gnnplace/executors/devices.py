@@ -18,6 +18,7 @@ from gnnplace.executors.gpu_slices import slice_stream
 
 __all__ = [
     "RealDevice",
+    "check_offered",
     "create_session",
     "cuda_is_offered",
     "is_real",
@@ -152,6 +153,20 @@ def provider_options(device: RealDevice) -> dict[str, str]:
     return {**found, **device.options}
 
 
+def check_offered(device: RealDevice) -> None:
+    """Makes sure that ONNX Runtime has the device's provider; whether that works, a session shows.
+
+    Raises:
+        MissingDependency: it does not; the message says what to install.
+    """
+    if device.provider not in ort.get_available_providers():
+        package = _PACKAGES.get(device.provider, "a build of ONNX Runtime that has it")
+        raise MissingDependency(
+            f"device {device.name!r} needs ONNX Runtime's {device.provider}; "
+            f"installed are {', '.join(ort.get_available_providers())}: install {package} or choose other devices"
+        )
+
+
 def create_session(
     model: Path | bytes,
     device: RealDevice,
@@ -166,12 +181,7 @@ def create_session(
         MissingDependency: ONNX Runtime does not offer the device's provider, or did not use it.
         MeasurementFailed: the provider cannot run some ops of the model; the message names them.
     """
-    if device.provider not in ort.get_available_providers():
-        package = _PACKAGES.get(device.provider, "a build of ONNX Runtime that has it")
-        raise MissingDependency(
-            f"device {device.name!r} needs ONNX Runtime's {device.provider}; "
-            f"installed are {', '.join(ort.get_available_providers())}: install {package} or choose other devices"
-        )
+    check_offered(device)
     options = options or session_options(device)
     if data_folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(data_folder))

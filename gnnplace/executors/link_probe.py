@@ -1,43 +1,59 @@
-"""What a session call and a handover between two devices cost, measured with the runner that placed models use."""
+"""What a session call and a handover between two devices cost, measured with the runner and the process that placed models use."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable
+from itertools import combinations, pairwise
 
 import numpy as np
 
 from gnnplace.cost.measured import LinkCosts
 from gnnplace.devices.topology import Topology
 from gnnplace.executors.dataflow import RunnerPart
-from gnnplace.executors.measure import StoppingRule, interleaved, quiet_s
-from gnnplace.executors.runner import PlacedRunner
+from gnnplace.executors.measure import StoppingRule, quiet_s
+from gnnplace.executors.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.probe import probe_model
 
-__all__ = ["dispatch_overhead_s", "probe_link", "probe_links"]
+__all__ = ["device_pairs", "dispatch_overhead_s", "probe_link", "probe_links", "probing_process"]
 
 PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
 # Two lengths of a chain of one-op parts: their difference is free of what a run costs once.
 _SHORT, _LONG = 4, 24
 _SIZES = (1, 1 << 16, 1 << 18, 1 << 20)  # floats
+_LAST = "y"  # what every chain writes in the end
+_TIMEOUT_S = 300.0  # for the some hundred sessions of one probe
 _FREE_BYTES_PER_S = (
     1e11  # taken where more bytes make no measurable difference: more than one core reads from any cache
 )
 
 
-def dispatch_overhead_s(device: str, rule: StoppingRule = PROBE_RULE) -> float:
-    """Seconds of one more session call on a device."""
-    return _per_part_s(((device,),), 1, rule)[0]
+def probing_process() -> WorkerProcess:
+    """Where probes of any devices run; close it in the end."""
+    feed = {_fed(size): np.ones(size, dtype=np.float32) for size in _SIZES}
+    return WorkerProcess(Setup(tuple(feed), (_LAST,), feed, kept_jobs=0), _TIMEOUT_S)
 
 
-def probe_link(source: str, target: str, rule: StoppingRule = PROBE_RULE) -> LinkCosts:
+def dispatch_overhead_s(device: str, worker: WorkerProcess, rule: StoppingRule = PROBE_RULE) -> float:
+    """Seconds of one more session call on a device.
+
+    Raises:
+        MeasurementFailed: the device does not run the probe, or its process is lost twice.
+    """
+    return _per_part_s(((device,),), 1, worker, rule)[0]
+
+
+def probe_link(source: str, target: str, worker: WorkerProcess, rule: StoppingRule = PROBE_RULE) -> LinkCosts:
     """Latency and bandwidth of handing a tensor from one device to another, as the mean over both directions.
 
     A chain of parts that alternate between the devices is compared with chains on each of them alone, so what the call
     and the op cost cancels: what is left is the latency for a tensor of four bytes, and what more bytes add.
+
+    Raises:
+        MeasurementFailed: as `dispatch_overhead_s`.
     """
     extra_s = []
     for size in _SIZES:
-        alternating, on_source, on_target = _per_part_s(((source, target), (source,), (target,)), size, rule)
+        alternating, on_source, on_target = _per_part_s(((source, target), (source,), (target,)), size, worker, rule)
         extra_s.append(alternating - (on_source + on_target) / 2)
     latency_s = max(extra_s[0], 0.0)
     num_bytes = 4.0 * np.array(_SIZES[1:])
@@ -46,43 +62,48 @@ def probe_link(source: str, target: str, rule: StoppingRule = PROBE_RULE) -> Lin
     return LinkCosts(latency_s, 1 / max(s_per_byte, 1 / _FREE_BYTES_PER_S))
 
 
-def probe_links(topology: Topology, rule: StoppingRule = PROBE_RULE) -> dict[tuple[str, str], LinkCosts]:
-    """The costs of the links by their ends' kinds, each pair of kinds probed on the first link that joins them."""
-    kind_of = {device.name: device.kind for device in topology.devices}
+def probe_links(
+    pairs: Iterable[tuple[str, str]], worker: WorkerProcess, rule: StoppingRule = PROBE_RULE
+) -> dict[tuple[str, str], LinkCosts]:
+    """The costs between the devices of each pair, by their names; both directions have those of the one probe."""
     found: dict[tuple[str, str], LinkCosts] = {}
-    for link in topology.links:
-        ends = kind_of[link.source], kind_of[link.target]
-        if ends not in found:
-            backwards = ends[::-1]
-            found[ends] = found[backwards] if backwards in found else probe_link(link.source, link.target, rule)
+    for source, target in pairs:
+        found[source, target] = found[target, source] = probe_link(source, target, worker, rule)
     return found
 
 
-def _per_part_s(patterns: tuple[tuple[str, ...], ...], num_floats: int, rule: StoppingRule) -> list[float]:
+def device_pairs(topology: Topology) -> list[tuple[str, str]]:
+    """Every two devices that a link joins, once, by name."""
+    linked = {frozenset((link.source, link.target)) for link in topology.links}
+    return [pair for pair in combinations(topology.device_names, 2) if frozenset(pair) in linked]
+
+
+def _per_part_s(
+    patterns: tuple[tuple[str, ...], ...], num_floats: int, worker: WorkerProcess, rule: StoppingRule
+) -> list[float]:
     """Seconds of one more part in a chain that goes round each of the patterns of devices."""
-    feed = {"v0": np.ones(num_floats, dtype=np.float32)}
-    runners: list[PlacedRunner] = []
-    try:
-        for pattern in patterns:
-            for length in (_SHORT, _LONG):
-                runners.append(PlacedRunner(_chain(num_floats, pattern, length), ["v0"], [f"v{length}"]))
-        samples = interleaved([partial(runner.run, None, feed) for runner in runners], rule)
-    finally:
-        for runner in runners:
-            runner.close()
+    chains = tuple(_chain(num_floats, pattern, length) for pattern in patterns for length in (_SHORT, _LONG))
+    devices = " and ".join(repr(device) for device in patterns[0])
+    samples = worker.samples(Job(chains, rule), f"{devices} cannot be probed")
     pairs = quiet_s(samples).reshape(len(patterns), 2)  # what other processes add would be magnified by the difference
     return [max(float(long_s - short_s), 0.0) / (_LONG - _SHORT) for short_s, long_s in pairs]
 
 
-def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> list[RunnerPart]:
+def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> tuple[RunnerPart, ...]:
     """Parts that each read what the one before has written, on the devices of the pattern in turn."""
-    return [
+    values = [_fed(num_floats), *(f"v{number}" for number in range(1, length)), _LAST]
+    return tuple(
         RunnerPart(
             name=f"probe {number}",
             device=pattern[number % len(pattern)],
-            model=probe_model(num_floats, f"v{number}", f"v{number + 1}"),
-            inputs=(f"v{number}",),
-            outputs=(f"v{number + 1}",),
+            model=probe_model(num_floats, source, target),
+            inputs=(source,),
+            outputs=(target,),
         )
-        for number in range(length)
-    ]
+        for number, (source, target) in enumerate(pairwise(values))
+    )
+
+
+def _fed(num_floats: int) -> str:
+    """What the first part of a chain reads."""
+    return f"x{num_floats}"

@@ -5,26 +5,27 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
-from gnnplace.cost.measured import CostStore, KindCosts
+from gnnplace.cost.measured import CostStore, KindCosts, median_links
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import GnnplaceError, MeasurementFailed
-from gnnplace.executors.devices import RealDevice, create_session, parse_device, pinned, session_options
+from gnnplace.errors import MeasurementFailed
+from gnnplace.executors.devices import check_offered, parse_device
 from gnnplace.executors.grouped_parts import PartMaker
-from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links
-from gnnplace.executors.measure import StoppingRule, interleaved, quiet_s
+from gnnplace.executors.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
+from gnnplace.executors.measure import StoppingRule, quiet_s
+from gnnplace.executors.profiled_session import OPTIMISED, PROFILE, ProfileJob
+from gnnplace.executors.worker_process import Setup, WorkerProcess
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
@@ -33,6 +34,7 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 __all__ = ["MeasuredCosts", "OpProfile", "by_signature", "measured_costs", "profile_model"]
 
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
+_TIMEOUT_S = 900.0  # for some thirty runs; those of one placement may take 300 s
 _KERNEL = "_kernel_time"
 
 
@@ -54,7 +56,7 @@ class OpProfile:
 def profile_model(
     model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any]], rule: StoppingRule = PROFILE_RULE
 ) -> OpProfile:
-    """Seconds of each op of a model on a device such as `cpu:0`.
+    """Seconds of each op of a model on a device such as `cpu:0`, which runs it in a process of its own.
 
     The profiled session is the one that runs, with all of ONNX Runtime's optimisations: at lower levels the same models
     take up to twice as long, unevenly. Kernels are charged to ops by `ops_of_kernels`. Each kernel's seconds are the median
@@ -66,32 +68,26 @@ def profile_model(
     sum is measured and how it is divided is an estimate.
 
     Raises:
-        MeasurementFailed: the session fails, or the profile holds no kernel of the model.
+        InvalidTopology: the device is not on this machine.
+        MissingDependency: ONNX Runtime has no provider for it.
+        MeasurementFailed: the session fails, takes longer than 15 minutes or too much memory, or its process is lost twice; or
+            the profile holds no kernel of the model.
     """
     device = parse_device(device_name)
-    with tempfile.TemporaryDirectory(prefix="gnnplace-") as name, pinned(device):
+    check_offered(device)
+    with tempfile.TemporaryDirectory(prefix="gnnplace-") as name:
         folder = Path(name)
         part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
         feed = {key: inputs[key] for key in part.inputs}
-        profiled: ort.InferenceSession | None = None
-        try:
-            plain = create_session(part.model, device, part.data_folder)
-            calls = [lambda: plain.run(None, feed)]
-            if device.family != "ep":
-                profiled = create_session(part.model, device, part.data_folder, _profiling(device, folder))
-                calls.insert(0, lambda: profiled.run(None, feed))
-            seconds = interleaved(calls, rule)
-        except GnnplaceError:
-            raise
-        except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            message = str(error).split("\n")[0]
-            raise MeasurementFailed(f"{model.path.name} cannot be profiled on {device_name!r}: {message}") from error
+        with WorkerProcess(Setup(part.inputs, part.outputs, feed, kept_jobs=0), _TIMEOUT_S) as worker:
+            what = f"{model.path.name} cannot be profiled on {device_name!r}"
+            seconds = worker.samples(ProfileJob(part, folder, rule), what)
         op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
-        if profiled is None:
+        if device.family == "ep":
             op_s = _roofline_s(model.graph, device_name)
         else:
-            kernel_s = _kernel_s(json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8")), rule.warmup)
-            for kernel, stands_for in ops_of_kernels(model, folder / "optimised.onnx").items():
+            kernel_s = _kernel_s(json.loads((folder / PROFILE).read_text(encoding="utf-8")), rule.warmup)
+            for kernel, stands_for in ops_of_kernels(model, folder / OPTIMISED).items():
                 op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
                 kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
     if not op_s.any():
@@ -112,12 +108,16 @@ class MeasuredCosts(NamedTuple):
 
 
 def measured_costs(
-    model: OnnxModel, topology: Topology, rng: np.random.Generator, rule: StoppingRule = PROFILE_RULE
+    model: OnnxModel,
+    topology: Topology,
+    rng: np.random.Generator,
+    rule: StoppingRule = PROFILE_RULE,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> MeasuredCosts:
     """What this machine says about a set of real devices.
 
     Each kind is profiled on its first device: the model's ops by signature, the dispatch overhead, the fitted roofline.
-    Each pair of kinds is probed once for latency and bandwidth.
+    Links are probed for latency and bandwidth between the devices of `pairs`; None: between every two that a link joins.
 
     Raises:
         InvalidTopology: a device is not on this machine.
@@ -127,19 +127,23 @@ def measured_costs(
     kinds: dict[str, KindCosts] = {}
     fits: dict[str, FittedRoofline] = {}
     kernels: dict[str, IntArray] = {}
-    for device in topology.devices:
-        if device.kind in kinds:
-            continue
-        profile = profile_model(model, device.name, inputs, rule)
-        kernels[device.kind] = profile.kernel_of_op
-        fit = fits[device.kind] = fit_roofline(model.graph, device, profile.op_s)
-        kinds[device.kind] = KindCosts(
-            op_s=by_signature(model.graph, profile.op_s),
-            dispatch_overhead_s=dispatch_overhead_s(device.name),
-            efficiency=fit.efficiency,
-            launch_s=fit.launch_s,
-        )
-    return MeasuredCosts(CostStore(kinds, probe_links(topology)), fits, kernels)
+    with probing_process() as worker:
+        for device in topology.devices:
+            if device.kind in kinds:
+                continue
+            profile = profile_model(model, device.name, inputs, rule)
+            kernels[device.kind] = profile.kernel_of_op
+            fit = fits[device.kind] = fit_roofline(model.graph, device, profile.op_s)
+            kinds[device.kind] = KindCosts(
+                op_s=by_signature(model.graph, profile.op_s),
+                dispatch_overhead_s=dispatch_overhead_s(device.name, worker),
+                efficiency=fit.efficiency,
+                launch_s=fit.launch_s,
+            )
+        links = probe_links(device_pairs(topology) if pairs is None else pairs, worker)
+    kind_of = {device.name: device.kind for device in topology.devices}
+    of_kinds = median_links(((kind_of[source], kind_of[target]), costs) for (source, target), costs in links.items())
+    return MeasuredCosts(CostStore(kinds, of_kinds, links), fits, kernels)
 
 
 def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
@@ -149,18 +153,6 @@ def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
         if signature:
             found[signature].append(seconds)
     return {signature: sum(seconds) / len(seconds) for signature, seconds in found.items()}
-
-
-def _profiling(device: RealDevice, folder: Path) -> ort.SessionOptions:
-    """Options of a session that writes its profile, and the model that it made of this one, into `folder`."""
-    options = session_options(device)
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "profile")
-    options.optimized_model_filepath = str(folder / "optimised.onnx")
-    # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
-    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    return options
 
 
 def _roofline_s(graph: OpGraph, device_name: str) -> FloatArray:

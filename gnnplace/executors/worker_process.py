@@ -1,4 +1,4 @@
-"""A separate process that runs placed models, so that a crash, a lack of memory or a hang is a result.
+"""A separate process that runs placed models and profiles, so that a crash, a lack of memory or a hang is a result.
 
 The process is a fresh interpreter that imports this module and nothing of the program that measures: neither torch nor
 DGL, and no second run of a script without a main guard, as `multiprocessing` would cause.
@@ -37,6 +37,7 @@ from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.measure import StoppingRule, interleaved
 from gnnplace.executors.process_watch import ProcessWatch
+from gnnplace.executors.profiled_session import ProfileJob, profiled_samples
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.throughput import run_pipelined
@@ -121,7 +122,7 @@ class WorkerProcess:
         """Of the running process; None when there is none."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
-    def ask(self, job: Job) -> Answer:
+    def ask(self, job: Job | ProfileJob) -> Answer:
         """What became of the job; never an exception for what the job does.
 
         When the process is lost, or runs out of memory while it holds sessions of earlier jobs, the job is tried once
@@ -145,6 +146,17 @@ class WorkerProcess:
         if not self._has_worked:
             raise MeasurementFailed(lost[-1])
         return Answer(None, f"tried twice: {lost[0]}; {lost[1]}", retries=1)
+
+    def samples(self, job: Job | ProfileJob, what: str) -> FloatArray:
+        """`[C, R]` seconds of a job that has to succeed; `what` it does begins the message when it does not.
+
+        Raises:
+            MeasurementFailed: there are no seconds; the message says why.
+        """
+        answer = self.ask(job)
+        if answer.samples is None:
+            raise MeasurementFailed(f"{what}: {answer.failure}")
+        return answer.samples
 
     def close(self) -> None:
         """Ends the process at once."""
@@ -190,7 +202,7 @@ class WorkerProcess:
             theirs.close()
         self._has_worked = True
 
-    def _exchange(self, message: Setup | Job, limit_s: float) -> Any:
+    def _exchange(self, message: Setup | Job | ProfileJob, limit_s: float) -> Any:
         """The reply of the process to a message.
 
         Raises:
@@ -255,7 +267,10 @@ def main(descriptor: int) -> None:
         cache = SessionCache()
         recent: deque[set[Hashable]] = deque(maxlen=setup.kept_jobs)
         while True:
-            job: Job = connection.recv()
+            job: Job | ProfileJob = connection.recv()
+            if isinstance(job, ProfileJob):
+                connection.send(_profile(setup, job))
+                continue
             recent.append({(part.key, part.device) for parts in job.candidates for part in parts})
             cache.retain({key for keys in recent for key in keys})
             connection.send(_measure(setup, job, cache))
@@ -295,8 +310,19 @@ def _measure(setup: Setup, job: Job, cache: SessionCache) -> Answer:
             quiet = tuple(_quiet_part_s(rows, row_s) for rows, row_s in measured if rows)
             return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=quiet)
         except Exception as error:  # whatever happens in here is what the parent asked to know
-            what = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
-            return Answer(None, what.split("\n")[0] or type(error).__name__, current)
+            return _failed(error, current)
+
+
+def _profile(setup: Setup, job: ProfileJob) -> Answer:
+    try:
+        return Answer(profiled_samples(job, setup.feed))
+    except Exception as error:  # as in `_measure`
+        return _failed(error, 0)
+
+
+def _failed(error: Exception, culprit: int) -> Answer:
+    what = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
+    return Answer(None, what.split("\n")[0] or type(error).__name__, culprit)
 
 
 def _quiet_part_s(rows: list[list[float]], total_s: FloatArray) -> FloatArray:

@@ -25,6 +25,7 @@ from gnnplace.executors.profile import measured_costs
 from gnnplace.planners.budget import Progress
 from gnnplace.report.run_record import MeasuredSearch
 from gnnplace.units import GIB
+from tests.measuring_processes import measuring_processes
 
 CORES = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
@@ -77,12 +78,6 @@ def searched(plan: Plan) -> MeasuredSearch:
     """What the search executed."""
     assert plan.measured is not None
     return plan.measured["search"]
-
-
-def measuring_processes() -> list[psutil.Process]:
-    """The measuring processes of this one, dead ones that nobody buried included."""
-    children = psutil.Process().children()
-    return [c for c in children if c.status() == psutil.STATUS_ZOMBIE or "worker_process" in " ".join(c.cmdline())]
 
 
 class Faults:

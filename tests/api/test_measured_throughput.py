@@ -14,6 +14,7 @@ from gnnplace.api.options import PlaceOptions
 from gnnplace.executors import busy
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.profiled_session import ProfileJob
 from gnnplace.executors.worker_process import Answer, Job, WorkerProcess
 from gnnplace.placement import Placement
 
@@ -25,15 +26,16 @@ CHAIN = "(float[8] x) => (float[8] y) { a = Relu(x)  b = Exp(a)  c = Neg(b)  d =
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
-    """What the measuring process was asked."""
+    """The placed models that measuring processes were asked to run."""
     monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
     monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
     asked: list[Job] = []
     ask = WorkerProcess.ask
 
-    def noted(worker: WorkerProcess, job: Job) -> Answer:
-        asked.append(job)
+    def noted(worker: WorkerProcess, job: Job | ProfileJob) -> Answer:
+        if isinstance(job, Job):
+            asked.append(job)
         return ask(worker, job)
 
     monkeypatch.setattr(WorkerProcess, "ask", noted)

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from gnnplace.cost.cost_model import CostModel
-from gnnplace.cost.measured import FORMAT, CostStore, KindCosts, LinkCosts, MeasuredCost, read_costs, write_costs
+from gnnplace.cost.measured import (
+    FORMAT,
+    CostStore,
+    KindCosts,
+    LinkCosts,
+    MeasuredCost,
+    median_links,
+    read_costs,
+    write_costs,
+)
 from gnnplace.cost.roofline import Efficiency
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
@@ -19,6 +28,7 @@ STORE = CostStore(
         "f": KindCosts({}, efficiency={"other": Efficiency(0.5, 0.5)}, launch_s=3e-6),
     },
     {("k", "f"): LinkCosts(1e-5, 2e9)},
+    {("k:7", "f:0"): LinkCosts(3e-5, 1e9)},
 )
 TOPOLOGY = Topology(
     "t",
@@ -72,10 +82,46 @@ def test_calibration_replaces_what_was_measured_and_leaves_the_rest() -> None:
     assert topology.links == (Link("k:0", "f:0", 1e-5, 2e9, "bus"), Link("f:0", "k:0", 1.0, 1.0))
 
 
-def test_costs_of_some_kinds_leave_out_others_and_the_links_to_them() -> None:
-    both = STORE.of_kinds({"k", "f"})
-    assert both == STORE
-    assert STORE.of_kinds({"k"}) == CostStore({"k": STORE.kinds["k"]})
+def test_costs_of_some_devices_leave_out_others_and_the_links_to_them() -> None:
+    others = CostStore(STORE.kinds, STORE.links)
+    assert STORE.of_devices(TOPOLOGY.devices) == others  # k:7 is none of these devices
+    assert STORE.of_devices([*TOPOLOGY.devices, Device("k:7", "k")]) == STORE
+    assert STORE.of_devices([Device("k:7", "k")]) == CostStore({"k": STORE.kinds["k"]})
+
+
+def cores(kind: str = "k") -> Topology:
+    """Three devices of a kind, linked with each other."""
+    names = ("cpu:0", "cpu:1", "cpu:2")
+    links = tuple(Link(a, b, 1.0, 1.0) for a in names for b in names if a != b)
+    return Topology("cores", tuple(Device(name, kind) for name in names), links)
+
+
+def test_two_devices_have_the_costs_between_themselves_before_those_between_their_kinds() -> None:
+    near, far, usual = LinkCosts(1e-6, 1e10), LinkCosts(9e-6, 1e9), LinkCosts(2e-6, 5e9)
+    between = {("cpu:0", "cpu:1"): near, ("cpu:1", "cpu:2"): far}
+    found = MeasuredCost(CostStore({}, {("k", "k"): usual}, between)).calibrated(cores())
+    costs = {(link.source, link.target): LinkCosts(link.latency_s, link.bandwidth_bytes_per_s) for link in found.links}
+    assert (costs["cpu:0", "cpu:1"], costs["cpu:1", "cpu:2"]) == (near, far)
+    assert {costs[ends] for ends in costs.keys() - between.keys()} == {usual}
+
+
+def test_devices_of_unknown_kinds_have_nothing_from_others_of_their_names() -> None:
+    store = CostStore({}, {("k", "k"): LinkCosts(2e-6, 5e9)}, {("cpu:0", "cpu:1"): LinkCosts(1e-6, 1e10)})
+    assert MeasuredCost(store).calibrated(cores("elsewhere")) == cores("elsewhere")
+
+
+def test_costs_between_kinds_are_the_median_of_those_between_devices() -> None:
+    found = [LinkCosts(1e-6, 3e9), LinkCosts(5e-6, 1e9), LinkCosts(2e-6, 2e9)]
+    assert median_links((("k", "k"), costs) for costs in found) == {("k", "k"): LinkCosts(2e-6, 2e9)}
+    assert median_links([]) == {}
+
+
+def test_a_file_without_links_between_devices_is_read(tmp_path: Path) -> None:
+    write_costs(STORE, tmp_path / "costs.json")
+    document = json.loads((tmp_path / "costs.json").read_text())
+    del document["device_links"]
+    (tmp_path / "costs.json").write_text(json.dumps(document))
+    assert read_costs(tmp_path / "costs.json") == CostStore(STORE.kinds, STORE.links)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +130,8 @@ def test_costs_of_some_kinds_leave_out_others_and_the_links_to_them() -> None:
         ([], "format"),
         ({"format": "gnnplace.graph/1"}, "format"),
         ({"format": FORMAT, "kinds": []}, "are expected"),
+        ({"format": FORMAT, "device_links": {}}, "are expected"),
+        ({"format": FORMAT, "device_links": [{"source": "a", "target": "b"}]}, "a link of devices has the cost None"),
         ({"format": FORMAT, "kinds": {"k": 3}}, "an object is expected"),
         ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": float("nan")}}}}, "'relu' has the cost nan"),
         ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": -1}}}}, "has the cost -1"),

@@ -1,7 +1,9 @@
 """What the store gives back, to whom, and what becomes of files that are none."""
 
+import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from gnnplace.cost.calibrate import fit_roofline
 from gnnplace.cost.measured import CostStore, LinkCosts
 from gnnplace.cost.measurement_store import (
+    _SCHEMAS,
     ENOUGH_SEGMENTS,
     MeasuredOp,
     MeasuredSegment,
@@ -22,6 +25,7 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
 
 HERE = {"cpu": "some", "cores": 2}
+GPU = Device("cuda:0", "cuda")
 DEVICE = Device("cpu:0", "cpu-x1", peak_flops_per_s={"float32": 1e10}, memory_bandwidth_bytes_per_s=1e10)
 
 
@@ -38,11 +42,22 @@ def test_costs_are_medians_over_models_and_a_new_store_has_none(tmp_path: Path) 
     for model, seconds in (("a", 1e-3), ("b", 9e-3), ("c", 2e-3)):
         opened(tmp_path).add_ops(DEVICE, model, [op("matmul", seconds)])
         opened(tmp_path).add_dispatch("cpu-x1", seconds)
-        opened(tmp_path).add_link("cpu-x1", "cuda", LinkCosts(seconds, 1 / seconds))
+        opened(tmp_path).add_link(DEVICE, GPU, LinkCosts(seconds, 1 / seconds))
     costs = opened(tmp_path).costs()
     assert dict(costs.kinds["cpu-x1"].op_s) == {"matmul": 2e-3}
     assert costs.kinds["cpu-x1"].dispatch_overhead_s == 2e-3
     assert costs.links == {("cpu-x1", "cuda"): LinkCosts(2e-3, 1 / 2e-3)}
+    assert costs.device_links == {("cpu:0", "cuda:0"): LinkCosts(2e-3, 1 / 2e-3)}
+
+
+def test_every_two_devices_have_their_costs_and_their_kinds_the_median_of_these(tmp_path: Path) -> None:
+    store, near, far = opened(tmp_path), LinkCosts(1e-6, 1e10), LinkCosts(9e-6, 2e9)
+    gpus = [Device(f"cuda:{index}", "cuda") for index in range(4)]
+    for source, target, costs in ((0, 1, near), (0, 1, near), (0, 1, near), (1, 2, far), (2, 3, far)):
+        store.add_link(gpus[source], gpus[target], costs)
+    found = store.costs()
+    assert found.device_links == {("cuda:0", "cuda:1"): near, ("cuda:1", "cuda:2"): far, ("cuda:2", "cuda:3"): far}
+    assert found.links == {("cuda", "cuda"): far}  # one pair, one vote, however often it was measured
 
 
 def test_a_machine_sees_its_own_measurements_alone(tmp_path: Path) -> None:
@@ -110,18 +125,37 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     with sqlite3.connect(tmp_path / "some" / "measurements.sqlite") as connection:
         connection.execute("PRAGMA user_version = 7")
-    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 2; use the newer gnnplace"):
+    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 3; use the newer gnnplace"):
         opened(tmp_path)
 
 
+def file_of_version(folder: Path, version: int) -> sqlite3.Connection:
+    """A file as an earlier version made it, with this machine in it."""
+    (folder / "some").mkdir()
+    connection = sqlite3.connect(folder / "some" / "measurements.sqlite")
+    connection.executescript("".join(_SCHEMAS[:version]) + f"PRAGMA user_version = {version};")
+    connection.execute("INSERT INTO machine (facts) VALUES (?)", (json.dumps(HERE, sort_keys=True),))
+    return connection
+
+
 def test_a_store_of_the_first_version_keeps_what_it_knows_and_learns_the_new_tables(tmp_path: Path) -> None:
-    opened(tmp_path).add_dispatch("cpu-x1", 1e-5)
-    with sqlite3.connect(tmp_path / "some" / "measurements.sqlite") as connection:
-        for statement in ("DROP TABLE segment", "DROP TABLE kernel", "PRAGMA user_version = 1"):
-            connection.execute(statement)
+    with closing(file_of_version(tmp_path, 1)) as connection, connection:
+        connection.execute("INSERT INTO dispatch VALUES (1, 'cpu-x1', 1e-5, 0.0)")
     opened(tmp_path).add_kernels("cpu-x1", "m", np.array([0, 0, 2]))
     assert opened(tmp_path).costs().kinds["cpu-x1"].dispatch_overhead_s == 1e-5
     assert [row.tolist() for row in opened(tmp_path).kernels(["cpu-x1"], "m")] == [[0, 0, 2]]
+
+
+def test_a_store_of_the_second_version_keeps_what_it_knows_of_links_between_kinds(tmp_path: Path) -> None:
+    with closing(file_of_version(tmp_path, 2)) as connection, connection:
+        for latency_s in (1e-6, 2e-6, 9e-6):
+            connection.execute("INSERT INTO link VALUES (1, 'cpu-x1', 'cuda', ?, 1e9, 0.0)", (latency_s,))
+    old = LinkCosts(2e-6, 1e9)
+    assert opened(tmp_path).costs() == CostStore({}, {("cpu-x1", "cuda"): old})
+    opened(tmp_path).add_link(DEVICE, GPU, LinkCosts(4e-6, 1e9))
+    found = opened(tmp_path).costs()
+    assert found.device_links == {("cpu:0", "cuda:0"): LinkCosts(4e-6, 1e9)}
+    assert found.links == {("cpu-x1", "cuda"): LinkCosts(3e-6, 1e9)}
 
 
 def test_kernels_are_those_of_the_kinds_and_the_model_that_are_asked_for(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import create_session, cuda_is_offered, parse_device
 from gnnplace.executors.gpu_slices import slice_stream
-from gnnplace.executors.link_probe import probe_link
+from gnnplace.executors.link_probe import probe_link, probing_process
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.profile import profile_model
 from gnnplace.executors.runner import PlacedRunner
@@ -110,7 +110,8 @@ def test_two_slices_of_a_gpu_run_side_by_side_each_on_its_stream() -> None:
 
 def test_slices_hand_over_with_a_latency_and_a_bandwidth() -> None:
     topology = load_topology(",".join(halves()))
-    costs = probe_link(*topology.device_names, QUICK)
+    with probing_process() as worker:
+        costs = probe_link(*topology.device_names, worker, QUICK)
     assert costs.latency_s >= 0
     assert costs.bandwidth_bytes_per_s > 1e6
 

@@ -8,10 +8,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gnnplace.cost.measured import CostStore, KindCosts, MeasuredCost, read_costs, write_costs
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost, read_costs, write_costs
 from gnnplace.devices.spec import load_topology
+from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed
-from gnnplace.executors.link_probe import dispatch_overhead_s, probe_link, probe_links
+from gnnplace.executors import link_probe
+from gnnplace.executors.link_probe import (
+    device_pairs,
+    dispatch_overhead_s,
+    probe_link,
+    probe_links,
+    probing_process,
+)
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.profile import by_signature, measured_costs, profile_model
 from gnnplace.graph.op_graph import Op, OpGraph
@@ -92,6 +100,8 @@ def test_measured_costs_make_a_cost_model_that_knows_the_model_and_the_links(mod
     (kind,) = {device.kind for device in topology.devices}
     assert set(store.kinds) == set(fits) == {kind}
     assert set(store.links) == {(kind, kind)}
+    first, second = topology.device_names
+    assert set(store.device_links) == {(first, second), (second, first)}
     write_costs(store, tmp_path / "costs.json")
     assert read_costs(tmp_path / "costs.json") == store
     cost = MeasuredCost(store)
@@ -103,18 +113,43 @@ def test_measured_costs_make_a_cost_model_that_knows_the_model_and_the_links(mod
 
 
 def test_a_session_call_takes_some_microseconds() -> None:
-    assert 1e-7 < dispatch_overhead_s(FIRST, QUICK) < 1e-2
+    with probing_process() as worker:
+        assert 1e-7 < dispatch_overhead_s(FIRST, worker, QUICK) < 1e-2
 
 
 @two_cores
 def test_a_handover_has_a_latency_and_a_bandwidth() -> None:
-    costs = probe_link(f"cpu:{CORES[0]}", f"cpu:{CORES[1]}", QUICK)
+    with probing_process() as worker:
+        costs = probe_link(f"cpu:{CORES[0]}", f"cpu:{CORES[1]}", worker, QUICK)
     assert 0 <= costs.latency_s < 1e-1
     assert 1e6 < costs.bandwidth_bytes_per_s <= 1e11
 
 
-def test_a_set_without_links_needs_no_probe() -> None:
-    assert probe_links(load_topology(FIRST)) == {}
+def test_every_two_devices_that_are_linked_are_a_pair_once() -> None:
+    names = ("cpu:0", "cpu:1", "cpu:2", "cuda:0")
+    links = [("cpu:0", "cpu:1"), ("cpu:1", "cpu:0"), ("cpu:2", "cpu:0"), ("cpu:1", "cuda:0")]
+    topology = Topology("t", tuple(map(Device, names, names)), tuple(Link(*ends, 0.0, 1.0) for ends in links))
+    assert device_pairs(topology) == [("cpu:0", "cpu:1"), ("cpu:0", "cpu:2"), ("cpu:1", "cuda:0")]
+    assert device_pairs(load_topology(FIRST)) == []
+
+
+def test_each_pair_is_probed_and_has_the_costs_of_its_probe_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = LinkCosts(1e-6, 1e10), LinkCosts(9e-6, 1e9)
+    monkeypatch.setattr(link_probe, "probe_link", lambda source, target, *_: near if source == "cpu:0" else far)
+    with probing_process() as worker:
+        found = probe_links([("cpu:0", "cpu:1"), ("cpu:1", "cpu:2")], worker)
+        assert worker.pid is None
+    assert found == {
+        ("cpu:0", "cpu:1"): near, ("cpu:1", "cpu:0"): near, ("cpu:1", "cpu:2"): far, ("cpu:2", "cpu:1"): far,
+    }  # fmt: skip
+
+
+@two_cores
+def test_of_given_pairs_alone_are_costs_measured(model: OnnxModel) -> None:
+    topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
+    store, _, _ = measured_costs(model, topology, np.random.default_rng(0), QUICK, pairs=[])
+    assert (store.links, store.device_links) == ({}, {})
+    assert len(store.kinds) == 1
 
 
 def test_a_store_of_another_machine_says_nothing_about_this_one(model: OnnxModel) -> None:

@@ -1,0 +1,118 @@
+"""What is measured before placements are run, and what is known from before."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from gnnplace.api import measuring
+from gnnplace.api.measuring import profiled, profiled_anew
+from gnnplace.api.setting import stored_costs
+from gnnplace.api.workload import Workload, load_workload
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.executors.link_probe import device_pairs
+from gnnplace.executors.profile import MeasuredCosts
+from gnnplace.onnx_io.model import OnnxModel
+
+RATES = {"peak_flops_per_s": {"float32": 1e10}, "memory_bandwidth_bytes_per_s": 1e10}
+
+
+def devices(*kinds: str) -> Topology:
+    """A device for each kind, all linked with each other."""
+    names = [f"cpu:{number}" for number in range(len(kinds))]
+    links = tuple(Link(a, b, 1.0, 1.0) for a in names for b in names if a != b)
+    return Topology("t", tuple(Device(name, kind, **RATES) for name, kind in zip(names, kinds, strict=True)), links)
+
+
+def costs_between(source: str, target: str) -> LinkCosts:
+    """Others for every two devices."""
+    return LinkCosts(1e-6 * (int(source[-1]) + 1) * (int(target[-1]) + 1), 1e9)
+
+
+class Machine:
+    """Stands in for the devices: it notes what is measured on them."""
+
+    def __init__(self) -> None:
+        self.models = 0
+        self.probed: list[tuple[str, str]] = []
+
+    def costs(self, model: OnnxModel, topology: Topology, rng: object, pairs: object = None) -> MeasuredCosts:
+        self.models += 1
+        kinds = {device.kind: KindCosts(dict.fromkeys(model.graph.signatures, 1e-3)) for device in topology.devices}
+        links = self.links(device_pairs(topology) if pairs is None else pairs)
+        return MeasuredCosts(CostStore(kinds, {}, links), {}, {kind: np.arange(model.graph.num_ops) for kind in kinds})
+
+    def links(self, pairs: list[tuple[str, str]], worker: object = None) -> Mapping[tuple[str, str], LinkCosts]:
+        self.probed += pairs
+        return {ends: costs_between(*pair) for pair in pairs for ends in (pair, pair[::-1])}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    stands_in = Machine()
+
+    @contextmanager
+    def no_process() -> Iterator[None]:
+        yield
+
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(measuring, "measured_costs", stands_in.costs)
+    monkeypatch.setattr(measuring, "probe_links", stands_in.links)
+    monkeypatch.setattr(measuring, "probing_process", no_process)
+    monkeypatch.setattr(measuring, "_measure_segments", lambda *_: None)
+    return stands_in
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Workload:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y) { a = Exp(x)  y = Cos(a) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    return load_workload(tmp_path / "m.onnx")
+
+
+def test_links_of_equal_kinds_have_each_their_own_costs(machine: Machine, workload: Workload) -> None:
+    topology = devices("x", "x", "x")
+    found = MeasuredCost(profiled(workload, topology, 0)).calibrated(topology)
+    assert {(link.source, link.target): link.latency_s for link in found.links} == pytest.approx({
+        ("cpu:0", "cpu:1"): 2e-6, ("cpu:1", "cpu:0"): 2e-6, ("cpu:0", "cpu:2"): 3e-6,
+        ("cpu:2", "cpu:0"): 3e-6, ("cpu:1", "cpu:2"): 6e-6, ("cpu:2", "cpu:1"): 6e-6,
+    })  # fmt: skip
+    assert stored_costs().links["x", "x"].latency_s == pytest.approx(3e-6)
+
+
+def test_a_link_is_probed_once_and_that_to_a_device_that_joins_when_it_is_needed(
+    machine: Machine, workload: Workload
+) -> None:
+    for topology in (devices("x", "x"), devices("x", "x"), devices("x", "x", "x")):
+        profiled(workload, topology, 0)
+    assert machine.probed == [("cpu:0", "cpu:1"), ("cpu:0", "cpu:2"), ("cpu:1", "cpu:2")]
+    assert machine.models == 1
+
+
+def test_names_that_were_measured_as_another_kind_are_probed_again(machine: Machine, workload: Workload) -> None:
+    profiled(workload, devices("x", "x"), 0)
+    profiled(workload, devices("y", "y"), 0)
+    assert machine.probed == [("cpu:0", "cpu:1")] * 2
+
+
+def test_of_more_than_six_pairs_one_for_each_two_kinds_is_probed(machine: Machine, workload: Workload) -> None:
+    profiled(workload, devices("x", "x", "x", "x"), 0)
+    assert len(machine.probed) == 6
+    profiled(workload, devices("x", "x", "x", "x", "y"), 0)
+    assert len(machine.probed) == 7
+    assert "cpu:4" in machine.probed[-1]
+
+
+def test_a_profile_probes_every_two_devices_however_many_and_whatever_is_known(
+    machine: Machine, workload: Workload
+) -> None:
+    topology = devices(*"xxxxx")
+    assert workload.onnx is not None
+    for _ in range(2):
+        costs, _ = profiled_anew(workload.onnx, topology, 0)
+    assert machine.probed == device_pairs(topology) * 2
+    assert len(costs.device_links) == 20
