@@ -7,6 +7,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from gnnplace.executors.devices import RealDevice, create_session, parse_device,
 from gnnplace.executors.grouped_parts import PartMaker
 from gnnplace.executors.link_probe import dispatch_overhead_s, probe_links
 from gnnplace.executors.measure import StoppingRule, interleaved
+from gnnplace.executors.values import python_run
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
@@ -76,10 +78,10 @@ def profile_model(
         profiled: ort.InferenceSession | None = None
         try:
             plain = create_session(part.model, device, part.data_folder)
-            calls = [lambda: plain.run(None, feed)]
+            calls = [partial(python_run(plain), None, feed)]
             if device.family != "ep":
                 profiled = create_session(part.model, device, part.data_folder, _profiling(device, folder))
-                calls.insert(0, lambda: profiled.run(None, feed))
+                calls.insert(0, partial(python_run(profiled), None, feed))
             seconds = interleaved(calls, rule)
         except GnnplaceError:
             raise
