@@ -49,7 +49,7 @@ def plain_outcome(case: BackendCase) -> tuple[Outcome, list[Sequence[Any]]]:
         try:
             session = PlainSession(path, DEVICES[0], optimised=not case.travels)
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            return Outcome("refuses", _reason(error)), outputs
+            return Outcome("refuses", _reason(error, folder)), outputs
     try:
         with session:
             for inputs, _ in case.data:
@@ -97,5 +97,7 @@ def _difference(case: BackendCase, expected: Sequence[Sequence[Any]], found: Seq
     return ""
 
 
-def _reason(error: Exception) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__)[:_REASON_CHARACTERS]
+def _reason(error: Exception, folder: str = "") -> str:
+    """The beginning of what an error says, without the folder that the model happened to be in."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return (said.replace(f"{folder}/", "") if folder else said)[:_REASON_CHARACTERS]
