@@ -2,7 +2,7 @@
 #   make install    .venv with everything pinned        make bench    how fast the engine is
 #   make demo       place a real model on two cores     make zoo      export what is missing in the zoo
 #   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
-#   make clean      remove what the other targets made
+#   make clean      remove what the other targets made  make bench-backend   all cases of ONNX's own test suite, in minutes
 # Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
 OPENVINO := build/openvino/.installed
 
-.PHONY: install demo test bench zoo tables clean
+.PHONY: install demo test bench bench-backend zoo tables clean
 
 install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo"
@@ -56,6 +56,10 @@ test: $(STAMP) $(OPENVINO)
 bench: $(STAMP)
 	@echo "measuring nanoseconds per op of the simulator"
 	$(BIN)/gnnplace bench engine
+
+bench-backend: $(STAMP)
+	@echo "running every case of ONNX's test suite for backends, plain and cut over two cores"
+	$(BIN)/gnnplace bench backend --jobs 2 --out notebooks/results/bench-backend.json
 
 zoo: $(STAMP)
 	@echo "exporting what the zoo's manifest lacks, at published sizes; everything anew takes hours and 16 GiB"

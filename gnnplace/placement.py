@@ -17,7 +17,7 @@ from gnnplace.errors import InvalidPlacement
 from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["FORMAT", "Placement", "allowed_mask", "check_legal", "load_placement", "save_placement"]
+__all__ = ["FORMAT", "Placement", "allowed_mask", "check_legal", "load_placement", "save_placement", "scattered"]
 
 FORMAT = "gnnplace.placement/1"
 
@@ -104,6 +104,21 @@ def check_legal(graph: OpGraph, topology: Topology, placement: Placement) -> Non
                 f"a tensor goes from {topology.device_names[source]!r} to {topology.device_names[target]!r}, "
                 "which no link or host connects; add a link"
             )
+
+
+def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> IntArray:
+    """`[N]` devices at random: each gets as many ops and colocation groups as any other, or one more.
+
+    So a graph with as many of them as devices is on all devices. Ops that list the devices they can run on are not asked.
+
+    >>> from gnnplace.graph.op_graph import Op, OpGraph
+    >>> graph = OpGraph.build("g", [Op("a"), Op("b", group="both"), Op("c", group="both")], [])
+    >>> scattered(graph, 2, np.random.default_rng(0)).tolist()
+    [1, 0, 0]
+    """
+    free = graph.colocation < 0
+    unit = np.where(free, len(graph.colocation_names) + np.cumsum(free) - 1, graph.colocation)
+    return np.asarray((rng.permutation(int(unit.max(initial=-1)) + 1) % num_devices)[unit])
 
 
 def save_placement(

@@ -10,7 +10,7 @@ import pytest
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidPlacement
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.placement import Placement, allowed_mask, check_legal, load_placement, save_placement
+from gnnplace.placement import Placement, allowed_mask, check_legal, load_placement, save_placement, scattered
 
 GRAPH = OpGraph.build(
     "g",
@@ -108,3 +108,17 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(
     path.write_text(json.dumps({**MINIMAL, **change}))
     with pytest.raises(InvalidPlacement, match=message):
         load_placement(path, GRAPH, TOPOLOGY, sha256="ab" * 32)
+
+
+def test_a_scattered_graph_is_on_all_devices_evenly_and_its_groups_stay_whole() -> None:
+    ops = [Op(f"free{i}") for i in range(5)] + [Op(f"{group}{i}", group=group) for group in "ab" for i in range(3)]
+    graph = OpGraph.build("g", ops, [])
+    seen = set()
+    for seed in range(20):
+        assignment = scattered(graph, 2, np.random.default_rng(seed))
+        assert len(set(assignment[5:8])) == len(set(assignment[8:])) == 1
+        units = [*assignment[:5], assignment[5], assignment[8]]
+        assert sorted(np.bincount(units)) == [3, 4]
+        seen.add(tuple(assignment))
+    assert len(seen) > 10
+    assert scattered(OpGraph.build("g", [], []), 2, np.random.default_rng(0)).tolist() == []

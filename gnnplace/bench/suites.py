@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gnnplace.bench.conformance.suite import bench_backend
 from gnnplace.bench.engine import bench_engine
 from gnnplace.bench.execution import bench_equality, bench_execution
 from gnnplace.bench.fidelity.suite import bench_fidelity
@@ -36,6 +37,7 @@ SUITES: Mapping[str, Suite] = {
     "planners": Suite(lambda options: bench_planners(options.seed)),
     "equality": Suite(lambda options: bench_equality(options.seed)),
     "execution": Suite(bench_execution, ("--only",)),
+    "backend": Suite(bench_backend, ("--only", "--jobs")),
     "zoo": Suite(bench_zoo, ("--jobs",)),
     "seeds": Suite(bench_seeds, _TABLES),
     "spotlight": Suite(bench_spotlight, _TABLES),

@@ -20,7 +20,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization, measured or fidelity",
+            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured or fidelity",
         ),
     ],
     seed: SeedOption = 0,
@@ -30,7 +30,10 @@ def bench(
         typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight, generalization and measured"),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="part of a row's or case's name; may be repeated; for the same four")
+        list[str] | None,
+        typer.Option(
+            help="part of a row's or case's name; may be repeated; for the same four, execution, fidelity and backend"
+        ),
     ] = None,
     rows: Annotated[
         str | None,
@@ -43,7 +46,9 @@ def bench(
         Path | None,
         typer.Option(help="trained policy; the shipped one if not given; for generalization"),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="processes; for zoo, backend, seeds, spotlight and generalization")
+    ] = 1,
     extend: Annotated[
         Path | None,
         typer.Option(

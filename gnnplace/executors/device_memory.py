@@ -8,7 +8,9 @@ import numpy as np
 from onnxruntime.capi import _pybind_state as native
 
 from gnnplace.executors.devices import RealDevice
-from gnnplace.executors.part_session import Value, memory_of
+from gnnplace.executors.part_session import memory_of
+from gnnplace.executors.values import Value
+from gnnplace.onnx_io.element_types import is_narrow
 
 __all__ = ["COPIED_TYPES", "DeviceMemory", "device_memory"]
 
@@ -39,7 +41,7 @@ class DeviceMemory:
             if not _is_on_host(value) or value.data_type() not in COPIED_TYPES:
                 return value
             value = value.numpy()
-        if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS":
+        if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS" or is_narrow(value.dtype):
             return value
         return native.OrtValue.ortvalue_from_numpy(value, self._place)
 

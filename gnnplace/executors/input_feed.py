@@ -9,11 +9,11 @@ import numpy as np
 import onnxruntime as ort
 
 from gnnplace.errors import InvalidInput
+from gnnplace.executors.values import as_numpy
+from gnnplace.onnx_io.element_types import numpy_dtype
 from gnnplace.onnx_io.manifest import ValueInfo
 
 __all__ = ["check_given", "checked_feed"]
-
-_NUMPY_TYPES = {"float": "float32", "double": "float64", "string": "object"}
 
 
 def check_given(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> None:
@@ -47,14 +47,14 @@ def _checked_value(info: ValueInfo, value: Any) -> Any:
     if not info.type.startswith("tensor("):
         return value
     element = info.type[len("tensor(") : -1]
-    expected = _NUMPY_TYPES.get(element, element)
+    expected = numpy_dtype(element)
     if isinstance(value, ort.OrtValue):
-        value = value.numpy()
+        value = as_numpy(value._get_c_value())
     if not isinstance(value, np.ndarray):
-        value = np.asarray(value, dtype=expected if hasattr(np, expected) else None)
-    fits = value.dtype.kind in "OUS" if element == "string" else value.dtype.name == expected
+        value = np.asarray(value, dtype=expected)
+    fits = value.dtype.kind in "OUS" if element == "string" else value.dtype.name == expected.name
     if not fits:
-        raise InvalidInput(f"the model input {info.name!r} is of dtype {value.dtype.name}; expected {expected}")
+        raise InvalidInput(f"the model input {info.name!r} is of dtype {value.dtype.name}; expected {expected.name}")
     if info.known_rank and value.ndim != len(info.shape):
         raise InvalidInput(
             f"the model input {info.name!r} has {value.ndim} dimensions {list(value.shape)}; expected {list(info.shape)}"

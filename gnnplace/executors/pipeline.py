@@ -11,9 +11,9 @@ from threading import Lock, Semaphore
 from gnnplace.errors import GnnplaceError, InvalidInput, MeasurementFailed
 from gnnplace.executors.dataflow import START
 from gnnplace.executors.devices import pinned
-from gnnplace.executors.part_session import Value
 from gnnplace.executors.request import Request
 from gnnplace.executors.session_cache import SessionCache
+from gnnplace.executors.values import Value
 from gnnplace.executors.worker import Message, Worker
 
 __all__ = ["OneDevice", "Pipeline"]

@@ -8,7 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import onnxruntime as ort
+
 from gnnplace.executors.devices import create_session, parse_device, pin, session_options
+from gnnplace.executors.values import python_run
 
 __all__ = ["PlainSession"]
 
@@ -16,8 +19,10 @@ __all__ = ["PlainSession"]
 class PlainSession:
     """The file as it is, on the calling thread, which stays pinned to the device while the context is open."""
 
-    def __init__(self, path: Path, device_name: str, spinning: bool = False) -> None:
+    def __init__(self, path: Path, device_name: str, spinning: bool = False, optimised: bool = True) -> None:
         """Loads the model; `spinning` lets the threads of a core set wait for work as ONNX Runtime does by default.
+
+        Unless it is `optimised`, every op of the model runs as it is.
 
         Raises:
             InvalidTopology: the device is not on this machine.
@@ -25,11 +30,17 @@ class PlainSession:
         """
         self._device = parse_device(device_name)
         self._before = os.sched_getaffinity(0)
-        self._session = create_session(path, self._device, options=session_options(self._device, spinning))
+        options = session_options(self._device, spinning)
+        if not optimised:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = create_session(path, self._device, options=options)
+        self._run = python_run(session)
+        self.inputs = tuple(arg.name for arg in session.get_inputs())
+        """Names of those without a default."""
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         """All outputs."""
-        return list(self._session.run(None, dict(feed)))
+        return list(self._run(None, dict(feed)))
 
     def __enter__(self) -> PlainSession:
         pin(self._device)

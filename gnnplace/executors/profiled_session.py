@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gnnplace.arrays import FloatArray
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import RealDevice, create_session, parse_device, pinned, session_options
 from gnnplace.executors.measure import StoppingRule, interleaved
+from gnnplace.executors.values import python_run
 
 __all__ = ["OPTIMISED", "PROFILE", "ProfileJob", "profiled_samples"]
 
@@ -38,11 +40,11 @@ def profiled_samples(job: ProfileJob, feed: Mapping[str, Any]) -> FloatArray:
     device, part = parse_device(job.part.device), job.part
     with pinned(device):
         plain = create_session(part.model, device, part.data_folder)
-        calls: list[Callable[[], object]] = [lambda: plain.run(None, feed)]
+        calls: list[Callable[[], object]] = [partial(python_run(plain), None, feed)]
         if device.family == "ep":
             return interleaved(calls, job.rule)
         profiled = create_session(part.model, device, part.data_folder, _profiling(device, job.folder))
-        samples = interleaved([lambda: profiled.run(None, feed), *calls], job.rule)
+        samples = interleaved([partial(python_run(profiled), None, feed), *calls], job.rule)
         Path(profiled.end_profiling()).rename(job.folder / PROFILE)
         return samples
 

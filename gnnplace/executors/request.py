@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from gnnplace.errors import GnnplaceError
-from gnnplace.executors.part_session import Value, as_numpy
+from gnnplace.executors.values import Value, as_numpy
 
 __all__ = ["Request"]
 

@@ -78,7 +78,7 @@ class PlacedRunner:
             self._devices = Pipeline(self._workers, cache, self.max_in_flight)
             return
         self._devices = OneDevice(self._workers[0] if self._workers else None, cache)
-        if len(parts) == 1 and set(outputs) <= set(parts[0].outputs):
+        if len(parts) == 1 and _covers(parts[0], inputs, outputs):
             self._direct = self._workers[0].compiled[0][1]
 
     @property
@@ -247,7 +247,7 @@ class PlacedRunner:
         assert isinstance(self._devices, OneDevice)
         try:
             with self._devices.turn, pinned(session.device):
-                return list(session.session.run(wanted, input_feed, options))
+                return list(session.run_python(wanted, input_feed, options))
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
             self._check_names(wanted, input_feed)
             raise MeasurementFailed(f"the model failed on {session.device.name!r}: {one_line(error)}") from error
@@ -315,3 +315,8 @@ def _settle(future: Future[list[Any]], outputs: Callable[[], list[Any]]) -> None
 
 def _defaulted(parts: Sequence[RunnerPart]) -> set[str]:
     return {name for part in parts for name in part.optional_inputs}
+
+
+def _covers(part: RunnerPart, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+    """The part takes and gives all that the model does; inputs that no op reads are in no part, and ONNX Runtime refuses them."""
+    return set(inputs) <= {*part.inputs, *part.optional_inputs} and set(outputs) <= set(part.outputs)

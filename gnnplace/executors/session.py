@@ -89,8 +89,12 @@ class Session:
         try:
             return self._runner.run(output_names, input_feed, run_options)
         except MeasurementFailed:
-            checked_feed(self._inputs, input_feed)  # ONNX Runtime has found something; say it as for several parts
-            raise
+            checked = checked_feed(
+                self._inputs, input_feed
+            )  # ONNX Runtime has found something; say it as for several parts
+            if all(value is input_feed[name] for name, value in checked.items()):
+                raise
+            return self._runner.run(output_names, checked, run_options)  # it takes no lists and no single numbers
 
     def run_many(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gnnplace.executors.dataflow import Step
-from gnnplace.executors.part_session import Value
+from gnnplace.executors.values import Value
 
 __all__ = ["State", "StatePlan", "plan_state"]
 

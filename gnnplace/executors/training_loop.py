@@ -11,8 +11,8 @@ import onnxruntime as ort
 
 from gnnplace.errors import InvalidInput
 from gnnplace.executors.input_feed import checked_feed
-from gnnplace.executors.part_session import as_numpy
 from gnnplace.executors.runner import PlacedRunner
+from gnnplace.executors.values import as_numpy
 from gnnplace.onnx_io.manifest import ValueInfo
 
 __all__ = ["TrainingLoop"]

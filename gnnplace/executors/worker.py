@@ -19,10 +19,11 @@ from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.executors.dataflow import START, RunnerPart, Step
 from gnnplace.executors.device_memory import COPIED_TYPES, DeviceMemory, device_memory
 from gnnplace.executors.devices import RealDevice, pin
-from gnnplace.executors.part_session import PartSession, Value
+from gnnplace.executors.part_session import PartSession
 from gnnplace.executors.request import Request
 from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.task_thread import TaskThread
+from gnnplace.executors.values import Value
 
 __all__ = ["Message", "Worker", "one_line"]
 

@@ -21,7 +21,7 @@ def sample_inputs(model: OnnxModel, rng: np.random.Generator) -> dict[str, NDArr
     axis has; a scalar is 1, as it may say how often a loop runs. Booleans are true, since most are masks.
 
     Raises:
-        UnsupportedModel: an input is no tensor, or of a dtype that NumPy does not have.
+        UnsupportedModel: an input is no tensor, or is complex.
     """
     return {
         str(value.name): _sample(value, model, rng) for value in model.model.graph.inputs if not value.is_initializer()
@@ -39,13 +39,11 @@ def _sample(value: ir.Value, model: OnnxModel, rng: np.random.Generator) -> NDAr
         return np.full(shape, "a", dtype=object)
     if dtype == ir.DataType.BOOL:
         return np.ones(shape, dtype=np.bool_)
-    if dtype.is_integer() and dtype.bitwidth >= 8:
+    if dtype.is_integer():
         return np.full(shape, 0 if shape else 1, dtype=dtype.numpy())
-    if dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16):
+    if dtype.is_floating_point():
         return rng.random(shape).astype(dtype.numpy())
-    raise UnsupportedModel(
-        f"input {value.name!r} of {model.path.name} is {dtype.name}, which NumPy lacks; change the dtype"
-    )
+    raise UnsupportedModel(f"input {value.name!r} of {model.path.name} is {dtype.name}; expected real numbers")
 
 
 def _shape(value: ir.Value, model: OnnxModel) -> tuple[int, ...]:

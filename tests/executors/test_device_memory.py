@@ -13,8 +13,9 @@ from gnnplace.executors import worker
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.device_memory import DeviceMemory, device_memory
 from gnnplace.executors.devices import parse_device
-from gnnplace.executors.part_session import PartSession, as_numpy
+from gnnplace.executors.part_session import PartSession
 from gnnplace.executors.runner import PlacedRunner
+from gnnplace.executors.values import as_numpy
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 

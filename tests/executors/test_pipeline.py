@@ -14,8 +14,9 @@ import pytest
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
-from gnnplace.executors.part_session import PartSession, as_numpy
+from gnnplace.executors.part_session import PartSession
 from gnnplace.executors.runner import PlacedRunner
+from gnnplace.executors.values import as_numpy
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 

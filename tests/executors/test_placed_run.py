@@ -143,9 +143,10 @@ def test_an_unknown_output_is_named(small_model: Callable[[str], OnnxModel], tmp
 def test_lists_are_taken_as_arrays_of_the_declared_type(
     small_model: Callable[[str], OnnxModel], tmp_path: Path
 ) -> None:
-    save(small_model("chain"), [0, 1, 0, 1], tmp_path)
-    with Session(tmp_path) as session:
-        assert session.run(None, {"x": [[0, 0, 0, 0]]})[0][0, 0] == pytest.approx(1 / (1 + np.e))
+    for assignment in ([0, 1, 0, 1], [0, 0, 0, 0]):
+        save(small_model("chain"), assignment, tmp_path)
+        with Session(tmp_path) as session:
+            assert session.run(None, {"x": [[0, 0, 0, 0]]})[0][0, 0] == pytest.approx(1 / (1 + np.e))
 
 
 def test_a_part_that_fails_is_named_and_the_next_run_works(

@@ -21,7 +21,7 @@ def read(text: str, folder: Path, **dims: int) -> OnnxModel:
 def test_every_dtype_gets_values_that_are_safe(tmp_path: Path) -> None:
     model = read(
         """(float[2, N] f, float16[2] h, double[1] d, int64[3] ids, uint8[2] u, int32 trips, bool[2] mask, string[2] s,
-            float[?] u1, float[2] default = {1, 2}) => (float[2, N] y) { y = Relu(f) }""",
+            bfloat16[2] b, float[?] u1, float[2] default = {1, 2}) => (float[2, N] y) { y = Relu(f) }""",
         tmp_path,
         N=3,
     )
@@ -35,6 +35,7 @@ def test_every_dtype_gets_values_that_are_safe(tmp_path: Path) -> None:
         "trips": ("int32", ()),
         "mask": ("bool", (2,)),
         "s": ("object", (2,)),
+        "b": ("bfloat16", (2,)),
         "u1": ("float32", (1,)),
     }
     assert ((inputs["f"] >= 0) & (inputs["f"] < 1)).all()
@@ -60,9 +61,10 @@ def test_an_axis_without_a_name_has_the_size_that_was_chosen_for_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"), [("bfloat16[2]", "is BFLOAT16"), ("seq(float[2])", "is no tensor but Sequence")]
+    ("kind", "message"),
+    [("complex64[2]", "is COMPLEX64; expected real numbers"), ("seq(float[2])", "is no tensor but Sequence")],
 )
-def test_an_input_that_numpy_cannot_hold_is_refused_by_name(kind: str, message: str, tmp_path: Path) -> None:
+def test_an_input_without_made_up_values_is_refused_by_name(kind: str, message: str, tmp_path: Path) -> None:
     model = read(f"({kind} odd, float[1] x) => (float[1] y) {{ y = Relu(x) }}", tmp_path)
     with pytest.raises(UnsupportedModel, match=f"'odd' of model.onnx {message}"):
         sample_inputs(model, np.random.default_rng(0))

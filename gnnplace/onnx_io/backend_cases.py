@@ -1,0 +1,137 @@
+"""The cases of ONNX's backend test suite that the installed `onnx` package brings: models, inputs, expected outputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from gnnplace.onnx_io.metadata import GROUP_KEY
+
+__all__ = ["FAMILIES", "BackendCase", "backend_cases"]
+
+FAMILIES = ("node", "simple", "pytorch-converted", "pytorch-operator")
+"""The kinds of cases as ONNX calls them; models of the kind `real` are not in the package."""
+
+
+@dataclass(frozen=True, eq=False)
+class BackendCase:
+    """A model with inputs, and what must come out."""
+
+    name: str
+    family: str
+    model: bytes
+    data: tuple[tuple[list[Any], list[Any]], ...]
+    """Inputs and outputs in the order of the model: arrays, lists for sequences, None for an optional without a value."""
+    rtol: float
+    atol: float
+    travels: bool = False
+    """The model has an Identity after every input and before every output, which may not be on the device of the other ops."""
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The model."""
+        model = onnx.ModelProto()
+        model.ParseFromString(self.model)
+        return model
+
+    @property
+    def op_types(self) -> tuple[str, ...]:
+        """Of the nodes of the main graph, in their order; `DOMAIN::TYPE` for other domains than ONNX's own."""
+        nodes = self.proto.graph.node
+        return tuple(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes)
+
+    def travelling(self) -> BackendCase:
+        """The same case with all its values between two colocation groups, so that they travel when the groups are apart."""
+        model = self.proto
+        graph = model.graph
+        weights = {tensor.name for tensor in graph.initializer}
+        arrived = {value.name: f"{value.name}.arrived" for value in graph.input if value.name not in weights}
+        left = {value.name: f"{value.name}.left" for value in graph.output}
+        before = [onnx.helper.make_node("Identity", [name], [new]) for name, new in arrived.items()]
+        after = [onnx.helper.make_node("Identity", [arrived.get(name, name)], [new]) for name, new in left.items()]
+        inside = list(graph.node)
+        for node in inside:
+            node.input[:] = [arrived.get(name, name) for name in node.input]
+        for group, nodes in (("outside", [*before, *after]), ("inside", inside)):
+            for node in nodes:
+                node.metadata_props.add(key=GROUP_KEY, value=group)
+        for value in graph.output:
+            value.name = left[value.name]
+        del graph.node[:]
+        graph.node.extend([*before, *inside, *after])
+        return replace(self, name=f"{self.name}, travelling", model=model.SerializeToString(), travels=True)
+
+    def check(self, expected: Sequence[Any], found: Sequence[Any]) -> None:
+        """Returns when ONNX's own comparison takes the outputs for equal, and sequences are as long as expected.
+
+        Raises:
+            AssertionError: an output differs in kind, dtype, shape, or value beyond the tolerances of the case.
+        """
+        from onnx.backend.test.runner import Runner
+
+        for wanted, array in zip(_tensors(expected), _tensors(found), strict=True):
+            if wanted is None or array is None:
+                assert wanted is array, f"found {array}; expected {wanted}"
+            else:
+                Runner.assert_similar_outputs([wanted], [array], self.rtol, self.atol)
+
+
+def backend_cases(family: str) -> tuple[BackendCase, ...]:
+    """All cases of a family, by name; those of nodes are computed here and now, which takes seconds."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # expected outputs with infinities are meant
+        found = load_model_tests(kind=family)
+    cases = []
+    for case in found:
+        if case.model is None:
+            assert case.model_dir is not None, f"{case.name} has to be downloaded"
+            folder = Path(case.model_dir)
+            model = onnx.load(folder / "model.onnx")
+            data = [_stored(model.graph, stored) for stored in sorted(folder.glob("test_data_set*"))]
+        else:
+            model = case.model
+            data = [([*map(_array, inputs)], [*map(_array, outputs)]) for inputs, outputs in case.data_sets or ()]
+        cases.append(BackendCase(case.name, family, model.SerializeToString(), tuple(data), case.rtol, case.atol))
+    return tuple(sorted(cases, key=lambda case: case.name))
+
+
+def _stored(graph: onnx.GraphProto, folder: Path) -> tuple[list[Any], list[Any]]:
+    return list(_values(folder, "input", graph.input)), list(_values(folder, "output", graph.output))
+
+
+def _values(folder: Path, side: str, stated: Sequence[onnx.ValueInfoProto]) -> Iterator[Any]:
+    """The values in `SIDE_0.pb`, `SIDE_1.pb`, ..., of the types that the model states."""
+    for number in range(len(list(folder.glob(f"{side}_*.pb")))):
+        content = (folder / f"{side}_{number}.pb").read_bytes()
+        if stated[number].type.HasField("sequence_type"):
+            yield onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(content))
+        elif stated[number].type.HasField("optional_type"):
+            yield onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(content))
+        else:
+            yield onnx.numpy_helper.to_array(onnx.TensorProto.FromString(content))
+
+
+def _array(value: Any) -> Any:
+    """A value as a runtime takes it: arrays for tensors, also for single numbers."""
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def _tensors(values: Sequence[Any]) -> list[Any]:
+    """The values one by one, and those in sequences after the number of them: ONNX's comparison knows no length."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, list | tuple):
+            found += [np.array(len(value)), *_tensors(value)]
+        else:
+            found.append(value)
+    return found
