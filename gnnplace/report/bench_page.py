@@ -45,10 +45,17 @@ def read_bench(path: Path) -> dict[str, Any]:
 
 
 def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
-    """Writes the page of a bench; its path."""
-    pages = {GENERALIZATION: render_generalization, MEASURED: render_measured, FIDELITY: render_fidelity}
-    render = pages.get(document["suite"], render_bench)
-    write_text(path, render(document))
+    """Writes the page of a bench; its path.
+
+    Raises:
+        GnnplaceError: there is no page for this suite.
+    """
+    suite = str(document.get("suite"))
+    if suite not in _PAGES:
+        raise GnnplaceError(
+            f"there is no page for the suite {suite!r}, only for {', '.join(_PAGES)}; its rows are in the result"
+        )
+    write_text(path, _PAGES[suite](document))
     return path
 
 
@@ -141,3 +148,12 @@ def _picture(key: str, detail: Mapping[str, Any]) -> str:
     about = f"{detail['ops']:,} ops in {detail['groups']:,} groups; {escape(detail['source']) or 'not in the papers'}"
     title = f"{escape(detail['task'])} on {escape(detail['testbed'])}"
     return f'<h3>{title}</h3><p>{about}</p><p class="legend">{legend}</p>{chart_html(figure, key)}'
+
+
+_PAGES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "seeds": render_bench,
+    "spotlight": render_bench,
+    GENERALIZATION: render_generalization,
+    MEASURED: render_measured,
+    FIDELITY: render_fidelity,
+}

@@ -22,6 +22,7 @@ from gnnplace.bench.result import write_result
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.spec import load_topology
+from gnnplace.errors import GnnplaceError
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
@@ -142,3 +143,9 @@ def test_the_page_has_a_point_for_every_placement_that_ran_and_hostile_names_are
     drawn = [len(trace.x) for trace in figure.data if trace.mode == "markers"]
     assert sum(drawn) == 3
     assert {trace.name for trace in figure.data if trace.mode == "markers"} == {"single", "list", "random"}
+
+
+def test_a_suite_without_a_page_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(GnnplaceError, match="no page for the suite 'execution', only for seeds"):
+        write_bench_page({"suite": "execution", "rows": [], "details": {}}, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
