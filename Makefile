@@ -2,7 +2,9 @@
 #   make install    .venv with everything pinned        make bench    how fast the engine is
 #   make demo       place a real model on two cores     make zoo      export what is missing in the zoo
 #   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
-#   make clean      remove what the other targets made  make bench-backend   all cases of ONNX's own test suite, in minutes
+#   make clean      remove what the other targets made
+#   make bench-backend  all cases of ONNX's own test suite, in minutes
+#   make bench-interrupted  kill commands, start them again
 # Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -11,7 +13,7 @@ STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
 OPENVINO := build/openvino/.installed
 
-.PHONY: install demo test bench bench-backend zoo tables clean
+.PHONY: install demo test bench bench-backend bench-interrupted zoo tables clean
 
 install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo"
@@ -71,6 +73,10 @@ tables: $(STAMP)
 	$(BIN)/gnnplace bench spotlight --jobs 2 --out notebooks/results/bench-spotlight.json
 	$(BIN)/gnnplace report notebooks/results/bench-seeds.json
 	$(BIN)/gnnplace report notebooks/results/bench-spotlight.json
+
+bench-interrupted: $(STAMP)
+	@echo "killing commands at random moments, in half an hour; started again, it goes on where it was stopped"
+	$(BIN)/gnnplace bench interrupted --jobs 2 --out notebooks/results/bench-interrupted.json
 
 clean:
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -6,6 +6,8 @@ The public names load on first use, so that `import gnnplace` needs neither torc
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gnnplace.compiled_code import find_room_for_compiled_code
+
 if TYPE_CHECKING:
     from gnnplace.api import PlaceOptions, Plan, compare, evaluate, load_topology, place, read_onnx
     from gnnplace.executors.session import Session
@@ -24,6 +26,7 @@ __all__ = [
     "read_onnx",
 ]
 
+find_room_for_compiled_code()
 _HOMES = {"Session": "gnnplace.executors.session"}
 
 

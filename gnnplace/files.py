@@ -1,33 +1,198 @@
-"""Reading and writing whole files: a file is complete or absent, never half."""
+"""Reading and writing whole files: a file is complete or absent, never half, and what a kill leaves behind goes at the next start."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from gnnplace.errors import GnnplaceError
 
-__all__ = ["cache_folder", "new_file", "read_json", "read_json_lines", "write_json_lines", "write_text"]
+__all__ = [
+    "NO_ROOM", "NO_WRITING", "append_json_line", "cache_folder", "new_file", "new_folder", "read_json", "read_json_lines",
+    "scratch_folder", "taking_turns", "temporary_folder", "write_json_lines", "write_text",
+]  # fmt: skip
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk, a quota or a file is full."""
+NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""A place may only be read."""
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_FILE, _FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    """A temporary path beside `path`, an empty file, that takes its place when the block ends without an error.
+
+    It always has the same name and is locked: who writes the same file meanwhile waits, and what a kill left is used again.
+
+    Raises:
+        OSError: it cannot be written; the error names `path`.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with _about(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _held(temporary, _FILE) as handle:
+            try:
+                os.ftruncate(handle, 0)
+                yield temporary
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+
+
+@contextmanager
+def new_folder(path: Path, last: str, keeps_others: bool = False) -> Iterator[Path]:
+    """An empty folder to fill, whose files are those of `path` when the block ends without an error.
+
+    The file `last` goes first and comes last: while it is absent, the folder is not whole.
+
+    Args:
+        path: files of the same names in it are replaced.
+        last: a file's name.
+        keeps_others: files of other names stay; else they go.
+
+    Raises:
+        OSError: it cannot be written; the error names `path`.
+    """
+    with scratch_folder(path) as scratch:
+        fresh, old = scratch / "new", scratch / "old"
+        fresh.mkdir()
+        old.mkdir()
+        yield fresh
+        if not path.exists():
+            fresh.rename(path)
+            return
+        names = sorted((file.name for file in fresh.iterdir()), key=last.__eq__)
+        there = {file.name for file in path.iterdir()} - {scratch.name}
+        for name in sorted(there & {*names} if keeps_others else there, key=last.__ne__):
+            (path / name).rename(old / name)
+        for name in names:
+            (fresh / name).rename(path / name)
+
+
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """An empty folder on the file system of `path`, to prepare there what will be moved; what is left of it goes in the end.
+
+    It is in `path` where that is a folder, else beside it; and locked as in `new_file`.
+
+    Raises:
+        OSError: it cannot be written; the error names `path`.
+    """
+    folder = path / ".gnnplace.tmp" if path.is_dir() else path.with_name(f".{path.name}.tmp")
+    with _about(path):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _held(folder, _FOLDER):
+            try:
+                for left in folder.iterdir():
+                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder where the system keeps what need not last; those that killed programs left there are removed."""
+    parent = Path(tempfile.gettempdir())
+    for left in parent.glob("gnnplace-*.tmp"):
+        _remove_abandoned(left)
+    with _about(parent):
+        folder = Path(tempfile.mkdtemp(prefix="gnnplace-", suffix=".tmp", dir=parent))
+        with _held(folder, _FOLDER, 0o700):
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def taking_turns(path: Path) -> Iterator[None]:
+    """Within the block no other process is in such a block for the same `path`; it waits for them.
+
+    Raises:
+        OSError: the folder cannot be written; the error names `path`.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with _about(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _held(lock, _FILE):
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def _held(path: Path, flags: int, mode: int = 0o777) -> Iterator[int]:
+    """A descriptor of `path`, made where it is not there, and locked until the block or the process ends; waits for others."""
+    while True:
+        try:
+            if flags == _FOLDER:
+                path.mkdir(mode, exist_ok=True)
+            handle = os.open(path, flags | os.O_NOFOLLOW, mode & 0o666)
+        except FileNotFoundError:
+            if path.parent.is_dir():
+                continue  # who had it before has just removed it
+            raise
+        try:
+            _lock(handle, fcntl.LOCK_EX)
+            if _is_at(path, handle):
+                yield handle
+                return
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int, how: int) -> None:
+    """Some file systems have no locks; then nobody is waited for."""
     try:
-        yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        fcntl.flock(handle, how)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """What is open is what has this name now: who held it before may have moved or removed it."""
+    try:
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes a temporary folder that no process holds any more."""
+    with suppress(OSError):
+        handle = os.open(folder, _FOLDER | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Lets an error of writing name `path` and no temporary file; many name none."""
+    try:
+        yield
+    except OSError as error:
+        named = Path(error.filename) if isinstance(error.filename, str) else None
+        writes = named is None or named.is_relative_to(path.parent)
+        if error.errno in NO_ROOM or (error.errno in NO_WRITING and writes):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def write_text(path: Path, text: str) -> None:
@@ -75,6 +240,23 @@ def read_json_lines(path: Path, error: type[GnnplaceError]) -> list[Any]:
 def write_json_lines(path: Path, values: Iterable[Any]) -> None:
     """Writes a JSON value a line to `path` at once; more can be appended."""
     write_text(path, "".join(json.dumps(value) + "\n" for value in values))
+
+
+def append_json_line(path: Path, value: Any) -> None:
+    """Adds a line to such a file: all of it, or on a full disk nothing.
+
+    Raises:
+        OSError: it cannot be written; the error names `path`.
+    """
+    line = memoryview((json.dumps(value) + "\n").encode())
+    with _about(path), path.open("ab", buffering=0) as file:
+        before = file.seek(0, os.SEEK_END)
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except BaseException:
+            file.truncate(before)
+            raise
 
 
 def cache_folder() -> Path:

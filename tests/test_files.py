@@ -1,11 +1,23 @@
-"""Files of JSON lines, as a program that is killed leaves them."""
+"""Files as a program that is killed, or another one beside it, leaves them."""
 
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from gnnplace.errors import GnnplaceError
-from gnnplace.files import read_json_lines, write_json_lines
+from gnnplace.files import (
+    append_json_line,
+    new_file,
+    new_folder,
+    read_json_lines,
+    taking_turns,
+    temporary_folder,
+    write_json_lines,
+    write_text,
+)  # fmt: skip
 
 
 def test_lines_come_back_in_order_and_a_cut_off_one_is_left_out_but_not_removed(tmp_path: Path) -> None:
@@ -37,3 +49,90 @@ def test_a_line_in_the_middle_that_is_no_json_is_refused_by_its_number(tmp_path:
     path.write_bytes(b"1\n" + line + b"\n3\n")
     with pytest.raises(GnnplaceError, match=r"lines\.jsonl: line 2 is no valid JSON"):
         read_json_lines(path, GnnplaceError)
+
+
+def test_a_file_appears_whole_or_not_at_all_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.txt"
+    write_text(path, "first")
+    with pytest.raises(TypeError), new_file(path) as temporary:
+        temporary.write_bytes(b"half" + None)
+    assert path.read_text(encoding="utf-8") == "first"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_a_kill_left_of_a_file_or_a_folder_goes_with_the_next_writing(tmp_path: Path) -> None:
+    (tmp_path / ".file.txt.tmp").write_text("a long half of something", encoding="utf-8")
+    write_text(tmp_path / "file.txt", "new")
+    assert (tmp_path / "file.txt").read_text(encoding="utf-8") == "new"
+    (tmp_path / ".placed.tmp" / "old").mkdir(parents=True)
+    with new_folder(tmp_path / "placed", last="run.json") as fresh:
+        assert not list(fresh.iterdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file.txt", "placed"]
+
+
+@pytest.mark.parametrize(("keeps_others", "others"), [(False, []), (True, ["notes.txt"])])
+def test_a_folder_gets_its_new_files_and_keeps_or_loses_others(
+    tmp_path: Path, keeps_others: bool, others: list[str]
+) -> None:
+    path = tmp_path / "placed"
+    (path / "parts").mkdir(parents=True)
+    for name in ("run.json", "parts/part-0001.onnx", "notes.txt"):
+        (path / name).write_text("old", encoding="utf-8")
+    with new_folder(path, "run.json", keeps_others) as fresh:
+        (fresh / "parts").mkdir()
+        for name in ("run.json", "parts/part-0000.onnx"):
+            (fresh / name).write_text("new", encoding="utf-8")
+    assert sorted(file.name for file in path.iterdir()) == [*others, "parts", "run.json"]
+    assert [file.name for file in (path / "parts").iterdir()] == ["part-0000.onnx"]
+    assert (path / "run.json").read_text(encoding="utf-8") == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_writes_the_same_file_waits_for_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    second = Thread(target=write_text, args=(path, "second"))
+    with new_file(path) as temporary:
+        second.start()
+        second.join(0.2)
+        assert second.is_alive()
+        temporary.write_text("first", encoding="utf-8")
+    second.join(30.0)
+    assert path.read_text(encoding="utf-8") == "second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_turns_are_taken_one_after_the_other(tmp_path: Path) -> None:
+    path, inside = tmp_path / "cache" / "model.onnx", []
+
+    def turn(number: int) -> None:
+        for _ in range(50):
+            with taking_turns(path):
+                inside.append(number)
+                assert inside == [number]
+                inside.clear()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(turn, range(4)))
+    assert not list(path.parent.iterdir())
+
+
+def test_a_temporary_folder_is_removed_in_the_end_or_by_the_next_who_needs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    abandoned, others = tmp_path / "gnnplace-abandoned.tmp", tmp_path / "gnnplace-notes"
+    for folder in (abandoned, others):
+        folder.mkdir()
+        (folder / "file").touch()
+    with temporary_folder() as first, temporary_folder() as second:
+        assert first != second
+        assert first.is_dir()
+        assert not abandoned.exists()
+    assert list(tmp_path.iterdir()) == [others]
+
+
+def test_a_line_is_added_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    for number in range(3):
+        append_json_line(path, {"é": number})
+    assert read_json_lines(path, GnnplaceError) == [{"é": number} for number in range(3)]

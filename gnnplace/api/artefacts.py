@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnplace.files import write_text
+from gnnplace.files import new_folder, write_text
 from gnnplace.onnx_io.annotate import write_placed
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.segments import segment_numbers
@@ -22,21 +20,9 @@ __all__ = ["write_artefacts"]
 
 
 def write_artefacts(plan: Plan, out: Path) -> None:
-    """Writes everything to a folder beside `out`, which then takes its place; files of others in `out` are kept."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-    try:
-        _write(plan, scratch, out)
-        out.mkdir(exist_ok=True)
-        # run.json goes last: while it is absent, the folder is not whole.
-        (out / "run.json").unlink(missing_ok=True)
-        for fresh in sorted(scratch.iterdir(), key=lambda path: path.name == "run.json"):
-            target = out / fresh.name
-            if target.is_dir() and not target.is_symlink():
-                shutil.rmtree(target)
-            fresh.replace(target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    """Writes everything to a new folder, which becomes `out`; files of others in `out` are kept."""
+    with new_folder(out, last="run.json", keeps_others=True) as fresh:
+        _write(plan, fresh, out)
 
 
 def _write(plan: Plan, folder: Path, out: Path) -> None:

@@ -30,8 +30,11 @@ def compare(
 ) -> list[PlannerRow]:
     """A row per planner, each with the same budget and seed; a planner that fails has an `error` and no makespan.
 
+    Ctrl-C ends them all; those that were not reached have no row.
+
     Raises:
         GnnplaceError: an unknown planner, or a model or device set that cannot be read.
+        KeyboardInterrupt: there was no placement yet.
     """
     plans = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
     topology = topology_of(devices)
@@ -42,7 +45,14 @@ def compare(
     for name, plan in plans.items():
         begin_s = time.perf_counter()
         try:
-            rows.append(planner_row(setting, *planned(setting, plan(problem, options.budget, options.seed))))
+            solution = plan(problem, options.budget, options.seed)
+            rows.append(planner_row(setting, *planned(setting, solution)))
+            if solution.interrupted:
+                break
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            break
         except GnnplaceError as error:
             rows.append(
                 {

@@ -26,6 +26,7 @@ from gnnplace.executors.link_probe import device_pairs, probe_links, probing_pro
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measured_evaluator import Comparison, Kept, MeasuredEvaluator, MeasureOptions
 from gnnplace.executors.profile import measured_costs
+from gnnplace.interruption import first_interrupt_noted
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
@@ -185,21 +186,25 @@ def measured_evaluation(setting: Setting, placement: Placement) -> tuple[Evaluat
 def place_measured(workload: Workload, topology: Topology, options: PlaceOptions, begin_s: float) -> Plan:
     """The best placement found by running placements; the single device when nothing beats it beyond the noise.
 
+    After Ctrl-C it is the best of the search, as the search measured it.
+
     Raises:
         UnsupportedModel: there is no ONNX model, or it cannot be cut.
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device, no placement runs, or other work keeps a device busy.
+        KeyboardInterrupt: nothing was measured yet.
     """
     executable(workload)
     warnings = check_free(topology.device_names, options.force)
     cost = MeasuredCost(profiled(workload, topology, options.seed))
     setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)
     simulated = setting.problem()
-    rehearsed = {
-        name: load_planner(name)(simulated, Budget(), options.seed).placement
-        for name in _REHEARSED
-        if name != options.planner
+    solutions = {
+        name: load_planner(name)(simulated, Budget(), options.seed) for name in _REHEARSED if name != options.planner
     }
+    if any(solution.interrupted for solution in solutions.values()):
+        raise KeyboardInterrupt
+    rehearsed = {name: solution.placement for name, solution in solutions.items()}
     measuring = _pipelined(MEASURE_OPTIONS) if setting.objective == "throughput" else MEASURE_OPTIONS
     with _evaluator(setting, measuring) as evaluator:
         planner = chosen_planner(options.planner, options.policy)
@@ -209,12 +214,18 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
             "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
             "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
         }  # fmt: skip
-        comparison = evaluator.compare([finalist.placement for finalist in finalists])
-        plan = _plan(setting, solution, finalists, (comparison, searched), begin_s)
-        chosen = Placement(setting.coarsening.project(plan.placement.assignment))
-        return dataclasses.replace(
-            plan, warnings=(*warnings, *plan.warnings), measured_segments=evaluator.segments_of(chosen)
-        )
+        comparison = None if solution.interrupted else _side_by_side(evaluator, finalists)
+        interrupted = comparison is None
+        with first_interrupt_noted(interrupted):  # it is nearly done
+            if comparison is None:
+                finalists = _finalists(options.planner, evaluator.fastest(1) or [solution.placement], {})
+                known = tuple(evaluator.evaluate(finalist.placement) for finalist in finalists)  # from the search
+                comparison = Comparison(known, evaluator.single, evaluator.single_device)
+            plan = _plan(setting, solution, finalists, (comparison, searched), begin_s)
+            chosen = Placement(setting.coarsening.project(plan.placement.assignment))
+            warnings += plan.warnings if not evaluator.not_kept else (*plan.warnings, evaluator.not_kept)
+            plan = dataclasses.replace(plan, warnings=warnings, measured_segments=evaluator.segments_of(chosen))
+            return plan.cut_short() if interrupted else plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +250,14 @@ def _finalists(planner: str, searched: Sequence[Placement], rehearsed: Mapping[s
         for rank, placement in enumerate(different.values(), start=1)
     ]
     return [*found, *(_Finalist(name, name, placement) for name, placement in rehearsed.items())]
+
+
+def _side_by_side(evaluator: MeasuredEvaluator, finalists: Sequence[_Finalist]) -> Comparison | None:
+    """The last comparison; None where Ctrl-C ended it."""
+    try:
+        return evaluator.compare([finalist.placement for finalist in finalists])
+    except KeyboardInterrupt:
+        return None
 
 
 def _plan(

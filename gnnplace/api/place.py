@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from gnnplace.api.measuring import place_measured
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
+from gnnplace.api.setting import MAX_GROUPS, Setting, setting_of, topology_of
 from gnnplace.api.solved import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
 from gnnplace.executors.devices import is_real
+from gnnplace.interruption import first_interrupt_noted
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Solution
 
 __all__ = ["BASELINES", "place"]
 
@@ -25,7 +28,8 @@ BASELINES = ("single", "heft")
 def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOptions = PlaceOptions()) -> Plan:
     """The best placement of a model on devices that the chosen planner finds, compared with simple ones.
 
-    The answer is never worse than the best single device: when the plan does not beat it, that is the answer.
+    The answer is never worse than the best single device: when the plan does not beat it, that is the answer. Ctrl-C gives
+    the best so far.
 
     Args:
         model: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or what `read_onnx` gave.
@@ -37,6 +41,7 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
         InvalidGraph: the op graph breaks a rule.
         InvalidTopology: the devices cannot be understood.
         InvalidPlacement: an op that no device may run.
+        KeyboardInterrupt: there was no placement yet.
     """
     begin_s = time.perf_counter()
     planner = chosen_planner(options.planner, options.policy)
@@ -46,17 +51,37 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
         return place_measured(workload, topology, options, begin_s)
     setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
     problem = setting.problem()
-    runs = {name: planned(setting, load_planner(name)(problem, Budget(), options.seed)) for name in BASELINES}
-    runs[options.planner] = planned(setting, planner(problem, options.budget, options.seed))
-    solution, placement, evaluation = runs[options.planner]
-    single = runs["single"]
-    full = setting.problem(setting.simulator)
+    planners = {name: (load_planner(name), Budget()) for name in BASELINES} | {
+        options.planner: (planner, options.budget)
+    }
+    solutions: dict[str, Solution] = {}
+    interrupted = False
+    try:
+        for name, (plan, budget) in planners.items():
+            if not interrupted:
+                solutions[name] = plan(problem, budget, options.seed)
+                interrupted = solutions[name].interrupted
+    except KeyboardInterrupt:  # this planner has no placement yet
+        interrupted = True
+        if not solutions:
+            raise
+    with first_interrupt_noted(interrupted):  # it is nearly done
+        answer = _answer(setting, solutions, options.planner, begin_s)
+        return answer.cut_short() if interrupted else answer
+
+
+def _answer(setting: Setting, solutions: Mapping[str, Solution], planner: str, begin_s: float) -> Plan:
+    """The solution of the chosen planner, of the last one where it was not reached; the best single device where that is better."""
+    runs = {name: planned(setting, solution) for name, solution in solutions.items()}
+    found = planner if planner in runs else list(runs)[-1]
+    solution, placement, evaluation = runs[found]
     warnings: tuple[str, ...] = ()
     kept = None
+    full = setting.problem(setting.simulator)
+    single = runs.get("single", runs[found])
     if full.penalised_s(single[2]) < full.penalised_s(evaluation):
         placement, evaluation, kept = single[1], single[2], "single"
-        warnings = (f"the placement of {options.planner!r} does not beat the best single device, which is the answer",)
+        warnings = (f"the placement of {found!r} does not beat the best single device, which is the answer",)
     rows = tuple(planner_row(setting, *run) for run in runs.values())
-    return Plan(
-        setting, solution, placement, evaluation, rows, time.perf_counter() - begin_s, warnings=warnings, kept=kept
-    )
+    wall_s = time.perf_counter() - begin_s
+    return Plan(setting, solution, placement, evaluation, rows, wall_s, warnings=warnings, kept=kept)

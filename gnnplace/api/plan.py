@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -49,6 +49,13 @@ class Plan:
     """The planner whose placement this is, where another one's was better than the chosen planner's."""
     measured_segments: tuple[Segment, ...] | None = None
     """Those that were executed side by side, where rewards were measured."""
+    interrupted: bool = False
+    """Ctrl-C ended the search."""
+
+    def cut_short(self) -> Plan:
+        """The same as the best that there was at a Ctrl-C."""
+        warning = f"interrupted after {self.solution.evaluations} evaluations of {self.solution.planner!r}: this is the best so far"
+        return replace(self, interrupted=True, warnings=(*self.warnings, warning))
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:

@@ -112,14 +112,13 @@ class RunFiles:
 def begin_run(out: Path, settings: TrainSettings, policy: Path | None = None) -> None:
     """Writes the state before the first update, so that the run can be continued from then on; `policy` is its start.
 
+    A run that was begun in the same way stays as it is, to be continued: it would come to the same weights again.
+
     Raises:
-        InvalidRun: there is a run already.
+        InvalidRun: there is another run already.
         InvalidPolicy: the start cannot be used.
     """
     files = RunFiles(out)
-    if files.state.exists():
-        done = read_state(files.state).update
-        raise InvalidRun(f"{files.folder}: holds a run with {done} updates; add --resume, or choose another --out")
     if policy is None:
         network = build_policy(settings.training.seed, settings.policy)
     else:
@@ -127,7 +126,14 @@ def begin_run(out: Path, settings: TrainSettings, policy: Path | None = None) ->
         start = StartPolicy(policy.name, hashlib.sha256(policy.read_bytes()).hexdigest())
         settings = dataclasses.replace(settings, policy=network.config, start=start)
     text = json.dumps(dataclasses.asdict(settings))
-    write_state(files.state, fresh_state(network, text))
+    if not files.state.exists():
+        write_state(files.state, fresh_state(network, text))
+        return
+    state = read_state(files.state)
+    if state.settings != text:
+        raise InvalidRun(
+            f"{files.folder}: holds another run with {state.update} updates; add --resume to go on with that, or choose another --out"
+        )
 
 
 def stored_settings(out: Path) -> TrainSettings:

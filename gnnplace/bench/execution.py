@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from gnnplace.devices.topology import Topology
 from gnnplace.executors.measure import StoppingRule, interleaved, median_interval, quiet_s
 from gnnplace.executors.plain import PlainSession
 from gnnplace.executors.session import Session
+from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -51,8 +51,8 @@ def bench_equality(seed: int) -> BenchResult:
     """`heft`, `gnn` and 20 random placements of each light model: outputs against those of one plain session."""
     topology = load_topology(DEVICES)
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name, model in light_models(Path(folder), seed).items():
+    with temporary_folder() as folder:
+        for name, model in light_models(folder, seed).items():
             setting = setting_of(Workload(model.graph, model), topology)
             rng = np.random.default_rng(seed)
             placements = {
@@ -67,7 +67,7 @@ def bench_equality(seed: int) -> BenchResult:
                 expected = plain.run(feed)
             for label, assignment in placements.items():
                 order = setting.simulator.schedule(Placement(assignment)).order()
-                outputs, count = _run(model, topology, assignment, np.asarray(order), feed, Path(folder) / "placed")
+                outputs, count = _run(model, topology, assignment, np.asarray(order), feed, folder / "placed")
                 error = max(_relative_error(a, b) for a, b in zip(outputs, expected, strict=True))
                 rows.append({"model": name, "placement": label, "segments": count, "relative_error": error})
     worst = max(row["relative_error"] for row in rows)
@@ -133,15 +133,15 @@ def execution_result(case: Execution) -> dict[str, Any]:
         placements[planner] = setting.coarsening.expand(found)
     feed = sample_inputs(model, np.random.default_rng(case.seed))
     threads = {label: PlainSession(model.path, _BOTH_CORES, spinning) for label, spinning in THREADS.items()}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with temporary_folder() as folder, ExitStack() as stack:
         calls: dict[str, Callable[[], object]] = {label: partial(s.run, feed) for label, s in threads.items()}
         segment_count = dict.fromkeys(threads, 1)
         for label, assignment in placements.items():
             order = simulator.schedule(Placement(assignment)).order()
             found_segments = setting.workload.segments(assignment, order)
             segment_count[label] = len(found_segments)
-            write_parts(model, found_segments, setting.topology.device_names, Path(folder) / label / "parts")
-            calls[label] = partial(stack.enter_context(Session(Path(folder) / label)).run, None, feed)
+            write_parts(model, found_segments, setting.topology.device_names, folder / label / "parts")
+            calls[label] = partial(stack.enter_context(Session(folder / label)).run, None, feed)
         plain = stack.enter_context(PlainSession(model.path, DEVICES.split(",", maxsplit=1)[0]))
         samples = interleaved([*calls.values(), partial(plain.run, feed)], _RULE)
     plain_s = samples[-1]

@@ -6,7 +6,6 @@ thirds of what the model needs on one device, so that it must be cut.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from gnnplace.bench.result import BenchResult
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import Topology
+from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.placement import Placement
 from gnnplace.sim.simulator import Simulator
@@ -34,8 +34,8 @@ _SHARE = 2 / 3
 def bench_planners(seed: int) -> BenchResult:
     """A row per model, device set and planner."""
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name, model in light_models(Path(folder), seed).items():
+    with temporary_folder() as folder:
+        for name, model in light_models(folder, seed).items():
             for topology in (preset("k40x2"), preset("k40x4"), small_gpus(model)):
                 found = compare(model, topology, PLANNERS, PlaceOptions(evaluations=EVALUATIONS, seed=seed))
                 rows += [{"model": name, "devices": topology.name, **row} for row in found]

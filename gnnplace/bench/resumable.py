@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from gnnplace.bench.result import library_versions
 from gnnplace.child_processes import spawned_pool
 from gnnplace.errors import GnnplaceError
-from gnnplace.files import read_json_lines, write_json_lines
+from gnnplace.files import append_json_line, read_json_lines, write_json_lines
 
 __all__ = ["finished_runs", "run_resumable"]
 
@@ -50,8 +49,7 @@ def run_resumable(
     def keep(case: C, result: Mapping[str, Any]) -> None:
         results[case] = dict(result)
         if kept is not None:
-            with kept.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"case": vars(case), "versions": versions, "result": result}) + "\n")
+            append_json_line(kept, {"case": vars(case), "versions": versions, "result": result})
         if on_result is not None:
             on_result(case, result)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.errors import GnnplaceError, UnsupportedModel
 from gnnplace.executors.plain import PlainSession
 from gnnplace.executors.session import Session
+from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segments
@@ -75,9 +75,9 @@ def _row(wanted: tuple[str, str, bool], seed: int) -> dict[str, Any]:
     from models_zoo.networks.catalog import recipes_of
 
     family, name, training = wanted
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         try:
-            found = try_recipe(recipes_of(family)[name], training, Path(folder), seed)
+            found = try_recipe(recipes_of(family)[name], training, folder, seed)
         except GnnplaceError as error:
             found = {"name": name, "training": training, "error": str(error)}
     return {"family": family, **found}

@@ -16,6 +16,7 @@ from gnnplace.cli.place import place, report
 from gnnplace.cli.train import train
 from gnnplace.cli.zoo import zoo
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MeasurementFailed, ProcessLost
+from gnnplace.files import NO_ROOM, NO_WRITING
 
 __all__ = ["app", "main"]
 
@@ -53,6 +54,8 @@ def _run(arguments: list[str]) -> int:
     try:
         code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED:  # typer makes that of Ctrl-C
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else DONE
     except (InfeasiblePlacement, MeasurementFailed, ProcessLost) as error:
         return _say(str(error), NO_ANSWER)
@@ -65,12 +68,36 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted before there was an answer", INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return DONE
     except OSError as error:
-        return _say(
-            f"{error.filename or 'file system'}: {error.strerror or error}; nothing was half-written", BAD_INPUT
-        )
+        where = error.filename or ("file system" if _takes_output() else "standard output")
+        return _say(f"{where}: {error.strerror or error}; {_advice(error)}", BAD_INPUT)
+    except ImportError as error:
+        return _say(f"{error}; the installation is not whole: pip install --force-reinstall gnnplace", BAD_INPUT)
+
+
+def _takes_output() -> bool:
+    """False where standard output is full or gone; what it did not take is dropped then."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+        return False
+    return True
+
+
+def _drop_output() -> None:
+    """What standard output did not take would be tried, and fail, once more in the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _advice(error: OSError) -> str:
+    if error.errno in NO_ROOM:
+        return "make room or choose another place; what was there before is as it was"
+    if error.errno in NO_WRITING:
+        return "choose a place that may be written to; nothing was changed"
+    return "nothing was half-written"
 
 
 def _say(message: str, code: int) -> int:

@@ -20,19 +20,21 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured or fidelity",
+            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity or interrupted",
         ),
     ],
     seed: SeedOption = 0,
     evaluations: EvaluationsOption = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight, generalization and measured"),
+        typer.Option(
+            min=1, help="how many, counted from --seed; for seeds, spotlight, generalization, measured and interrupted"
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="part of a row's or case's name; may be repeated; for the same four, execution, fidelity and backend"
+            help="part of a row's or case's name; may be repeated; for the same five, execution, fidelity and backend"
         ),
     ] = None,
     rows: Annotated[
@@ -47,7 +49,7 @@ def bench(
         typer.Option(help="trained policy; the shipped one if not given; for generalization"),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="processes; for zoo, backend, seeds, spotlight and generalization")
+        int, typer.Option(min=1, help="processes; for zoo, backend, seeds, spotlight, generalization and interrupted")
     ] = 1,
     extend: Annotated[
         Path | None,
@@ -60,7 +62,7 @@ def bench(
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    With --out FILE, seeds, spotlight, generalization and measured keep every finished run in FILE.cases and go on from
+    With --out FILE, seeds, spotlight, generalization, measured and interrupted keep every finished run in FILE.cases and go on from
     there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
     from gnnplace.bench.options import BenchOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,9 +21,13 @@ from gnnplace.cli.options import (
     SeedOption,
     parse_dims,
 )
-from gnnplace.cli.output import print_json, print_table, progress, warn
+from gnnplace.cli.output import note, print_json, print_table, progress, warn
 from gnnplace.errors import InfeasiblePlacement
+from gnnplace.interruption import first_interrupt_noted
 from gnnplace.units import format_s
+
+if TYPE_CHECKING:
+    from gnnplace.api import Plan
 
 __all__ = ["place", "report"]
 
@@ -44,7 +48,7 @@ def place(
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Decide which device runs which op, and write the placed model.
+    """Decide which device runs which op, and write the placed model. Ctrl-C ends the search, with the best so far.
 
     Example: gnnplace place model.onnx --devices cpu:0,cpu:1 --measure --out placed
     """
@@ -64,10 +68,16 @@ def place(
         if json:
             print_json(plan.summary())
         raise InfeasiblePlacement(plan.why_infeasible())
-    saved = None if out is None else plan.save(out)
-    if json:
-        print_json(plan.summary(saved))
-        return
+    with first_interrupt_noted(plan.interrupted, _say_writing):
+        saved = None if out is None else plan.save(out)
+        if json:
+            print_json(plan.summary(saved))
+        else:
+            _print(plan, saved)
+
+
+def _print(plan: Plan, saved: Path | None) -> None:
+    """The answer, for people."""
     print_table(
         ["planner", "step", "gap", "evaluations", "search"],
         [
@@ -92,6 +102,10 @@ def place(
     print(f"{plan.setting.workload.name}: {plan.headline()}")
     if saved is not None:
         print(f"report: {saved / 'report.html'}   run it: gnnplace run {saved}")
+
+
+def _say_writing() -> None:
+    note("writing what was found; Ctrl-C again ends at once")
 
 
 def report(

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +13,7 @@ import typer
 from gnnplace.cli.options import JsonOption
 from gnnplace.cli.output import note, print_json
 from gnnplace.errors import GnnplaceError
+from gnnplace.interruption import first_interrupt_noted
 from gnnplace.training.ablation import Ablation
 from gnnplace.units import format_s
 
@@ -46,7 +43,7 @@ def train(
 ) -> None:
     """Train one policy on many graphs and device sets, from the zoo's training families and at random.
 
-    Ctrl-C ends it after the update that is under way, and saves. Metrics are in metrics.jsonl, and in TensorBoard's event
+    Ctrl-C ends it after the update that is under way, and saves; the same command goes on. Metrics are in metrics.jsonl, and in TensorBoard's event
     files where tensorboard is installed (pip install 'gnnplace[train]').
 
     Example: gnnplace train --out policy.safetensors --updates 600
@@ -76,7 +73,7 @@ def train(
         settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, ablation)
         begin_run(out, settings, policy)
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
-    with _interruptions() as interrupted:
+    with first_interrupt_noted(on_first=_say_ending) as interrupted:
         card = continue_run(
             out, _progress(), lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s)
         )
@@ -130,23 +127,5 @@ def _progress() -> Callable[[Mapping[str, Any]], None]:
     return show
 
 
-@contextmanager
-def _interruptions() -> Iterator[Callable[[], bool]]:
-    """Within the block the first Ctrl-C only answers true; a second one ends the block as it always does."""
-    asked = False
-
-    def remember(_: int, __: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        note("ending after this update; Ctrl-C again ends at once, with the state that was saved last")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # only the main thread is told of signals
-        return
-    before = signal.signal(signal.SIGINT, remember)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _say_ending() -> None:
+    note("ending after this update; Ctrl-C again ends at once, with the state that was saved last")

@@ -267,8 +267,9 @@ class MeasurementStore:
             with closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection, connection:
                 yield connection
         except sqlite3.Error as error:
+            advice = "delete the file" if _is_broken(error) else "make room or let it be written"
             raise MeasurementFailed(
-                f"{self._path}: measurements cannot be kept there ({error}); delete the file or set GNNPLACE_CACHE to another folder"
+                f"{self._path}: measurements cannot be kept there ({error}); {advice}, or set GNNPLACE_CACHE to another folder"
             ) from error
 
     def _mine(self, connection: sqlite3.Connection, columns: str, table: str) -> list[tuple[Any, ...]]:
@@ -304,6 +305,12 @@ def _segment_costs(rows: Iterable[tuple[Any, ...]]) -> dict[str, SegmentCosts]:
     for (kind, _, _), figures in several.items():
         known[kind].append([statistics.median(values) for values in zip(*figures, strict=True)])
     return {kind: fit_segments(*np.array(found).T) for kind, found in known.items() if len(found) >= ENOUGH_SEGMENTS}
+
+
+def _is_broken(error: sqlite3.Error) -> bool:
+    """The file is no store, whatever is done about its disk."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
@@ -17,7 +17,7 @@ import psutil
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.measurement_store import MeasurementStore, StoredPlacement
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, ScheduleEstimator
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import parse_device
@@ -25,6 +25,7 @@ from gnnplace.executors.grouped_parts import GroupedModel, PartMaker, group_orde
 from gnnplace.executors.measure import StoppingRule, median_interval, quiet_s, without_drift
 from gnnplace.executors.segment_record import measured_segments
 from gnnplace.executors.worker_process import Answer, Job, Setup, WorkerProcess
+from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
@@ -123,14 +124,17 @@ class MeasuredEvaluator:
         """In which models ran, of all that measuring placements during the search took."""
         self.retried = 0
         """How often the measuring process was lost and what it measured was tried again: no failures."""
+        self.not_kept = ""
+        """Why the store could not be told of something; it is told nothing from then on."""
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
         self._kept = kept
         self._known: dict[tuple[bytes, bytes], tuple[Placement, Evaluation]] = {}
         feed = sample_inputs(grouped.model, np.random.default_rng(options.seed))
-        self._folder = tempfile.TemporaryDirectory(prefix="gnnplace-")
+        self._open = ExitStack()
         try:
-            self._maker = PartMaker(grouped.model, Path(self._folder.name))
-            self._worker = WorkerProcess(self._setup(feed), options.timeout_s, options.memory_limit_bytes)
+            self._maker = PartMaker(grouped.model, self._open.enter_context(temporary_folder()))
+            worker = WorkerProcess(self._setup(feed), options.timeout_s, options.memory_limit_bytes)
+            self._worker = self._open.enter_context(worker)
             self._reference, self.single = self._measured_single()
         except BaseException:
             self.close()
@@ -197,9 +201,7 @@ class MeasuredEvaluator:
 
     def close(self) -> None:
         """Ends the measuring process and removes the written parts."""
-        if hasattr(self, "_worker"):
-            self._worker.close()
-        self._folder.cleanup()
+        self._open.close()
 
     def __enter__(self) -> MeasuredEvaluator:
         return self
@@ -238,7 +240,7 @@ class MeasuredEvaluator:
             interval = median_interval(ratios)
             seconds = float(np.median(answer.samples[0]))
             measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
-            self._kept.store.add_placement(self._model_key, pieces, measured)
+            self._keep(lambda store: store.add_placement(self._model_key, pieces, measured))
             self._keep_segments(parts, answer)
         return self._evaluation(simulated, ratios * self.single.makespan_s, "")
 
@@ -256,7 +258,15 @@ class MeasuredEvaluator:
         for part_s in answer.part_s[:1]:
             in_profile_s = part_s * (self._simulated_single_s / quiet_s(answer.samples[1]))
             found = measured_segments(model.graph, *costs, parts, in_profile_s, model.constant_ops)
-            self._kept.store.add_segments(model.key, found)
+            self._keep(partial(MeasurementStore.add_segments, model=model.key, found=found))
+
+    def _keep(self, tell: Callable[[MeasurementStore], None]) -> None:
+        """Tells the store; a search that it cannot be told of goes on."""
+        if self._kept is not None and not self.not_kept:
+            try:
+                tell(self._kept.store)
+            except MeasurementFailed as error:
+                self.not_kept = str(error)
 
     @property
     def _model_key(self) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +24,7 @@ from gnnplace.executors.link_probe import device_pairs, dispatch_overhead_s, pro
 from gnnplace.executors.measure import StoppingRule, quiet_s
 from gnnplace.executors.profiled_session import OPTIMISED, PROFILE, ProfileJob
 from gnnplace.executors.worker_process import Setup, WorkerProcess
+from gnnplace.files import temporary_folder
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
@@ -75,8 +74,7 @@ def profile_model(
     """
     device = parse_device(device_name)
     check_offered(device)
-    with tempfile.TemporaryDirectory(prefix="gnnplace-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
         feed = {key: inputs[key] for key in part.inputs}
         with WorkerProcess(Setup(part.inputs, part.outputs, feed, kept_jobs=0), _TIMEOUT_S) as worker:

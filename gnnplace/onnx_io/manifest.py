@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from gnnplace.errors import InvalidPlacement
-from gnnplace.files import read_json, write_text
+from gnnplace.files import new_folder, read_json, write_text
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.split import ModelCutter, split_model
@@ -65,10 +63,7 @@ def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequen
     Raises:
         UnsupportedModel: the model cannot be cut there, or its operator set is too new to run; `folder` stays as it was.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-        fresh, old = Path(scratch) / "new", Path(scratch) / "old"
-        fresh.mkdir()
+    with new_folder(folder, last=MANIFEST) as fresh:
         split = split_model(model, [segment.ops for segment in found], fresh)
         # Only a model without ops has a part and no segment.
         devices = [device_names[segment.device] for segment in found] or [device_names[0]] * len(split)
@@ -82,9 +77,6 @@ def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequen
             ),
         )
         write_text(fresh / MANIFEST, json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1) + "\n")
-        if folder.exists():
-            shutil.move(folder, old)
-        fresh.rename(folder)
     return manifest
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from gnnplace.errors import GnnplaceError
-from gnnplace.files import new_file, read_json, write_text
+from gnnplace.files import new_file, read_json
 from gnnplace.policy.features import FEATURE_VERSION
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork
 
@@ -34,9 +34,11 @@ def save_policy(path: Path, network: PolicyNetwork, card: Mapping[str, Any]) -> 
         "config": dataclasses.asdict(network.config),
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
     }
-    with new_file(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, temporary)
-    write_text(path.with_suffix(".json"), json.dumps(document, indent=1) + "\n")
+    card_path = path.with_suffix(".json")
+    with new_file(card_path) as new_card, new_file(path) as new_weights:
+        new_weights.write_bytes(save({name: tensor.contiguous() for name, tensor in network.state_dict().items()}))
+        new_card.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        card_path.unlink(missing_ok=True)  # no policy is read between the two, which take their places weights first
 
 
 def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:

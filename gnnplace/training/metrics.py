@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from gnnplace.errors import GnnplaceError
-from gnnplace.files import read_json_lines, write_json_lines
+from gnnplace.files import append_json_line, read_json_lines, write_json_lines
 
 __all__ = ["MetricsLog", "read_metrics"]
 
@@ -21,7 +20,7 @@ class MetricsLog:
     def __init__(self, path: Path, first_update: int) -> None:
         """Goes on at `first_update` in the file `path`; events are in the folder `tensorboard` beside it."""
         write_json_lines(path, (row for row in read_metrics(path) if row["update"] < first_update))
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
         self._events: Any = None
         if importlib.util.find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
@@ -30,8 +29,7 @@ class MetricsLog:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Appends what update `row["update"]` did; its numbers become TensorBoard's scalars."""
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        append_json_line(self._path, row)
         if self._events is not None:
             for name, value in row.items():
                 if isinstance(value, float | int) and name != "update":
@@ -43,7 +41,6 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
         if self._events is not None:
             self._events.close()
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from torch import Tensor
 
 from gnnplace.child_processes import end_with_parent
 from gnnplace.errors import ProcessLost
+from gnnplace.files import temporary_folder
 
 __all__ = ["ProcessGroup", "process_group"]
 
@@ -85,8 +84,8 @@ def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, 
         if size == 1:
             yield ProcessGroup()
             return
-        with tempfile.TemporaryDirectory(prefix="gnnplace-") as folder:
-            rendezvous = f"file://{Path(folder).resolve()}/rendezvous"
+        with temporary_folder() as folder:
+            rendezvous = f"file://{folder.resolve()}/rendezvous"
             others: list[BaseProcess] = []
             try:
                 _start(others, size, rendezvous, work, arguments)

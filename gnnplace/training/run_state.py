@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +55,10 @@ def write_state(path: Path, state: RunState) -> None:
         "wall_s": state.wall_s,
         "settings": state.settings,
     }
+    buffer = io.BytesIO()  # on a full disk torch's own writing raises what is no OSError
+    torch.save(document, buffer)
     with new_file(path) as temporary:
-        torch.save(document, temporary)
+        temporary.write_bytes(buffer.getbuffer())
 
 
 def read_state(path: Path) -> RunState:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel
+from gnnplace.files import scratch_folder
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.metadata import STATE_KEY
 from models_zoo.networks.export.comparison import (
@@ -67,9 +67,8 @@ def build_onnx(recipe: Recipe, settings: object, training: bool, path: Path, see
         raise UnsupportedModel(f"zoo:{recipe.name}: is generated as an op graph and has no ONNX; place it as it is")
     if training and not recipe.trains:
         raise UnsupportedModel(f"zoo:{recipe.name}: has no training step; leave --training out")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        scratch = Path(folder) / path.name
+    with scratch_folder(path) as folder:
+        scratch = folder / path.name
         weights, inputs = companions(scratch)
         model = _model(network, training)
         parameters = _parameters(network, model)
@@ -86,9 +85,11 @@ def build_onnx(recipe: Recipe, settings: object, training: bool, path: Path, see
         comparison = _compared(scratch, case, where, case_of, seed, tries) if tries else compare(scratch, case, where)
         np.savez(inputs, **dict(case.inputs))  # type: ignore[arg-type] # one of its arguments is a flag
         content = _sha256(scratch, weights)
+        # The model goes first and comes last: where it is, the rest is too.
+        path.unlink(missing_ok=True)
         for source, target in zip((weights, inputs, scratch), (*companions(path), path), strict=True):
             target.unlink(missing_ok=True)
-            if source.exists():  # the model last: where it is, the rest is too
+            if source.exists():
                 source.replace(target)
     return Built(path, case, comparison, parameters, content)
 

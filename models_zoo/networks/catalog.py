@@ -81,10 +81,13 @@ def recipes_of(family: str) -> Mapping[str, Recipe]:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith(("models_zoo", "gnnplace")):
             raise
-        raise MissingDependency(
-            f"building zoo models needs {missing.name}; install it with: pip install 'gnnplace[zoo]'"
-        ) from None
+        raise missing_library(missing) from None
     return {recipe.name: recipe for recipe in module.RECIPES}
+
+
+def missing_library(missing: ModuleNotFoundError) -> MissingDependency:
+    """What to say of a library that builds networks."""
+    return MissingDependency(f"building zoo models needs {missing.name}; install it with: pip install 'gnnplace[zoo]'")
 
 
 def family_of(name: str) -> str:

@@ -31,7 +31,7 @@ from typing import Any
 
 from gnnplace.devices.detect import cpu_model
 from gnnplace.errors import GnnplaceError
-from gnnplace.files import write_text
+from gnnplace.files import temporary_folder, write_text
 from gnnplace.graph.json_format import graph_to_json
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.versions import installed_versions
@@ -95,8 +95,8 @@ def _from_onnx(family: str, name: str, training: bool) -> tuple[OpGraph, dict[st
 
     torch.set_num_threads(1)  # several rows are built at a time
     recipe = recipes_of(family)[name]
-    with tempfile.TemporaryDirectory() as folder:
-        built = build_onnx(recipe, recipe.at(), training, Path(folder) / f"{name}.onnx")
+    with temporary_folder() as folder:
+        built = build_onnx(recipe, recipe.at(), training, folder / f"{name}.onnx")
         model = read_onnx(built.path)
         return model.graph, {
             "parameters": built.parameters,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnplace.errors import UnsupportedModel
-from gnnplace.files import cache_folder
+from gnnplace.files import cache_folder, taking_turns
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.read import read_onnx
@@ -69,7 +69,9 @@ class ZooName:
         """
         path = cache_folder() / "zoo" / f"{self.key.replace(':', '.')}.onnx"
         if not path.exists():
-            self._write_onnx(path, 0)
+            with taking_turns(path):
+                if not path.exists():  # nobody else has built it meanwhile
+                    self._write_onnx(path, 0)
         return path
 
     def write(self, path: Path, seed: int = 0) -> list[Path]:
@@ -101,9 +103,14 @@ class ZooName:
         if self.name.startswith(_LIGHT):
             self._write_light(path, seed)
             return
-        from models_zoo.networks.build import build_onnx
+        from models_zoo.networks.catalog import missing_library
 
-        build_onnx(self._recipe, self._settings, self.training, path, seed)
+        try:
+            from models_zoo.networks.build import build_onnx
+
+            build_onnx(self._recipe, self._settings, self.training, path, seed)
+        except ModuleNotFoundError as missing:  # also torch's own, which imports what it needs when it needs it
+            raise missing_library(missing) from None
 
     @property
     def _recipe(self) -> Recipe:

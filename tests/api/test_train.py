@@ -133,8 +133,9 @@ def test_a_run_is_neither_overwritten_nor_made_up(tmp_path: Path) -> None:
     with pytest.raises(InvalidRun, match="cannot be read"):
         continue_run(tmp_path)
     begin_run(tmp_path, TINY)
-    with pytest.raises(InvalidRun, match="holds a run with 0 updates; add --resume"):
-        begin_run(tmp_path, TINY)
+    begin_run(tmp_path, TINY)
+    with pytest.raises(InvalidRun, match="holds another run with 0 updates; add --resume"):
+        begin_run(tmp_path, replace(TINY, training=replace(TINY.training, seed=8)))
     state = read_state(RunFiles(tmp_path).state)
     changed = json.loads(state.settings)
     changed["training"]["seed"] = "many"

@@ -20,13 +20,14 @@ def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[st
     first = as_json(capsys, *begun, "--minutes", "0")
     assert (first["updates"], first["of_updates"]) == (0, 2)
 
-    code, _, errors = called(capsys, *begun)
+    code, _, errors = called(capsys, *begun, "--seed", "3")
     assert code == 2
-    assert "holds a run with 0 updates; add --resume" in errors
+    assert "holds another run with 0 updates; add --resume" in errors
     code, _, errors = called(capsys, "train", "--out", str(out), "--resume", "--seed", "3")
     assert code == 2
     assert "--seed 3: the run was begun with 0; leave --seed out" in errors
 
+    assert as_json(capsys, *begun, "--minutes", "0")["updates"] == 0  # the same command goes on
     code, printed, errors = called(capsys, "train", "--out", str(out), "--resume")
     assert code == 0
     assert f"{out}: 2 of 2 updates" in printed

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -279,10 +280,12 @@ def test_devices_that_are_not_on_this_machine_are_refused_and_nothing_is_left_be
         MeasuredEvaluator(GroupedModel(model, model.graph, np.array([0])), topology, simulator)
 
 
-def test_closing_ends_the_process_and_removes_the_parts(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+def test_closing_ends_the_process_and_removes_the_parts(
+    evaluator: Callable[..., MeasuredEvaluator], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     measured = evaluator(BRANCHES)
-    folder = Path(measured._folder.name)
-    assert folder.exists()
+    (folder,) = tmp_path.glob("gnnplace-*.tmp")
     measured.close()
     assert measured.worker_pid is None
     assert not folder.exists()

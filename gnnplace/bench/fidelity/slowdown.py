@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from gnnplace.executors.grouped_parts import PartMaker
 from gnnplace.executors.measure import StoppingRule, interleaved, quiet_s
 from gnnplace.executors.runner import PlacedRunner
+from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.schedule import Schedule
@@ -31,8 +30,8 @@ def slowdown_together(model: OnnxModel, devices: Sequence[str]) -> float:
     inputs, outputs = (
         [str(value.name) for value in found] for found in (model.model.graph.inputs, model.model.graph.outputs)
     )
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        maker, every_op = PartMaker(model, Path(folder)), range(model.graph.num_ops)
+    with temporary_folder() as folder, ExitStack() as stack:
+        maker, every_op = PartMaker(model, folder), range(model.graph.num_ops)
         parts = [maker.part(every_op, device, "the whole model") for device in devices]
         runners = [stack.enter_context(PlacedRunner((part,), inputs, outputs)) for part in parts]
         values = sample_inputs(model, np.random.default_rng(0))

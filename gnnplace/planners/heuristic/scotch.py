@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
@@ -16,6 +14,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Problem
+from gnnplace.files import temporary_folder
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.heuristic.partition_graph import UndirectedGraph, parts_of, undirected_graph, whole_numbers
@@ -71,8 +70,8 @@ def scotch_assignment(problem: Problem, config: ScotchConfig, timeout_s: float |
     mean_bytes = float(problem.graph.tensor_bytes.mean()) if problem.graph.num_tensors else 0.0
     source = source_text(undirected_graph(problem), parts.mean_s)
     target = target_text(parts.speed, link_distances(problem.topology, parts.devices, mean_bytes))
-    with tempfile.TemporaryDirectory(prefix="gnnplace-scotch-") as folder:
-        files = [Path(folder, name) for name in ("ops.grf", "devices.tgt", "ops.map")]
+    with temporary_folder() as folder:
+        files = [folder / name for name in ("ops.grf", "devices.tgt", "ops.map")]
         files[0].write_text(source, "ascii")
         files[1].write_text(target, "ascii")
         # `-Cd`: the same answer every time, on any number of threads.

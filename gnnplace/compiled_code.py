@@ -1,0 +1,35 @@
+"""Where numba keeps compiled code: it refuses to compile anything for which it finds no folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+
+__all__ = ["find_room_for_compiled_code"]
+
+
+def find_room_for_compiled_code() -> None:
+    """Gives numba a temporary folder of this user where neither the package's folder nor the user's cache can be written.
+
+    To be called before numba is imported; a folder that the user has named is left as it is.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if "NUMBA_CACHE_DIR" in os.environ or _is_writable(os.path.dirname(__file__)) or _is_writable(cache):
+        return
+    folder = os.path.join(tempfile.gettempdir(), f"gnnplace-compiled-{os.getuid()}")
+    with suppress(OSError):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        found = os.lstat(folder)
+        # Code that somebody else may have put there is not run.
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            os.environ["NUMBA_CACHE_DIR"] = folder
+
+
+def _is_writable(folder: str) -> bool:
+    """The folder can be written, or made."""
+    folder = os.path.abspath(folder)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK)

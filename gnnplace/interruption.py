@@ -1,0 +1,37 @@
+"""Ctrl-C where it must not cost what is there already."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["first_interrupt_noted"]
+
+
+@contextmanager
+def first_interrupt_noted(
+    asked: bool = False, on_first: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[], bool]]:
+    """Within the block the first Ctrl-C only lets the function answer true; a second one ends the block as it always does.
+
+    `asked` is true where there was a first one before; `on_first` may tell the user of it.
+    """
+
+    def remember(_: int, __: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        on_first()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: asked  # only the main thread is told of signals
+        return
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

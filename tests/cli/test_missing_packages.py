@@ -1,0 +1,91 @@
+"""A package that is not installed is said in one line that names it and what to do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gnnplace.graph.json_format import write_graph
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+
+# As if the packages of the first argument were not installed.
+WITHOUT = """
+import sys
+missing = sys.argv.pop(1).split(",")
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name.split(".")[0] in missing else found(name, package)
+from gnnplace.cli.main import main
+main()
+"""
+ZOO, PARTITION = "install it with: pip install 'gnnplace[zoo]'", "pip install 'gnnplace[partition]'"
+
+
+def without(packages: str, *arguments: str, folder: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    places = {"GNNPLACE_CACHE": str(folder / "cache"), **({} if path is None else {"PATH": path})}
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, packages, *arguments],
+        capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **places},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    ops, tensors = [Op(name, time_s={"k40": 1.0}) for name in "ab"], [Tensor("a", 8, ("b",))]
+    write_graph(OpGraph.build("two", ops, tensors), tmp_path / "two.json")
+    (tmp_path / "placed").mkdir()
+    (tmp_path / "placed" / "placement.json").write_text("from before", encoding="utf-8")
+    return tmp_path
+
+
+PLACE = "place two.json --devices k40x2 --out placed --planner"
+
+
+@pytest.mark.parametrize(
+    ("packages", "line", "says"),
+    [
+        ("ortools", f"{PLACE} optimal", "OR-Tools, which is not installed: pip install 'gnnplace[optimal]'"),
+        ("pymetis", f"{PLACE} metis", f"pymetis; {PARTITION}"),
+        ("mtkahypar", f"{PLACE} mtkahypar", f"mtkahypar; {PARTITION}"),
+        ("transformers", "zoo bert_base --small --out placed/placement.json", f"transformers; {ZOO}"),
+        ("diffusers", "zoo unet_diffusion --small --out placed/placement.json", f"diffusers; {ZOO}"),
+        ("onnxscript", "zoo ensemble_mlp --small --out placed/model.onnx", f"onnxscript; {ZOO}"),
+        ("torch", f"{PLACE} gnn", "No module named 'torch'"),
+        ("dgl", f"{PLACE} gnn", "No module named 'dgl'"),
+        ("plotly", f"{PLACE} single", "No module named 'plotly'"),
+        ("onnxruntime", "run placed", "No module named 'onnxruntime'"),
+    ],
+)
+def test_one_line_names_what_is_missing_and_nothing_is_changed(
+    folder: Path, packages: str, line: str, says: str
+) -> None:
+    done = without(packages, *line.split(), folder=folder)
+    assert done.returncode == 2, done.stderr
+    assert not done.stdout
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert says in done.stderr
+    assert "pip install" in done.stderr
+    assert [path.name for path in (folder / "placed").iterdir()] == ["placement.json"]
+    assert (folder / "placed" / "placement.json").read_text(encoding="utf-8") == "from before"
+
+
+def test_without_the_program_scotch_says_where_to_get_it(folder: Path) -> None:
+    done = without("-", *f"{PLACE} scotch".split(), folder=folder, path="/nowhere")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "scotch" in done.stderr
+
+
+def test_simulated_placing_needs_no_optional_package(folder: Path) -> None:
+    optional = "ortools,pymetis,mtkahypar,transformers,diffusers,onnxscript,tensorboard,ray,cuda"
+    done = without(optional, *f"{PLACE} gnn --evaluations 20".split(), folder=folder)
+    assert done.returncode == 0, done.stderr
