@@ -34,8 +34,9 @@ class PartSession:
         device: RealDevice,
         outputs: Sequence[str],
         data_folder: Path | None = None,
+        custom_ops: Sequence[Path] = (),
     ) -> None:
-        self.session = create_session(model, device, data_folder)
+        self.session = create_session(model, device, data_folder, custom_ops=custom_ops)
         self.device = device
         self.outputs = list(outputs)
         types = [*self.session.get_inputs(), *self.session.get_overridable_initializers(), *self.session.get_outputs()]
