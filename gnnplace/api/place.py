@@ -41,16 +41,20 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     begin_s = time.perf_counter()
     planner = chosen_planner(options.planner, options.policy)
     topology = topology_of(devices)
-    workload = load_workload(model, options.dims, to_run=options.measure or is_real(topology))
+    workload = load_workload(
+        model, options.dims, custom_ops=options.custom_ops, to_run=options.measure or is_real(topology)
+    )
     if options.measure:
         return place_measured(workload, topology, options, begin_s)
-    setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
+    setting = setting_of(
+        workload, topology, None, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
+    )
     problem = setting.problem()
     runs = {name: planned(setting, load_planner(name)(problem, Budget(), options.seed)) for name in BASELINES}
     runs[options.planner] = planned(setting, planner(problem, options.budget, options.seed))
     solution, placement, evaluation = runs[options.planner]
     single = runs["single"]
-    full = setting.problem(setting.simulator)
+    full = setting.problem(setting.evaluator)
     warnings: tuple[str, ...] = ()
     kept = None
     if full.penalised_s(single[2]) < full.penalised_s(evaluation):
