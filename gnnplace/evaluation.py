@@ -15,6 +15,7 @@ from gnnplace.placement import Placement, allowed_mask
 from gnnplace.schedule import Schedule
 
 __all__ = [
+    "DimsObjective",
     "Evaluation",
     "EvaluationBatch",
     "Evaluator",
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 Objective = Literal["latency", "throughput"]
+DimsObjective = Literal["worst", "mean"]
+"""Which of the times at several shapes counts."""
 EvaluatorKind = Literal["simulated", "measured"]
 
 

@@ -1,6 +1,6 @@
 """The composition root: wires evaluators, planners and artefacts together behind `gnnplace.place`, `Plan`, `Session`.
 
-In reading order: `options.py`, `workload.py` (a model of any kind as an op graph), `setting.py` (that graph on devices, with costs),
+In reading order: `shapes.py` (the sizes of inputs that count), `options.py`, `workload.py` (a model of any kind as an op graph), `setting.py` (that graph on devices, with costs),
 `solved.py` (a solution seen on the whole graph), `place.py` (the main path), `measuring.py` (the same with executed rewards), `plan.py` (the answer),
 `artefacts.py` (what a plan writes), `comparison.py` (several planners, or one given placement), `training_problems.py` (what a policy
 is trained on), `train.py` (a training run).

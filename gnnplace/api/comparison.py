@@ -38,8 +38,10 @@ def compare(
     """
     plans = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
     topology = topology_of(devices)
-    workload = load_workload(model, options.dims)
-    setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops)
+    setting = setting_of(
+        workload, topology, None, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
+    )
     problem = setting.problem()
     rows: list[PlannerRow] = []
     for name, plan in plans.items():
@@ -80,20 +82,22 @@ def evaluate(
         MeasurementFailed: it was executed and failed, or other work keeps a device busy.
     """
     topology = topology_of(devices)
-    workload = load_workload(model, options.dims, to_run=options.measure)
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=options.measure)
     warnings: tuple[str, ...] = ()
     if options.measure:
         executable(workload)
         warnings = check_free(topology.device_names, options.force)
     cost = MeasuredCost(profiled(workload, topology, options.seed)) if options.measure else None
-    setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)
+    setting = setting_of(
+        workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
+    )
     given = (
         placement
         if isinstance(placement, Placement)
         else load_placement(Path(placement), workload.graph, topology, workload.sha256)
     )
     check_legal(workload.graph, topology, given)
-    evaluation = setting.simulator.evaluate(given)
+    evaluation = setting.evaluator.evaluate(given)
     found = workload.segments(given.assignment, setting.simulator.schedule(given).order())
     if options.measure:
         evaluation, found = measured_evaluation(setting, given)

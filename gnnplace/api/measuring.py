@@ -57,8 +57,12 @@ def executable(workload: Workload) -> OnnxModel:
     """The ONNX model of a workload.
 
     Raises:
-        UnsupportedModel: it is an op graph, which says what ops cost and not what they compute.
+        UnsupportedModel: it is an op graph, which says what ops cost and not what they compute; or there are several shapes.
     """
+    if workload.others:
+        raise UnsupportedModel(
+            f"{workload.name!r} is given at {1 + len(workload.others)} shapes; one is measured, so give every dimension one size"
+        )
     if workload.onnx is None:
         raise UnsupportedModel(
             f"{workload.name!r} is an op graph and cannot be executed; give an ONNX model to measure"

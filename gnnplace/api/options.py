@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gnnplace.evaluation import Objective
+from gnnplace.api.shapes import Dims
+from gnnplace.evaluation import DimsObjective, Objective
 from gnnplace.planners.budget import Budget, Progress
 
 __all__ = ["PlaceOptions"]
@@ -29,8 +30,12 @@ class PlaceOptions:
     seed: int = 0
     max_groups: int | None = None
     """Op groups that the planner decides on; None: 512."""
-    dims: Mapping[str, int] = field(default_factory=dict)
-    """Values of symbolic dimensions."""
+    dims: Dims = field(default_factory=dict)
+    """Sizes of symbolic dimensions; several of one make several shapes."""
+    dims_objective: DimsObjective = "worst"
+    """Which of the times at several shapes is minimised."""
+    custom_ops: tuple[Path, ...] = ()
+    """Shared libraries with operators that ONNX Runtime does not have."""
     policy: Path | None = None
     """A trained policy that `gnn` starts from; None: the one that is shipped."""
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)

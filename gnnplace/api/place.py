@@ -46,10 +46,14 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     begin_s = time.perf_counter()
     planner = chosen_planner(options.planner, options.policy)
     topology = topology_of(devices)
-    workload = load_workload(model, options.dims, to_run=options.measure or is_real(topology))
+    workload = load_workload(
+        model, options.dims, custom_ops=options.custom_ops, to_run=options.measure or is_real(topology)
+    )
     if options.measure:
         return place_measured(workload, topology, options, begin_s)
-    setting = setting_of(workload, topology, None, options.objective, options.max_groups or MAX_GROUPS)
+    setting = setting_of(
+        workload, topology, None, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
+    )
     problem = setting.problem()
     planners = {name: (load_planner(name), Budget()) for name in BASELINES} | {
         options.planner: (planner, options.budget)
@@ -77,7 +81,7 @@ def _answer(setting: Setting, solutions: Mapping[str, Solution], planner: str, b
     solution, placement, evaluation = runs[found]
     warnings: tuple[str, ...] = ()
     kept = None
-    full = setting.problem(setting.simulator)
+    full = setting.problem(setting.evaluator)
     single = runs.get("single", runs[found])
     if full.penalised_s(single[2]) < full.penalised_s(evaluation):
         placement, evaluation, kept = single[1], single[2], "single"

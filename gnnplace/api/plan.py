@@ -18,7 +18,7 @@ from gnnplace.evaluation import Evaluation
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
-from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, Summary
+from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, ShapeRecord, Summary
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s
@@ -204,10 +204,24 @@ class Plan:
             "stages": [(name, finite(best)) for name, best in self.solution.stages],
             "lower_bound": {"value_s": self.bound.value_s, "name": self.bound.name},
             "measured": self.measured,
+            "shapes": self.shapes,
+            "dims_objective": self.setting.dims_objective,
             "warnings": [*self.setting.workload.warnings, *self.warnings],
             "command": " ".join(["gnnplace", *(sys.argv[1:] if command is None else command)]),
             "versions": installed_versions(*_VERSIONED),
         }
+
+    @property
+    def shapes(self) -> list[ShapeRecord]:
+        """The sizes that the placement was made for, with simulated seconds of one step; none for an op graph."""
+        return [
+            {
+                "dims": dict(setting.workload.onnx.dims),
+                "makespan_s": finite(setting.simulator.evaluate(self.placement).makespan_s),
+            }
+            for setting in (self.setting, *self.setting.others)
+            if setting.workload.onnx is not None
+        ]
 
     @property
     def peak_memory_bytes(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -18,13 +18,14 @@ from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.detect import machine_facts
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
-from gnnplace.evaluation import Evaluator, Objective, Problem
+from gnnplace.evaluation import DimsObjective, Evaluator, Objective, Problem
 from gnnplace.executors.devices import cuda_is_offered
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.grouped import GroupedSimulator
+from gnnplace.sim.several import SeveralSimulators
 from gnnplace.sim.simulator import Simulator
 from gnnplace.versions import installed_versions
 
@@ -44,11 +45,22 @@ class Setting:
     objective: Objective = "latency"
     num_threads: int | None = None
     """That a simulator may use; None: as many as there are cores."""
+    others: tuple[Setting, ...] = ()
+    """The same ops at other sizes of the inputs, in the same groups."""
+    dims_objective: DimsObjective = "worst"
+    """Which of the times at all these sizes counts."""
 
     @cached_property
     def simulator(self) -> Simulator:
-        """Of the whole graph: the last word on simulated seconds."""
+        """Of the whole graph."""
         return self._simulator(self.workload.graph, self.op_time_s)
+
+    @cached_property
+    def evaluator(self) -> Simulator | SeveralSimulators:
+        """Of the whole graph, at all sizes: the last word on simulated seconds."""
+        if not self.others:
+            return self.simulator
+        return SeveralSimulators((self.simulator, *(other.simulator for other in self.others)), self.dims_objective)
 
     @cached_property
     def group_simulator(self) -> Simulator:
@@ -60,7 +72,11 @@ class Setting:
     def problem(self, evaluator: Evaluator | None = None) -> Problem:
         """What planners get: op groups to decide on; rewards come from `evaluator`, else from the whole graph's simulator."""
         groups = self.group_simulator
-        simulated = groups if groups is self.simulator else GroupedSimulator(self.coarsening, self.simulator, groups)
+        simulated: Simulator | SeveralSimulators | GroupedSimulator = self.evaluator
+        if groups is not self.simulator:
+            whole = [self.simulator, *(other.simulator for other in self.others)]
+            grouped = tuple(GroupedSimulator(self.coarsening, simulator, groups) for simulator in whole)
+            simulated = SeveralSimulators(grouped, self.dims_objective) if self.others else grouped[0]
         return Problem(
             graph=self.coarsening.graph,
             topology=self.topology,
@@ -68,13 +84,17 @@ class Setting:
             evaluator=simulated if evaluator is None else evaluator,
             estimator=simulated,
             objective=self.objective,
-            grouped=groups is not self.simulator,
+            grouped=groups is not self.simulator or bool(self.others),
         )
 
     @cached_property
     def bound(self) -> LowerBound:
-        """Seconds that no placement of the whole graph can beat."""
-        return lower_bound(self.workload.graph, self.topology, self.op_time_s, self.objective)
+        """Seconds that no placement of the whole graph can beat; at several sizes, the greatest or the mean of their bounds."""
+        own = lower_bound(self.workload.graph, self.topology, self.op_time_s, self.objective)
+        bounds = [own, *(other.bound for other in self.others)]
+        if self.others and self.dims_objective == "mean":
+            return LowerBound(sum(bound.value_s for bound in bounds) / len(bounds), "mean of the bounds of all shapes")
+        return max(bounds, key=lambda bound: bound.value_s)
 
     def _simulator(self, graph: OpGraph, op_time_s: FloatArray) -> Simulator:
         if self.num_threads is None:
@@ -97,6 +117,7 @@ def setting_of(
     cost: CostModel | None = None,
     objective: Objective = "latency",
     max_groups: int = MAX_GROUPS,
+    dims_objective: DimsObjective = "worst",
 ) -> Setting:
     """The setting with costs from `cost`; None takes what this machine has measured before, else the roofline.
 
@@ -107,15 +128,27 @@ def setting_of(
         InvalidTopology: the devices state too little for an op.
         InvalidPlacement: an op that no device may run.
     """
-    key = None if workload.onnx is None else workload.onnx.key
-    model = MeasuredCost(stored_costs(key)) if cost is None else cost
-    return Setting(
+    model = _cost_model(workload, cost)
+    setting = Setting(
         workload=workload,
         topology=model.calibrated(topology),
         op_time_s=model.op_time_s(workload.graph, topology),
         coarsening=coarsen(workload.graph, max_groups, fused=_fused(workload, topology)),
         objective=objective,
+        dims_objective=dims_objective,
     )
+    others = (
+        replace(setting, workload=other, op_time_s=_cost_model(other, cost).op_time_s(other.graph, topology))
+        for other in workload.others
+    )
+    return replace(setting, others=tuple(others))
+
+
+def _cost_model(workload: Workload, cost: CostModel | None) -> CostModel:
+    """The given one, else what this machine has measured, with this model at this shape first."""
+    if cost is not None:
+        return cost
+    return MeasuredCost(stored_costs(None if workload.onnx is None else workload.onnx.key))
 
 
 def _fused(workload: Workload, topology: Topology) -> IntArray | None:

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from gnnplace.cli.options import (
+    CustomOpsOption,
     DevicesOption,
     DimOption,
     ForceOption,
@@ -27,10 +28,13 @@ __all__ = ["made_up_inputs", "profile", "run"]
 
 
 def run(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="what place wrote with --out")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR|MODEL", help="what place wrote with --out, or its placed.onnx alone")
+    ],
     input: Annotated[Path | None, typer.Option(metavar="X.npz", help="inputs by name; none: made-up ones")] = None,
     output: Annotated[Path | None, typer.Option(metavar="Y.npz", help="where the outputs go")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="how often to run")] = 1,
+    custom_ops: CustomOpsOption = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
@@ -39,7 +43,7 @@ def run(
     from gnnplace.executors.session import Session
     from gnnplace.executors.throughput import measured_period
 
-    with Session(folder) as session:
+    with Session(folder, custom_ops=custom_ops or ()) as session:
         feed = _inputs(input) if input is not None else made_up_inputs(folder, seed)
         seconds = []
         for _ in range(repeat):
@@ -88,6 +92,7 @@ def profile(
     devices: DevicesOption,
     out: Annotated[Path, typer.Option(metavar="costs.json", help="where the costs go")],
     dim: DimOption = None,
+    custom_ops: CustomOpsOption = None,
     seed: SeedOption = 0,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -104,7 +109,7 @@ def profile(
     from gnnplace.executors.busy import check_free
 
     topology = topology_of(devices)
-    workload = load_workload(model, parse_dims(dim), to_run=True)
+    workload = load_workload(model, parse_dims(dim), custom_ops=custom_ops or (), to_run=True)
     onnx_model = executable(workload)
     warn([*workload.warnings, *check_free(topology.device_names, force)])
     costs, fits = profiled_anew(onnx_model, topology, seed)
@@ -137,11 +142,12 @@ def profile(
 
 
 def made_up_inputs(folder: Path, seed: int) -> dict[str, Any]:
-    """One array per input of the placed model in a folder."""
+    """One array per input of the placed model in a folder, or in a file."""
     from gnnplace.onnx_io.read import read_onnx
     from gnnplace.onnx_io.sample_inputs import sample_inputs
 
-    return dict(sample_inputs(read_onnx(folder / "placed.onnx"), np.random.default_rng(seed)))
+    path = folder if folder.is_file() else folder / "placed.onnx"
+    return dict(sample_inputs(read_onnx(path), np.random.default_rng(seed)))
 
 
 def _inputs(path: Path) -> dict[str, Any]:

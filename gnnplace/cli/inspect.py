@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from gnnplace.cli.options import (
+    CustomOpsOption,
     DevicesOption,
     DimOption,
+    DimsObjectiveOption,
     EvaluationsOption,
     ForceOption,
     GroupsOption,
@@ -34,13 +36,19 @@ def evaluate(
     measure: Annotated[bool, typer.Option("--measure", help="execute it on the real devices")] = False,
     force: ForceOption = False,
     dim: DimOption = None,
+    dims_objective: DimsObjectiveOption = "worst",
+    custom_ops: CustomOpsOption = None,
     json: JsonOption = False,
 ) -> None:
     """What a given placement costs."""
     from gnnplace.api import PlaceOptions
     from gnnplace.api import evaluate as run
 
-    result = run(model, devices, placement, PlaceOptions(measure=measure, force=force, dims=parse_dims(dim)))
+    options = PlaceOptions(
+        measure=measure, force=force, dims=parse_dims(dim), dims_objective=dims_objective,
+        custom_ops=tuple(custom_ops or ()),
+    )  # fmt: skip
+    result = run(model, devices, placement, options)
     warn(result["warnings"])
     if json:
         print_json(result)
@@ -61,6 +69,7 @@ def compare(
     seed: SeedOption = 0,
     groups: GroupsOption = None,
     dim: DimOption = None,
+    dims_objective: DimsObjectiveOption = "worst",
     json: JsonOption = False,
 ) -> None:
     """Several planners on the same problem with the same budget, simulated."""
@@ -75,7 +84,7 @@ def compare(
     with progress(evaluations) as on_progress:
         options = PlaceOptions(
             objective=objective, evaluations=evaluations, seconds=seconds, seed=seed, max_groups=groups,
-            dims=parse_dims(dim), on_progress=on_progress,
+            dims=parse_dims(dim), dims_objective=dims_objective, on_progress=on_progress,
         )  # fmt: skip
         rows = run(model, devices, names, options)
     if json:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gnnplace.errors import GnnplaceError
-from gnnplace.evaluation import Objective
+from gnnplace.evaluation import DimsObjective, Objective
 
 __all__ = [
+    "CustomOpsOption",
     "DevicesOption",
     "DimOption",
+    "DimsObjectiveOption",
     "EvaluationsOption",
     "ForceOption",
     "GroupsOption",
@@ -32,7 +35,19 @@ DevicesOption = Annotated[
     ),
 ]
 DimOption = Annotated[
-    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="value of a symbolic dimension; may be repeated")
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=N",
+        help="size of a symbolic dimension, several (4,8,16) or a range (1:64); may be repeated",
+    ),
+]
+DimsObjectiveOption = Annotated[
+    DimsObjective, typer.Option(help="which of the times at several sizes of a dimension is minimised")
+]
+CustomOpsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--custom-ops", metavar="LIBRARY", help="a shared library with operators of its own; may be repeated"),
 ]
 EvaluationsOption = Annotated[int | None, typer.Option(min=1, help="placements that a planner may evaluate")]
 SecondsOption = Annotated[float | None, typer.Option(min=0.0, help="seconds that a planner may search")]
@@ -43,19 +58,28 @@ ObjectiveOption = Annotated[Objective, typer.Option(help="latency of one step, o
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
 
 
-def parse_dims(texts: Sequence[str] | None) -> dict[str, int]:
-    """`NAME=N` texts as a dictionary.
+def parse_dims(texts: Sequence[str] | None) -> dict[str, int | tuple[int, ...]]:
+    """`NAME=N`, `NAME=A,B,C` and `NAME=LOW:HIGH` texts as a dictionary; a range stands for its ends and what lies between.
 
-    >>> parse_dims(["batch=4"])
-    {'batch': 4}
+    >>> parse_dims(["batch=4", "sequence=16,64", "past=1:64"])
+    {'batch': 4, 'sequence': (16, 64), 'past': (1, 8, 64)}
 
     Raises:
-        GnnplaceError: a text of another form.
+        GnnplaceError: a text of another form, or a range that is empty.
     """
-    dims: dict[str, int] = {}
+    from gnnplace.api.shapes import sizes_between
+
+    dims: dict[str, int | tuple[int, ...]] = {}
     for text in texts or ():
-        name, equals, value = text.rpartition("=")
-        if not equals or not name or not value.isdecimal():
-            raise GnnplaceError(f"--dim {text!r}: expected NAME=N with a whole number, for example batch=4")
-        dims[name] = int(value)
+        name, _, value = text.rpartition("=")
+        low, colon, high = value.partition(":")
+        sizes = [low, high] if colon else value.split(",")
+        if not name or not all(size.isdecimal() for size in sizes):
+            raise GnnplaceError(
+                f"--dim {text!r}: expected NAME=N with a whole number, for example batch=4, or NAME=4,8,16 or NAME=LOW:HIGH"
+            )
+        if colon and int(low) > int(high):
+            raise GnnplaceError(f"--dim {text!r}: the range is empty; write the smaller size first")
+        numbers = tuple(map(int, sizes))
+        dims[name] = sizes_between(*numbers) if colon else numbers if len(numbers) > 1 else numbers[0]
     return dims

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gnnplace.cli.options import (
+    CustomOpsOption,
     DevicesOption,
     DimOption,
+    DimsObjectiveOption,
     EvaluationsOption,
     ForceOption,
     GroupsOption,
@@ -45,6 +47,8 @@ def place(
     seed: SeedOption = 0,
     groups: GroupsOption = None,
     dim: DimOption = None,
+    dims_objective: DimsObjectiveOption = "worst",
+    custom_ops: CustomOpsOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -60,7 +64,8 @@ def place(
     with progress(evaluations) as on_progress:
         options = PlaceOptions(
             planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure, force=force,
-            policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), on_progress=on_progress,
+            policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), dims_objective=dims_objective,
+            custom_ops=tuple(custom_ops or ()), on_progress=on_progress,
         )  # fmt: skip
         plan = run(model, devices, options)
     warn([*plan.setting.workload.warnings, *plan.warnings])

@@ -31,6 +31,8 @@ class RunnerPart:
     """Names the content: a session cache gives back the session of an equal key on the same device; None: not cached."""
     data_folder: Path | None = None
     """Where external weights of a model in memory lie."""
+    custom_ops: tuple[Path, ...] = ()
+    """Shared libraries with operators that ONNX Runtime does not have."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ __all__ = [
     "pin",
     "pinned",
     "provider_options",
+    "register_custom_ops",
     "session_options",
 ]
 
@@ -172,17 +173,20 @@ def create_session(
     device: RealDevice,
     data_folder: Path | None = None,
     options: ort.SessionOptions | None = None,
+    custom_ops: Sequence[Path] = (),
 ) -> ort.InferenceSession:
     """A session of a model on a device and nowhere else; call it on the thread that `pin` keeps on the device.
 
-    `data_folder` is where external weights of a model in memory lie; `options` are those of `session_options`, with more.
+    `data_folder` is where external weights of a model in memory lie; `options` are those of `session_options`, with more;
+    `custom_ops` are libraries with operators that ONNX Runtime does not have.
 
     Raises:
         MissingDependency: ONNX Runtime does not offer the device's provider, or did not use it.
-        MeasurementFailed: the provider cannot run some ops of the model; the message names them.
+        MeasurementFailed: the provider cannot run some ops of the model; the message names them. Or a library cannot be loaded.
     """
     check_offered(device)
     options = options or session_options(device)
+    register_custom_ops(options, custom_ops)
     if data_folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(data_folder))
     try:
@@ -205,6 +209,22 @@ def create_session(
     if device.family != "cpu":
         _check_assignment(session, device)
     return session
+
+
+def register_custom_ops(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
+    """Lets sessions with these options run the operators of shared libraries.
+
+    Raises:
+        MeasurementFailed: a library is missing, or is none of custom operators.
+    """
+    for library in libraries:
+        try:
+            options.register_custom_ops_library(str(library))
+        except Exception as error:  # ONNX Runtime's errors have no base class of their own
+            reason = str(error).strip().rpartition("\n")[2].strip()
+            raise MeasurementFailed(
+                f"{library}: cannot be loaded as a library of custom operators: {reason}"
+            ) from error
 
 
 def _check_assignment(session: ort.InferenceSession, device: RealDevice) -> None:

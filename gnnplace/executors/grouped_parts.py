@@ -65,6 +65,7 @@ class PartMaker:
     def __init__(self, model: OnnxModel, folder: Path) -> None:
         """Writes the weights to `folder` unless they lie in files already."""
         light, self._data_folder = light_copy(model, folder)
+        self._custom_ops = model.custom_ops
         self._cutter = ModelCutter(light)
         self._cut = lru_cache(_MAX_PARTS)(self._cut_anew)
 
@@ -78,4 +79,14 @@ class PartMaker:
 
     def _cut_anew(self, ops: tuple[int, ...]) -> RunnerPart:
         model, part = self._cutter.part_bytes(ops)
-        return RunnerPart("", "", model, part.inputs, part.outputs, part.optional_inputs, ops, self._data_folder)
+        return RunnerPart(
+            name="",
+            device="",
+            model=model,
+            inputs=part.inputs,
+            outputs=part.outputs,
+            optional_inputs=part.optional_inputs,
+            key=ops,
+            data_folder=self._data_folder,
+            custom_ops=self._custom_ops,
+        )

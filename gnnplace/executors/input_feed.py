@@ -55,12 +55,12 @@ def _checked_value(info: ValueInfo, value: Any) -> Any:
     fits = value.dtype.kind in "OUS" if element == "string" else value.dtype.name == expected.name
     if not fits:
         raise InvalidInput(f"the model input {info.name!r} is of dtype {value.dtype.name}; expected {expected.name}")
-    if info.known_rank and value.ndim != len(info.shape):
+    if info.shape and value.ndim != len(info.shape):  # ONNX Runtime lets any shape be fed where a scalar is declared
         raise InvalidInput(
             f"the model input {info.name!r} has {value.ndim} dimensions {list(value.shape)}; expected {list(info.shape)}"
         )
     for axis, (found, declared) in enumerate(zip(value.shape, info.shape, strict=False)):
-        if isinstance(declared, int) and found != declared:
+        if isinstance(declared, int) and 0 <= declared != found:  # some exporters write -1 for any size
             raise InvalidInput(
                 f"the model input {info.name!r} has size {found} in dimension {axis}; expected {list(info.shape)}"
             )

@@ -369,7 +369,9 @@ class MeasuredEvaluator:
         """What the process has to know: inputs and outputs, and how many copies of the weights there is room for."""
         model = self._grouped.model
         graph = model.model.graph
-        outputs = tuple(str(value.name) for value in graph.outputs)
+        # No op makes an output that is a weight, so no part does.
+        made = [value for value in graph.outputs if value.is_graph_input() or not value.is_initializer()]
+        outputs = tuple(str(value.name) for value in made)
         read = {*self._maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
         room = psutil.virtual_memory().available // (4 * max(model.graph.total_weight_bytes, 1))
         return Setup(

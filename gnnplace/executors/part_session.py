@@ -24,8 +24,9 @@ class PartSession:
         device: RealDevice,
         outputs: Sequence[str],
         data_folder: Path | None = None,
+        custom_ops: Sequence[Path] = (),
     ) -> None:
-        self.session = create_session(model, device, data_folder)
+        self.session = create_session(model, device, data_folder, custom_ops=custom_ops)
         self.device = device
         self.outputs = list(outputs)
         self.run_python = python_run(self.session)

@@ -39,11 +39,11 @@ def profiled_samples(job: ProfileJob, feed: Mapping[str, Any]) -> FloatArray:
     """`[2, R]` seconds of the profiled session and of the plain one; on an `ep:` device `[1, R]` of the plain one."""
     device, part = parse_device(job.part.device), job.part
     with pinned(device):
-        plain = create_session(part.model, device, part.data_folder)
+        plain = create_session(part.model, device, part.data_folder, custom_ops=part.custom_ops)
         calls: list[Callable[[], object]] = [partial(python_run(plain), None, feed)]
         if device.family == "ep":
             return interleaved(calls, job.rule)
-        profiled = create_session(part.model, device, part.data_folder, _profiling(device, job.folder))
+        profiled = create_session(part.model, device, part.data_folder, _profiling(device, job.folder), part.custom_ops)
         samples = interleaved([partial(python_run(profiled), None, feed), *calls], job.rule)
         Path(profiled.end_profiling()).rename(job.folder / PROFILE)
         return samples

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,8 +19,11 @@ from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.input_feed import check_given, checked_feed
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.training_loop import TrainingLoop
-from gnnplace.onnx_io.manifest import MANIFEST, Manifest, ValueInfo, read_manifest
+from gnnplace.executors.value_types import with_known_types
+from gnnplace.onnx_io.annotation import annotated_segments
+from gnnplace.onnx_io.manifest import MANIFEST, Manifest, ValueInfo, read_manifest, write_parts
 from gnnplace.onnx_io.metadata import STATE_KEY
+from gnnplace.onnx_io.read import read_onnx
 
 __all__ = ["PARTS", "Session", "runner_parts"]
 
@@ -25,8 +31,8 @@ PARTS = "parts"
 """The folder of a saved plan that holds the parts and their manifest."""
 
 
-def runner_parts(manifest: Manifest, folder: Path) -> list[RunnerPart]:
-    """The parts in `folder` as a runner takes them."""
+def runner_parts(manifest: Manifest, folder: Path, custom_ops: Sequence[str | Path] = ()) -> list[RunnerPart]:
+    """The parts in `folder` as a runner takes them; `custom_ops` are libraries that their operators come from."""
     return [
         RunnerPart(
             name=part.file,
@@ -35,37 +41,65 @@ def runner_parts(manifest: Manifest, folder: Path) -> list[RunnerPart]:
             inputs=part.inputs,
             outputs=part.outputs,
             optional_inputs=part.optional_inputs,
+            custom_ops=tuple(Path(library) for library in custom_ops),
         )
         for part in manifest.parts
     ]
 
 
+@contextmanager
+def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
+    """The parts of a saved plan; those of a model file are written for as long as it takes to load them.
+
+    They are written beside it, if that is possible, so that weights in files of their own are linked and not copied.
+    """
+    if not placed.is_file():
+        yield placed / PARTS
+        return
+    model = with_known_types(read_onnx(placed, custom_ops=custom_ops))
+    devices, found = annotated_segments(model)
+    beside = placed.parent if os.access(placed.parent, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=beside, prefix=f".{placed.name}.") as scratch:
+        write_parts(model, found, devices, Path(scratch) / PARTS)
+        yield Path(scratch) / PARTS
+
+
 class Session:
     """The placed model in a folder that `gnnplace place` or `Plan.save` wrote; swap it for an `InferenceSession`.
+
+    Its `placed.onnx` alone is enough as well.
 
     Threads of its own run the parts; close it, or use it as a context. Safe for several callers: on several devices their
     requests are pipelined, on one they take turns.
     """
 
-    def __init__(self, folder: str | Path, max_in_flight: int | None = None) -> None:
-        """Loads all parts onto their devices; `max_in_flight` requests are under way at once, by default two per device.
+    def __init__(
+        self, placed: str | Path, max_in_flight: int | None = None, custom_ops: Sequence[str | Path] = ()
+    ) -> None:
+        """Loads all parts onto their devices.
+
+        Args:
+            placed: The folder, or the model file with the placement in it.
+            max_in_flight: Requests that are under way at once, by default two per device.
+            custom_ops: Shared libraries with operators that ONNX Runtime does not have.
 
         Raises:
-            InvalidPlacement: the folder holds no placed model, or a broken one.
+            InvalidPlacement: there is no placed model, or a broken one.
+            UnsupportedModel: the file is no ONNX model.
             InvalidTopology: a device of the placement is not on this machine.
             MissingDependency: ONNX Runtime has no provider for a device.
-            MeasurementFailed: ONNX Runtime refuses a part.
+            MeasurementFailed: ONNX Runtime refuses a part, or a library.
             InvalidInput: `max_in_flight` is less than one.
         """
-        parts = Path(folder) / PARTS
-        self._manifest = read_manifest(parts)
-        self._inputs = {info.name: info for info in self._manifest.inputs}
-        self._runner = PlacedRunner(
-            runner_parts(self._manifest, parts),
-            list(self._inputs),
-            [info.name for info in self._manifest.outputs],
-            max_in_flight=max_in_flight,
-        )
+        with _parts_of(Path(placed), custom_ops) as parts:
+            self._manifest = read_manifest(parts)
+            self._inputs = {info.name: info for info in self._manifest.inputs}
+            self._runner = PlacedRunner(
+                runner_parts(self._manifest, parts, custom_ops),
+                list(self._inputs),
+                [info.name for info in self._manifest.outputs],
+                max_in_flight=max_in_flight,
+            )
 
     @property
     def max_in_flight(self) -> int:
@@ -89,12 +123,12 @@ class Session:
         try:
             return self._runner.run(output_names, input_feed, run_options)
         except MeasurementFailed:
-            checked = checked_feed(
+            feed = checked_feed(
                 self._inputs, input_feed
             )  # ONNX Runtime has found something; say it as for several parts
-            if all(value is input_feed[name] for name, value in checked.items()):
+            if all(feed[name] is value for name, value in input_feed.items()):
                 raise
-            return self._runner.run(output_names, checked, run_options)  # it takes no lists and no single numbers
+            return self._runner.run(output_names, feed, run_options)  # it takes fewer lists and scalars than we do
 
     def run_many(
         self,

@@ -100,7 +100,7 @@ class Worker:
 
     def _session(self, part: RunnerPart, cache: SessionCache | None) -> PartSession:
         def create() -> PartSession:
-            return PartSession(part.model, self.device, part.outputs, part.data_folder)
+            return PartSession(part.model, self.device, part.outputs, part.data_folder, part.custom_ops)
 
         if cache is None or part.key is None:
             return create()

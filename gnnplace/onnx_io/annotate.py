@@ -3,6 +3,8 @@
 ONNX has no field for "this node is on device k". So each node gets both encodings of it: its segment's number as
 `pipeline_stage`, and for each output a sharding spec with one device and no sharded dimension. The placement file stays
 the truth: no runtime acts on these fields, and many tools drop them.
+
+ONNX Runtime from 1.25 on can act on something else, the metadata `layer_ann`: within one session, so for one CPU and one GPU.
 """
 
 from __future__ import annotations
@@ -12,23 +14,35 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from gnnplace.arrays import IntArray
+from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import InvalidPlacement, UnsupportedModel
+from gnnplace.errors import InvalidPlacement, InvalidTopology
 from gnnplace.files import new_file
 from gnnplace.onnx_io.external_data import external_files, link_files, relocate
+from gnnplace.onnx_io.map_types import put_back
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.split import MAX_IR_VERSION, checked_opset, serialized
 
-__all__ = ["CONFIGURATION", "DEVICE_KEY", "annotate", "check_annotation", "read_annotation", "write_placed"]
+__all__ = [
+    "CONFIGURATION",
+    "DEVICE_KEY",
+    "FIRST_IR_WITH_DEVICES",
+    "LAYER_KEY",
+    "annotate",
+    "layer_assignment",
+    "write_placed",
+]
 
 CONFIGURATION = "gnnplace"
 """Name of the device configuration."""
 DEVICE_KEY = "gnnplace.device"
 """The node's metadata that holds its device's name."""
-_FIRST_IR_WITH_DEVICES = 11
+FIRST_IR_WITH_DEVICES = 11
+LAYER_KEY = "layer_ann"
+"""The node's metadata that ONNX Runtime reads."""
+_LAYERS = {"cpu": "gnnplace_cpu", "cuda": "gnnplace_gpu"}
 
 
 def annotate(
@@ -45,14 +59,18 @@ def annotate(
         raise InvalidPlacement(f"{len(assignment)} ops are placed; the model has {len(model.model.graph)} nodes")
     names = topology.device_names
     proto = ir.to_proto(model.model)
-    proto.ir_version = min(MAX_IR_VERSION, max(_FIRST_IR_WITH_DEVICES, proto.ir_version))
+    put_back(proto.graph, (*model.model.graph.inputs, *model.model.graph.outputs))
+    proto.ir_version = min(MAX_IR_VERSION, max(FIRST_IR_WITH_DEVICES, proto.ir_version))
     del proto.configuration[:]
     proto.configuration.add(name=CONFIGURATION, num_devices=len(names), device=names)
+    layers = [_LAYERS[parse_real(name).family] for name in names] if layer_assignment(names) else None
     for node, device, segment in zip(proto.graph.node, assignment, segment_of_op, strict=True):
         if not 0 <= device < len(names):
             raise InvalidPlacement(f"node {node.name!r} is on device {device}; there are {len(names)}")
-        _forget(node)
-        node.metadata_props.add(key=DEVICE_KEY, value=names[device])
+        del node.device_configurations[:]
+        _set(node, DEVICE_KEY, names[device])
+        if layers is not None:
+            _set(node, LAYER_KEY, layers[device])
         placed = node.device_configurations.add(configuration_id=CONFIGURATION, pipeline_stage=int(segment))
         for output in node.output:
             if output:
@@ -79,99 +97,31 @@ def write_placed(
         temporary.write_bytes(serialized(proto, path.name))
 
 
-def check_annotation(proto: onnx.ModelProto) -> list[str]:
-    """Everything that is wrong with a model's placement, in words; empty when it is whole. ONNX's checker sees none of it."""
-    found = [configuration for configuration in proto.configuration if configuration.name == CONFIGURATION]
-    if len(found) != 1:
-        return [f"there are {len(found)} device configurations named {CONFIGURATION!r}; expected one"]
-    devices = list(found[0].device)
-    problems = []
-    if found[0].num_devices != len(devices):
-        problems.append(f"num_devices is {found[0].num_devices} for {len(devices)} device names")
-    if not _FIRST_IR_WITH_DEVICES <= proto.ir_version <= MAX_IR_VERSION:
-        problems.append(f"the IR version is {proto.ir_version}; expected {_FIRST_IR_WITH_DEVICES} to {MAX_IR_VERSION}")
-    names = [node.name for node in proto.graph.node]
-    if len(set(names)) < len(names):
-        problems.append("node names are not unique")
-    stage_device: dict[int, str] = {}
-    stage_of_value: dict[str, int] = {}
-    for node in proto.graph.node:
-        problems += _node_problems(node, devices, stage_device)
-        stages = [placed.pipeline_stage for placed in node.device_configurations]
-        for name in _reads(node):
-            if stages and stage_of_value.get(name, -1) > stages[0]:
-                problems.append(
-                    f"node {node.name!r} of stage {stages[0]} reads {name!r} of stage {stage_of_value[name]}"
-                )
-        stage_of_value.update({name: stage for stage in stages for name in node.output})
-    return problems
+def layer_assignment(device_names: Sequence[str]) -> dict[str, str]:
+    """The session options under which one ONNX Runtime session of the placed model keeps to the placement.
 
+    It takes ops that no GPU kernel runs to the CPU all the same. Empty where one session cannot keep to it: one has at most
+    one GPU, and no other providers are annotated.
 
-def read_annotation(path: str | Path) -> dict[str, str]:
-    """Node name -> device name of an annotated model; external weights are not loaded.
-
-    Raises:
-        UnsupportedModel: the file is missing or is no ONNX model.
-        InvalidPlacement: the model carries no placement, or a broken one.
+    >>> layer_assignment(["cpu:0", "cuda:0"])
+    {'session.layer_assignment_settings': 'cpu(=gnnplace_cpu);cuda(=gnnplace_gpu)'}
+    >>> layer_assignment(["cuda:0", "cuda:1"])
+    {}
     """
     try:
-        proto = onnx.load(path, load_external_data=False)
-    except OSError as error:
-        raise UnsupportedModel(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except DecodeError:
-        raise UnsupportedModel(f"{path}: is no ONNX model, or is cut off") from None
-    problems = check_annotation(proto)
-    if problems:
-        raise InvalidPlacement(f"{path}: carries no usable placement: {problems[0]}")
-    return {node.name: _device_name(node) for node in proto.graph.node}
+        devices = [parse_real(name) for name in device_names]
+    except InvalidTopology:
+        return {}
+    gpus = {device.gpu for device in devices if device.family == "cuda"}
+    if len(gpus) != 1 or any(device.family not in _LAYERS for device in devices):
+        return {}
+    rules = ";".join(f"{family}(={layer})" for family, layer in _LAYERS.items())
+    return {"session.layer_assignment_settings": rules}
 
 
-def _forget(node: onnx.NodeProto) -> None:
-    """Drops an older placement."""
-    del node.device_configurations[:]
-    kept = [(entry.key, entry.value) for entry in node.metadata_props if entry.key != DEVICE_KEY]
-    del node.metadata_props[:]
-    for key, value in kept:
-        node.metadata_props.add(key=key, value=value)
-
-
-def _node_problems(node: onnx.NodeProto, devices: list[str], stage_device: dict[int, str]) -> list[str]:
-    """Of one node; `stage_device` collects the device of each stage."""
-    who = f"node {node.name!r}"
-    if len(node.device_configurations) != 1 or node.device_configurations[0].configuration_id != CONFIGURATION:
-        ids = [placed.configuration_id for placed in node.device_configurations]
-        return [f"{who} has the configurations {ids}; expected one, {CONFIGURATION!r}"]
-    placed = node.device_configurations[0]
-    name = _device_name(node)
-    problems = []
-    if name not in devices:
-        problems.append(f"{who} is on {name!r}; the devices are {', '.join(devices)}")
-    if not placed.HasField("pipeline_stage"):
-        problems.append(f"{who} has no pipeline stage")
-    elif stage_device.setdefault(placed.pipeline_stage, name) != name:
-        problems.append(f"stage {placed.pipeline_stage} is on {stage_device[placed.pipeline_stage]!r} and on {name!r}")
-    outputs = sorted(output for output in node.output if output)
-    if sorted(spec.tensor_name for spec in placed.sharding_spec) != outputs:
-        problems.append(f"{who} has sharding specs for {[s.tensor_name for s in placed.sharding_spec]}, not {outputs}")
-    for spec in placed.sharding_spec:
-        if len(spec.device) != 1 or not 0 <= spec.device[0] < len(devices) or devices[spec.device[0]] != name:
-            problems.append(
-                f"{who} is on {name!r} but its output {spec.tensor_name!r} on the devices {list(spec.device)}"
-            )
-        if spec.sharded_dim or spec.index_to_device_group_map:
-            problems.append(f"{who}: its output {spec.tensor_name!r} is sharded; a node is on one device as a whole")
-    return problems
-
-
-def _device_name(node: onnx.NodeProto) -> str:
-    return next((entry.value for entry in node.metadata_props if entry.key == DEVICE_KEY), "")
-
-
-def _reads(node: onnx.NodeProto) -> list[str]:
-    """Names that a node reads, those of its bodies among them; a body's own names are harmless, as no stage has them."""
-    names = list(node.input)
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            for inner in body.node:
-                names += _reads(inner)
-    return names
+def _set(node: onnx.NodeProto, key: str, value: str) -> None:
+    """States one piece of metadata in place of what was stated."""
+    for position in reversed(range(len(node.metadata_props))):
+        if node.metadata_props[position].key == key:
+            del node.metadata_props[position]
+    node.metadata_props.add(key=key, value=value)

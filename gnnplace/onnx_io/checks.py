@@ -21,15 +21,16 @@ def check_nodes(proto: onnx.ModelProto, where: str) -> None:
         UnsupportedModel: it is not so; the message begins with `where` and names the node.
     """
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
-    _check_graph(proto.graph, frozenset(), opsets, where)
+    _check_graph(proto.graph, (), opsets, where)
     for function in proto.functions:
         own = {entry.domain: entry.version for entry in function.opset_import}
-        _check_graph(function, frozenset(), {**opsets, **own}, where)
+        _check_graph(function, (), {**opsets, **own}, where)
 
 
 def _check_graph(
-    graph: onnx.GraphProto | onnx.FunctionProto, outer: frozenset[str], opsets: Mapping[str, int], where: str
+    graph: onnx.GraphProto | onnx.FunctionProto, outer: tuple[set[str], ...], opsets: Mapping[str, int], where: str
 ) -> None:
+    """`outer` are the names of the graphs around it, outermost last; not one set, as many bodies may share a large graph."""
     results, defined = _borders(graph, where)
     for node in graph.node:
         _check_attributes(node, opsets, where)
@@ -37,16 +38,16 @@ def _check_graph(
             if name in defined:
                 raise UnsupportedModel(f"{where}: value {name!r} is written twice, once by {_described(node)}")
             defined.add(name)
-    visible = outer | defined
+    visible = (defined, *outer)
     for node in graph.node:
         for name in filter(None, node.input):
-            if name not in visible:
+            if not any(name in names for names in visible):
                 raise UnsupportedModel(f"{where}: {_described(node)} reads {name!r}, which nothing writes")
         for attribute in node.attribute:
             for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                 _check_graph(body, visible, opsets, where)
     for name in results:
-        if name not in visible:
+        if not any(name in names for names in visible):
             raise UnsupportedModel(f"{where}: output {name!r} is written by no node")
 
 

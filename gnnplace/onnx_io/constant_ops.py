@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx import defs
 
-__all__ = ["constant_ops"]
+__all__ = ["constant_ops", "is_deterministic"]
 
 
 def constant_ops(model: ir.Model) -> list[bool]:
@@ -20,13 +20,14 @@ def constant_ops(model: ir.Model) -> list[bool]:
         read = [value for value in node.inputs if value is not None]
         # An initialiser that is an input may be overridden.
         known = all(value in found or (value.is_initializer() and not value.is_graph_input()) for value in read)
-        marks.append(known and node.domain == "" and _deterministic(node.op_type, version))
+        marks.append(known and node.domain == "" and is_deterministic(node.op_type, version))
         if marks[-1]:
             found.update(node.outputs)
     return marks
 
 
-def _deterministic(op_type: str, version: int) -> bool:
+def is_deterministic(op_type: str, version: int) -> bool:
+    """The operator of ONNX's own domain gives the same for the same inputs; one with bodies never counts as such."""
     try:
         schema = defs.get_schema(op_type, version)
     except defs.SchemaError:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 
+from gnnplace.onnx_io.map_types import set_aside
 from gnnplace.onnx_io.model import OnnxModel
 
 __all__ = ["Kernel", "ops_of_kernels"]
@@ -46,7 +48,9 @@ def ops_of_kernels(model: OnnxModel, optimised: Path) -> dict[str, Kernel]:
     home: dict[str, int] = {}  # value of the optimised model -> op that it comes from
     charged: dict[str, int] = {}
     together: dict[str, set[int]] = {}  # by kernel, and by value that the model does not have
-    for kernel in ir.load(optimised).graph:
+    proto = onnx.load(optimised, load_external_data=False)
+    set_aside(proto.graph)
+    for kernel in ir.from_proto(proto).graph:
         last = next(_traces(kernel, producer, graph.op_index), None)
         fused = [] if last is None else _undone_before(last, model, done)
         if fused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx_ir as ir
@@ -26,4 +27,13 @@ def light_copy(model: OnnxModel, folder: Path) -> tuple[ir.Model, Path]:
         return model.model, model.path.resolve().parent
     path = folder / "light.onnx"
     ir.save(model.model, path, external_data="weights.bin", size_threshold_bytes=_SMALL_BYTES)
-    return ir.load(path), folder
+    light = ir.load(path)
+    for old, new in zip(_values(model.model.graph), _values(light.graph), strict=True):
+        new.meta.update(old.meta)
+    return light, folder
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for node in graph:
+        yield from node.outputs

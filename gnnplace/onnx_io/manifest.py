@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 
 from gnnplace.errors import InvalidPlacement
 from gnnplace.files import new_folder, read_json, write_text
+from gnnplace.onnx_io.annotate import layer_assignment
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
+from gnnplace.onnx_io.shapes.node_types import declared_type
 from gnnplace.onnx_io.split import ModelCutter, split_model
 
 __all__ = ["FORMAT", "MANIFEST", "Manifest", "PlacedPart", "ValueInfo", "read_manifest", "write_parts"]
@@ -55,6 +58,8 @@ class Manifest:
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
     parts: tuple[PlacedPart, ...]
+    layer_assignment: Mapping[str, str] = field(default_factory=dict)
+    """Options under which one session of `placed.onnx` keeps to the placement; see `annotate.layer_assignment`."""
 
 
 def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequence[str], folder: Path) -> Manifest:
@@ -75,6 +80,7 @@ def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequen
                 PlacedPart(part.file, device, part.inputs, part.outputs, part.optional_inputs)
                 for part, device in zip(split, devices, strict=True)
             ),
+            layer_assignment=layer_assignment(device_names),
         )
         write_text(fresh / MANIFEST, json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1) + "\n")
     return manifest
@@ -105,6 +111,7 @@ def read_manifest(folder: Path) -> Manifest:
             )
             for row in _rows(document, "parts", path)
         ),
+        layer_assignment=_layer_assignment(document, path),
     )
     _check(manifest, folder, path)
     return manifest
@@ -144,7 +151,7 @@ def _value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo
     return tuple(
         ValueInfo(
             name=str(value.name),
-            type=_type_name(value.type),
+            type=_type_name(declared_type(value)),
             shape=tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
             optional=cutter.has_default(value),
             known_rank=value.shape is not None,
@@ -154,16 +161,20 @@ def _value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo
     )
 
 
-def _type_name(value_type: ir.TypeProtocol | None) -> str:
-    """A type as ONNX Runtime writes it."""
-    if value_type is None:
+def _type_name(found: onnx.TypeProto | None) -> str:
+    """A type as ONNX Runtime writes it; empty where it is not known."""
+    kind = None if found is None else found.WhichOneof("value")
+    if found is None or kind is None:
         return ""
-    if isinstance(value_type, ir.SequenceType):
-        return f"seq({_type_name(value_type.elem_type)})"
-    if isinstance(value_type, ir.OptionalType):
-        return f"optional({_type_name(value_type.elem_type)})"
-    kind = "sparse_tensor" if isinstance(value_type, ir.SparseTensorType) else "tensor"
-    return f"{kind}({value_type.dtype.name.lower()})"
+    if kind == "map_type":
+        return f"map({_element_name(found.map_type.key_type)},{_type_name(found.map_type.value_type)})"
+    inner = getattr(found, kind).elem_type
+    shown = kind.removesuffix("_type").replace("sequence", "seq")
+    return f"{shown}({_element_name(inner) if isinstance(inner, int) else _type_name(inner)})"
+
+
+def _element_name(elem_type: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
 
 
 def _value_info(row: dict[str, Any], path: Path) -> ValueInfo:
@@ -179,6 +190,13 @@ def _value_info(row: dict[str, Any], path: Path) -> ValueInfo:
         optional=bool(row.get("optional", False)),
         known_rank=bool(row.get("known_rank", True)),
     )
+
+
+def _layer_assignment(document: dict[str, Any], path: Path) -> dict[str, str]:
+    options = document.get("layer_assignment", {})
+    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+        raise InvalidPlacement(f"{path}: 'layer_assignment' is {options!r}; expected an object of session options")
+    return options
 
 
 def _rows(document: dict[str, Any], key: str, path: Path) -> list[dict[str, Any]]:

@@ -32,6 +32,8 @@ class OnnxModel:
     dims: Mapping[str, int]
     """The value taken for each symbolic dimension."""
     warnings: tuple[str, ...] = ()
+    custom_ops: tuple[Path, ...] = ()
+    """Shared libraries with operators that ONNX Runtime does not have."""
 
     @property
     def key(self) -> str:

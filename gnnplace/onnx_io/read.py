@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -11,20 +12,24 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from gnnplace.errors import UnsupportedModel
+from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.checks import check_nodes, settle_external_data
 from gnnplace.onnx_io.conversion import convert
+from gnnplace.onnx_io.map_types import attach, set_aside
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.normalise.normalise import normalise
 from gnnplace.onnx_io.shapes.dimensions import choose_dimensions
 from gnnplace.onnx_io.shapes.inference import infer_shapes
 from gnnplace.onnx_io.shapes.node_types import annotate_types
 
-__all__ = ["read_onnx"]
+__all__ = ["at_dims", "read_onnx"]
 
 _FIRST_IR_WITH_OPSETS = 3
 
 
-def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> OnnxModel:
+def read_onnx(
+    path: str | Path, dims: Mapping[str, int] | None = None, custom_ops: Sequence[str | Path] = ()
+) -> OnnxModel:
     """The model in a file, normalised, and its op graph with costs at the given dimensions.
 
     The model keeps its symbolic dimensions, and its weights stay where they are: external data is checked to be there,
@@ -34,6 +39,7 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> OnnxMo
     Args:
         path: An ONNX file.
         dims: Numbers for symbolic dimensions of the inputs; an axis without a name is called `INPUT.AXIS`.
+        custom_ops: Shared libraries with operators that ONNX Runtime does not have; loaded when the model is run.
 
     Returns:
         The model; `warnings` says what was assumed.
@@ -44,25 +50,37 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> OnnxMo
     path = Path(path)
     proto = _parse(path)
     check_nodes(proto, str(path))
+    map_types = set_aside(proto.graph)
     try:
         model = ir.serde.deserialize_model(proto)
     except (ir.serde.SerdeError, ValueError, TypeError) as problem:
         reason = str(problem.__cause__ or problem).splitlines()[0]
         raise UnsupportedModel(f"{path}: breaks the rules of ONNX ({reason})") from None
+    attach(model.graph, map_types)
     settle_external_data(model, path)
     normalise(model, str(path))
     annotate_types(model)
-    dimensions = choose_dimensions(model.graph.inputs, dims or {}, str(path))
+    graph, values, warnings = _costs(path, model, dims or {})
+    libraries = tuple(Path(library) for library in custom_ops)
+    return OnnxModel(path, _sha256(path), model, graph, values, warnings, libraries)
+
+
+def at_dims(model: OnnxModel, dims: Mapping[str, int]) -> OnnxModel:
+    """The same nodes and weights with costs at other dimensions; see `read_onnx`.
+
+    Raises:
+        UnsupportedModel: the model has no such dimension.
+    """
+    graph, values, warnings = _costs(model.path, model.model, dims)
+    return replace(model, graph=graph, dims=values, warnings=warnings)
+
+
+def _costs(path: Path, model: ir.Model, dims: Mapping[str, int]) -> tuple[OpGraph, Mapping[str, int], tuple[str, ...]]:
+    """The op graph of a normalised model at the given dimensions, all dimensions, and what was assumed."""
+    dimensions = choose_dimensions(model.graph.inputs, dims, str(path))
     shapes = infer_shapes(model, dimensions)
     graph, assumptions = convert(path.stem, model, shapes.tensors, str(path))
-    return OnnxModel(
-        path=path,
-        sha256=_sha256(path),
-        model=model,
-        graph=graph,
-        dims=dimensions.values,
-        warnings=(*dimensions.warnings, *shapes.warnings, *assumptions),
-    )
+    return graph, dimensions.values, (*dimensions.warnings, *shapes.warnings, *assumptions)
 
 
 def _parse(path: Path) -> onnx.ModelProto:

@@ -15,6 +15,7 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.files import new_file
 from gnnplace.onnx_io.constant_ops import constant_ops
 from gnnplace.onnx_io.external_data import external_files, link_files, refer, relocate, written_outside
+from gnnplace.onnx_io.map_types import kept_type, put_back
 from gnnplace.onnx_io.model import OnnxModel
 
 __all__ = [
@@ -180,7 +181,7 @@ class ModelCutter:
         """
         boundary = self.boundary(ops, extra_outputs)
         for value in boundary.inputs:
-            if value.type is None:
+            if value.type is None and kept_type(value) is None:
                 raise UnsupportedModel(
                     f"the model cannot be cut at the value {value.name!r}: its type is not known; "
                     "place the ops that exchange it on one device"
@@ -205,7 +206,9 @@ class ModelCutter:
             functions=tuple(source.functions.values()),
             metadata_props=dict(source.metadata_props),
         )
-        return ir.to_proto(part), boundary
+        proto = ir.to_proto(part)
+        put_back(proto.graph, (*boundary.inputs, *boundary.outputs))
+        return proto, boundary
 
     def part_bytes(self, ops: Sequence[int]) -> tuple[bytes, Part]:
         """The part in memory, for sessions that are cached; external weights are found from the model's own folder.

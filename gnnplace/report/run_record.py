@@ -12,6 +12,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from gnnplace.errors import GnnplaceError
+from gnnplace.evaluation import DimsObjective
 from gnnplace.files import read_json
 
 __all__ = [
@@ -140,6 +141,13 @@ class LowerBoundRecord(TypedDict):
     name: str
 
 
+class ShapeRecord(TypedDict):
+    """The sizes of a model's symbolic dimensions, and simulated seconds of one step at them."""
+
+    dims: dict[str, int]
+    makespan_s: float | None
+
+
 class RunRecord(TypedDict):
     """All of `run.json`.
 
@@ -165,6 +173,10 @@ class RunRecord(TypedDict):
     """(stage, best seconds after it)."""
     lower_bound: LowerBoundRecord | None
     measured: MeasuredRecord | None
+    shapes: NotRequired[list[ShapeRecord]]
+    """All that the placement was made for; the schedule is that of the first."""
+    dims_objective: NotRequired[DimsObjective]
+    """Which of the seconds at these shapes was minimised."""
     warnings: list[str]
     command: str
     versions: dict[str, str]

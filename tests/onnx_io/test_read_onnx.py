@@ -71,8 +71,8 @@ def test_an_unknown_dimension_is_refused_with_the_name_that_was_meant(read_text)
         read_text(CHAIN.replace("B", "batch"), bach=2)
     with pytest.raises(UnsupportedModel, match="no input has a dimension 'B'; all of them are fixed"):
         read_text(CHAIN.replace("B", "2"), B=2)
-    with pytest.raises(UnsupportedModel, match="dimension 'B' is given as 0; expected at least 1"):
-        read_text(CHAIN, B=0)
+    with pytest.raises(UnsupportedModel, match="dimension 'B' is given as -1; expected at least 0"):
+        read_text(CHAIN, B=-1)
 
 
 def test_an_axis_without_a_name_can_be_set_by_input_and_position(tmp_path: Path) -> None:

@@ -29,15 +29,15 @@ def choose_dimensions(inputs: Sequence[ir.Value], given: Mapping[str, int], wher
     A dimension written as an expression of others (`past + sequence`) follows from them unless it is given itself.
 
     Raises:
-        UnsupportedModel: a given name that no input has, or a number below 1; the message begins with `where`.
+        UnsupportedModel: a given name that no input has, or a number below 0; the message begins with `where`.
     """
     names = {value: _axis_names(value) for value in inputs}
     symbols = list(dict.fromkeys(name for row in names.values() for name in row if isinstance(name, str)))
     for name, number in given.items():
         if name not in symbols:
             raise UnsupportedModel(f"{where}: no input has a dimension {name!r}; {_known(name, symbols)}")
-        if number < 1:
-            raise UnsupportedModel(f"{where}: dimension {name!r} is given as {number}; expected at least 1")
+        if number < 0:
+            raise UnsupportedModel(f"{where}: dimension {name!r} is given as {number}; expected at least 0")
     expressions = {name for name in symbols if name not in given and _is_expression(name, symbols)}
     values = {name: given.get(name, 1) for name in symbols if name not in expressions}
     warnings = [

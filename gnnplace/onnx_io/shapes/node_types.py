@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from gnnplace.onnx_io.map_types import holds_map, keep, kept_type
 from gnnplace.onnx_io.normalise.captures import captured_values
 from gnnplace.onnx_io.normalise.constants import constant_array
 
@@ -83,8 +84,21 @@ class NodeTypes:
 def annotate_types(model: ir.Model) -> None:
     """Fills in types and shapes that the model does not state, keeping its symbolic dimensions; in place.
 
-    Only values of the main graph: those may become inputs of a part, which a runtime wants typed.
+    Only values of the main graph: those may become inputs of a part, which a runtime wants typed, and refuses in another
+    shape. So when one stated shape contradicts what follows from the inputs, as where a batch size was freed and nothing else
+    was changed, no stated shape is believed but those of inputs and outputs.
     """
+    if not _annotate(model):
+        for node in model.graph:
+            for output in node.outputs:
+                if not output.is_graph_output():
+                    output.shape = None
+        _annotate(model)
+
+
+def _annotate(model: ir.Model) -> bool:
+    """One pass; whether nothing that is stated contradicts what follows."""
+    agreed = True
     node_types = NodeTypes.of(model)
     types: dict[ir.Value, onnx.TypeProto] = {}
     for value in (*model.graph.inputs, *model.graph.initializers.values()):
@@ -93,18 +107,32 @@ def annotate_types(model: ir.Model) -> None:
     constants = small_constants(value for value in model.graph.initializers.values() if not value.is_graph_input())
     for node in model.graph:
         for output, found in zip(node.outputs, node_types.outputs(node, types, constants), strict=True):
-            if found is not None and output.type is None:
+            if found is not None and holds_map(found):
+                keep(output, found)
+            elif found is not None and output.type is None:
                 output.type = ir.serde.deserialize_type_proto_for_type(found)
-            if found is not None and output.shape is None:
+            if found is not None and output.type is not None and output.shape is None:
                 output.shape = ir.serde.deserialize_type_proto_for_shape(found)
             if (declared := declared_type(output)) is not None:
                 types[output] = declared
+                agreed = agreed and (found is None or not _contradicts(found, declared))
+    return agreed
+
+
+def _contradicts(found: onnx.TypeProto, stated: onnx.TypeProto) -> bool:
+    """A stated size is a number where another number, or a dimension that has a name, follows."""
+    pairs = zip(found.tensor_type.shape.dim, stated.tensor_type.shape.dim, strict=False)
+    return any(
+        other.HasField("dim_value")
+        and bool(axis.dim_param or (axis.HasField("dim_value") and axis.dim_value != other.dim_value))
+        for axis, other in pairs
+    )
 
 
 def declared_type(value: ir.Value) -> onnx.TypeProto | None:
     """The type, and shape, that the model states for a value."""
     if value.type is None:
-        return None
+        return kept_type(value)
     found = ir.serde.serialize_type(value.type)
     if value.shape is not None:
         ir.serde.serialize_shape_into(found, value.shape)
