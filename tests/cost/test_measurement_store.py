@@ -116,7 +116,7 @@ def test_another_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "some" / "measurements.sqlite"
     path.parent.mkdir()
     path.write_text("no database" * 100)
-    with pytest.raises(MeasurementFailed, match=r"measurements.sqlite: .* delete the file or set GNNPLACE_CACHE"):
+    with pytest.raises(MeasurementFailed, match=r"measurements.sqlite: .* delete the file, or set GNNPLACE_CACHE"):
         opened(tmp_path)
     assert path.read_text().startswith("no database")
 

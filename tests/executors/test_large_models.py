@@ -22,7 +22,7 @@ TABLE_BYTES = 4 * ROWS * COLUMNS
 MARKED_ROW = 77_777
 
 PLACE_AND_SPLIT = """
-import json, resource, sys
+import json, sys
 from pathlib import Path
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.onnx_io.annotate import write_placed
@@ -30,7 +30,11 @@ from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segment_numbers, segments
 
-peak_bytes = lambda: 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_bytes():
+    # Not of getrusage, which counts what the program that started this one held.
+    (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return 1024 * int(line.split()[1])
+
 before = peak_bytes()
 model = read_onnx(sys.argv[1])
 graph, devices = model.graph, ("cpu:0", "cpu:1")
