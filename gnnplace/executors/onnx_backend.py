@@ -5,9 +5,7 @@ ONNX's test suite takes the class as it is: `onnx.backend.test.runner.Runner(Pla
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from onnx.backend.base import Backend, BackendRep
 from gnnplace.errors import InvalidInput, InvalidTopology
 from gnnplace.executors.devices import parse_devices
 from gnnplace.executors.session import PARTS, Session
+from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segments
@@ -71,13 +70,13 @@ class PlacedBackend(Backend):
             MeasurementFailed: ONNX Runtime refuses a part.
         """
         del device, kwargs  # the kind is in the names of the devices; other arguments are for other backends
-        with tempfile.TemporaryDirectory(prefix="gnnplace-") as folder:
-            path = Path(folder) / "model.onnx"
+        with temporary_folder() as folder:
+            path = folder / "model.onnx"
             path.write_bytes(serialized(model, "the model"))
             read = read_onnx(path)
             assignment = scattered(read.graph, len(devices), np.random.default_rng(seed))
             found = segments(read.graph, assignment, read.graph.topological_order, read.constant_ops)
-            write_parts(read, found, devices, Path(folder) / PARTS)
+            write_parts(read, found, devices, folder / PARTS)
             return PlacedModel(Session(folder), len(found))
 
     @classmethod

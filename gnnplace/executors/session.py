@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from gnnplace.executors.input_feed import check_given, checked_feed
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.training_loop import TrainingLoop
 from gnnplace.executors.value_types import with_known_types
+from gnnplace.files import scratch_folder, temporary_folder
 from gnnplace.onnx_io.annotation import annotated_segments
 from gnnplace.onnx_io.manifest import MANIFEST, Manifest, ValueInfo, read_manifest, write_parts
 from gnnplace.onnx_io.metadata import STATE_KEY
@@ -58,10 +58,10 @@ def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
         return
     model = with_known_types(read_onnx(placed, custom_ops=custom_ops))
     devices, found = annotated_segments(model)
-    beside = placed.parent if os.access(placed.parent, os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=beside, prefix=f".{placed.name}.") as scratch:
-        write_parts(model, found, devices, Path(scratch) / PARTS)
-        yield Path(scratch) / PARTS
+    beside = os.access(placed.parent, os.W_OK)
+    with scratch_folder(placed.with_name(f"{placed.name}.{PARTS}")) if beside else temporary_folder() as scratch:
+        write_parts(model, found, devices, scratch / PARTS)
+        yield scratch / PARTS
 
 
 class Session:
