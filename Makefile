@@ -3,6 +3,7 @@
 #   make demo       place a real model on two cores     make zoo      export what is missing in the zoo
 #   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
 #   make clean      remove what the other targets made
+#   make bench-hostile   200,000 damaged and harmful files: read or refused in one line
 # Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
 OPENVINO := build/openvino/.installed
 
-.PHONY: install demo test bench zoo tables clean
+.PHONY: install demo test bench bench-hostile zoo tables clean
 
 install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo"
@@ -56,6 +57,10 @@ test: $(STAMP) $(OPENVINO)
 bench: $(STAMP)
 	@echo "measuring nanoseconds per op of the simulator"
 	$(BIN)/gnnplace bench engine
+
+bench-hostile: $(STAMP)
+	@echo "reading 200,000 damaged and harmful files of every kind; started again, it goes on where it was stopped"
+	$(BIN)/gnnplace bench hostile --jobs 2 --out notebooks/results/bench-hostile.json
 
 zoo: $(STAMP)
 	@echo "exporting what the zoo's manifest lacks, at published sizes; everything anew takes hours and 16 GiB"

@@ -9,6 +9,7 @@ from gnnplace.bench.engine import bench_engine
 from gnnplace.bench.execution import bench_equality, bench_execution
 from gnnplace.bench.fidelity.suite import bench_fidelity
 from gnnplace.bench.generalization.suite import bench_generalization
+from gnnplace.bench.hostile.suite import bench_hostile
 from gnnplace.bench.measured.suite import bench_measured
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.papers.seeds import bench_seeds
@@ -42,6 +43,7 @@ SUITES: Mapping[str, Suite] = {
     "generalization": Suite(bench_generalization, ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend")),
     "fidelity": Suite(bench_fidelity, ("--only",)),
     "measured": Suite(bench_measured, ("--evaluations", "--seeds", "--only", "--rows")),
+    "hostile": Suite(bench_hostile, ("--evaluations", "--only", "--rows", "--jobs")),
 }
 
 

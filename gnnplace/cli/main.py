@@ -67,6 +67,8 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except MemoryError:
+        return _say("this takes more memory than there is; take a smaller model or fewer devices", BAD_INPUT)
     except OSError as error:
         return _say(
             f"{error.filename or 'file system'}: {error.strerror or error}; nothing was half-written", BAD_INPUT

@@ -20,7 +20,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization, measured or fidelity",
+            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization, measured, fidelity or hostile",
         ),
     ],
     seed: SeedOption = 0,
@@ -30,20 +30,23 @@ def bench(
         typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight, generalization and measured"),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="part of a row's or case's name; may be repeated; for the same four")
+        list[str] | None,
+        typer.Option(help="part of a row's or case's name; may be repeated; for the same four and hostile"),
     ] = None,
     rows: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="what is compared on every case; for generalization, measured, and with --extend for seeds and spotlight",
+            help="what is compared on every case; for generalization, measured, hostile, and with --extend for seeds and spotlight",
         ),
     ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(help="trained policy; the shipped one if not given; for generalization"),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight, generalization and hostile")
+    ] = 1,
     extend: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +58,8 @@ def bench(
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    With --out FILE, seeds, spotlight, generalization and measured keep every finished run in FILE.cases and go on from
+    For hostile, --evaluations are the inputs of each kind of file, and --rows chance,guided adds those that coverage guides.
+    With --out FILE, seeds, spotlight, generalization, measured and hostile keep every finished run in FILE.cases and go on from
     there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
     from gnnplace.bench.options import BenchOptions

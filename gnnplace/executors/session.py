@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,6 +15,7 @@ from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.input_feed import check_given, checked_feed
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.training_loop import TrainingLoop
+from gnnplace.files import parsed_json
 from gnnplace.onnx_io.manifest import MANIFEST, Manifest, ValueInfo, read_manifest
 from gnnplace.onnx_io.metadata import STATE_KEY
 
@@ -170,7 +170,9 @@ class Session:
                 raise InvalidInput(
                     f"the model's metadata has no {STATE_KEY}; give pairs of inputs and their new outputs"
                 )
-            pairs = json.loads(text)
+            pairs = parsed_json(text.encode(), f"metadata {STATE_KEY} of the model", InvalidInput)
+            if not isinstance(pairs, dict) or not all(isinstance(output, str) for output in pairs.values()):
+                raise InvalidInput(f"metadata {STATE_KEY} of the model is no object from input to output names")
         return TrainingLoop(self._runner, self._inputs, pairs, state)
 
     def get_inputs(self) -> list[ValueInfo]:

@@ -5,6 +5,7 @@ In reading order:
 - `read.py`: any model file as an `OnnxModel`;
 - `model.py`: the normalised model and its op graph, op by op the same;
 - `checks.py`: what a model must keep to before anything is made of it;
+- `tensor_checks.py`: the same for its tensors;
 - `metadata.py`: what a model file says about its own placement;
 - `normalise/`: the same model, easier to place;
 - `shapes/`: every tensor at concrete dimensions;
@@ -19,7 +20,8 @@ In reading order:
 - `light_copy.py`: the model with its weights outside, for cutting it again and again;
 - `sample_inputs.py`: made-up inputs that the model accepts;
 - `kernels.py`: which op a kernel of a runtime's optimised model stands for;
-- `probe.py`: the smallest model, for measuring calls and handovers.
+- `probe.py`: the smallest model, for measuring calls and handovers;
+- `text.py`: models written as text.
 """
 
 __all__: list[str] = []

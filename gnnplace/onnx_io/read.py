@@ -18,6 +18,7 @@ from gnnplace.onnx_io.normalise.normalise import normalise
 from gnnplace.onnx_io.shapes.dimensions import choose_dimensions
 from gnnplace.onnx_io.shapes.inference import infer_shapes
 from gnnplace.onnx_io.shapes.node_types import annotate_types
+from gnnplace.onnx_io.tensor_checks import check_tensors
 
 __all__ = ["read_onnx"]
 
@@ -44,6 +45,7 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> OnnxMo
     path = Path(path)
     proto = _parse(path)
     check_nodes(proto, str(path))
+    check_tensors(proto, str(path))
     try:
         model = ir.serde.deserialize_model(proto)
     except (ir.serde.SerdeError, ValueError, TypeError) as problem:

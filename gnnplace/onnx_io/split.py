@@ -24,6 +24,7 @@ __all__ = [
     "ModelCutter",
     "Part",
     "checked_opset",
+    "proto_of",
     "serialized",
     "split_model",
 ]
@@ -205,7 +206,7 @@ class ModelCutter:
             functions=tuple(source.functions.values()),
             metadata_props=dict(source.metadata_props),
         )
-        return ir.to_proto(part), boundary
+        return proto_of(part), boundary
 
     def part_bytes(self, ops: Sequence[int]) -> tuple[bytes, Part]:
         """The part in memory, for sessions that are cached; external weights are found from the model's own folder.
@@ -252,6 +253,19 @@ def checked_opset(model: ir.Model) -> Mapping[str, int]:
     if version > MAX_OPSET:
         raise UnsupportedModel(f"the model uses opset {version}; up to {MAX_OPSET} can be run, so export it with that")
     return model.opset_imports
+
+
+def proto_of(model: ir.Model) -> onnx.ModelProto:
+    """The message of a model.
+
+    Raises:
+        UnsupportedModel: it holds what ONNX cannot say, such as the shape of a value that has no type.
+    """
+    try:
+        return ir.to_proto(model)
+    except (ir.serde.SerdeError, ValueError, TypeError) as problem:
+        reason = str(problem.__cause__ or problem)
+        raise UnsupportedModel(f"the model cannot be written as ONNX ({reason}); export it again") from None
 
 
 def serialized(proto: onnx.ModelProto, what: str) -> bytes:

@@ -45,10 +45,19 @@ def read_bench(path: Path) -> dict[str, Any]:
 
 
 def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
-    """Writes the page of a bench; its path."""
+    """Writes the page of a bench; its path.
+
+    Raises:
+        GnnplaceError: the document lacks something that the page shows, or has something else in its place.
+    """
     pages = {GENERALIZATION: render_generalization, MEASURED: render_measured, FIDELITY: render_fidelity}
-    render = pages.get(document["suite"], render_bench)
-    write_text(path, render(document))
+    try:
+        page = pages.get(document["suite"], render_bench)(document)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise GnnplaceError(
+            f"{path.with_suffix('.json')}: has not what its page shows ({type(problem).__name__}: {problem}); run the bench again"
+        ) from None
+    write_text(path, page)
     return path
 
 
