@@ -226,14 +226,13 @@ def _links_to_json(links: Mapping[tuple[str, str], LinkCosts], source: str, targ
 
 def _link_from_json(row: Any, source: str, target: str, where: str) -> tuple[tuple[str, str], LinkCosts]:
     entries = _object(row, where)
-    first, last = entries.get(source), entries.get(target)
-    if not (isinstance(first, str) and isinstance(last, str)):
-        raise InvalidTopology(f"{where} leads from {shown(first)} to {shown(last)}; expected two names")
-    ends = (first, last)
     bandwidth = _cost(entries.get("bandwidth_bytes_per_s"), where)
     if bandwidth == 0:
         raise InvalidTopology(f"{where} has a bandwidth of zero; measure again")
-    return ends, LinkCosts(_cost(entries.get("latency_s"), where), bandwidth)
+    first, last = entries.get(source), entries.get(target)
+    if not (isinstance(first, str) and isinstance(last, str)):
+        raise InvalidTopology(f"{where} leads from {shown(first)} to {shown(last)}; expected two names")
+    return (first, last), LinkCosts(_cost(entries.get("latency_s"), where), bandwidth)
 
 
 def _segment(row: Any, where: str) -> SegmentCosts:

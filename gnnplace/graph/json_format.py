@@ -164,7 +164,7 @@ def _op(row: dict[str, Any], shared_bytes: Mapping[str, int], where: str) -> Op:
     if memory < 0:
         raise InvalidGraph(
             f"{where}: op {name!r} has {row.get('memory_bytes', 0)} memory_bytes, "
-            f"less than the {shared_bytes[name]} bytes of its shared weights, which it must include"
+            f"less than the {shared_bytes.get(name, 0)} bytes of its shared weights, which it must include"
         )
     return Op(
         name=name,

@@ -21,6 +21,8 @@ __all__ = ["Op", "OpGraph", "SharedWeight", "Tensor"]
 MOST_BYTES = 2**59
 """Of a whole graph: sums over devices and ops stay below what int64 holds."""
 MOST_STAGES = 2**31
+MOST_COST = 1e300
+"""Seconds, operations or bytes of all ops together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,10 @@ class OpGraph:
                     f"graph {self.name!r}: {label} of op {self.op_names[bad[0]]!r} is {values[bad[0]]}; "
                     "costs are finite and not negative"
                 )
+            with np.errstate(over="ignore"):
+                total = values.sum(dtype=np.float64)
+            if total > MOST_COST:
+                raise InvalidGraph(f"graph {self.name!r}: {label} of all ops add up to {total:.3g}; check the costs")
         bad = np.flatnonzero(self.tensor_bytes < 0)
         if bad.size:
             producer = self.op_names[self.tensor_producer[bad[0]]]

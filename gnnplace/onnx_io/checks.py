@@ -94,6 +94,12 @@ def _check_attributes(node: onnx.NodeProto, opsets: Mapping[str, int], where: st
         schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
     except onnx.defs.SchemaError:
         return
+    for what, found, least, most in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not least <= found <= most:
+            raise UnsupportedModel(f"{where}: {_described(node)} has {found} {what}; expected {least} to {most}")
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, stated in schema.attributes.items():
         if name not in given:

@@ -44,7 +44,10 @@ def _problem(tensor: onnx.TensorProto) -> str | None:
     elif tensor.HasField("raw_data"):
         found, expected = len(tensor.raw_data), math.ceil(size * dtype.itemsize)
     else:
-        found = sum(len(getattr(tensor, field)) for field in _FIELDS)
+        field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+        if any(len(getattr(tensor, other)) for other in _FIELDS if other != field):
+            return f"keeps {dtype.name} elsewhere than in {field}"
+        found = len(getattr(tensor, field))
         expected = size * 2 if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128) else size
         if dtype.itemsize < 1:
             expected = math.ceil(size * dtype.itemsize)

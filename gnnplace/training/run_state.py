@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ def read_state(path: Path) -> RunState:
         InvalidRun: the file is missing or is no state of a run.
     """
     try:
-        document: dict[str, Any] = torch.load(path, weights_only=True)  # tensors and plain values, no objects
+        with warnings.catch_warnings(action="ignore"):  # of other versions of the format, which are refused or read
+            document: dict[str, Any] = torch.load(path, weights_only=True)  # tensors and plain values, no objects
         if document["format"] != _FORMAT:
             raise InvalidRun(f"{path}: the format is {shown(document['format'])}; expected {_FORMAT!r}")
         network = restored_network(checked_config(document["policy"], str(path)), document["network"], str(path))

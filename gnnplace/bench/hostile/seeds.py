@@ -98,9 +98,7 @@ def graphs() -> Sequence[Files]:
 @cache
 def topologies() -> Sequence[Files]:
     """Device sets."""
-    return [
-        {"topology.json": json.dumps(topology_to_json(preset(name))).encode()} for name in ("k40x2", "k80x4", "v100x1")
-    ]
+    return [{"topology.json": json.dumps(topology_to_json(preset(name))).encode()} for name in ("k40x2", "k40x4")]
 
 
 @cache

@@ -72,7 +72,7 @@ def _check_calls(model: ir.Model, where: str) -> None:
             count[key] = sum(count.get(called, 1) for called in own[key])
             stack.pop()
         elif key in begun:
-            raise UnsupportedModel(f"{where}: function {shown(key[1])} calls itself, which ONNX does not allow")
+            raise UnsupportedModel(f"{where}: a local function cannot be inlined ({shown(key[1])} calls itself)")
         else:
             begun.add(key)
             stack += dict.fromkeys(waits)

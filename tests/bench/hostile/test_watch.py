@@ -14,7 +14,6 @@ from gnnplace.bench.hostile.folder import packed, unpacked
 from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, Case, outcome_of
 from gnnplace.bench.hostile.limits import Room
 from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.suites import run_suite
 from gnnplace.errors import GnnplaceError
 
 
@@ -86,6 +85,8 @@ def test_a_crash_and_a_hang_are_findings_and_the_rest_is_read(tmp_path: Path, mo
 
 
 def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    from gnnplace.bench.suites import run_suite
+
     told: list[str] = []
     options = BenchOptions(0, evaluations=30, only=("costs",), kept=tmp_path / "r.json.cases", on_progress=told.append)
     result = run_suite("hostile", options)
@@ -99,5 +100,7 @@ def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path:
 
 
 def test_a_source_that_is_not_there_is_refused() -> None:
+    from gnnplace.bench.suites import run_suite
+
     with pytest.raises(GnnplaceError, match="known are chance, guided"):
         run_suite("hostile", BenchOptions(rows=("luck",)))
