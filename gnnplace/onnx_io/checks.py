@@ -16,6 +16,8 @@ from gnnplace.files import file_inside
 __all__ = ["check_nodes", "settle_external_data"]
 
 _NEWEST_OPSET = 2**31 - 1
+_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
+"""What is looked into also where the operator set is unknown."""
 
 
 def check_nodes(proto: onnx.ModelProto, where: str) -> None:
@@ -93,6 +95,12 @@ def _check_attributes(node: onnx.NodeProto, opsets: Mapping[str, int], where: st
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
     except onnx.defs.SchemaError:
+        bodies = _BODIES.get(node.op_type, ()) if node.domain == "" else ()
+        held = {attribute.name for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH}
+        if not held.issuperset(bodies):
+            raise UnsupportedModel(
+                f"{where}: {_described(node)} lacks one of its graphs, {', '.join(bodies)}"
+            ) from None
         return
     for what, found, least, most in (
         ("inputs", len(node.input), schema.min_input, schema.max_input),

@@ -79,5 +79,13 @@ def read_state(path: Path) -> RunState:
         raise InvalidRun(f"{path}: cannot be read ({error.strerror}); is this the folder of a training run?") from None
     except InvalidPolicy as error:
         raise InvalidRun(str(error)) from None
-    except (KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except (
+        LookupError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        EOFError,
+        pickle.UnpicklingError,
+    ) as error:
         raise InvalidRun(f"{path}: is no state of a training run of this version ({error})") from None

@@ -16,6 +16,7 @@ from gnnplace.bench.hostile.limits import Room
 from gnnplace.bench.hostile.mutations.mutant import mutant
 from gnnplace.bench.hostile.targets import TARGETS
 
+FINDINGS = Path(__file__).with_name("findings")
 EXAMPLES = {
     "model": 400, "graph": 500, "topology": 500, "placement": 500, "costs": 500, "placed": 100, "policy": 300, "state": 100,
     "inputs": 400, "run": 40, "bench": 60, "devices": 500, "place": 20,
@@ -59,3 +60,9 @@ def test_mutants_are_accepted_or_refused(name: str, room: Room) -> None:
         assert outcome_of(target.read, mutant(seeds, Random(number)), room) in {ACCEPTED, REFUSED}
 
     outcome_is_known()
+
+
+@pytest.mark.parametrize("folder", sorted(FINDINGS.iterdir()), ids=lambda folder: folder.name)
+def test_what_the_bench_found_is_refused(folder: Path, room: Room) -> None:
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert outcome_of(TARGETS[folder.name.partition("-")[0]].read, files, room) in {ACCEPTED, REFUSED}
