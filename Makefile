@@ -4,7 +4,8 @@
 #   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
 #   make clean      remove what the other targets made
 #   make bench-backend  all cases of ONNX's own test suite, in minutes
-#   make bench-interrupted  kill commands, start them again
+#   make bench-interrupted  commands that are killed and started again, in a quarter of an hour
+#   make bench-hostile  200,000 damaged and harmful files, in half an hour
 # Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
 OPENVINO := build/openvino/.installed
 
-.PHONY: install demo test bench bench-backend bench-interrupted zoo tables clean
+.PHONY: install demo test bench bench-backend bench-hostile bench-interrupted zoo tables clean
 
 install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo"
@@ -62,6 +63,10 @@ bench: $(STAMP)
 bench-backend: $(STAMP)
 	@echo "running every case of ONNX's test suite for backends, plain and cut over two cores"
 	$(BIN)/gnnplace bench backend --jobs 2 --out notebooks/results/bench-backend.json
+
+bench-hostile: $(STAMP)
+	@echo "reading 200,000 damaged and harmful files of every kind; started again, it goes on where it was stopped"
+	$(BIN)/gnnplace bench hostile --jobs 2 --out notebooks/results/bench-hostile.json
 
 zoo: $(STAMP)
 	@echo "exporting what the zoo's manifest lacks, at published sizes; everything anew takes hours and 16 GiB"

@@ -1,7 +1,12 @@
 """Every exception that gnnplace raises on purpose: one base class, few children.
 
-A message says what was found, what was expected, which op or device, and what to do next.
+A message says what was found, what was expected, which op or device, and what to do next. It is one line that a terminal can show,
+whatever the names in it hold.
 """
+
+from __future__ import annotations
+
+import reprlib
 
 __all__ = [
     "GnnplaceError",
@@ -15,11 +20,21 @@ __all__ = [
     "MissingDependency",
     "ProcessLost",
     "UnsupportedModel",
+    "shown",
 ]
+
+_LONGEST = 2000
 
 
 class GnnplaceError(Exception):
     """Base of all errors that a caller can cause and mend."""
+
+    def __str__(self) -> str:
+        """The message as one line; names may be as long as they like and hold anything."""
+        text = " ".join(super().__str__().split())
+        if len(text) > _LONGEST:
+            text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+        return text if text.isprintable() else "".join(map(_printable, text))
 
 
 class InvalidGraph(GnnplaceError):
@@ -60,3 +75,20 @@ class MeasurementFailed(GnnplaceError):
 
 class ProcessLost(GnnplaceError):
     """A process that others wait for has ended before its work was done."""
+
+
+def shown(value: object) -> str:
+    """A value of a file for a message: what it looks like, in short, however large or deep it is.
+
+    >>> shown([[[[[1]]]]]), len(shown("n" * 1000))
+    ('[[[[[...]]]]]', 120)
+    """
+    return _SHORT.repr(value)
+
+
+def _printable(sign: str) -> str:
+    return sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 4, 120, 120, 60

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from typing import Any
 from gnnplace.errors import GnnplaceError
 
 __all__ = [
-    "NO_ROOM", "NO_WRITING", "append_json_line", "cache_folder", "new_file", "new_folder", "read_json", "read_json_lines",
+    "NO_ROOM", "NO_WRITING", "append_json_line", "cache_folder", "file_inside", "new_file", "new_folder", "parsed_json", "read_json", "read_json_lines",
     "scratch_folder", "taking_turns", "temporary_folder", "write_json_lines", "write_text",
 ]  # fmt: skip
 
@@ -26,6 +27,7 @@ NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
 """A place may only be read."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _FILE, _FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
+_HALF_A_SIGN = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @contextmanager
@@ -208,13 +210,41 @@ def read_json(path: Path, error: type[GnnplaceError]) -> Any:
         error: the file is missing, is no text, or is no JSON; the message says where.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror}); check the path") from None
+    except ValueError as problem:  # what no file system has in a name
+        raise error(f"{str(path)!r}: is no path ({problem})") from None
+    return parsed_json(text, str(path), error)
+
+
+def parsed_json(content: bytes, where: str, error: type[GnnplaceError]) -> Any:
+    """The value of a JSON text in UTF-8, whose whole numbers fit in 64 bits and whose texts can be written again.
+
+    Raises:
+        error: it is something else; the message begins with `where`.
+    """
+    try:
+        text = content.decode("utf-8")
     except UnicodeDecodeError:
-        raise error(f"{path}: is no text file; expected JSON") from None
-    except (json.JSONDecodeError, RecursionError) as problem:
-        raise error(f"{path}: is no valid JSON ({problem}); the file may be cut off") from None
+        raise error(f"{where}: is no text file; expected JSON") from None
+    try:
+        value = json.loads(text, parse_int=_whole_number)
+        if _HALF_A_SIGN.search(text):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise error(f"{where}: a text holds half of a surrogate pair, which is no character; write it anew") from None
+    except (ValueError, RecursionError) as problem:
+        raise error(f"{where}: is no valid JSON ({problem}); the file may be cut off") from None
+    return value
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) < 19:
+        return int(digits)
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"the number {digits[:20]}... does not fit in 64 bits")
+    return int(digits)
 
 
 def read_json_lines(path: Path, error: type[GnnplaceError]) -> list[Any]:
@@ -257,6 +287,17 @@ def append_json_line(path: Path, value: Any) -> None:
         except BaseException:
             file.truncate(before)
             raise
+
+
+def file_inside(folder: Path, name: str) -> Path | None:
+    """The path that a name in a document means; None where it leads out of `folder`: absolute, with `..`, through a link."""
+    try:
+        path = folder / name
+        inside = path.resolve().is_relative_to(folder.resolve())
+        path.is_file()  # raises for names that no file can have
+    except (OSError, ValueError, RuntimeError):  # what no path is, and links that go in a circle
+        return None
+    return path if inside and not Path(name).is_absolute() and ".." not in Path(name).parts else None
 
 
 def cache_folder() -> Path:

@@ -13,13 +13,14 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import InvalidPlacement
+from gnnplace.errors import InvalidPlacement, shown
 from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 
 __all__ = ["FORMAT", "Placement", "allowed_mask", "check_legal", "load_placement", "save_placement", "scattered"]
 
 FORMAT = "gnnplace.placement/1"
+_NAME = 100  # signs of a name that are looked at to find one like it
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +169,7 @@ def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str |
     for name in (*devices, *assignment.values()):
         if not isinstance(name, str) or name not in topology.device_index or name not in devices:
             raise InvalidPlacement(
-                f"{path}: names the device {name!r}; the devices here are {', '.join(topology.device_names)}"
+                f"{path}: names the device {shown(name)}; the devices here are {', '.join(topology.device_names)}"
             )
     _same_ops(path, "assignment", assignment, graph)
     priorities = document.get("priorities")
@@ -179,7 +180,7 @@ def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str |
         _same_ops(path, "priorities", priorities, graph)
         for op, value in priorities.items():
             if not isinstance(value, (int, float)) or isinstance(value, bool):
-                raise InvalidPlacement(f"{path}: the priority of op {op!r} is {value!r}; expected a number")
+                raise InvalidPlacement(f"{path}: the priority of op {op!r} is {shown(value)}; expected a number")
         values = np.array([priorities[name] for name in graph.op_names], dtype=np.float64)
     placement = Placement(np.array([topology.device_index[assignment[name]] for name in graph.op_names]), values)
     try:
@@ -192,7 +193,7 @@ def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str |
 def _same_ops(path: Path, key: str, entries: Mapping[str, Any], graph: OpGraph) -> None:
     for name in entries:
         if name not in graph.op_index:
-            near = difflib.get_close_matches(name, graph.op_names, n=1)
+            near = difflib.get_close_matches(name[:_NAME], graph.op_names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InvalidPlacement(f"{path}: {key} names the op {name!r}, which {graph.name!r} does not have{hint}")
     missing = next((name for name in graph.op_names if name not in entries), None)

@@ -61,7 +61,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         ValueError: no number with an optional unit.
     """
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,20}(?:\.[0-9]*)?)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in _BYTES:
         raise ValueError(f"{text!r} is no amount of bytes; write for example 12GiB")
     return int(float(match[1]) * _BYTES[match[2].lower()])

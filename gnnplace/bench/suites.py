@@ -10,6 +10,7 @@ from gnnplace.bench.engine import bench_engine
 from gnnplace.bench.execution import bench_equality, bench_execution
 from gnnplace.bench.fidelity.suite import bench_fidelity
 from gnnplace.bench.generalization.suite import bench_generalization
+from gnnplace.bench.hostile.suite import bench_hostile
 from gnnplace.bench.interrupted.suite import bench_interrupted
 from gnnplace.bench.measured.suite import bench_measured
 from gnnplace.bench.options import BenchOptions
@@ -46,6 +47,7 @@ SUITES: Mapping[str, Suite] = {
     "fidelity": Suite(bench_fidelity, ("--only",)),
     "interrupted": Suite(bench_interrupted, ("--seeds", "--only", "--jobs")),
     "measured": Suite(bench_measured, ("--evaluations", "--seeds", "--only", "--rows")),
+    "hostile": Suite(bench_hostile, ("--evaluations", "--only", "--rows", "--jobs")),
 }
 
 

@@ -20,8 +20,6 @@ from gnnplace.cli.options import (
     parse_dims,
 )
 from gnnplace.cli.output import print_json, print_table, warn
-from gnnplace.errors import InvalidInput
-from gnnplace.files import new_file
 from gnnplace.units import format_s
 
 __all__ = ["made_up_inputs", "profile", "run"]
@@ -39,12 +37,13 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a placed model on its devices; repeated, as often again with requests that follow each other without a pause."""
+    from gnnplace.executors.array_file import read_arrays, write_arrays
     from gnnplace.executors.measure import median_interval
     from gnnplace.executors.session import Session
     from gnnplace.executors.throughput import measured_period
 
     with Session(folder, custom_ops=custom_ops or ()) as session:
-        feed = _inputs(input) if input is not None else made_up_inputs(folder, seed)
+        feed = read_arrays(input) if input is not None else made_up_inputs(folder, seed)
         seconds = []
         for _ in range(repeat):
             begin_s = time.perf_counter()
@@ -54,8 +53,7 @@ def run(
         names = [info.name for info in session.get_outputs()]
         devices, max_in_flight = session.get_devices(), session.max_in_flight
     if output is not None:
-        with new_file(output) as temporary, temporary.open("wb") as stream:
-            np.savez(stream, **dict(zip(names, outputs, strict=True)))
+        write_arrays(output, dict(zip(names, outputs, strict=True)))
     interval = median_interval(np.array(seconds))
     result: dict[str, Any] = {
         "devices": devices,
@@ -148,18 +146,3 @@ def made_up_inputs(folder: Path, seed: int) -> dict[str, Any]:
 
     path = folder if folder.is_file() else folder / "placed.onnx"
     return dict(sample_inputs(read_onnx(path), np.random.default_rng(seed)))
-
-
-def _inputs(path: Path) -> dict[str, Any]:
-    """The arrays of an .npz file.
-
-    Raises:
-        InvalidInput: it is missing or no such file.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read ({error.strerror or error}); expected an .npz file") from None
-    except (ValueError, AttributeError, EOFError) as error:
-        raise InvalidInput(f"{path}: is no .npz file of plain arrays ({error})") from None

@@ -70,6 +70,8 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         _drop_output()
         return DONE
+    except MemoryError:
+        return _say("this takes more memory than there is; take a smaller model or fewer devices", BAD_INPUT)
     except OSError as error:
         where = error.filename or ("file system" if _takes_output() else "standard output")
         return _say(f"{where}: {error.strerror or error}; {_advice(error)}", BAD_INPUT)

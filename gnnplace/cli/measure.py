@@ -20,7 +20,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity or interrupted",
+            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, hostile or interrupted",
         ),
     ],
     seed: SeedOption = 0,
@@ -34,14 +34,14 @@ def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="part of a row's or case's name; may be repeated; for the same five, execution, fidelity and backend"
+            help="part of a row's or case's name; may be repeated; for the same five, execution, fidelity, hostile and backend"
         ),
     ] = None,
     rows: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="what is compared on every case; for generalization, measured, and with --extend for seeds and spotlight",
+            help="what is compared on every case; for generalization, measured, hostile, and with --extend for seeds and spotlight",
         ),
     ] = None,
     policy: Annotated[
@@ -49,7 +49,10 @@ def bench(
         typer.Option(help="trained policy; the shipped one if not given; for generalization"),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="processes; for zoo, backend, seeds, spotlight, generalization and interrupted")
+        int,
+        typer.Option(
+            min=1, help="processes; for zoo, backend, seeds, spotlight, generalization, hostile and interrupted"
+        ),
     ] = 1,
     extend: Annotated[
         Path | None,
@@ -62,7 +65,8 @@ def bench(
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    With --out FILE, seeds, spotlight, generalization, measured and interrupted keep every finished run in FILE.cases and go on from
+    For hostile, --evaluations are the inputs of each kind of file, and --rows chance,guided adds those that coverage guides.
+    With --out FILE, seeds, spotlight, generalization, measured, hostile and interrupted keep every finished run in FILE.cases and go on from
     there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
     from gnnplace.bench.options import BenchOptions

@@ -17,7 +17,7 @@ import numpy as np
 from gnnplace.arrays import FloatArray
 from gnnplace.cost.roofline import Efficiency, RooflineCost, stated_time_s
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import InvalidTopology
+from gnnplace.errors import InvalidTopology, shown
 from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import allowed_mask
@@ -226,11 +226,13 @@ def _links_to_json(links: Mapping[tuple[str, str], LinkCosts], source: str, targ
 
 def _link_from_json(row: Any, source: str, target: str, where: str) -> tuple[tuple[str, str], LinkCosts]:
     entries = _object(row, where)
-    ends = (str(entries.get(source)), str(entries.get(target)))
     bandwidth = _cost(entries.get("bandwidth_bytes_per_s"), where)
     if bandwidth == 0:
         raise InvalidTopology(f"{where} has a bandwidth of zero; measure again")
-    return ends, LinkCosts(_cost(entries.get("latency_s"), where), bandwidth)
+    first, last = entries.get(source), entries.get(target)
+    if not (isinstance(first, str) and isinstance(last, str)):
+        raise InvalidTopology(f"{where} leads from {shown(first)} to {shown(last)}; expected two names")
+    return (first, last), LinkCosts(_cost(entries.get("latency_s"), where), bandwidth)
 
 
 def _segment(row: Any, where: str) -> SegmentCosts:
@@ -245,11 +247,11 @@ def _efficiency(row: Any, where: str) -> Efficiency:
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidTopology(f"{where}: {str(value)[:60]!r} is found where an object is expected")
+        raise InvalidTopology(f"{where}: {shown(value)} is found where an object is expected")
     return value
 
 
 def _cost(value: Any, where: str) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        raise InvalidTopology(f"{where} has the cost {value!r}; expected a finite number, not negative")
+        raise InvalidTopology(f"{where} has the cost {shown(value)}; expected a finite number, not negative")
     return float(value)

@@ -97,6 +97,12 @@ class RooflineCost:
         if missing.any():
             launch_s = self.host_launch_s if device.kind.startswith(HOST_KIND_PREFIX) else self.launch_s
             seconds[missing] = bound_s(graph, device, self.efficiency, missing)[missing] + launch_s
+            endless = np.flatnonzero(missing & np.isinf(seconds))
+            if endless.size:
+                raise InvalidTopology(
+                    f"device {device.name!r}: op {graph.op_names[endless[0]]!r} would take longer than a number can say; "
+                    "check its flops and bytes and the rates of the device"
+                )
         return seconds
 
 
@@ -137,9 +143,10 @@ def bound_s(graph: OpGraph, device: Device, efficiency: Mapping[OpClass, Efficie
                 f"no time_s for it or for its kind {device.kind!r}; state one of the two"
             )
     per_class = [efficiency[op_class(op_type)] for op_type in graph.op_types]
-    compute = peak * np.array([entry.compute for entry in per_class])
-    memory = bandwidth * np.array([entry.bandwidth for entry in per_class])
-    return np.maximum(_quotient(graph.flops, compute), _quotient(graph.bytes_accessed, memory))
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):  # infinite is infinite
+        compute = peak * np.array([entry.compute for entry in per_class])
+        memory = bandwidth * np.array([entry.bandwidth for entry in per_class])
+        return np.maximum(_quotient(graph.flops, compute), _quotient(graph.bytes_accessed, memory))
 
 
 def _peak_flops_per_s(graph: OpGraph, device: Device) -> FloatArray:

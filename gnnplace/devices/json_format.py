@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import InvalidTopology
+from gnnplace.errors import InvalidTopology, shown
 from gnnplace.files import read_json, write_text
 
 __all__ = ["FORMAT", "read_topology", "topology_from_json", "topology_to_json", "write_topology"]
@@ -62,7 +62,7 @@ def topology_from_json(document: Any, where: str = "topology", name: str = "topo
     """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InvalidTopology(f'{where}: "format" is {found!r}; expected {FORMAT!r}')
+        raise InvalidTopology(f'{where}: "format" is {shown(found)}; expected {FORMAT!r}')
     devices = [_checked(row, _DEVICE_KEYS, ("name",), "device", where) for row in _rows(document, "devices", where)]
     links = [
         _checked(row, _LINK_KEYS, ("source", "target", "latency_s", "bandwidth_bytes_per_s"), "link", where)
@@ -141,7 +141,7 @@ def _link(row: Mapping[str, Any]) -> Link:
 def _rows(document: Mapping[str, Any], key: str, where: str) -> list[Any]:
     rows = document.get(key, [])
     if not isinstance(rows, list):
-        raise InvalidTopology(f"{where}: {key!r} is {str(rows)[:80]!r}; expected a list of objects")
+        raise InvalidTopology(f"{where}: {key!r} is {shown(rows)}; expected a list of objects")
     return rows
 
 
@@ -150,8 +150,9 @@ def _checked(
 ) -> Mapping[str, Any]:
     """The row, once every key is known, every required one is there and every value has its type."""
     if not isinstance(row, dict):
-        raise InvalidTopology(f"{where}: a {what} is {str(row)[:80]!r}; expected an object")
-    label = f"{what} {row.get('name') or '{} -> {}'.format(row.get('source'), row.get('target'))!r}"
+        raise InvalidTopology(f"{where}: a {what} is {shown(row)}; expected an object")
+    ends = f"{row.get('source')} -> {row.get('target')}" if what == "link" else row.get("name")
+    label = f"{what} {shown(ends)}"
     for key in required:
         if key not in row:
             raise InvalidTopology(f"{where}: {label} has no {key!r}, which is required")
@@ -162,10 +163,12 @@ def _checked(
             raise InvalidTopology(f"{where}: {label} has the unknown key {key!r}; {hint}")
         if not _has_type(value, keys[key]):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in keys[key])
-            raise InvalidTopology(f"{where}: {key!r} of {label} is {value!r}; expected {expected}")
+            raise InvalidTopology(f"{where}: {key!r} of {label} is {shown(value)}; expected {expected}")
     for dtype, rate in row.get("peak_flops_per_s", {}).items():
         if not _has_type(rate, _NUMBER):
-            raise InvalidTopology(f"{where}: peak_flops_per_s[{dtype!r}] of {label} is {rate!r}; expected a number")
+            raise InvalidTopology(
+                f"{where}: peak_flops_per_s[{dtype!r}] of {label} is {shown(rate)}; expected a number"
+            )
     return row
 
 

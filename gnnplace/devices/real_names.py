@@ -25,10 +25,11 @@ __all__ = ["RealDevice", "means_real_devices", "parse_real", "split_names"]
 CPU_PROVIDER, CUDA_PROVIDER, _SUFFIX = "CPUExecutionProvider", "CUDAExecutionProvider", "ExecutionProvider"
 
 _NAME = re.compile(
-    r"(?:cpu:(?P<first>\d+)(?:-(?P<last>\d+))?|cuda:(?P<gpu>\d+)|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
+    r"(?:cpu:(?P<first>[0-9]+)(?:-(?P<last>[0-9]+))?|cuda:(?P<gpu>[0-9]{1,5})|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
     r"(?:\[(?P<options>[^\[\]]*)\])?"
 )
 _BETWEEN = re.compile(r",(?![^\[]*\])")  # no bracket is closed after it before one is opened
+_DIGITS = 5  # of the number of a core, a GPU, a slice: no machine has more
 _FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:NAME:ID[key=value,...]"
 
 
@@ -133,6 +134,8 @@ def _options(name: str, text: str | None) -> dict[str, str]:
 
 
 def _cores(name: str, first: str, last: str | None) -> tuple[int, ...]:
+    if max(len(first), len(last or "")) > _DIGITS:
+        raise InvalidTopology(f"device {name!r}: no machine has so many cores; {_FORMS}")
     cores = tuple(range(int(first), int(last or first) + 1))
     if not cores:
         raise InvalidTopology(f"device {name!r} is an empty set of cores; write the smaller core first")
@@ -142,7 +145,7 @@ def _cores(name: str, first: str, last: str | None) -> tuple[int, ...]:
 def _core_option(name: str, text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
     if match is None:
         raise InvalidTopology(f"device {name!r}: cores={text} is no set of cores; write cores=1 or cores=0-3")
     return _cores(name, match[1], match[2])
@@ -159,6 +162,6 @@ def _memory_bytes(name: str, text: str | None) -> int | None:
 
 def _number(name: str, options: dict[str, str], key: str) -> int | None:
     text = options.pop(key, None)
-    if text is not None and not text.isdecimal():
-        raise InvalidTopology(f"device {name!r}: {key}={text} is no whole number")
+    if text is not None and not (text.isdecimal() and len(text) <= _DIGITS):
+        raise InvalidTopology(f"device {name!r}: {key}={text} is no whole number of up to {_DIGITS} digits")
     return None if text is None else int(text)

@@ -48,7 +48,7 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
     text = spec.strip()
     if not text:
         raise InvalidTopology("the device set is empty; write for example cpu:0,cpu:1 or k40x4 or auto")
-    if text.endswith(".json") or Path(text).is_file():
+    if text.endswith(".json") or _is_file(text):
         return read_topology(Path(text))
     if text == "auto":
         found = gpus() if with_gpus else ()
@@ -61,6 +61,13 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
             raise InvalidTopology(f"devices {text!r}: {error}") from None
         return _real(text, reals)
     return preset(text)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # longer than a name may be
+        return False
 
 
 def _real(name: str, reals: Sequence[RealDevice]) -> Topology:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,14 +50,16 @@ class Device:
             raise InvalidTopology(
                 f"device {self.name!r} has {self.slots} slots; a device runs one op at a time, so list it several times"
             )
-        if self.memory_bytes is not None and self.memory_bytes < 0:
-            raise InvalidTopology(f"device {self.name!r} has {self.memory_bytes} bytes of memory")
+        if self.memory_bytes is not None and not 0 <= self.memory_bytes <= UNLIMITED_BYTES:
+            raise InvalidTopology(
+                f"device {self.name!r} has {self.memory_bytes} bytes of memory; expected 0 to 2**62, or none for no limit"
+            )
         for label, rate in (
             *((f"peak_flops_per_s[{k}]", v) for k, v in self.peak_flops_per_s.items()),
             ("memory_bandwidth_bytes_per_s", self.memory_bandwidth_bytes_per_s),
             ("intake_bandwidth_bytes_per_s", self.intake_bandwidth_bytes_per_s),
         ):
-            if rate is not None and not (math.isfinite(rate) and rate > 0):
+            if rate is not None and not _is_rate(rate):
                 raise InvalidTopology(f"device {self.name!r}: {label} is {rate}; a rate is finite and above zero")
         for label, seconds in (
             ("dispatch_overhead_s", self.dispatch_overhead_s),
@@ -79,7 +82,7 @@ class Link:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
             raise InvalidTopology(f"link {self.source!r} -> {self.target!r}: latency_s is {self.latency_s}")
-        if not (math.isfinite(self.bandwidth_bytes_per_s) and self.bandwidth_bytes_per_s > 0):
+        if not _is_rate(self.bandwidth_bytes_per_s):
             raise InvalidTopology(
                 f"link {self.source!r} -> {self.target!r}: bandwidth_bytes_per_s is {self.bandwidth_bytes_per_s}; "
                 "a bandwidth is finite and above zero"
@@ -235,6 +238,11 @@ class Topology:
         latency = sum(self.links[i].latency_s for route in pairs for i in route) / len(pairs)
         per_byte = sum(1.0 / self.links[i].bandwidth_bytes_per_s for route in pairs for i in route) / len(pairs)
         return latency, per_byte
+
+
+def _is_rate(rate: float) -> bool:
+    """Above zero, and so is what one unit takes; both are numbers."""
+    return math.isfinite(rate) and rate >= sys.float_info.min
 
 
 def _channel(link: Link) -> str:

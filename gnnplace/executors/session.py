@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from gnnplace.executors.input_feed import check_given, checked_feed
 from gnnplace.executors.runner import PlacedRunner
 from gnnplace.executors.training_loop import TrainingLoop
 from gnnplace.executors.value_types import with_known_types
-from gnnplace.files import scratch_folder, temporary_folder
+from gnnplace.files import parsed_json, scratch_folder, temporary_folder
 from gnnplace.onnx_io.annotation import annotated_segments
 from gnnplace.onnx_io.manifest import MANIFEST, Manifest, ValueInfo, read_manifest, write_parts
 from gnnplace.onnx_io.metadata import STATE_KEY
@@ -208,7 +207,9 @@ class Session:
                 raise InvalidInput(
                     f"the model's metadata has no {STATE_KEY}; give pairs of inputs and their new outputs"
                 )
-            pairs = json.loads(text)
+            pairs = parsed_json(text.encode(), f"metadata {STATE_KEY} of the model", InvalidInput)
+            if not isinstance(pairs, dict) or not all(isinstance(output, str) for output in pairs.values()):
+                raise InvalidInput(f"metadata {STATE_KEY} of the model is no object from input to output names")
         return TrainingLoop(self._runner, self._inputs, pairs, state)
 
     def get_inputs(self) -> list[ValueInfo]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.errors import InvalidGraph
-from gnnplace.files import new_file, read_json, write_text
+from gnnplace.errors import InvalidGraph, shown
+from gnnplace.files import new_file, parsed_json, read_json, write_text
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 
 __all__ = ["FORMAT", "graph_from_json", "graph_to_json", "read_graph", "write_graph"]
 
 FORMAT = "gnnplace.graph/1"
+MOST_BYTES = 2**28
+"""Of a compressed file once it is unpacked: a graph of a million ops has less."""
 
 _OP_KEYS: Mapping[str, tuple[type, ...]] = {
     "name": (str,),
@@ -43,13 +46,14 @@ def read_graph(path: Path) -> OpGraph:
     if path.suffix != ".gz":
         return graph_from_json(read_json(path, InvalidGraph), str(path))
     try:
-        text = gzip.decompress(path.read_bytes()).decode()
-        return graph_from_json(json.loads(text), str(path))
-    except (OSError, EOFError, zlib.error) as problem:
+        with gzip.open(path) as file:
+            text = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
         raise InvalidGraph(f"{path}: cannot be read ({reason}); check the path and that the file is whole") from None
-    except ValueError as problem:
-        raise InvalidGraph(f"{path}: holds no valid JSON ({problem})") from None
+    if len(text) > MOST_BYTES:
+        raise InvalidGraph(f"{path}: unpacks to more than {MOST_BYTES >> 20} MiB; write a graph of that size as .json")
+    return graph_from_json(parsed_json(text, str(path), InvalidGraph), str(path))
 
 
 def write_graph(graph: OpGraph, path: Path) -> None:
@@ -74,7 +78,7 @@ def graph_from_json(document: Any, where: str = "op graph") -> OpGraph:
     """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InvalidGraph(f'{where}: "format" is {found!r}; expected {FORMAT!r}')
+        raise InvalidGraph(f'{where}: "format" is {shown(found)}; expected {FORMAT!r}')
     shared = [
         SharedWeight(_number(w, "bytes", where), tuple(_names(w, "consumers", where)))
         for w in _rows(document, "shared_weights", where)
@@ -89,7 +93,7 @@ def graph_from_json(document: Any, where: str = "op graph") -> OpGraph:
         for row in _rows(document, "tensors", where)
     ]
     try:
-        return OpGraph.build(str(document.get("name", "graph")), ops, tensors, shared)
+        return OpGraph.build(_text({"name": "graph", **document}, "name", where), ops, tensors, shared)
     except InvalidGraph as error:
         raise InvalidGraph(f"{where}: {error}") from None
 
@@ -144,21 +148,23 @@ def _op(row: dict[str, Any], shared_bytes: Mapping[str, int], where: str) -> Op:
     for key, types in _OP_KEYS.items():
         if key in row and (not isinstance(row[key], types) or isinstance(row[key], bool)):
             expected = " or ".join("null" if t is type(None) else t.__name__ for t in types)
-            raise InvalidGraph(f"{where}: {key!r} of op {name!r} is {row[key]!r}; expected {expected}")
+            raise InvalidGraph(f"{where}: {key!r} of op {name!r} is {shown(row[key])}; expected {expected}")
     times = row.get("time_s") or {}
     for device, seconds in times.items():
-        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not np.isfinite(seconds):
-            raise InvalidGraph(f"{where}: time_s of op {name!r} on {device!r} is {seconds!r}; expected finite seconds")
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not _is_finite(seconds):
+            raise InvalidGraph(
+                f"{where}: time_s of op {name!r} on {device!r} is {shown(seconds)}; expected finite seconds"
+            )
     devices = row.get("devices")
     if devices is not None and not all(isinstance(device, str) for device in devices):
-        raise InvalidGraph(f"{where}: 'devices' of op {name!r} is {devices!r}; expected a list of names or kinds")
+        raise InvalidGraph(f"{where}: 'devices' of op {name!r} is {shown(devices)}; expected a list of names or kinds")
     if row.get("stage") is not None and row["stage"] < 0:
         raise InvalidGraph(f"{where}: 'stage' of op {name!r} is {row['stage']}; expected 0, 1, 2, ...")
     memory = row.get("memory_bytes", 0) - shared_bytes.get(name, 0)
     if memory < 0:
         raise InvalidGraph(
             f"{where}: op {name!r} has {row.get('memory_bytes', 0)} memory_bytes, "
-            f"less than the {shared_bytes[name]} bytes of its shared weights, which it must include"
+            f"less than the {shared_bytes.get(name, 0)} bytes of its shared weights, which it must include"
         )
     return Op(
         name=name,
@@ -175,6 +181,14 @@ def _op(row: dict[str, Any], shared_bytes: Mapping[str, int], where: str) -> Op:
     )
 
 
+def _is_finite(value: float) -> bool:
+    """Whether it is, as a float."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def _rows(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     rows = document.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -184,19 +198,19 @@ def _rows(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]
 
 def _text(row: dict[str, Any], key: str, where: str) -> str:
     if not isinstance(row.get(key), str):
-        raise InvalidGraph(f"{where}: {key!r} is {row.get(key)!r} in {json.dumps(row)[:80]}; expected text")
+        raise InvalidGraph(f"{where}: {key!r} is {shown(row.get(key))} in {shown(row)}; expected text")
     return str(row[key])
 
 
 def _number(row: dict[str, Any], key: str, where: str) -> int:
     value = row.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
-        raise InvalidGraph(f"{where}: {key!r} is {value!r} in {json.dumps(row)[:80]}; expected a count of bytes")
+        raise InvalidGraph(f"{where}: {key!r} is {shown(value)} in {shown(row)}; expected a count of bytes")
     return value
 
 
 def _names(row: dict[str, Any], key: str, where: str) -> list[str]:
     names = row.get(key, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidGraph(f"{where}: {key!r} is {names!r}; expected a list of op names")
+        raise InvalidGraph(f"{where}: {key!r} is {shown(names)}; expected a list of op names")
     return names

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Op", "OpGraph", "SharedWeight", "Tensor"]
 
+MOST_BYTES = 2**59
+"""Of a whole graph: sums over devices and ops stay below what int64 holds."""
+MOST_STAGES = 2**31
+MOST_COST = 1e300
+"""Seconds, operations or bytes of all ops together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Op:
@@ -127,6 +133,7 @@ class OpGraph:
         weight_lists = [
             sorted({position(c, "a shared weight's consumer") for c in w.consumers}) for w in shared_weights
         ]
+        _check_counts(name, ops, tensors, shared_weights)
         kinds = sorted({key for op in ops for key in op.time_s})
         group_names = sorted({op.group for op in ops if op.group is not None})
         group_index = {group: i for i, group in enumerate(group_names)}
@@ -168,6 +175,10 @@ class OpGraph:
                     f"graph {self.name!r}: {label} of op {self.op_names[bad[0]]!r} is {values[bad[0]]}; "
                     "costs are finite and not negative"
                 )
+            with np.errstate(over="ignore"):
+                total = values.sum(dtype=np.float64)
+            if total > MOST_COST:
+                raise InvalidGraph(f"graph {self.name!r}: {label} of all ops add up to {total:.3g}; check the costs")
         bad = np.flatnonzero(self.tensor_bytes < 0)
         if bad.size:
             producer = self.op_names[self.tensor_producer[bad[0]]]
@@ -278,6 +289,33 @@ class OpGraph:
             already = view.get_edge_data(source, target, {"bytes": 0})["bytes"]
             view.add_edge(source, target, bytes=already + int(self.tensor_bytes[self.consumer_tensor[entry]]))
         return view
+
+
+def _check_counts(
+    name: str, ops: Sequence[Op], tensors: Sequence[Tensor], shared_weights: Sequence[SharedWeight]
+) -> None:
+    """Bytes add up to what an array of int64 holds, also where all of them are counted on one device."""
+    for op in ops:
+        for label, value, most in (
+            ("memory_bytes", op.memory_bytes, MOST_BYTES),
+            ("workspace_bytes", op.workspace_bytes, MOST_BYTES),
+            ("stage", op.stage or 0, MOST_STAGES),
+        ):
+            if abs(value) > most:
+                raise InvalidGraph(f"graph {name!r}: {label} of op {op.name!r} is {value}; expected 0 to {most}")
+        for label, count in (("flops", op.flops), ("bytes_accessed", op.bytes_accessed)):
+            if isinstance(count, int) and count.bit_length() > 1000:
+                raise InvalidGraph(f"graph {name!r}: {label} of op {op.name!r} is beyond what a float holds")
+    total = (
+        sum(op.memory_bytes + op.workspace_bytes for op in ops)
+        + sum(tensor.bytes for tensor in tensors)
+        + sum(weight.bytes for weight in shared_weights)
+    )
+    if total > MOST_BYTES:
+        raise InvalidGraph(
+            f"graph {name!r}: its tensors and weights add up to {total / 2**60:.3g} EiB; "
+            f"up to {MOST_BYTES / 2**60:.3g} EiB can be counted, so check the sizes"
+        )
 
 
 def _offsets(rows: Sequence[Sequence[int]]) -> IntArray:

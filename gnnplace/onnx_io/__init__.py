@@ -7,6 +7,7 @@ In reading order:
 - `model.py`: the normalised model and its op graph, op by op the same;
 - `checks.py`: what a model must keep to before anything is made of it;
 - `map_types.py`: the one kind of type that onnx-ir does not have;
+- `tensor_checks.py`: the same for its tensors;
 - `metadata.py`: what a model file says about its own placement;
 - `normalise/`: the same model, easier to place;
 - `shapes/`: every tensor at concrete dimensions;
@@ -24,7 +25,8 @@ In reading order:
 - `sample_inputs.py`: made-up inputs that the model accepts;
 - `kernels.py`: which op a kernel of a runtime's optimised model stands for;
 - `probe.py`: the smallest model, for measuring calls and handovers;
-- `backend_cases.py`: the cases of ONNX's own test suite for backends.
+- `backend_cases.py`: the cases of ONNX's own test suite for backends;
+- `text.py`: models written as text.
 """
 
 __all__: list[str] = []

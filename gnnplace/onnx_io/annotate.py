@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
-import onnx_ir as ir
 
 from gnnplace.arrays import IntArray
 from gnnplace.devices.real_names import parse_real
@@ -21,9 +20,8 @@ from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidPlacement, InvalidTopology
 from gnnplace.files import new_file
 from gnnplace.onnx_io.external_data import external_files, link_files, relocate
-from gnnplace.onnx_io.map_types import put_back
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.split import MAX_IR_VERSION, checked_opset, serialized
+from gnnplace.onnx_io.split import MAX_IR_VERSION, checked_opset, proto_of, serialized
 
 __all__ = [
     "CONFIGURATION",
@@ -52,14 +50,13 @@ def annotate(
 
     Raises:
         InvalidPlacement: the assignment is not for this model and these devices.
-        UnsupportedModel: the operator set is newer than ONNX Runtime can run.
+        UnsupportedModel: the operator set is newer than ONNX Runtime can run, or the model cannot be written.
     """
     checked_opset(model.model)
     if not len(assignment) == len(segment_of_op) == len(model.model.graph):
         raise InvalidPlacement(f"{len(assignment)} ops are placed; the model has {len(model.model.graph)} nodes")
     names = topology.device_names
-    proto = ir.to_proto(model.model)
-    put_back(proto.graph, (*model.model.graph.inputs, *model.model.graph.outputs))
+    proto = proto_of(model.model, (*model.model.graph.inputs, *model.model.graph.outputs))
     proto.ir_version = min(MAX_IR_VERSION, max(FIRST_IR_WITH_DEVICES, proto.ir_version))
     del proto.configuration[:]
     proto.configuration.add(name=CONFIGURATION, num_devices=len(names), device=names)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import UnsupportedModel, shown
+from gnnplace.files import file_inside
 
 __all__ = ["check_nodes", "settle_external_data"]
+
+_NEWEST_OPSET = 2**31 - 1
+_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
+"""What is looked into also where the operator set is unknown."""
 
 
 def check_nodes(proto: onnx.ModelProto, where: str) -> None:
@@ -20,11 +26,35 @@ def check_nodes(proto: onnx.ModelProto, where: str) -> None:
     Raises:
         UnsupportedModel: it is not so; the message begins with `where` and names the node.
     """
-    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    _check_texts(proto, where)
+    opsets = _opsets(proto.opset_import, where)
     _check_graph(proto.graph, (), opsets, where)
     for function in proto.functions:
-        own = {entry.domain: entry.version for entry in function.opset_import}
+        own = _opsets(function.opset_import, where)
         _check_graph(function, (), {**opsets, **own}, where)
+
+
+def _check_texts(proto: onnx.ModelProto, where: str) -> None:
+    """Protobuf hands out names that are no UTF-8 as bytes, which nothing else expects."""
+    open_messages: list[Any] = [proto]
+    while open_messages:
+        for field, value in open_messages.pop().ListFields():
+            if field.type == field.TYPE_STRING:
+                texts = (value,) if isinstance(value, str | bytes) else value
+                broken = next((text for text in texts if not isinstance(text, str)), None)
+                if broken is not None:
+                    raise UnsupportedModel(
+                        f"{where}: {field.name} {shown(broken)} is no text in UTF-8; export the model again"
+                    )
+            elif field.type == field.TYPE_MESSAGE:
+                open_messages.extend((value,) if hasattr(value, "ListFields") else value)
+
+
+def _opsets(stated: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
+    for entry in stated:
+        if not 0 <= entry.version <= _NEWEST_OPSET:
+            raise UnsupportedModel(f"{where}: operator set {shown(entry.domain)} has the version {entry.version}")
+    return {entry.domain: entry.version for entry in stated}
 
 
 def _check_graph(
@@ -66,7 +96,19 @@ def _check_attributes(node: onnx.NodeProto, opsets: Mapping[str, int], where: st
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
     except onnx.defs.SchemaError:
+        bodies = _BODIES.get(node.op_type, ()) if node.domain == "" else ()
+        held = {attribute.name for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH}
+        if not held.issuperset(bodies):
+            raise UnsupportedModel(
+                f"{where}: {_described(node)} lacks one of its graphs, {', '.join(bodies)}"
+            ) from None
         return
+    for what, found, least, most in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not least <= found <= most:
+            raise UnsupportedModel(f"{where}: {_described(node)} has {found} {what}; expected {least} to {most}")
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, stated in schema.attributes.items():
         if name not in given:
@@ -98,9 +140,9 @@ def settle_external_data(model: ir.Model, path: Path) -> None:
         location = str(tensor.location)
         ends[location] = max(ends.get(location, 0), (tensor.offset or 0) + (tensor.length or tensor.nbytes))
     for location, end in ends.items():
-        file = folder / location
-        what = f"{path}: external data file {location!r}"
-        if not file.resolve().is_relative_to(folder.resolve()) or ".." in Path(location).parts:
+        file = file_inside(folder, location)
+        what = f"{path}: external data file {shown(location)}"
+        if file is None:
             raise UnsupportedModel(f"{what} is outside of the model's folder; put it beside the model")
         if not file.is_file():
             raise UnsupportedModel(f"{what} is missing; put it beside the model")

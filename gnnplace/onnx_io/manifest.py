@@ -11,8 +11,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from gnnplace.errors import InvalidPlacement
-from gnnplace.files import new_folder, read_json, write_text
+from gnnplace.errors import InvalidPlacement, shown
+from gnnplace.files import file_inside, new_folder, read_json, write_text
 from gnnplace.onnx_io.annotate import layer_assignment
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
@@ -96,7 +96,7 @@ def read_manifest(folder: Path) -> Manifest:
     document = read_json(path, InvalidPlacement)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InvalidPlacement(f'{path}: "format" is {found!r}; expected {FORMAT!r}')
+        raise InvalidPlacement(f'{path}: "format" is {shown(found)}; expected {FORMAT!r}')
     manifest = Manifest(
         devices=_names(document, "devices", path),
         inputs=tuple(_value_info(row, path) for row in _rows(document, "inputs", path)),
@@ -121,8 +121,8 @@ def _check(manifest: Manifest, folder: Path, path: Path) -> None:
     available = {info.name for info in manifest.inputs}
     defaults = {info.name for info in manifest.inputs if info.optional}
     for part in manifest.parts:
-        file = folder / part.file
-        if not file.resolve().is_relative_to(folder.resolve()):
+        file = file_inside(folder, part.file)
+        if file is None:
             raise InvalidPlacement(
                 f"{path}: the part {part.file!r} lies outside of the folder; parts are files inside it"
             )
@@ -181,7 +181,7 @@ def _value_info(row: dict[str, Any], path: Path) -> ValueInfo:
     shape = row.get("shape")
     if not isinstance(shape, list) or not all(dim is None or type(dim) in (int, str) for dim in shape):
         raise InvalidPlacement(
-            f"{path}: 'shape' of {row.get('name')!r} is {shape!r}; expected a list of sizes and names"
+            f"{path}: 'shape' of {shown(row.get('name'))} is {shown(shape)}; expected a list of sizes and names"
         )
     return ValueInfo(
         name=_text(row, "name", path),
@@ -208,12 +208,12 @@ def _rows(document: dict[str, Any], key: str, path: Path) -> list[dict[str, Any]
 
 def _text(row: dict[str, Any], key: str, path: Path) -> str:
     if not isinstance(row.get(key), str):
-        raise InvalidPlacement(f"{path}: {key!r} is {row.get(key)!r} in {json.dumps(row)[:80]}; expected text")
+        raise InvalidPlacement(f"{path}: {key!r} is {shown(row.get(key))} in {shown(row)}; expected text")
     return str(row[key])
 
 
 def _names(row: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
     names = row.get(key, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidPlacement(f"{path}: {key!r} is {str(names)[:80]!r}; expected a list of names")
+        raise InvalidPlacement(f"{path}: {key!r} is {shown(names)}; expected a list of names")
     return tuple(names)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel
+from gnnplace.files import parsed_json
 
 __all__ = ["GROUP_KEY", "STAGE_KEY", "STATE_KEY", "node_group", "node_stage", "state_of"]
 
+_MOST_DIGITS = 9
 STAGE_KEY = "gnnplace.stage"
 """Of a node: the number of the stage, such as a layer, that people would keep on one device."""
 GROUP_KEY = "gnnplace.group"
@@ -28,7 +29,7 @@ def node_stage(node: ir.Node, where: str) -> int | None:
     text = node.metadata_props.get(STAGE_KEY)
     if text is None:
         return None
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise UnsupportedModel(
             f"{where}: metadata {STAGE_KEY} of node {node.name!r} is {text!r}; expected 0, 1, 2, ..."
         )
@@ -49,10 +50,7 @@ def state_of(model: ir.Model, where: str) -> Mapping[str, str]:
     text = model.metadata_props.get(STATE_KEY)
     if text is None:
         return {}
-    try:
-        pairs = json.loads(text)
-    except json.JSONDecodeError as problem:
-        raise UnsupportedModel(f"{where}: metadata {STATE_KEY} of the model is no JSON ({problem})") from None
+    pairs = parsed_json(text.encode(), f"{where}: metadata {STATE_KEY} of the model", UnsupportedModel)
     inputs = {value.name for value in model.graph.inputs}
     outputs = {value.name for value in model.graph.outputs}
     if not isinstance(pairs, dict) or not all(isinstance(output, str) for output in pairs.values()):

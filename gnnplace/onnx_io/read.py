@@ -21,6 +21,7 @@ from gnnplace.onnx_io.normalise.normalise import normalise
 from gnnplace.onnx_io.shapes.dimensions import choose_dimensions
 from gnnplace.onnx_io.shapes.inference import infer_shapes
 from gnnplace.onnx_io.shapes.node_types import annotate_types
+from gnnplace.onnx_io.tensor_checks import check_tensors
 
 __all__ = ["at_dims", "read_onnx"]
 
@@ -50,6 +51,7 @@ def read_onnx(
     path = Path(path)
     proto = _parse(path)
     check_nodes(proto, str(path))
+    check_tensors(proto, str(path))
     map_types = set_aside(proto.graph)
     try:
         model = ir.serde.deserialize_model(proto)

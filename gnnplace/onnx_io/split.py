@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ __all__ = [
     "ModelCutter",
     "Part",
     "checked_opset",
+    "proto_of",
     "serialized",
     "split_model",
 ]
@@ -206,9 +207,7 @@ class ModelCutter:
             functions=tuple(source.functions.values()),
             metadata_props=dict(source.metadata_props),
         )
-        proto = ir.to_proto(part)
-        put_back(proto.graph, (*boundary.inputs, *boundary.outputs))
-        return proto, boundary
+        return proto_of(part, (*boundary.inputs, *boundary.outputs)), boundary
 
     def part_bytes(self, ops: Sequence[int]) -> tuple[bytes, Part]:
         """The part in memory, for sessions that are cached; external weights are found from the model's own folder.
@@ -255,6 +254,21 @@ def checked_opset(model: ir.Model) -> Mapping[str, int]:
     if version > MAX_OPSET:
         raise UnsupportedModel(f"the model uses opset {version}; up to {MAX_OPSET} can be run, so export it with that")
     return model.opset_imports
+
+
+def proto_of(model: ir.Model, borders: Iterable[ir.Value]) -> onnx.ModelProto:
+    """The message of a model; `borders` are the values behind its inputs and outputs, whose types may be kept beside them.
+
+    Raises:
+        UnsupportedModel: it holds what ONNX cannot say, such as the shape of a value that has no type.
+    """
+    try:
+        proto = ir.to_proto(model)
+    except (ir.serde.SerdeError, ValueError, TypeError) as problem:
+        reason = str(problem.__cause__ or problem)
+        raise UnsupportedModel(f"the model cannot be written as ONNX ({reason}); export it again") from None
+    put_back(proto.graph, borders)
+    return proto
 
 
 def serialized(proto: onnx.ModelProto, what: str) -> bytes:

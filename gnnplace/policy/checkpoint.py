@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from torch import Tensor
 
-from gnnplace.errors import GnnplaceError
+from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import new_file, read_json
 from gnnplace.policy.features import FEATURE_VERSION
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork
 
-__all__ = ["FORMAT", "InvalidPolicy", "load_policy", "save_policy"]
+__all__ = ["FORMAT", "InvalidPolicy", "checked_config", "load_policy", "restored_network", "save_policy"]
 
 FORMAT = "gnnplace.policy/1"
 
@@ -52,25 +54,44 @@ def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
         raise InvalidPolicy(f'{path.with_suffix(".json")}: "format" is not {FORMAT!r}; is this the card of a policy?')
     if card.get("feature_version") != FEATURE_VERSION:
         raise InvalidPolicy(
-            f"{path}: was trained with feature version {card.get('feature_version')}, this version has {FEATURE_VERSION}; train it again"
+            f"{path}: was trained with feature version {shown(card.get('feature_version'))}, this version has {FEATURE_VERSION}; train it again"
         )
-    network = PolicyNetwork(_config(path, card.get("config")))
+    config = checked_config(card.get("config"), str(path.with_suffix(".json")))
     try:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
         raise InvalidPolicy(f"{path}: cannot be read as safetensors ({error})") from None
-    expected = network.state_dict()
+    return restored_network(config, stored, str(path)), card
+
+
+def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: str) -> PolicyNetwork:
+    """The network of this shape with these weights; memory for it is only taken once the weights are seen to be there.
+
+    Raises:
+        InvalidPolicy: a weight is missing, unknown, of another shape or type, or no finite number.
+    """
+    with torch.device("meta"):
+        expected = PolicyNetwork(config).state_dict()
     for name in sorted(set(stored) | set(expected)):
         here = tuple(expected[name].shape) if name in expected else None
         there = tuple(stored[name].shape) if name in stored else None
         if here != there:
-            raise InvalidPolicy(f"{path}: tensor {name!r} has the shape {there}, its card asks for {here}")
+            raise InvalidPolicy(f"{where}: tensor {name!r} has the shape {there}, its card asks for {here}")
+        if stored[name].dtype != expected[name].dtype or not torch.isfinite(stored[name]).all():
+            raise InvalidPolicy(
+                f"{where}: tensor {name!r} holds {stored[name].dtype}; expected finite {expected[name].dtype}"
+            )
+    network = PolicyNetwork(config)
     network.load_state_dict(stored)
-    return network, card
+    return network
 
 
-def _config(path: Path, stated: object) -> PolicyConfig:
-    """The stated configuration, if it has every field, each of its default's type and within bounds."""
+def checked_config(stated: object, where: str) -> PolicyConfig:
+    """The stated configuration, if it has every field, each of its default's type and within bounds.
+
+    Raises:
+        InvalidPolicy: it is something else; the message begins with `where`.
+    """
     values = stated if isinstance(stated, dict) else {}
     defaults = dataclasses.asdict(PolicyConfig())
     is_whole = values.keys() == defaults.keys() and all(type(values[name]) is type(defaults[name]) for name in defaults)
@@ -78,7 +99,7 @@ def _config(path: Path, stated: object) -> PolicyConfig:
     switches = [name for name, default in defaults.items() if type(default) is bool]
     if not is_whole or not all(0 < values[name] <= 4096 for name in sizes):
         raise InvalidPolicy(
-            f"{path.with_suffix('.json')}: 'config' is {stated}; expected the sizes {', '.join(sizes)} (1 to 4096) "
+            f"{where}: 'config' is {shown(stated)}; expected the sizes {', '.join(sizes)} (1 to 4096) "
             f"and true or false for {', '.join(switches)}"
         )
     return PolicyConfig(**values)

@@ -46,6 +46,8 @@ def speed(took_s: float, rival_s: float) -> str:
     >>> speed(2.0, 3.0), speed(3.0, 2.0), speed(2.0, 2.001)
     ('1.50x faster than', '1.50x slower than', 'as fast as')
     """
+    if min(took_s, rival_s) <= 0.0:
+        return "as fast as" if took_s == rival_s else "faster than" if took_s < rival_s else "slower than"
     if rival_s >= 1.005 * took_s:
         return f"{rival_s / took_s:.2f}x faster than"
     if took_s >= 1.005 * rival_s:

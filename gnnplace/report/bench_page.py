@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gnnplace.errors import GnnplaceError
+from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import read_json, write_text
 from gnnplace.report.bench_format import FORMAT
 from gnnplace.report.charts import placements_chart
@@ -48,14 +48,21 @@ def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
     """Writes the page of a bench; its path.
 
     Raises:
-        GnnplaceError: there is no page for this suite.
+        GnnplaceError: there is no page for this suite; or the document lacks something that the page shows, or has
+            something else in its place.
     """
     suite = str(document.get("suite"))
     if suite not in _PAGES:
         raise GnnplaceError(
-            f"there is no page for the suite {suite!r}, only for {', '.join(_PAGES)}; its rows are in the result"
+            f"there is no page for the suite {shown(suite)}, only for {', '.join(_PAGES)}; its rows are in the result"
         )
-    write_text(path, _PAGES[suite](document))
+    try:
+        page = _PAGES[suite](document)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise GnnplaceError(
+            f"{path.with_suffix('.json')}: has not what its page shows ({type(problem).__name__}: {problem}); run the bench again"
+        ) from None
+    write_text(path, page)
     return path
 
 

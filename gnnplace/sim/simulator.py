@@ -32,7 +32,7 @@ from gnnplace.sim.state import (
     no_recording,
     recording,
 )
-from gnnplace.sim.tables import EngineTables, IndexArray, engine_tables, mean_upward_rank, priority_order
+from gnnplace.sim.tables import EngineTables, IndexArray, check_sums, engine_tables, mean_upward_rank, priority_order
 from gnnplace.sim.walk.walker import Walker
 
 __all__ = ["Simulator"]
@@ -69,6 +69,7 @@ class Simulator:
         if np.isnan(self.op_time_s).any() or (self.op_time_s < 0).any():
             op = int(np.argwhere(np.isnan(self.op_time_s) | (self.op_time_s < 0))[0, 0])
             raise InvalidGraph(f"op {self.graph.op_names[op]!r} has a time that is negative or no number")
+        check_sums(self.graph, self.topology, self.op_time_s)
 
     @property
     def kind(self) -> EvaluatorKind:

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
+from gnnplace.errors import InvalidGraph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.orders import upward_rank
 
-__all__ = ["EngineTables", "IndexArray", "engine_tables", "mean_upward_rank", "priority_order"]
+__all__ = ["EngineTables", "IndexArray", "check_sums", "engine_tables", "mean_upward_rank", "priority_order"]
 
 IndexArray = NDArray[Any]
 """`uint32`: unsigned, because the compiler then drops the test for indices that count from the end.
@@ -21,6 +22,8 @@ To the type checker anything, as it cannot follow how the compiler mixes integer
 
 
 FIRST_HOP, LAST_HOP = 1, 2
+LONGEST_S = 1e100
+"""Of everything together: squares and products of seconds are still finite."""
 
 
 class EngineTables(NamedTuple):
@@ -58,6 +61,26 @@ class EngineTables(NamedTuple):
     hop_latency_s: FloatArray  # [R]
     hop_bandwidth: FloatArray  # [R] bytes per second
     num_channels: int
+
+
+def check_sums(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> None:
+    """Returns when no schedule is longer than a float can say: all ops on their slowest devices, all tensors over all links.
+
+    Raises:
+        InvalidGraph: one could be.
+    """
+    sent_bytes = float(graph.tensor_bytes.sum())
+    with np.errstate(all="ignore"):
+        ops_s = np.where(np.isfinite(op_time_s), op_time_s, 0.0).max(axis=1, initial=0.0).sum()
+        overheads_s = (topology.dispatch_overhead_s + topology.segment_overhead_s).sum() * graph.num_ops
+        links_s = graph.num_tensors * topology.latency_s.sum() + sent_bytes * (1 / topology.bandwidth_bytes_per_s).sum()
+        intake_s = sent_bytes * (1 / topology.intake_bandwidth_bytes_per_s).sum()
+        most_s = ops_s + overheads_s + topology.num_devices * (links_s + intake_s)
+    if not most_s < LONGEST_S:
+        raise InvalidGraph(
+            f"graph {graph.name!r} on {topology.name!r}: the seconds of all ops and transfers add up to {most_s:.3g}; "
+            f"up to {LONGEST_S:.0g} can be computed with, so check the times, rates and latencies"
+        )
 
 
 def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> FloatArray:

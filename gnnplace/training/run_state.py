@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import io
 import pickle
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from gnnplace.errors import GnnplaceError
+from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import new_file
-from gnnplace.policy.network import PolicyConfig, PolicyNetwork
+from gnnplace.policy.checkpoint import InvalidPolicy, checked_config, restored_network
+from gnnplace.policy.network import PolicyNetwork
 from gnnplace.training.search_ppo import ppo_optimizer
 
 __all__ = ["InvalidRun", "RunState", "fresh_state", "read_state", "write_state"]
@@ -68,15 +70,25 @@ def read_state(path: Path) -> RunState:
         InvalidRun: the file is missing or is no state of a run.
     """
     try:
-        document: dict[str, Any] = torch.load(path, weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of other versions of the format, which are refused or read
+            document: dict[str, Any] = torch.load(path, weights_only=True)  # tensors and plain values, no objects
         if document["format"] != _FORMAT:
-            raise InvalidRun(f"{path}: the format is {document['format']!r}; expected {_FORMAT!r}")
-        network = PolicyNetwork(PolicyConfig(**document["policy"]))
-        network.load_state_dict(document["network"])
+            raise InvalidRun(f"{path}: the format is {shown(document['format'])}; expected {_FORMAT!r}")
+        network = restored_network(checked_config(document["policy"], str(path)), document["network"], str(path))
         optimizer = ppo_optimizer(network, learning_rate=0.0)  # that of the state comes back with it
         optimizer.load_state_dict(document["optimizer"])
         return RunState(network, optimizer, document["update"], document["wall_s"], document["settings"])
     except OSError as error:
         raise InvalidRun(f"{path}: cannot be read ({error.strerror}); is this the folder of a training run?") from None
-    except (KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except InvalidPolicy as error:
+        raise InvalidRun(str(error)) from None
+    except (
+        LookupError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        EOFError,
+        pickle.UnpicklingError,
+    ) as error:
         raise InvalidRun(f"{path}: is no state of a training run of this version ({error})") from None

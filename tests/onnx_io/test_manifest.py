@@ -72,7 +72,7 @@ def change(document: dict[str, Any], path: list[Any], value: Any) -> None:
         (["parts", 0, "inputs"], ["c"], "'part-0000.onnx' reads 'c', which no model input or earlier part gives"),
         (["parts", 1, "outputs"], ["b"], "'part-0001.onnx' gives 'b', which is there already"),
         (["parts", 2, "outputs"], ["q"], "no part gives the model output 'y'"),
-        (["parts", 2, "outputs"], [1], "'outputs' is '\\[1\\]'"),
+        (["parts", 2, "outputs"], [1], "'outputs' is \\[1\\]"),
         (["inputs", 0, "shape"], [1.5], "'shape' of 'x' is \\[1.5\\]"),
         (["inputs", 0, "type"], None, "'type' is None"),
     ],

@@ -62,7 +62,7 @@ def test_without_state_inputs_cost_nothing(tmp_path: Path) -> None:
     ("nodes", "state", "message"),
     [
         ({"use": (STAGE_KEY, "first")}, STATE, "gnnplace.stage of node 'use' is 'first'"),
-        ({}, "{", "no JSON"),
+        ({}, "{", "no valid JSON"),
         ({}, "[]", "no object"),
         ({}, '{"w": "v"}', "names 'v'"),
         ({}, '{"q": "w_new"}', "names 'q'"),

@@ -40,4 +40,7 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     """The tensor of a Constant node; None for a sparse one, and for one that breaks ONNX's rules."""
     if len(node.attributes) != 1 or len(node.outputs) != 1 or "sparse_value" in node.attributes:
         return None
-    return ir.convenience.get_const_tensor(node.outputs[0])
+    try:
+        return ir.convenience.get_const_tensor(node.outputs[0])
+    except ValueError:  # an attribute that Constant does not have
+        return None

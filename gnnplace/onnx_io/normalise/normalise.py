@@ -6,13 +6,14 @@ import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import UnsupportedModel, shown
 from gnnplace.onnx_io.normalise.folding import fold_constants
 from gnnplace.onnx_io.normalise.names import name_nodes
 
 __all__ = ["normalise"]
 
 _FIRST_IR_WITH_CONSTANT_INITIALIZERS = 4
+_MOST_NODES = 1_000_000
 
 
 def normalise(model: ir.Model, where: str) -> None:
@@ -41,18 +42,45 @@ def normalise(model: ir.Model, where: str) -> None:
 def _inline_functions(model: ir.Model, where: str) -> None:
     if not model.functions:
         return
+    _check_calls(model, where)
     name_nodes(model.graph)  # names of calls become prefixes of what is inlined
     for function in model.functions.values():
         name_nodes(function)
         _align_opsets(model, function)
     try:
         passes.InlinePass()(model)
-    except (ValueError, ir.passes.PassError, ir.passes.InvariantError) as problem:
+    except (ValueError, RuntimeError, ir.passes.PassError, ir.passes.InvariantError) as problem:
         reason = str(problem.__cause__ or problem).splitlines()[0]
         raise UnsupportedModel(f"{where}: a local function cannot be inlined ({reason})") from None
     model.functions.clear()  # what is left was never called
     # Bodies that were inlined twice bring their subgraphs' value names twice.
     passes.NameFixPass()(model)
+
+
+def _check_calls(model: ir.Model, where: str) -> None:
+    """No function calls itself, and there are not too many nodes once all calls are replaced by what they stand for."""
+    own = {key: [node.op_identifier() for node in function.all_nodes()] for key, function in model.functions.items()}
+    count: dict[ir.OperatorIdentifier, int] = {}
+    begun: set[ir.OperatorIdentifier] = set()
+    stack = list(own)
+    while stack:
+        key = stack[-1]
+        waits = [called for called in own[key] if called in own and called not in count]
+        if key in count:
+            stack.pop()
+        elif not waits:
+            count[key] = sum(count.get(called, 1) for called in own[key])
+            stack.pop()
+        elif key in begun:
+            raise UnsupportedModel(f"{where}: a local function cannot be inlined ({shown(key[1])} calls itself)")
+        else:
+            begun.add(key)
+            stack += dict.fromkeys(waits)
+    total = sum(count.get(node.op_identifier(), 1) for node in model.graph.all_nodes())
+    if total > _MOST_NODES:
+        raise UnsupportedModel(
+            f"{where}: has {total:.3g} nodes once its functions are inlined; up to {_MOST_NODES:,} can be placed"
+        )
 
 
 def _align_opsets(model: ir.Model, function: ir.Function) -> None:

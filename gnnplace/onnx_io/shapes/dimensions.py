@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,10 @@ import onnx_ir as ir
 from gnnplace.errors import UnsupportedModel
 
 __all__ = ["Dimensions", "choose_dimensions"]
+
+_LONGEST_EXPRESSION = 200
+_NO_EXPRESSION = (ValueError, TypeError, ArithmeticError, RecursionError)
+"""What the parser of expressions raises for a text that is none."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,7 @@ def choose_dimensions(inputs: Sequence[ir.Value], given: Mapping[str, int], wher
         if name not in given
     ]
     for name in expressions:
-        size = ir.SymbolicDim(name).evaluate(values)
-        values[name] = max(size, 0) if isinstance(size, int) else 1
+        values[name] = _evaluated(name, values)
     for value in inputs:
         if value.shape is None and isinstance(value.type, ir.TensorType):
             warnings.append(f"input {value.name!r} has no shape; a scalar is taken")
@@ -71,13 +75,31 @@ def _axis_names(value: ir.Value) -> list[int | str]:
 
 
 def _is_expression(name: str, symbols: Sequence[str]) -> bool:
-    if name.isidentifier():
+    if name.isidentifier() or not _is_harmless(name):
         return False
     try:
         parts = ir.SymbolicDim(name).free_symbols()
-    except ValueError:
+    except _NO_EXPRESSION:
         return False
     return name not in parts and all(part in symbols for part in parts)
+
+
+def _evaluated(expression: str, values: Mapping[str, int]) -> int:
+    """Its size; 1 where it is no whole number."""
+    try:
+        size = ir.SymbolicDim(expression).evaluate(values)
+    except _NO_EXPRESSION:
+        return 1
+    return max(size, 0) if isinstance(size, int) else 1
+
+
+def _is_harmless(expression: str) -> bool:
+    """Computing it takes no time: it is short, its numbers are small, and nothing is raised to a power of a power."""
+    return (
+        len(expression) <= _LONGEST_EXPRESSION
+        and re.search(r"[0-9]{10}", expression) is None
+        and "**" not in re.sub(r"\*\*\s*2\b", "", expression, count=1)
+    )
 
 
 def _known(name: str, symbols: Sequence[str]) -> str:

@@ -1,0 +1,150 @@
+"""One input after the other, in a process of its own: drawn by chance, or guided by what code they reach."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+
+from gnnplace.bench.hostile.folder import Files, packed, unpacked
+from gnnplace.bench.hostile.limits import Room, limit_memory, peak_bytes
+from gnnplace.bench.hostile.mutations.mutant import LARGEST_BYTES, mutant, mutated
+from gnnplace.child_processes import end_with_parent
+from gnnplace.errors import GnnplaceError, MissingDependency
+
+__all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "run_inputs"]
+
+ACCEPTED, REFUSED = "accepted", "refused"
+_INSTRUMENTED = (
+    "gnnplace.onnx_io", "gnnplace.devices", "gnnplace.graph.json_format", "gnnplace.graph.op_graph", "gnnplace.placement",
+    "gnnplace.files", "gnnplace.cost.measured", "gnnplace.policy.checkpoint", "gnnplace.report", "gnnplace.executors.array_file",
+    "onnx_ir",
+)  # fmt: skip
+"""What coverage is told of: code that reads. What numba compiles cannot be instrumented."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs of one kind: those from number `first` on."""
+
+    target: str
+    source: str
+    """`chance` or `guided`."""
+    seed: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one input."""
+
+    number: int
+    verdict: str
+    """`ACCEPTED`, `REFUSED`, or what went wrong and where."""
+    took_s: float
+    peak_bytes: int
+    """Of the process so far."""
+    files: Files | None = None
+    """The input, where something went wrong."""
+
+
+def run_inputs(case: Case, folder: Path, connection: Connection) -> None:
+    """Sends the number of each input before it is read, and its `Outcome` after; then the process ends."""
+    end_with_parent()
+    warnings.simplefilter("error")
+    room = Room(folder)
+    room.enter()
+    if case.source == "guided":
+        _instrument()
+    from gnnplace.bench.hostile.targets import TARGETS
+
+    target = TARGETS[case.target]
+    seeds = target.seeds()
+    for files in seeds:  # what is made once - compiled code, libraries - is no input's doing
+        outcome_of(target.read, files, room)
+
+    def told(number: int, files: Files) -> None:
+        room.furnish(files)
+        connection.send(number)
+        begin_s = time.perf_counter()
+        verdict = outcome_of(target.read, files, room, furnished=True)
+        took_s = time.perf_counter() - begin_s
+        wrong = verdict not in {ACCEPTED, REFUSED}
+        connection.send(Outcome(number, verdict, took_s, peak_bytes(), dict(files) if wrong else None))
+
+    limit_memory()
+    if case.source == "guided":
+        _guided(case, seeds, told)
+    for number in range(case.first, case.first + case.count):
+        told(number, mutant(seeds, Random(f"{case.target} {case.seed} {number}")))
+
+
+def outcome_of(read: Callable[[Path, Path], None], files: Files, room: Room, furnished: bool = False) -> str:
+    """The verdict on one input."""
+    if not furnished:
+        room.furnish(files)
+    try:
+        read(room.input, room.out)
+        verdict = ACCEPTED
+    except GnnplaceError as error:
+        verdict = REFUSED if str(error).strip() else f"{type(error).__name__} without a message"
+    except BaseException as error:
+        verdict = f"{type(error).__name__} at {_place(error)}: {' '.join(str(error).split())[:200]}"
+    stray = room.stray(files)
+    return verdict if stray is None else f"file {stray}"
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of gnnplace."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/gnnplace/" in frame.filename]
+    inner = [frame for frame in own if "/bench/hostile/" not in frame.filename]
+    last = (inner or own)[-1]
+    return f"{last.filename.rpartition('/gnnplace/')[2]}:{last.lineno} ({last.name})"
+
+
+def _instrument() -> None:
+    """Coverage is counted in what is imported from now on."""
+    try:
+        import atheris
+    except ImportError:
+        raise MissingDependency("guided inputs need atheris; install gnnplace[fuzz], or leave --rows out") from None
+    atheris.instrument_imports(include=list(_INSTRUMENTED)).__enter__()
+
+
+def _guided(case: Case, seeds: Sequence[Files], told: Callable[[int, Files], None]) -> None:
+    """LibFuzzer keeps inputs that reach new code, and begins with those; it ends the process."""
+    import atheris
+
+    rng = Random(f"{case.target} {case.seed} {case.first} guided")
+    begun = 0
+
+    def change(data: bytes, most: int, seed: int) -> bytes:
+        files, own = unpacked(data) or rng.choice(seeds), Random(seed)
+        for _ in range(own.choice((1, 1, 2, 4))):
+            files = mutated(files, seeds, own)
+        text = packed(files)
+        return text if len(text) <= most else packed(own.choice(seeds))
+
+    def one(data: bytes) -> None:
+        nonlocal begun
+        files = unpacked(data)
+        if files and begun < case.count:
+            told(case.first + begun, files)
+            begun += 1
+        if begun == case.count:
+            os._exit(0)
+
+    corpus = Path.cwd().parent / "temporary" / "corpus"
+    corpus.mkdir()
+    for number, files in enumerate(seeds):
+        (corpus / str(number)).write_bytes(packed(files))
+    limits = ["-timeout=0", "-rss_limit_mb=0", "-malloc_limit_mb=0", "-verbosity=0", f"-max_len={2 * LARGEST_BYTES}"]
+    atheris.Setup(["hostile", *limits, f"-seed={case.seed + 1}", str(corpus)], one, custom_mutator=change)
+    atheris.Fuzz()

@@ -1,0 +1,207 @@
+"""Files that are right, of every kind that is read: what mutations begin with."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.place import place
+from gnnplace.api.workload import Workload
+from gnnplace.bench.hostile.folder import Files, write_files
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, write_costs
+from gnnplace.cost.roofline import Efficiency
+from gnnplace.devices.detect import allowed_cores
+from gnnplace.devices.json_format import topology_to_json
+from gnnplace.devices.presets import preset
+from gnnplace.devices.topology import Topology
+from gnnplace.graph.json_format import graph_to_json
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.text import model_from_text
+from gnnplace.placement import Placement, save_placement
+
+__all__ = ["GRAPH", "TOPOLOGY", "arrays", "benches", "costs", "graphs", "models", "placed", "placements", "policies", "runs", "specs", "states", "topologies"]  # fmt: skip
+
+_HEAD = '<ir_version: 10, opset_import: ["": 21]>'
+_TEXTS = (
+    """ g (float[batch, 4] x) => (float[batch, 2] y) <float[4, 3] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float[3] bias = {1,2,3}, int64[2] to = {-1, 2}, float[3, 2] v = {1,2,3,4,5,6}>
+        { a = MatMul(x, w) b = Add(a, bias) c = Relu(b) d = MatMul(c, v) y = Reshape(d, to) }""",
+    """ g (float[1, 3, 8, 8] x, float[2, 3, 3, 3] w) => (float[1, 2] y) <int64[1] axes = {1}>
+        { a = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) b = MaxPool<kernel_shape = [2, 2]>(a) c = Flatten(b)
+          d = ReduceMean<keepdims = 0>(c, axes) e = Shape(x) f = ConstantOfShape<value = float {0.5}>(e) s = ReduceMax<keepdims = 0>(f) t = Mul(d, s)
+          u = Concat<axis = 0>(t, t) y = Unsqueeze(u, axes2) k = Constant<value = int64[1] {0}>() axes2 = Identity(k) }""",
+    """ g (float[N, 2] x, bool on) => (float[N, 2] y) <float[2] w = {3, 4}>
+        { a = Exp(x) c = If (on) <then_branch = t () => (float[N, 2] p) { p = Add(a, w) },
+                       else_branch = e () => (float[N, 2] q) { r = Mul(a, w)  q = Relu(r) }> y = Mul(c, a) }""",
+    """ g (float[2] x) => (float[2] y, float[3, 2] all) <int64 trips = {3}, bool go = {1}>
+        { a = Sigmoid(x) c, all = Loop (trips, go, x) <body = l (int64 i, bool on, float[2] s) => (bool still, float[2] t, float[2] u)
+                { still = Identity(on)  t = Mul(s, a) u = Neg(t) }> y = Add(c, a) }""",
+    """ g (float[2] first, float[5, 2] x) => (float[2] last, float[5, 2] y)
+        { last, y = Scan <num_scan_inputs = 1, body = s (float[2] sum, float[2] next) => (float[2] total, float[2] out)
+                { total = Add(sum, next)  out = Identity(total) }>(first, x) }""",
+    """ g (float[2, 3] x) => (float[3] y) { i = Constant<value = int64 {1}>() parts = SplitToSequence<axis = 0, keepdims = 0>(x) y = SequenceAt(parts, i) }""",
+    """ g (uint8[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y) <float s = {0.1}, uint8 z = {128}, uint8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s2 = {0.2}>
+        { a = QLinearConv(x, s, z, w, s, z, s2, z) y = DequantizeLinear(a, s2, z) }""",
+)  # fmt: skip
+_WITH_FUNCTION = """<ir_version: 10, opset_import: ["": 21, "own": 1], metadata_props: ["gnnplace.state": "{\\"m\\": \\"n\\"}"]>
+    g (float[2] x, float[2] m) => (float[2] y, float[2] n) { a = own.twice(x) y = own.twice(a) n = Add(m, y) }
+    <domain: "own", opset_import: ["": 21]> twice (p) => (q) { h = Constant<value = float {2.0}>() q = Mul(p, h) }"""
+_WITH_OUTSIDE_WEIGHTS = """ g (float[2, 4] x) => (float[2, 4] y)
+    <float[4, 4] w = ["location": "weights.bin", "offset": "0", "length": "64"], float[4] v = ["location": "weights.bin", "offset": "64", "length": "16"]>
+        { a = MatMul(x, w) b = MatMul(a, w) y = Add(b, v) }"""
+_SPECS = (
+    "cpu:0", "cpu:0,cpu:1", "cpu:0-1", "cuda:0[sms=66,slice=1,memory=8GiB]", "ep:OpenVINO:CPU[cores=1,num_of_threads=1]", "k40x4", "v100x2", "auto",
+)  # fmt: skip
+
+GRAPH = OpGraph.build(
+    "small",
+    [
+        Op("a", "Conv", {"k40": 0.5, "cpu": 2.0}, 1e6, 1e4, 100, 10, stage=0),
+        Op("b", "MatMul", flops=1e7, bytes_accessed=1e5, memory_bytes=5, group="pair"),
+        Op("c", "Relu", flops=10.0, group="pair", dtype="float16", stage=1),
+        Op("d", "Add", devices=("k40:0", "cpu")),
+        Op("alone"),
+    ],
+    [Tensor("a", 64, ("b", "c")), Tensor("b", 8, ("d",)), Tensor("c", 0, ("d",)), Tensor("d", 4)],
+    [SharedWeight(12, ("b", "c"))],
+)
+TOPOLOGY: Topology = preset("k40x2")
+
+
+@cache
+def models() -> Sequence[Files]:
+    """Models of a few ops, of every kind of node; one has its weights outside."""
+    inside = [{"model.onnx": model_from_text(text)} for text in (*(_HEAD + text for text in _TEXTS), _WITH_FUNCTION)]
+    weights = np.arange(20, dtype="<f4").tobytes()
+    return [*inside, {"model.onnx": model_from_text(_HEAD + _WITH_OUTSIDE_WEIGHTS), "weights.bin": weights}]
+
+
+@cache
+def graphs() -> Sequence[Files]:
+    """Op graphs: one with everything that the format has, and some of the zoo."""
+    shipped = files("models_zoo").joinpath("networks", "structures")
+    zoo = [{"graph.json.gz": shipped.joinpath(f"{name}.json.gz").read_bytes()} for name in ("alexnet_2018",)]
+    plain = [{"graph.json": json.dumps(graph_to_json(graph)).encode()} for graph in (GRAPH, _model().graph)]
+    return [*plain, *zoo]
+
+
+@cache
+def topologies() -> Sequence[Files]:
+    """Device sets."""
+    return [{"topology.json": json.dumps(topology_to_json(preset(name))).encode()} for name in ("k40x2", "k40x4")]
+
+
+@cache
+def placements() -> Sequence[Files]:
+    """Placements of `GRAPH` on `TOPOLOGY`, with priorities and without."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "placement.json"
+        found = []
+        for priorities in (None, np.array([5.0, 4.0, 3.0, 2.0, 1.0])):
+            save_placement(path, GRAPH, TOPOLOGY, Placement(np.array([0, 1, 1, 0, 2]), priorities), {"seed": 0})
+            found.append({path.name: path.read_bytes()})
+    return found
+
+
+@cache
+def costs() -> Sequence[Files]:
+    """Measured costs of the devices of `TOPOLOGY`."""
+    k40 = KindCosts({"s": 0.1, "": 1e-6}, 1e-5, SegmentCosts(1e-5, 1e-10), {"other": Efficiency(0.5, 0.5)}, 1e-6)
+    links = {("k40", "cpu"): LinkCosts(1e-5, 1e10), ("k40", "k40"): LinkCosts(1e-5, 1e10)}
+    store = CostStore({"k40": k40}, links, {("k40:0", "k40:1"): LinkCosts(1e-6, 1e11)})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "costs.json"
+        write_costs(store, path)
+        return [{path.name: path.read_bytes()}]
+
+
+@cache
+def placed() -> Sequence[Files]:
+    """Folders that sessions are made from: one part, and several on the cores of this machine."""
+    names = [f"cpu:{core}" for core in allowed_cores()[:2]]
+    return [_placed(names[:1]), _placed(names)]
+
+
+@cache
+def policies() -> Sequence[Files]:
+    """A small policy and its card."""
+    from gnnplace.policy.checkpoint import save_policy
+    from gnnplace.policy.network import PolicyConfig, build_policy
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.safetensors"
+        save_policy(path, build_policy(0, PolicyConfig(hidden=4, rounds=1)), {"seed": 0})
+        return [{file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}]
+
+
+@cache
+def states() -> Sequence[Files]:
+    """Where a training run stands."""
+    from gnnplace.policy.network import PolicyConfig, build_policy
+    from gnnplace.training.run_state import fresh_state, write_state
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.pt"
+        write_state(path, fresh_state(build_policy(0, PolicyConfig(hidden=4, rounds=1)), "{}"))
+        return [{path.name: path.read_bytes()}]
+
+
+@cache
+def arrays() -> Sequence[Files]:
+    """Inputs of a model."""
+    target = io.BytesIO()
+    np.savez(target, x=np.ones((2, 2), np.float32), n=np.array(3), s=np.array(["a"]))
+    packed = io.BytesIO()
+    np.savez_compressed(packed, x=np.ones((2, 2), np.float32))
+    return [{"inputs.npz": target.getvalue()}, {"inputs.npz": packed.getvalue()}]
+
+
+@cache
+def runs() -> Sequence[Files]:
+    """Records of runs: one simulated, one measured."""
+    record = place(GRAPH, TOPOLOGY, PlaceOptions(planner="heft")).record(command=["place"])
+    run = {"label": "placed", "median_s": 0.5, "spread_s": 0.1, "repeats": 9}
+    search = {"executed": 5, "recalled": 1, "executing_s": 1.0, "wall_s": 2.0}
+    measured = {**run, "single_session_s": 1.0, "runs": [run, run], "search": search}
+    return [{"run.json": json.dumps({**record, "measured": found}).encode()} for found in (None, measured)]
+
+
+@cache
+def benches() -> Sequence[Files]:
+    """Small results of the benches that have pages."""
+    documents = files("gnnplace.bench.hostile").joinpath("documents")
+    names = ("seeds", "generalization", "measured", "fidelity")
+    return [{"result.json": documents.joinpath(f"{name}.json").read_bytes()} for name in names]
+
+
+@cache
+def specs() -> Sequence[Files]:
+    """What is typed after `--devices`."""
+    return [{"spec.txt": spec.encode()} for spec in _SPECS]
+
+
+@cache
+def _model() -> OnnxModel:
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(models()[0], Path(folder))
+        return read_onnx(Path(folder) / "model.onnx")
+
+
+def _placed(devices: Sequence[str]) -> Files:
+    model = _model()
+    assignment = np.arange(model.graph.num_ops) % len(devices)
+    found = Workload(model.graph, model).segments(assignment, model.graph.topological_order)
+    with tempfile.TemporaryDirectory() as folder:
+        parts = Path(folder) / "parts"
+        write_parts(model, found, devices, parts)
+        return {f"parts/{file.name}": file.read_bytes() for file in sorted(parts.iterdir())}

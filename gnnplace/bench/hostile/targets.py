@@ -1,0 +1,157 @@
+"""What reads each kind of file, and what follows the reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.place import place
+from gnnplace.api.setting import setting_of
+from gnnplace.api.workload import Workload, load_workload
+from gnnplace.bench.hostile import seeds
+from gnnplace.bench.hostile.folder import Files
+from gnnplace.cost.measured import CostStore, MeasuredCost, read_costs
+from gnnplace.devices.json_format import read_topology
+from gnnplace.devices.spec import load_topology
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import InvalidInput
+from gnnplace.executors.array_file import read_arrays
+from gnnplace.executors.session import Session
+from gnnplace.graph.json_format import graph_from_json, graph_to_json, read_graph
+from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.placement import Placement, check_legal, load_placement
+
+__all__ = ["TARGETS", "Target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of input."""
+
+    seeds: Callable[[], Sequence[Files]]
+    read: Callable[[Path, Path], None]
+    """From a folder, into one for what it writes. It refuses with a `GnnplaceError`."""
+    inputs: int
+    """Of the bench, with chance alone."""
+
+
+def _model(folder: Path, out: Path) -> None:
+    """Read, costed, and cut between every two ops."""
+    model = read_onnx(folder / "model.onnx")
+    workload = Workload(model.graph, model)
+    _costed(workload, seeds.TOPOLOGY)
+    order = model.graph.topological_order
+    assignment = np.arange(model.graph.num_ops) % 2
+    write_parts(model, workload.segments(assignment, order), ["cpu:0", "cpu:1"], out / "parts")
+
+
+def _graph(folder: Path, _: Path) -> None:
+    graph = read_graph(_only(folder))
+    _costed(Workload(graph), seeds.TOPOLOGY)
+    graph_from_json(graph_to_json(graph))
+
+
+def _topology(folder: Path, _: Path) -> None:
+    _costed(Workload(seeds.GRAPH), read_topology(_only(folder)))
+
+
+def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = MeasuredCost(CostStore())) -> None:
+    """The seconds of every op, op groups, a lower bound, and those of a placement."""
+    setting = setting_of(workload, topology, cost)
+    allowed = [np.flatnonzero(row) for row in np.isfinite(setting.op_time_s)]
+    spread = np.array([row[op % len(row)] for op, row in enumerate(allowed)], dtype=np.int64)
+    setting.simulator.evaluate(Placement(spread))
+    assert setting.group_simulator.graph.num_ops == setting.coarsening.graph.num_ops
+    assert setting.bound.value_s >= 0
+
+
+def _placement(folder: Path, _: Path) -> None:
+    placement = load_placement(_only(folder), seeds.GRAPH, seeds.TOPOLOGY)
+    check_legal(seeds.GRAPH, seeds.TOPOLOGY, placement)
+    setting_of(Workload(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(CostStore())).simulator.evaluate(placement)
+
+
+def _costs(folder: Path, _: Path) -> None:
+    _costed(Workload(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(read_costs(_only(folder))))
+
+
+def _placed(folder: Path, _: Path) -> None:
+    """Loaded onto its devices; what a model computes is its own affair."""
+    with Session(folder) as session:
+        session.get_inputs()
+        session.get_outputs()
+
+
+def _policy(folder: Path, _: Path) -> None:
+    from gnnplace.policy.checkpoint import load_policy
+
+    load_policy(folder / "policy.safetensors")
+
+
+def _state(folder: Path, _: Path) -> None:
+    from gnnplace.training.run_state import read_state
+
+    read_state(_only(folder))
+
+
+def _arrays(folder: Path, _: Path) -> None:
+    read_arrays(_only(folder))
+
+
+def _run(folder: Path, out: Path) -> None:
+    from gnnplace.report.page import write_report
+    from gnnplace.report.run_record import read_run
+
+    write_report(read_run(folder / "run.json"), out)
+
+
+def _bench(folder: Path, out: Path) -> None:
+    from gnnplace.report.bench_page import read_bench, write_bench_page
+
+    write_bench_page(read_bench(_only(folder)), out / "result.html")
+
+
+def _spec(folder: Path, _: Path) -> None:
+    try:
+        text = _only(folder).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput("a terminal gives text") from None
+    load_topology(text)
+
+
+def _place(folder: Path, out: Path) -> None:
+    """The main path, with all that it writes."""
+    workload = load_workload(folder / "model.onnx" if (folder / "model.onnx").exists() else _only(folder))
+    plan = place(workload.onnx or workload.graph, seeds.TOPOLOGY, PlaceOptions(planner="heft"))
+    plan.save(out / "placed")
+
+
+def _only(folder: Path) -> Path:
+    """The file in a folder that holds one."""
+    return next((path for path in folder.iterdir() if path.is_file()), folder / "absent")
+
+
+def _models_and_graphs() -> Sequence[Files]:
+    return [*seeds.models(), *seeds.graphs()]
+
+
+TARGETS: Mapping[str, Target] = {
+    "model": Target(seeds.models, _model, 40_000),
+    "graph": Target(seeds.graphs, _graph, 40_000),
+    "topology": Target(seeds.topologies, _topology, 30_000),
+    "placement": Target(seeds.placements, _placement, 30_000),
+    "costs": Target(seeds.costs, _costs, 20_000),
+    "placed": Target(seeds.placed, _placed, 10_000),
+    "policy": Target(seeds.policies, _policy, 10_000),
+    "state": Target(seeds.states, _state, 5_000),
+    "inputs": Target(seeds.arrays, _arrays, 10_000),
+    "run": Target(seeds.runs, _run, 3_000),
+    "bench": Target(seeds.benches, _bench, 3_000),
+    "devices": Target(seeds.specs, _spec, 20_000),
+    "place": Target(_models_and_graphs, _place, 2_000),
+}

@@ -1,0 +1,110 @@
+"""The process that waits for the one that reads: a hang, a crash or a lack of memory there is a result."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gnnplace.bench.hostile.folder import Files, write_files
+from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, run_inputs
+
+__all__ = ["MOST_S", "merged", "watched"]
+
+MOST_S = 10.0
+"""Any input may take."""
+_BEGIN_S = 180.0
+"""For libraries to load and code to be compiled."""
+
+
+def watched(case: Case, findings: Path | None = None) -> dict[str, Any]:
+    """Counts of a case, what went wrong with how many, and the longest and largest; files of what went wrong go to `findings`."""
+    result: dict[str, Any] = {ACCEPTED: 0, REFUSED: 0, "findings": {}, "worst_s": 0.0, "peak_bytes": 0}
+    rest = case
+    while rest.count:
+        done = _one_process(rest, result, findings)
+        rest = replace(rest, first=rest.first + done, count=rest.count - done)
+    return result
+
+
+def _one_process(case: Case, result: dict[str, Any], findings: Path | None) -> int:
+    """How many inputs it came through, or ended at."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix="hostile-") as scratch:
+        room = Path(scratch) / "room"
+        room.mkdir()
+        process = context.Process(target=run_inputs, args=(case, room, theirs))
+        process.start()
+        theirs.close()
+        done, begun, keep = 0, False, partial(_keep, case, result, findings)
+        try:
+            while True:
+                if not ours.poll(MOST_S if begun else _BEGIN_S):
+                    keep(f"took over {MOST_S:.0f} s", room / "input")
+                    return done + 1
+                told = ours.recv()
+                begun = True
+                if isinstance(told, Outcome):
+                    done += 1
+                    _count(told, result, keep)
+        except EOFError:
+            process.join()
+            if done == case.count:
+                return done
+            keep(f"the process ended with {process.exitcode}", room / "input")
+            return done + 1
+        finally:
+            process.kill()
+            process.join()
+
+
+def _count(outcome: Outcome, result: dict[str, Any], keep: partial[None]) -> None:
+    result["worst_s"] = max(result["worst_s"], outcome.took_s)
+    result["peak_bytes"] = max(result["peak_bytes"], outcome.peak_bytes)
+    if outcome.verdict in {ACCEPTED, REFUSED}:
+        result[outcome.verdict] += 1
+    else:
+        keep(outcome.verdict, outcome.files or {})
+
+
+def _keep(case: Case, result: dict[str, Any], findings: Path | None, verdict: str, files: Path | Files) -> None:
+    """Counts a finding, and keeps the files of the first of its kind: those in a folder, or those that were told."""
+    known: dict[str, int] = result["findings"]
+    kind = verdict.partition(": ")[0]
+    like = next((text for text in known if text.partition(": ")[0] == kind), None)
+    if like is not None:
+        known[like] += 1
+        return
+    known[verdict] = 1
+    if findings is not None:
+        name = re.sub(r"\W+", "-", kind)[:60]
+        target = findings / f"{case.target}-{name}-{hashlib.sha256(kind.encode()).hexdigest()[:6]}"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        if not isinstance(files, Path):
+            write_files(files, target)
+        elif files.is_dir():
+            shutil.copytree(files, target, symlinks=True, dirs_exist_ok=True)
+        (target / "verdict.txt").write_text(f"{case}\n{verdict}\n", encoding="utf-8")
+
+
+def merged(results: Mapping[Case, Mapping[str, Any]]) -> dict[str, Any]:
+    """The counts of several cases together."""
+    total: dict[str, Any] = {"inputs": 0, ACCEPTED: 0, REFUSED: 0, "findings": {}, "worst_s": 0.0, "peak_bytes": 0}
+    for case, result in results.items():
+        total["inputs"] += case.count
+        for key in (ACCEPTED, REFUSED):
+            total[key] += result[key]
+        for key in ("worst_s", "peak_bytes"):
+            total[key] = max(total[key], result[key])
+        for verdict, count in result["findings"].items():
+            total["findings"][verdict] = total["findings"].get(verdict, 0) + count
+    return total

@@ -1,0 +1,68 @@
+"""Damaged and harmful files of every kind are read or refused in one line, and leave nothing where nothing belongs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, outcome_of
+from gnnplace.bench.hostile.limits import Room
+from gnnplace.bench.hostile.mutations.mutant import mutant
+from gnnplace.bench.hostile.targets import TARGETS
+
+FINDINGS = Path(__file__).with_name("findings")
+EXAMPLES = {
+    "model": 400, "graph": 500, "topology": 500, "placement": 500, "costs": 500, "placed": 100, "policy": 300, "state": 100,
+    "inputs": 400, "run": 40, "bench": 60, "devices": 500, "place": 20,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    """A room to work in; the process goes back to where it was."""
+    before, folder = dict(os.environ), Path.cwd()
+    room = Room(tmp_path_factory.mktemp("hostile") / "room")
+    room.folder.mkdir()
+    room.enter()
+    yield room
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_whole_files_are_accepted(name: str, room: Room) -> None:
+    target = TARGETS[name]
+    verdicts = [outcome_of(target.read, files, room) for files in target.seeds()]
+    if name in {"devices", "model"}:  # devices that are not on this machine; a sequence that cannot be handed over
+        assert set(verdicts) <= {ACCEPTED, REFUSED}
+    else:
+        assert set(verdicts) == {ACCEPTED}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_mutants_are_accepted_or_refused(name: str, room: Room) -> None:
+    target = TARGETS[name]
+    seeds = target.seeds()
+
+    @settings(
+        max_examples=EXAMPLES[name], deadline=None, derandomize=True, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.integers(0, 2**40))
+    def outcome_is_known(number: int) -> None:
+        assert outcome_of(target.read, mutant(seeds, Random(number)), room) in {ACCEPTED, REFUSED}
+
+    outcome_is_known()
+
+
+@pytest.mark.parametrize("folder", sorted(FINDINGS.iterdir()), ids=lambda folder: folder.name)
+def test_what_the_bench_found_is_refused(folder: Path, room: Room) -> None:
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert outcome_of(TARGETS[folder.name.partition("-")[0]].read, files, room) in {ACCEPTED, REFUSED}

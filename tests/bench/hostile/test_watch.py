@@ -1,0 +1,106 @@
+"""What a process may not do is a finding, and the others go on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gnnplace.bench.hostile import inputs, watch
+from gnnplace.bench.hostile.folder import packed, unpacked
+from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, Case, outcome_of
+from gnnplace.bench.hostile.limits import Room
+from gnnplace.bench.options import BenchOptions
+from gnnplace.errors import GnnplaceError
+
+
+def refuses(_: Path, __: Path) -> None:
+    raise GnnplaceError("a name\nthat holds a line")
+
+
+def writes_beside(_: Path, __: Path) -> None:
+    Path("stray").write_text("x")
+
+
+def changes_its_input(folder: Path, _: Path) -> None:
+    (folder / "a").write_text("other")
+
+
+def writes_where_it_may(_: Path, out: Path) -> None:
+    (out / "report.html").write_text("x")
+
+
+def divides_by_zero(_: Path, __: Path) -> None:
+    assert 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("read", "verdict"),
+    [
+        (refuses, REFUSED), (writes_where_it_may, ACCEPTED), (writes_beside, "file work/stray"),
+        (changes_its_input, "file input/a"), (divides_by_zero, "ZeroDivisionError"),
+    ],
+)  # fmt: skip
+def test_verdicts(
+    read: Callable[[Path, Path], None], verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GNNPLACE_CACHE", "TMPDIR", "HOME"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.chdir(tmp_path)
+    room = Room(tmp_path / "scratch" / "room")
+    room.folder.mkdir(parents=True)
+    room.enter()
+    assert outcome_of(read, {"a": b"1"}, room).startswith(verdict)
+
+
+def test_files_survive_being_packed() -> None:
+    files = {"model.onnx": b"\0\n\xff", "parts/a.json": b"{}"}
+    assert unpacked(packed(files)) == files
+    assert unpacked(b"\xff\n") == {}
+
+
+def run_badly(case: Case, folder: Path, connection: object) -> None:
+    """Stands for a process that reads: the second input ends it, the third never ends."""
+    for number in range(case.first, case.first + case.count):
+        (folder / "input").mkdir(exist_ok=True)
+        (folder / "input" / "a").write_text(str(number))
+        connection.send(number)
+        if number == 1:
+            os._exit(9)
+        if number == 2:
+            time.sleep(60)
+        connection.send(inputs.Outcome(number, ACCEPTED, 0.5, 1000))
+
+
+def test_a_crash_and_a_hang_are_findings_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "run_inputs", run_badly)
+    monkeypatch.setattr(watch, "MOST_S", 2.0)
+    found = watch.watched(Case("model", "chance", 0, 0, 4), tmp_path / "findings")
+    assert found[ACCEPTED] == 2
+    assert found["findings"] == {"the process ended with 9": 1, "took over 2 s": 1}
+    assert sorted(path.read_text() for path in (tmp_path / "findings").glob("*/a")) == ["1", "2"]
+
+
+def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    from gnnplace.bench.suites import run_suite
+
+    told: list[str] = []
+    options = BenchOptions(0, evaluations=30, only=("costs",), kept=tmp_path / "r.json.cases", on_progress=told.append)
+    result = run_suite("hostile", options)
+    (row,) = result.rows
+    assert (row["inputs"], row[ACCEPTED] + row[REFUSED], row["findings"]) == (30, 30, {})
+    assert result.summary["inputs"] == 30
+    assert 0 < row["worst_s"] < 10
+    assert row["peak_bytes"] < 2 * 2**30
+    assert run_suite("hostile", options).rows == result.rows
+    assert len(told) == 1
+
+
+def test_a_source_that_is_not_there_is_refused() -> None:
+    from gnnplace.bench.suites import run_suite
+
+    with pytest.raises(GnnplaceError, match="known are chance, guided"):
+        run_suite("hostile", BenchOptions(rows=("luck",)))

@@ -1,0 +1,111 @@
+"""Names from files are text: never a path, never a tag, never more than one line of a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.place import place
+from gnnplace.cli.main import _run as run_command
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import GnnplaceError, InvalidPlacement, shown
+from gnnplace.executors.session import Session
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.placement import load_placement
+
+NAMES = (
+    "../../x", "/etc/passwd", "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "a\0b", "n" * 10_000, "a\nb", "\x1b[2J", "${title}", "%s",
+    "</script><script>alert(2)</script>",
+)  # fmt: skip
+
+
+def files_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+def model_of(names: tuple[str, ...], path: Path) -> Path:
+    """A chain of ops whose nodes, values and graph have these names."""
+    values = ["in", *names]
+    nodes = [
+        helper.make_node("Relu", [source], [target], name=name)
+        for name, (source, target) in zip(names, itertools.pairwise(values), strict=True)
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [names[2], 4]) for name in (values[0], values[-1])]
+    graph = helper.make_graph(nodes, names[2], ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_names_of_a_model_are_no_paths_and_no_tags(tmp_path: Path) -> None:
+    usable = tuple(name for name in NAMES if "\0" not in name)
+    path = model_of(usable, tmp_path / "in" / "<script>alert(0)</script>.onnx".replace("/", "_"))
+    plan = place(path, "k40x2", PlaceOptions(planner="round-robin"))
+    out = plan.save(tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+    assert {name for name in files_below(out) if "parts/" not in name} == {
+        "parts", "placed.onnx", "placement.json", "report.html", "run.json",
+    }  # fmt: skip
+    assert all(Path(name).name in {"manifest.json", "shared.bin"} or Path(name).match("part-*.onnx") for name in files_below(out / "parts"))  # fmt: skip
+    page = (out / "report.html").read_text()
+    for tag in ("<script>alert", "<img src=x"):
+        assert tag not in page
+    assert json.loads((out / "placement.json").read_text())["assignment"].keys() == set(usable)
+    assert onnx.load(out / "placed.onnx").graph.node[0].name == "../../x"
+
+
+def test_names_of_ops_and_devices_are_no_paths_and_no_tags(tmp_path: Path) -> None:
+    graph = OpGraph.build(
+        NAMES[2],
+        [Op(name, name, {"k": 1.0}, group=name) for name in NAMES],
+        [Tensor(a, 1, (b,)) for a, b in itertools.pairwise(NAMES)],
+    )
+    devices = tuple(Device(name, "k") for name in NAMES)
+    links = tuple(Link(a, b, 0.0, 1e9, NAMES[3]) for a in NAMES for b in NAMES if a != b)
+    plan = place(graph, Topology(NAMES[2], devices, links), PlaceOptions(planner="round-robin"))
+    out = plan.save(tmp_path / "out")
+    assert files_below(tmp_path) == {"out", "out/placement.json", "out/report.html", "out/run.json"}
+    page = (out / "report.html").read_text()
+    for tag in ("<script>alert", "<img src=x"):
+        assert tag not in page
+    assert load_placement(out / "placement.json", graph, plan.setting.topology).assignment.tolist() == (
+        plan.placement.assignment.tolist()
+    )
+
+
+def test_inputs_of_a_placed_model_may_be_called_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("../x", "file")]
+    graph = helper.make_graph([helper.make_node("Relu", ["../x"], ["file"], name="/y")], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    out = place(tmp_path / "m.onnx", "cpu:0", PlaceOptions(planner="single")).save(tmp_path / "out")
+    with Session(out) as session:
+        assert [info.name for info in session.get_inputs()] == ["../x"]
+    assert run_command(["run", str(out), "--output", str(tmp_path / "y.npz")]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "out", "y.npz"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_are_one_line_that_a_terminal_can_show(name: str) -> None:
+    for text in (str(GnnplaceError(f"op {name}: broken")), str(InvalidPlacement(f"op {name!r}: broken"))):
+        assert text.isprintable()
+        assert len(text) <= 2100
+        assert text.startswith("op ")
+        assert text.endswith(": broken")
+    assert len(shown([name] * 1000)) < 2000
+
+
+def test_a_name_in_an_error_of_a_command_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({"format": "x\x1b[2J\ny" * 5000}))
+    assert run_command(["devices", str(tmp_path / "t.json")]) == 2
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert "\x1b" not in errors
+    assert len(errors) < 2200
