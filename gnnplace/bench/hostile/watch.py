@@ -15,6 +15,7 @@ from typing import Any
 
 from gnnplace.bench.hostile.folder import Files, write_files
 from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, run_inputs
+from gnnplace.errors import GnnplaceError
 
 __all__ = ["MOST_S", "merged", "watched"]
 
@@ -25,7 +26,11 @@ _BEGIN_S = 180.0
 
 
 def watched(case: Case, findings: Path | None = None) -> dict[str, Any]:
-    """Counts of a case, what went wrong with how many, and the longest and largest; files of what went wrong go to `findings`."""
+    """Counts of a case, what went wrong with how many, and the longest and largest; files of what went wrong go to `findings`.
+
+    Raises:
+        GnnplaceError: not even the files that are right can be made or read.
+    """
     result: dict[str, Any] = {ACCEPTED: 0, REFUSED: 0, "findings": {}, "worst_s": 0.0, "peak_bytes": 0}
     rest = case
     while rest.count:
@@ -59,6 +64,11 @@ def _one_process(case: Case, result: dict[str, Any], findings: Path | None) -> i
             process.join()
             if done == case.count:
                 return done
+            if not begun:
+                raise GnnplaceError(
+                    f"bench hostile: the process that reads files of the kind {case.target!r} ended with {process.exitcode} before"
+                    " it had any; what it says is above"
+                ) from None
             keep(f"the process ended with {process.exitcode}", room / "input")
             return done + 1
         finally:

@@ -84,6 +84,17 @@ def test_a_crash_and_a_hang_are_findings_and_the_rest_is_read(tmp_path: Path, mo
     assert sorted(path.read_text() for path in (tmp_path / "findings").glob("*/a")) == ["1", "2"]
 
 
+def run_nothing(case: Case, folder: Path, connection: object) -> None:
+    """Stands for a process that cannot make the files to begin with."""
+    os._exit(1)
+
+
+def test_a_process_that_cannot_begin_ends_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "run_inputs", run_nothing)
+    with pytest.raises(GnnplaceError, match="'model' ended with 1 before it had any"):
+        watch.watched(Case("model", "chance", 0, 0, 4))
+
+
 def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     from gnnplace.bench.suites import run_suite
 
