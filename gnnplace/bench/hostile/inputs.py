@@ -16,7 +16,7 @@ from gnnplace.bench.hostile.folder import Files, packed, unpacked
 from gnnplace.bench.hostile.limits import Room, limit_memory, peak_bytes
 from gnnplace.bench.hostile.mutations.mutant import LARGEST_BYTES, mutant, mutated
 from gnnplace.child_processes import end_with_parent
-from gnnplace.errors import GnnplaceError, MissingDependency
+from gnnplace.errors import GnnplaceError
 
 __all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "run_inputs"]
 
@@ -111,10 +111,8 @@ def _place(error: BaseException) -> str:
 
 def _instrument() -> None:
     """Coverage is counted in what is imported from now on."""
-    try:
-        import atheris
-    except ImportError:
-        raise MissingDependency("guided inputs need atheris; install gnnplace[fuzz], or leave --rows out") from None
+    import atheris
+
     atheris.instrument_imports(include=list(_INSTRUMENTED)).__enter__()
 
 

@@ -51,7 +51,7 @@ def _one_process(case: Case, result: dict[str, Any], findings: Path | None) -> i
         theirs.close()
         done, begun, keep = 0, False, partial(_keep, case, result, findings)
         try:
-            while True:
+            while done < case.count:
                 if not ours.poll(MOST_S if begun else _BEGIN_S):
                     keep(f"took over {MOST_S:.0f} s", room / "input")
                     return done + 1
@@ -62,8 +62,6 @@ def _one_process(case: Case, result: dict[str, Any], findings: Path | None) -> i
                     _count(told, result, keep)
         except EOFError:
             process.join()
-            if done == case.count:
-                return done
             if not begun:
                 raise GnnplaceError(
                     f"bench hostile: the process that reads files of the kind {case.target!r} ended with {process.exitcode} before"
@@ -71,6 +69,8 @@ def _one_process(case: Case, result: dict[str, Any], findings: Path | None) -> i
                 ) from None
             keep(f"the process ended with {process.exitcode}", room / "input")
             return done + 1
+        else:
+            return done
         finally:
             process.kill()
             process.join()

@@ -84,6 +84,21 @@ def test_a_crash_and_a_hang_are_findings_and_the_rest_is_read(tmp_path: Path, mo
     assert sorted(path.read_text() for path in (tmp_path / "findings").glob("*/a")) == ["1", "2"]
 
 
+def run_and_linger(case: Case, folder: Path, connection: object) -> None:
+    """Stands for a process that has read everything and takes its time to end."""
+    for number in range(case.first, case.first + case.count):
+        connection.send(number)
+        connection.send(inputs.Outcome(number, ACCEPTED, 0.5, 1000))
+    time.sleep(60)
+
+
+def test_a_process_that_has_read_all_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "run_inputs", run_and_linger)
+    monkeypatch.setattr(watch, "MOST_S", 2.0)
+    found = watch.watched(Case("model", "chance", 0, 0, 4))
+    assert (found[ACCEPTED], found["findings"]) == (4, {})
+
+
 def run_nothing(case: Case, folder: Path, connection: object) -> None:
     """Stands for a process that cannot make the files to begin with."""
     os._exit(1)
