@@ -31,7 +31,7 @@ LIMIT_S = 120.0
 FIGURE, IMAGE = "application/vnd.plotly.v1+json", "image/png"
 _WIDTH, _SCALE = 1000, 1.5
 _FRAME_MS, _LAST_FRAME_MS = 450, 4000
-_COLOURS = 128
+_COLOURS, _COLOURS_MOVING = 128, 24
 
 
 def notebooks() -> list[Path]:
@@ -85,7 +85,8 @@ def _add_images(notebook: Any) -> None:
     ]
     figures = [Figure(bundle[FIGURE], skip_invalid=True) for bundle in bundles]
     frames = [_frames(figure) for figure in figures]
-    images = iter(_images([frame for several in frames for frame in several]))
+    flat = [(frame, _SCALE if len(several) == 1 else 1.0) for several in frames for frame in several]
+    images = iter(_images(*zip(*flat, strict=True)) if flat else [])
     for bundle, several in zip(bundles, frames, strict=True):
         bundle[IMAGE] = base64.b64encode(_joined([next(images) for _ in several])).decode("ascii")
 
@@ -102,18 +103,19 @@ def _frames(figure: Any) -> list[Any]:
         for place, trace in zip(frame.traces, frame.data, strict=True):
             still.data[place].update(trace.to_plotly_json(), overwrite=True)
         still.update_layout(frame.layout)
-        still.update_layout(sliders=[], updatemenus=[], paper_bgcolor="white", plot_bgcolor="white")
+        still.layout.sliders = still.layout.updatemenus = ()
+        still.update_layout(paper_bgcolor="white", plot_bgcolor="white", height=figure.layout.height - 90)
         stills.append(still)
     return stills
 
 
-def _images(figures: Sequence[Any]) -> list[bytes]:
+def _images(figures: Sequence[Any], scales: Sequence[float]) -> list[bytes]:
     from plotly.io import write_images
 
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{number}.png" for number in range(len(figures))]
-        if files:
-            write_images(fig=list(figures), file=files, width=_WIDTH, scale=_SCALE)
+        heights = [figure.layout.height for figure in figures]
+        write_images(fig=list(figures), file=files, width=_WIDTH, height=heights, scale=list(scales))
         return [file.read_bytes() for file in files]
 
 
@@ -123,10 +125,8 @@ def _joined(images: Sequence[bytes]) -> bytes:
 
     pictures = [Image.open(BytesIO(image)) for image in images]
     if len(pictures) > 1:
-        half = (round(pictures[0].width / 1.5), round(pictures[0].height / 1.5))
-        pictures = [picture.convert("RGB").resize(half, Image.Resampling.LANCZOS) for picture in pictures]
-        palette = pictures[len(pictures) // 2].quantize(_COLOURS)
-        few = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
+        palette = pictures[len(pictures) // 2].convert("RGB").quantize(_COLOURS_MOVING)
+        few = [picture.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
     else:
         few = [pictures[0].convert("RGBA").quantize(_COLOURS, method=Image.Quantize.FASTOCTREE)]
     file = BytesIO()

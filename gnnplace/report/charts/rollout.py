@@ -12,14 +12,14 @@ from plotly.subplots import make_subplots
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.report.charts.layered_layout import Layout, layered_layout
-from gnnplace.report.charts.structure import line_ends
+from gnnplace.report.charts.structure import Float32Array, line_ends
 from gnnplace.report.charts.theme import MUTED, TRANSFER, device_colour, label, new_figure, time_unit
 
 __all__ = ["RolloutStep", "rollout_chart"]
 
 _MOVES = 8
 """Of the likeliest moves, how many have a bar."""
-_HEIGHT = 560
+_HEIGHT = 620
 _SMALLEST, _LARGEST = 7.0, 26.0
 """Of a node, by how likely it is revisited."""
 
@@ -114,7 +114,7 @@ class _Scene:
         drawn = device_colour(step.device)
         x, y = line_ends(
             [
-                [(round(x, 2), round(y, 2)) for x, y in line]
+                line
                 for line, (tail, head) in zip(self.layout.lines, self.edges, strict=True)
                 if step.devices[tail] != step.devices[head]
             ]
@@ -122,22 +122,21 @@ class _Scene:
         share = np.sqrt(step.chances.sum(axis=1) / max(step.chances.sum(axis=1).max(), 1e-300))
         at, seconds = self._falling(number)
         scale = self.unit[1]
-        place = (self.layout.x[[step.unit]].tolist(), self.layout.y[[step.unit]].tolist())
         return [
             go.Scatter(
                 x=x, y=y, mode="lines", line={"width": 1.2, "color": TRANSFER}, hoverinfo="skip", showlegend=False
             ),
             go.Scatter(
-                x=self.layout.x.round(2).tolist(), y=self.layout.y.round(2).tolist(), mode="markers", showlegend=False,
+                x=self.layout.x.astype(np.float32), y=self.layout.y.astype(np.float32), mode="markers", showlegend=False,
                 marker={
                     "color": [device_colour(device) for device in step.devices.tolist()],
-                    "size": (_SMALLEST + (_LARGEST - _SMALLEST) * share).round(1).tolist(),
+                    "size": (_SMALLEST + (_LARGEST - _SMALLEST) * share).astype(np.float32),
                     "line": {"width": 0.5, "color": "white"}, "opacity": 0.95,
                 },
                 text=[label(name) for name in self.names], hovertemplate="%{text}<extra></extra>",
             ),
             go.Scatter(
-                x=place[0], y=place[1], mode="markers", showlegend=False, hoverinfo="skip",
+                x=self.layout.x[[step.unit]], y=self.layout.y[[step.unit]], mode="markers", showlegend=False, hoverinfo="skip",
                 marker={"symbol": "circle-open", "size": _LARGEST + 8, "color": drawn, "line": {"width": 3.5}},
             ),
             self._bars(step),
@@ -159,7 +158,7 @@ class _Scene:
         units, devices = np.divmod(moves, step.chances.shape[1])
         percent = 100 * step.chances[units, devices]
         return go.Bar(
-            orientation="h", x=percent.round(2).tolist(), y=list(range(len(moves))), showlegend=False,
+            orientation="h", x=percent.astype(np.float32), y=np.arange(len(moves)), showlegend=False,
             marker={
                 "color": [device_colour(device) for device in devices.tolist()],
                 "line": {"color": "#222", "width": [2.5 if move == drawn else 0 for move in moves]},
@@ -171,14 +170,15 @@ class _Scene:
             textposition="outside", cliponaxis=False, hovertemplate="%{text}: %{x:.2f} %<extra></extra>",
         )  # fmt: skip
 
-    def _falling(self, number: int) -> tuple[list[float], list[float]]:
+    def _falling(self, number: int) -> tuple[Float32Array, Float32Array]:
         """Points of the seconds of one step, from the start to after step `number`, where they change."""
         scale = self.unit[1]
         after = [step.moved_s if step.is_kept else step.seconds for step in self.steps[: number + 1]]
         points = [(0.0, self.steps[0].seconds), *((at + 1.0, value) for at, value in enumerate(after))]
         kept = [point for place, point in enumerate(points) if place == 0 or point[1] != points[place - 1][1]]
         kept = kept if kept[-1] == points[-1] else [*kept, points[-1]]
-        return [at for at, _ in kept], [round(value / scale, 3) for _, value in kept]
+        at, seconds = np.array(kept, dtype=np.float32).T
+        return at, seconds / np.float32(scale)
 
     def told(self, number: int) -> str:
         """A frame in one line."""
@@ -209,7 +209,7 @@ def _arrange(figure: go.Figure, scene: _Scene, shown: Sequence[int]) -> None:
         {"label": "pause", "method": "animate", "args": [[None], instantly]},
     ]
     slider = {
-        "active": 0, "x": 0.12, "len": 0.88, "y": -0.04, "currentvalue": {"visible": False}, "ticklen": 3,
+        "active": 0, "x": 0.12, "len": 0.88, "y": -0.13, "currentvalue": {"visible": False}, "ticklen": 3,
         "steps": [
             {"label": str(step + 1), "method": "animate", "args": [[str(step)], instantly]} for step in shown
         ],
@@ -219,6 +219,6 @@ def _arrange(figure: go.Figure, scene: _Scene, shown: Sequence[int]) -> None:
         margin={"t": 64, "b": 8, "l": 8, "r": 24},
         showlegend=True,
         legend={"orientation": "h", "x": 0.0, "y": 1.0, "yanchor": "bottom"},
-        updatemenus=[{"type": "buttons", "direction": "left", "buttons": buttons, "x": 0.0, "y": -0.06, "xanchor": "left", "yanchor": "top", "pad": {"t": 4}}],
+        updatemenus=[{"type": "buttons", "direction": "left", "buttons": buttons, "x": 0.0, "y": -0.15, "xanchor": "left", "yanchor": "top", "pad": {"t": 4}}],
         sliders=[slider],
     )  # fmt: skip

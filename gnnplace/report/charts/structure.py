@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from gnnplace.report.charts.layered_layout import Point, layered_layout
 from gnnplace.report.charts.theme import MUTED, device_colour, label, new_figure
 
-__all__ = ["line_ends", "structure_chart"]
+__all__ = ["Float32Array", "line_ends", "structure_chart"]
+
+Float32Array = NDArray[np.float32]
 
 _KINDS = 9
 _PIXELS = 26
@@ -47,11 +51,12 @@ def structure_chart(texts: Sequence[str], kinds: Sequence[str], edges: Sequence[
     return figure
 
 
-def line_ends(lines: Sequence[Sequence[Point]]) -> tuple[list[float | None], list[float | None]]:
+def line_ends(lines: Sequence[Sequence[Point]]) -> tuple[Float32Array, Float32Array]:
     """The points of all lines one after the other, with gaps between them.
 
-    >>> line_ends([((0.0, 0.0), (1.0, 2.0))])
-    ([0.0, 1.0, None], [0.0, 2.0, None])
+    >>> line_ends([((0.0, 0.0), (1.0, 2.0))])[1].tolist()
+    [0.0, 2.0, nan]
     """
-    points = [point for line in lines for point in (*line, (None, None))]
-    return [x for x, _ in points], [y for _, y in points]
+    gap = (np.nan, np.nan)
+    points = np.array([point for line in lines for point in (*line, gap)], dtype=np.float32).reshape(-1, 2)
+    return points[:, 0], points[:, 1]
