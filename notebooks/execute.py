@@ -31,7 +31,7 @@ LIMIT_S = 120.0
 FIGURE, IMAGE = "application/vnd.plotly.v1+json", "image/png"
 _WIDTH, _SCALE = 1000, 1.5
 _FRAME_MS, _LAST_FRAME_MS = 450, 4000
-_COLOURS, _COLOURS_MOVING = 128, 24
+_COLOURS, _COLOURS_MOVING = 128, 32
 
 
 def notebooks() -> list[Path]:
@@ -125,7 +125,9 @@ def _joined(images: Sequence[bytes]) -> bytes:
 
     pictures = [Image.open(BytesIO(image)) for image in images]
     if len(pictures) > 1:
-        palette = pictures[len(pictures) // 2].convert("RGB").quantize(_COLOURS_MOVING)
+        palette = (
+            pictures[len(pictures) // 2].convert("RGB").quantize(_COLOURS_MOVING, method=Image.Quantize.MAXCOVERAGE)
+        )
         few = [picture.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
     else:
         few = [pictures[0].convert("RGBA").quantize(_COLOURS, method=Image.Quantize.FASTOCTREE)]

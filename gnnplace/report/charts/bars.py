@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
@@ -12,6 +12,7 @@ __all__ = ["bars_chart"]
 
 _BAR = 16
 _FRAME = 110
+_ROOM = 0.09
 
 
 def bars_chart(
@@ -43,11 +44,18 @@ def bars_chart(
     for row, category in enumerate(amounts):
         if limits is not None and category in limits:
             figure.add_shape(
-                type="line", x0=limits[category], x1=limits[category], y0=row - 0.45, y1=row + 0.45,
+                type="line", layer="below", x0=limits[category], x1=limits[category], y0=row - 0.45, y1=row + 0.45,
                 line={"color": MUTED, "width": 2, "dash": "dot"},
             )  # fmt: skip
     figure.update_layout(barmode="group", bargap=0.25, showlegend=len(series) > 1)
     figure.update_layout(legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0.0, "font": {"color": MUTED}})
-    figure.update_xaxes(title=title, rangemode="tozero")
+    figure.update_xaxes(title=title, range=_range([value for bars in amounts.values() for value in bars.values()]))
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     return figure
+
+
+def _range(values: Sequence[float | None]) -> tuple[float, float]:
+    """From the least or 0 to the largest or 0, with room for what is written at the end of a bar."""
+    known = [0.0, *(value for value in values if value is not None)]
+    room = _ROOM * (max(known) - min(known) or 1.0)
+    return min(known) - room * (min(known) < 0), max(known) + room

@@ -164,7 +164,7 @@ class _Scene:
                 "line": {"color": "#222", "width": [2.5 if move == drawn else 0 for move in moves]},
             },
             text=[
-                f"{label(self.names[unit], 18)} → {label(self.devices[device])}"
+                f"{label(self.names[unit], 26)} → {label(self.devices[device])}"
                 for unit, device in zip(units.tolist(), devices.tolist(), strict=True)
             ],
             textposition="outside", cliponaxis=False, hovertemplate="%{text}: %{x:.2f} %<extra></extra>",
@@ -197,7 +197,7 @@ def _arrange(figure: go.Figure, scene: _Scene, shown: Sequence[int]) -> None:
     slowest = max(*(scene.steps[step].moved_s for step in shown), scene.steps[0].seconds) / scale
     figure.update_xaxes(visible=False, row=1, col=1)
     figure.update_yaxes(visible=False, autorange="reversed", row=1, col=1)
-    figure.update_xaxes(title="chance (%)", range=[0, 2.2 * highest], row=1, col=2)
+    figure.update_xaxes(title="chance (%)", range=[0, 2.5 * highest], row=1, col=2)
     figure.update_yaxes(visible=False, range=[_MOVES - 0.5, -0.5], row=1, col=2)
     figure.update_xaxes(title="moves that were tried", range=[0, len(scene.steps) + 2], row=2, col=2)
     figure.update_yaxes(title=f"{name}, simulated", range=[0, 1.08 * slowest], row=2, col=2)
