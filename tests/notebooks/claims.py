@@ -99,6 +99,7 @@ EXPECTED: dict[str, dict[str, object]] = {
         "updates": 2,
         "stored_updates": 600,
         "gnn_to_single": pytest.approx(0.52, rel=SEARCHED),
+        "gnn_to_fresh": pytest.approx(1.0, abs=SEARCHED),
     },
     "05_real_execution": {
         "relative_difference": pytest.approx(0.0, abs=1e-5),
