@@ -1,10 +1,10 @@
-"""The animation of a search shows its placements, odds and seconds; a graph before it is placed, its kinds."""
+"""The animation of a search shows its placements, odds and seconds."""
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from gnnplace.report.charts import rollout_chart, structure_chart
+from gnnplace.report.charts import rollout_chart
 from gnnplace.report.charts.rollout import RolloutStep
 from gnnplace.report.charts.theme import MUTED, TRANSFER, device_colour
 
@@ -71,15 +71,3 @@ def test_a_slider_and_a_button_reach_every_frame_by_its_name(film: go.Figure) ->
     assert [step.args[0][0] for step in slider.steps] == [frame.name for frame in film.frames] == ["0", "1"]
     assert [button.label for button in film.layout.updatemenus[0].buttons] == ["play", "pause"]
     assert list(film.frames[0].traces) == list(range(len(film.data) - 6, len(film.data)))
-
-
-def test_a_graph_has_its_nodes_by_kind_and_rare_kinds_together() -> None:
-    kinds = [f"kind {number}" for number in range(12)] + ["kind 3"]
-    _, *nodes = structure_chart([str(node) for node in range(13)], kinds, [(0, 1)]).data
-    assert (nodes[0].name, len(nodes[0].x)) == ("kind 3 (2)", 2)
-    assert [trace.name for trace in nodes[-2:]] == ["kind 8 (1)", "others (3)"]
-    assert sum(len(trace.x) for trace in nodes) == 13
-
-
-def test_a_graph_without_nodes_is_an_empty_picture() -> None:
-    assert sum(len(trace.x) for trace in structure_chart([], [], []).data) == 0

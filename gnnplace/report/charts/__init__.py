@@ -11,13 +11,14 @@ In reading order:
 - `ratios.py`: how far rows of a bench are from the best known;
 - `agreement.py`: simulated against executed seconds;
 - `bars.py`, `curves.py`, `matrix.py`: amounts side by side, along an axis, and of many things at once;
-- `structure.py`: a graph before it is placed;
+- `structure.py`, `gantt.py`: a graph and a schedule as still pictures;
 - `rollout.py`: a search by the policy, as an animation.
 """
 
 from gnnplace.report.charts.agreement import agreement_chart
 from gnnplace.report.charts.bars import bars_chart
 from gnnplace.report.charts.curves import curves_chart
+from gnnplace.report.charts.gantt import gantt_chart
 from gnnplace.report.charts.graph import graph_chart
 from gnnplace.report.charts.matrix import matrix_chart
 from gnnplace.report.charts.placements import placements_chart
@@ -32,6 +33,7 @@ __all__ = [
     "bars_chart",
     "budgets_chart",
     "curves_chart",
+    "gantt_chart",
     "graph_chart",
     "matrix_chart",
     "placements_chart",
