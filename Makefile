@@ -2,6 +2,7 @@
 #   make install    .venv with everything pinned        make bench    how fast the engine is
 #   make demo       place a real model on two cores     make zoo      export what is missing in the zoo
 #   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
+#   make notebooks  run the notebooks and save what they show; needs Chrome or Chromium
 #   make clean      remove what the other targets made
 #   make bench-backend  all cases of ONNX's own test suite, in minutes
 #   make bench-interrupted  commands that are killed and started again, in a quarter of an hour
@@ -14,7 +15,7 @@ STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
 OPENVINO := build/openvino/.installed
 
-.PHONY: install demo test bench bench-backend bench-hostile bench-interrupted zoo tables clean
+.PHONY: install demo test bench bench-backend bench-hostile bench-interrupted zoo tables notebooks clean
 
 install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo"
@@ -78,6 +79,10 @@ tables: $(STAMP)
 	$(BIN)/gnnplace bench spotlight --jobs 2 --out notebooks/results/bench-spotlight.json
 	$(BIN)/gnnplace report notebooks/results/bench-seeds.json
 	$(BIN)/gnnplace report notebooks/results/bench-spotlight.json
+
+notebooks: $(STAMP)
+	@echo "running all notebooks and saving them with what they show"
+	$(BIN)/python notebooks/execute.py
 
 bench-interrupted: $(STAMP)
 	@echo "killing commands at random moments, in half an hour; started again, it goes on where it was stopped"

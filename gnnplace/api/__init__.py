@@ -2,11 +2,12 @@
 
 In reading order: `shapes.py` (the sizes of inputs that count), `options.py`, `workload.py` (a model of any kind as an op graph), `setting.py` (that graph on devices, with costs),
 `solved.py` (a solution seen on the whole graph), `place.py` (the main path), `measuring.py` (the same with executed rewards), `plan.py` (the answer),
-`artefacts.py` (what a plan writes), `comparison.py` (several planners, or one given placement), `training_problems.py` (what a policy
+`artefacts.py` (what a plan writes), `given.py` (a placement that somebody made, as a plan), `comparison.py` (several planners, or one given placement), `training_problems.py` (what a policy
 is trained on), `train.py` (a training run).
 """
 
 from gnnplace.api.comparison import compare, evaluate
+from gnnplace.api.given import plan_of
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.place import place
 from gnnplace.api.plan import Plan
@@ -23,5 +24,6 @@ __all__ = [
     "load_topology",
     "load_workload",
     "place",
+    "plan_of",
     "read_onnx",
 ]

@@ -9,22 +9,37 @@ In reading order:
 - `graph.py`: the op graph coloured by device;
 - `placements.py`: devices per layer, of several planners;
 - `ratios.py`: how far rows of a bench are from the best known;
-- `agreement.py`: simulated against executed seconds.
+- `agreement.py`: simulated against executed seconds;
+- `bars.py`, `curves.py`, `matrix.py`: amounts side by side, along an axis, and of many things at once;
+- `structure.py`, `gantt.py`: a graph and a schedule as still pictures;
+- `rollout.py`: a search by the policy, as an animation.
 """
 
 from gnnplace.report.charts.agreement import agreement_chart
+from gnnplace.report.charts.bars import bars_chart
+from gnnplace.report.charts.curves import curves_chart
+from gnnplace.report.charts.gantt import gantt_chart
 from gnnplace.report.charts.graph import graph_chart
+from gnnplace.report.charts.matrix import matrix_chart
 from gnnplace.report.charts.placements import placements_chart
 from gnnplace.report.charts.progress import progress_chart
 from gnnplace.report.charts.ratios import budgets_chart, ratios_chart
+from gnnplace.report.charts.rollout import rollout_chart
 from gnnplace.report.charts.schedule import schedule_chart
+from gnnplace.report.charts.structure import structure_chart
 
 __all__ = [
     "agreement_chart",
+    "bars_chart",
     "budgets_chart",
+    "curves_chart",
+    "gantt_chart",
     "graph_chart",
+    "matrix_chart",
     "placements_chart",
     "progress_chart",
     "ratios_chart",
+    "rollout_chart",
     "schedule_chart",
+    "structure_chart",
 ]

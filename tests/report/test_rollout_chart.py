@@ -1,0 +1,73 @@
+"""The animation of a search shows its placements, odds and seconds."""
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from gnnplace.report.charts import rollout_chart
+from gnnplace.report.charts.rollout import RolloutStep
+from gnnplace.report.charts.theme import MUTED, TRANSFER, device_colour
+
+EDGES = [(0, 1), (0, 2)]
+NAMES = ["stem", "left", "<right>"]
+DEVICES = ["gpu:0", "gpu:1"]
+
+
+@pytest.fixture
+def film() -> go.Figure:
+    """Two moves: `left` goes to the second GPU and stays there, `<right>` is sent there in vain."""
+    chances = np.zeros((3, 2))
+    chances[:, 1] = [0.1, 0.7, 0.2]
+    later = np.array([[0.0, 0.5], [0.25, 0.0], [0.0, 0.25]])
+    steps = [
+        RolloutStep(np.array([0, 0, 0]), chances, 1, 1, 0.010, 0.006, True),
+        RolloutStep(np.array([0, 1, 0]), later, 2, 1, 0.006, 0.009, False),
+    ]
+    return rollout_chart(steps, [0, 1], EDGES, NAMES, DEVICES)
+
+
+def parts(frame: go.Frame) -> dict[str, go.Scatter | go.Bar]:
+    return dict(zip(("sent", "nodes", "drawn", "bars", "seconds", "tried"), frame.data, strict=True))
+
+
+def test_nodes_have_the_colour_of_their_device_and_grow_with_their_chance(film: go.Figure) -> None:
+    first, second = (parts(frame)["nodes"].marker for frame in film.frames)
+    assert list(first.color) == [device_colour(0)] * 3
+    assert list(second.color) == [device_colour(device) for device in (0, 1, 0)]
+    assert np.argsort(first.size).tolist() == [0, 2, 1]
+    assert first.size[1] == np.max(first.size) == np.max(second.size)
+
+
+def test_only_tensors_between_devices_have_the_colour_of_transfers(film: go.Figure) -> None:
+    first, second = (parts(frame)["sent"] for frame in film.frames)
+    assert (len(first.x), len(second.x)) == (0, 3)  # two ends and a gap
+    assert second.line.color == TRANSFER
+    assert film.data[0].line.color == MUTED
+    assert np.isnan(film.data[0].x).sum() == len(EDGES)
+
+
+def test_what_was_drawn_has_a_ring_in_the_colour_of_where_it_goes_and_a_framed_bar(film: go.Figure) -> None:
+    first, second = map(parts, film.frames)
+    assert first["drawn"].marker.color == device_colour(1)
+    assert first["drawn"].x[0] == film.frames[0].data[1].x[1]
+    assert [bar.text[0] for bar in (first["bars"], second["bars"])] == ["left → gpu:1", "stem → gpu:1"]
+    assert [round(float(chance)) for chance in first["bars"].x] == [70, 20, 10, 0, 0, 0]
+    assert list(first["bars"].marker.line.width) == [2.5, 0, 0, 0, 0, 0]
+    assert second["bars"].text[2] == "&lt;right&gt; → gpu:1"
+    assert list(second["bars"].marker.line.width) == [0, 0, 2.5, 0, 0, 0]
+
+
+def test_seconds_fall_with_moves_that_are_kept_and_tries_in_vain_are_crosses(film: go.Figure) -> None:
+    first, second = map(parts, film.frames)
+    assert np.array(first["seconds"].y).tolist() == pytest.approx([10.0, 6.0])
+    assert np.array(second["seconds"].y).tolist() == pytest.approx([10.0, 6.0, 6.0])
+    assert [part["tried"].marker.symbol for part in (first, second)] == ["circle", "x"]
+    assert second["tried"].y[0] == pytest.approx(9.0)
+    assert film.frames[1].layout.title.text == "step 2: &lt;right&gt; from gpu:0 to gpu:1: 6.0 → 9.0 ms, not kept"
+
+
+def test_a_slider_and_a_button_reach_every_frame_by_its_name(film: go.Figure) -> None:
+    (slider,) = film.layout.sliders
+    assert [step.args[0][0] for step in slider.steps] == [frame.name for frame in film.frames] == ["0", "1"]
+    assert [button.label for button in film.layout.updatemenus[0].buttons] == ["play", "pause"]
+    assert list(film.frames[0].traces) == list(range(len(film.data) - 6, len(film.data)))
