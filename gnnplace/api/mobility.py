@@ -26,8 +26,8 @@ def what_holds(setting: Setting) -> list[str]:
         reasons = []
         if not allowed[op].all():
             reasons.append(f"The model allows only {_listed(names, allowed[op])}.")
-        if not runs[op].all():
-            reasons.append(f"Only {_listed(names, runs[op])} can run it.")
+        if (allowed[op] & ~runs[op]).any():
+            reasons.append(f"Only {_listed(names, allowed[op] & runs[op])} can run it.")
         full = [device.name for device in topology.devices if device.memory_bytes is not None and weights[op] > device.memory_bytes]  # fmt: skip
         if full:
             reasons.append(f"It needs more memory than {', '.join(full)} has.")

@@ -5,6 +5,7 @@
   const MOST_FOUND = 20, TRANSFER = "#e45756", opened = new Map(); // group -> {x, y: of its ops; width, height}
   let cy, members, found = new Set();
 
+  const tight = text => text.length <= 10 ? text : `${text.slice(0, 9)}…`;
   const isOp = group => members[group].length === 1;
   const about = node => node.data("op") === undefined ? aboutGroup(node.data("group")) : report.aboutOp(node.data("op"));
 
@@ -64,13 +65,13 @@
     members.forEach((all, group) => {
       const at = placed([graph.x[group], graph.y[group]]), data = {id: `n${group}`, group, colour: colours[ops.device[all[0]]]};
       if (isOp(group)) data.op = all[0];
-      data.label = isOp(group) ? report.short(ops.type[all[0]], 10) : `${all.length} ops`;
+      data.label = isOp(group) ? tight(ops.type[all[0]]) : `${all.length} ops`;
       const classes = (isOp(group) ? "op" : opened.has(group) ? "opened" : "group") + (all.some(op => found.has(op)) ? " found" : "");
       nodes.push({group: "nodes", data, position: at, classes});
       if (opened.has(group))
         for (const op of all) nodes.push({
           group: "nodes", classes: found.has(op) ? "op found" : "op",
-          data: {id: `o${op}`, parent: `n${group}`, op, colour: data.colour, label: report.short(ops.type[op], 10)},
+          data: {id: `o${op}`, parent: `n${group}`, op, colour: data.colour, label: tight(ops.type[op])},
           position: {x: at.x + MARGIN + opened.get(group).x.get(op), y: at.y + MARGIN + opened.get(group).y.get(op)},
         });
     });

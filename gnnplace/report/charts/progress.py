@@ -62,7 +62,7 @@ def progress_chart(run: RunRecord) -> go.Figure:
             annotation={
                 "text": f"lower bound by the cost model: {label(bound['name'])}",
                 "xanchor": "right",
-                "yanchor": "bottom",
+                "yanchor": "top",
             },
         )
     if points and worst_s > WIDE_RANGE * points[-1][2] > 0:
