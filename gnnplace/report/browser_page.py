@@ -58,7 +58,7 @@ def drawn_page(opened: Browser, report: Path, width: int = 1300, height: int = 9
     """
     page = opened.new_page(viewport={"width": width, "height": height})
     page.goto(report.resolve().as_uri())
-    page.wait_for_function("document.documentElement.dataset.drawn", timeout=_LONGEST_MS)
-    if page.evaluate("document.documentElement.dataset.drawn") != "yes":
-        raise MissingDependency(f"{opened.version} of Chromium could not draw {report}; install a current one")
+    page.wait_for_selector("html[data-drawn]", state="attached", timeout=_LONGEST_MS)
+    if page.locator("html").get_attribute("data-drawn") != "yes":
+        raise MissingDependency(f"Chromium {opened.version} could not draw {report}; install a current one")
     return page
