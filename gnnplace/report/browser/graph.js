@@ -3,7 +3,7 @@
 {
   const LAYER = 66, LANE = 30, WIDE = 50, HIGH = 20, MARGIN = 16, MOST_LAID_OUT = 400, PER_COLUMN = 20, MOST_OPEN = 3000;
   const MOST_FOUND = 20, TRANSFER = "#e45756", opened = new Map(); // group -> {x, y: of its ops; width, height}
-  let cy, members, found = new Set();
+  let cy, members, placed, found = new Set();
 
   const tight = text => text.length <= 10 ? text : `${text.slice(0, 9)}…`;
   const isOp = group => members[group].length === 1;
@@ -41,14 +41,32 @@
     return {x, y, width: Math.max(...x.values()) + 2 * MARGIN, height: Math.max(...y.values()) + 2 * MARGIN};
   };
 
-  // What lies behind or below an opened group makes room for it.
-  const placed = ([column, row]) => {
-    let x = column * LAYER, y = row * LANE;
+  // In which row of the folded graph a height is.
+  const foldOf = y => Math.max(0, report.graph.tops.findLastIndex(top => top <= y + 1e-3));
+
+  // Layers become as wide as the widest group that is opened in them, rows of layers as high as the highest.
+  const makeRoom = () => {
+    const {x, y} = report.graph, wide = new Map(), high = new Map();
     for (const [group, size] of opened) {
-      if (report.graph.x[group] < column) x += size.width;
-      if (report.graph.y[group] < row) y += size.height;
+      const fold = foldOf(y[group]), key = `${fold} ${x[group]}`;
+      wide.set(x[group], Math.max(wide.get(x[group]) ?? 0, size.width));
+      high.set(key, {fold, height: (high.get(key)?.height ?? 0) + size.height});
     }
-    return {x, y};
+    const grown = report.graph.tops.map(() => 0);
+    for (const {fold, height} of high.values()) grown[fold] = Math.max(grown[fold], height);
+    const {tops} = report.graph, columns = [...wide];
+    const above = new Map();
+    for (const [group, size] of opened) {
+      const key = `${foldOf(y[group])} ${x[group]}`;
+      above.set(key, [...(above.get(key) ?? []), [y[group], size.height]]);
+    }
+    placed = ([column, row]) => {
+      const fold = tops.length ? foldOf(row) : 0;
+      const right = columns.reduce((sum, [other, width]) => sum + (other < column ? width : 0), 0);
+      const before = grown.slice(0, fold).reduce((sum, height) => sum + height, 0);
+      const below = (above.get(`${fold} ${column}`) ?? []).reduce((sum, [other, height]) => sum + (other < row ? height : 0), 0);
+      return {x: column * LAYER + right, y: row * LANE + before + below};
+    };
   };
 
   // How Cytoscape wants the bends of an edge: how far along the straight line, and how far from it.
@@ -62,6 +80,7 @@
 
   const elements = () => {
     const {run, graph, colours} = report, {ops} = run, nodes = [], lines = new Map();
+    makeRoom();
     members.forEach((all, group) => {
       const at = placed([graph.x[group], graph.y[group]]), data = {id: `n${group}`, group, colour: colours[ops.device[all[0]]]};
       if (isOp(group)) data.op = all[0];

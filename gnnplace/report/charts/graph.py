@@ -7,6 +7,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from gnnplace.arrays import FloatArray
 from gnnplace.report.charts.layered_layout import Layout, Point, layered_layout
 from gnnplace.report.run_record import RunRecord
 
@@ -27,6 +28,8 @@ class GraphPicture(TypedDict):
     y: list[float]
     edges: list[tuple[int, int, list[Point]]]
     """(producer, consumer, bends in between), each pair once."""
+    tops: list[float]
+    """Least `y` of each row of the folded graph, downwards."""
 
 
 def graph_picture(run: RunRecord) -> GraphPicture:
@@ -40,11 +43,12 @@ def graph_picture(run: RunRecord) -> GraphPicture:
     edges = list(
         dict.fromkeys((nodes[edge[0]], nodes[edge[1]]) for edge in run["edges"] if nodes[edge[0]] != nodes[edge[1]])
     )
-    layout = _folded(layered_layout(count, edges))
+    layout, tops = _folded(layered_layout(count, edges))
     return {
         "of_op": nodes,
         "x": _rounded(layout.x),
         "y": _rounded(layout.y),
+        "tops": _rounded(tops),
         "edges": [
             (tail, head, [(round(x, 3), round(y, 3)) for x, y in line[1:-1]])
             for (tail, head), line in zip(edges, layout.lines, strict=True)
@@ -78,8 +82,8 @@ def _rounded(values: Iterable[float]) -> list[float]:
     return [round(float(value), 3) for value in values]
 
 
-def _folded(layout: Layout) -> Layout:
-    """The layout in rows that make a picture of the page's proportions, every other one running back to the left."""
+def _folded(layout: Layout) -> tuple[Layout, FloatArray]:
+    """The layout in rows that make a picture of the page's proportions, every other one running back to the left; and where rows begin."""
     depth = layout.x.max(initial=0.0) + 1
     num_rows = max(1, round(np.sqrt(depth / (ASPECT * (np.ptp(layout.y) + ROW_GAP))))) if len(layout.y) else 1
     width = np.ceil(depth / num_rows)
@@ -94,7 +98,8 @@ def _folded(layout: Layout) -> Layout:
     along = every[:, 0] % width
     placed = np.column_stack([np.where(row % 2 == 0, along, width - 1 - along), every[:, 1] + shift[row]])
     nodes, *lines = np.split(placed, np.cumsum([len(part) for part in points])[:-1])
-    return Layout(nodes[:, 0], nodes[:, 1], tuple(tuple(map(_point, line)) for line in lines))
+    folded = Layout(nodes[:, 0], nodes[:, 1], tuple(tuple(map(_point, line)) for line in lines))
+    return folded, np.cumsum(heights) - heights
 
 
 def _point(pair: np.ndarray) -> Point:
