@@ -90,7 +90,7 @@ def _place_of(name: str, charts: Mapping[str, go.Figure | None], otherwise: str)
 
 def _packed(name: str, text: str) -> str:
     """A text that the page unpacks itself; no tag or name in it can act before."""
-    content = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+    content = base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode("ascii")
     return f'<script type="application/octet-stream" id="{name}">{content}</script>'
 
 
