@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml tests/constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"{sys.executable} is Python {v[0]}.{v[1]}; gnnplace needs 3.11 or 3.12: make install PYTHON=python3.12")'
 	@echo "installing gnnplace and the versions of tests/constraints.txt into .venv (several minutes the first time)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,notebooks,optimal,partition,train,zoo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,fuzz,notebooks,optimal,partition,pictures,train,zoo]'
 	@touch $@
 
 demo: $(MODEL)
@@ -67,7 +67,7 @@ bench-backend: $(STAMP)
 
 bench-hostile: $(STAMP)
 	@echo "reading 200,000 damaged and harmful files of every kind; started again, it goes on where it was stopped"
-	$(BIN)/gnnplace bench hostile --jobs 2 --out notebooks/results/bench-hostile.json
+	$(BIN)/gnnplace bench hostile --jobs 2 --rows chance,guided --out notebooks/results/bench-hostile.json
 
 zoo: $(STAMP)
 	@echo "exporting what the zoo's manifest lacks, at published sizes; everything anew takes hours and 16 GiB"

@@ -16,7 +16,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["Schedule", "check_schedule"]
+__all__ = ["Schedule", "check_schedule", "memory_changes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +228,10 @@ def _colocation(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
             yield f"colocation group {name} is on several devices"
 
 
-def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
-    """Weights, activations, received copies and workspace, replayed as a list of gains and losses per device."""
+def memory_changes(
+    graph: OpGraph, topology: Topology, schedule: Schedule
+) -> tuple[list[int], list[list[tuple[float, int]]]]:
+    """Weights on each device in bytes, and the (time, bytes) by which its memory changes: activations, received copies, workspace."""
     resident = [0] * topology.num_devices
     for op, device in enumerate(schedule.assignment.tolist()):
         resident[device] += int(graph.memory_bytes[op])
@@ -265,6 +267,12 @@ def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[
         for device, end in last_use.items():
             start = float(schedule.start_s[producer]) if device == home else last_hop_start.get((tensor, device), 0.0)
             hold(device, start, end, size)
+    return resident, changes
+
+
+def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
+    """The peaks of memory, replayed as a list of gains and losses per device."""
+    resident, changes = memory_changes(graph, topology, schedule)
     # What is freed at an instant is free for what starts at that instant. Things that take no time happen one after the
     # other within an instant, which the times cannot tell; then the peak is only known to lie between two values.
     instantaneous = bool((schedule.end_s == schedule.start_s).any()) or bool(

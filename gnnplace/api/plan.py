@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.api.artefacts import write_artefacts
+from gnnplace.api.record import run_record
 from gnnplace.api.setting import Setting
 from gnnplace.api.solved import bound_of, finite
 from gnnplace.errors import InfeasiblePlacement
@@ -22,11 +22,8 @@ from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, Sh
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s
-from gnnplace.versions import installed_versions
 
 __all__ = ["Plan"]
-
-_VERSIONED = ("gnnplace", "numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "dgl", "numba")
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,61 +152,7 @@ class Plan:
 
     def record(self, out: Path | None = None, command: Sequence[str] | None = None) -> RunRecord:
         """All of `run.json`."""
-        graph, topology, schedule = self.setting.workload.graph, self.setting.topology, self.schedule
-        producers, consumers = graph.edges
-        return {
-            "format": "gnnplace.run/1",
-            "summary": self.summary(out),
-            "devices": [
-                {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes}
-                for device in topology.devices
-            ],
-            "ops": {
-                "name": list(graph.op_names),
-                "type": list(graph.op_types),
-                "device": self.placement.assignment.tolist(),
-                "group": self.setting.coarsening.group_of_op.tolist(),
-                "start_s": schedule.start_s.tolist(),
-                "end_s": schedule.end_s.tolist(),
-                "memory_bytes": graph.memory_bytes.tolist(),
-            },
-            "edges": [
-                (int(producer), int(consumer), int(size))
-                for producer, consumer, size in zip(
-                    producers, consumers, graph.tensor_bytes[graph.consumer_tensor], strict=True
-                )
-            ],
-            "transfers": [
-                {
-                    "tensor": graph.op_names[graph.tensor_producer[tensor]],
-                    "source": topology.device_index[topology.links[link].source],
-                    "target": topology.device_index[topology.links[link].target],
-                    "start_s": float(start),
-                    "end_s": float(end),
-                    "bytes": int(graph.tensor_bytes[tensor]),
-                    "channel": topology.links[link].channel,
-                }
-                for tensor, link, start, end in zip(
-                    schedule.transfer_tensor,
-                    schedule.transfer_link,
-                    schedule.transfer_start_s,
-                    schedule.transfer_end_s,
-                    strict=True,
-                )
-            ],
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "planners": list(self.rows),
-            "kept": self.kept or self.solution.planner,
-            "history": [(count, seconds, finite(best)) for count, seconds, best in self.solution.history],
-            "stages": [(name, finite(best)) for name, best in self.solution.stages],
-            "lower_bound": {"value_s": self.bound.value_s, "name": self.bound.name},
-            "measured": self.measured,
-            "shapes": self.shapes,
-            "dims_objective": self.setting.dims_objective,
-            "warnings": [*self.setting.workload.warnings, *self.warnings],
-            "command": " ".join(["gnnplace", *(sys.argv[1:] if command is None else command)]),
-            "versions": installed_versions(*_VERSIONED),
-        }
+        return run_record(self, out, command)
 
     @property
     def shapes(self) -> list[ShapeRecord]:

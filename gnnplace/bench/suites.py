@@ -17,6 +17,7 @@ from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.papers.seeds import bench_seeds
 from gnnplace.bench.papers.spotlight import bench_spotlight
 from gnnplace.bench.planners import bench_planners
+from gnnplace.bench.report import bench_report
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.zoo import bench_zoo
 from gnnplace.errors import GnnplaceError
@@ -47,6 +48,7 @@ SUITES: Mapping[str, Suite] = {
     "fidelity": Suite(bench_fidelity, ("--only",)),
     "interrupted": Suite(bench_interrupted, ("--seeds", "--only", "--jobs")),
     "measured": Suite(bench_measured, ("--evaluations", "--seeds", "--only", "--rows")),
+    "report": Suite(bench_report),
     "hostile": Suite(bench_hostile, ("--evaluations", "--only", "--rows", "--jobs")),
 }
 

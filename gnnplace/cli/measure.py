@@ -20,7 +20,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, hostile or interrupted",
+            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, report, hostile or interrupted",
         ),
     ],
     seed: SeedOption = 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,7 +24,7 @@ from gnnplace.cli.options import (
     parse_dims,
 )
 from gnnplace.cli.output import note, print_json, print_table, progress, warn
-from gnnplace.errors import InfeasiblePlacement
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.units import format_s
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from gnnplace.api import Plan
 
 __all__ = ["place", "report"]
+
+PictureFormat = Literal["svg", "png"]
+_TRACE = "file for the simulated schedule, which ui.perfetto.dev and chrome://tracing open"
 
 
 def place(
@@ -50,6 +53,7 @@ def place(
     dims_objective: DimsObjectiveOption = "worst",
     custom_ops: CustomOpsOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
+    trace: Annotated[Path | None, typer.Option(help=_TRACE)] = None,
     json: JsonOption = False,
 ) -> None:
     """Decide which device runs which op, and write the placed model. Ctrl-C ends the search, with the best so far.
@@ -58,6 +62,7 @@ def place(
     """
     from gnnplace.api import PlaceOptions
     from gnnplace.api import place as run
+    from gnnplace.report.trace import write_trace
 
     if evaluations is None:
         evaluations = (300 if measure else 2000) if seconds is None else None
@@ -75,6 +80,8 @@ def place(
         raise InfeasiblePlacement(plan.why_infeasible())
     with first_interrupt_noted(plan.interrupted, _say_writing):
         saved = None if out is None else plan.save(out)
+        if trace is not None:
+            write_trace(plan.record(saved), trace)
         if json:
             print_json(plan.summary(saved))
         else:
@@ -115,18 +122,34 @@ def _say_writing() -> None:
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR|RESULT", help="what place wrote, or the result of a bench")],
+    trace: Annotated[Path | None, typer.Option(help=_TRACE)] = None,
+    pictures: Annotated[Path | None, typer.Option(help="folder for every picture of the report, for papers")] = None,
+    picture_format: Annotated[PictureFormat, typer.Option("--format", help="of the pictures")] = "svg",
     json: JsonOption = False,
 ) -> None:
-    """Draw report.html again from run.json, or the tables of a bench beside its result."""
+    """Draw report.html again from run.json, or the tables of a bench beside its result.
+
+    Example: gnnplace report placed --trace trace.json --pictures figures --format svg
+    """
     from gnnplace.report.bench_page import read_bench, write_bench_page
     from gnnplace.report.page import write_report
+    from gnnplace.report.pictures import write_pictures
     from gnnplace.report.run_record import read_run
+    from gnnplace.report.trace import write_trace
 
+    written: list[Path] = []
     if folder.suffix == ".json":
+        if trace is not None or pictures is not None:
+            raise GnnplaceError(f"{folder}: only a run has a trace and pictures; give the folder that place wrote")
         path = write_bench_page(read_bench(folder), folder.with_suffix(".html"))
     else:
-        path = write_report(read_run(folder / "run.json"), folder)
+        run = read_run(folder / "run.json")
+        path = write_report(run, folder)
+        if trace is not None:
+            written.append(write_trace(run, trace))
+        if pictures is not None:
+            written.extend(write_pictures(path, pictures, picture_format))
     if json:
-        print_json({"report": str(path)})
+        print_json({"report": str(path), **({"written": list(map(str, written))} if written else {})})
     else:
-        print(path, file=sys.stdout)
+        print(path, *written, sep="\n", file=sys.stdout)

@@ -16,11 +16,30 @@ from gnnplace.evaluation import Problem, Walk, WalkRequest
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 
-__all__ = ["BudgetExhausted", "Planner", "Search", "Solution"]
+__all__ = ["BudgetExhausted", "Planner", "Search", "Solution", "Step"]
 
 
 class BudgetExhausted(Exception):
     """Ends a search from within; `Search` catches it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A change that a policy had drawn, and that made the best placement better."""
+
+    evaluations: int
+    """So far."""
+    kind: str
+    before_s: float
+    """The best objective before it."""
+    after_s: float
+    units: IntArray  # [M] that moved
+    sources: IntArray  # [M] devices
+    targets: IntArray  # [M] devices
+    probability: float | None
+    """Of the move of one unit that was drawn from the policy's odds over all such moves; None where the policy was not asked."""
+    chance: float
+    """The same if all moves were alike."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +62,8 @@ class Solution:
     """Simulated seconds that no placement of the problem can beat, from planners that prove one."""
     simulated: int = 0
     """Placements that were simulated on the side, to choose those that were executed; no evaluations of the budget."""
+    steps: tuple[Step, ...] = ()
+    """Of planners that a policy steers; where evaluations are executions, those of the best search that was simulated before."""
 
 
 class Planner(Protocol):
@@ -71,6 +92,7 @@ class Search:
     interrupted: bool = False
     lower_bound_s: float | None = None
     simulated: int = 0
+    steps: list[Step] = field(default_factory=list)
     _begin_s: float = field(default_factory=time.perf_counter)
 
     @property
@@ -152,6 +174,7 @@ class Search:
         return Solution(
             self.planner, self.seed, self.best, self.best_s, self.evaluations, self.wall_s,
             tuple(self.history), tuple(self.stages), self.interrupted, self.lower_bound_s, self.simulated,
+            tuple(self.steps),
         )  # fmt: skip
 
     def __enter__(self) -> Search:

@@ -17,13 +17,15 @@ def answer(run: RunRecord) -> str:
     where = f"{used} of {len(run['devices'])} devices"
     if not summary["feasible"]:
         return f"No placement of {summary['model']} that fits was found; the best one seen uses {where} and needs more memory than they have."
-    what = "One step" if summary["objective"] == "latency" else "Each of many pipelined steps"
+    what = "one step" if summary["objective"] == "latency" else "each of many pipelined steps"
     took, single, rival = _times(run)
-    text = f"{what} of {summary['model']} takes {_with_spread(run)} on {where}"
-    if single is not None:
-        text += f", {speed(took, single)} {rival} ({seconds(single)})"
+    if single is None:
+        text = f"{summary['model']}: {what} takes {_with_spread(run)} on {where}; there is no time of a single device to compare with"
     else:
-        text += "; there is no time of a single device to compare with"
+        text = (
+            f"{summary['model']} is {speed(took, single)} {rival}{_speed_interval(run)}: "
+            f"{what} takes {_with_spread(run)} instead of {seconds(single)}, on {where}"
+        )
     bound = run["lower_bound"]
     if bound is not None and summary["gap"] is not None:
         text += (
@@ -33,6 +35,19 @@ def answer(run: RunRecord) -> str:
         )
         text += f" {seconds(bound['value_s'])} ({bound['name']}): the gap is {percent(summary['gap'])}"
     return text + "."
+
+
+def _speed_interval(run: RunRecord) -> str:
+    """Between which factors the speed lies when both times lie in their intervals; empty where nothing was measured."""
+    measured = run["measured"]
+    if measured is None or measured["single_session_s"] is None:
+        return ""
+    took, spread, single = measured["median_s"], measured["spread_s"], measured["single_session_s"]
+    others = [row["spread_s"] for row in measured["runs"] if row["median_s"] == single]
+    if not others or took <= spread:
+        return ""
+    least, most = (single - others[-1]) / (took + spread), (single + others[-1]) / (took - spread)
+    return f" (by {least:.2f}x to {most:.2f}x, from the 95 % intervals of both)"
 
 
 def evaluator_of(run: RunRecord) -> str:

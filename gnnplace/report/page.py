@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+from collections.abc import Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -13,21 +17,24 @@ from plotly.offline import get_plotlyjs
 
 from gnnplace.files import write_text
 from gnnplace.report.answer import answer, evaluator_of
-from gnnplace.report.charts import graph_chart, progress_chart, schedule_chart
+from gnnplace.report.charts import graph_picture, memory_chart, progress_chart
+from gnnplace.report.charts.theme import device_colour
 from gnnplace.report.run_record import RunRecord
+from gnnplace.report.steps import critical_line, stages_table, steps_table
 from gnnplace.report.tables import (
     devices_table,
     facts_table,
     graph_legend,
     planners_table,
     runs_table,
-    stages_list,
     warnings_list,
 )
 
 __all__ = ["REPORT_FILE", "chart_html", "framed", "render_report", "template", "write_report"]
 
 REPORT_FILE = "report.html"
+_LIBRARIES = ("plotly-basic", "cytoscape", "dagre")
+_SCRIPTS = ("load", "schedule", "graph", "pictures")
 
 
 def write_report(run: RunRecord, folder: Path) -> Path:
@@ -38,8 +45,19 @@ def write_report(run: RunRecord, folder: Path) -> Path:
 
 
 def render_report(run: RunRecord) -> str:
-    """The page of a run, as HTML; the same run gives the same text."""
-    graph = graph_chart(run)
+    """The page of a run, as HTML; the same run gives the same text.
+
+    Tables are in it as they are read; what charts need, and the libraries that draw them, are compressed, and unpacked by the
+    page itself.
+    """
+    charts = {"memory": memory_chart(run), "progress": progress_chart(run) if run["history"] else None}
+    data = {
+        "run": run,
+        "figures": {name: json.loads(chart.to_json()) for name, chart in charts.items() if chart is not None},
+        "graph": graph_picture(run),
+        "colours": [device_colour(device) for device in range(len(run["devices"]))],
+    }
+    packed = {"data": json.dumps(data)} | {name: _file(f"vendor/{name}.min.js") for name in _LIBRARIES}
     model = escape(run["summary"]["model"])
     body = template("page.html").substitute(
         title=model,
@@ -47,27 +65,49 @@ def render_report(run: RunRecord) -> str:
         answer=escape(answer(run)),
         planners=planners_table(run),
         runs=runs_table(run),
-        schedule=chart_html(schedule_chart(run), "schedule"),
+        critical=critical_line(run),
         devices=devices_table(run),
+        memory=_place_of("memory", charts, "This run does not say what was in memory when."),
         legend=graph_legend(run),
-        graph="<p>Too many op groups to draw.</p>" if graph is None else chart_html(graph, "graph"),
-        progress=chart_html(progress_chart(run), "progress") if run["history"] else "<p>Nothing was searched.</p>",
-        stages=stages_list(run),
+        progress=_place_of("progress", charts, "Nothing was searched."),
+        stages=stages_table(run),
+        steps=steps_table(run),
         warnings=warnings_list(run),
         facts=facts_table(run),
+        packed="".join(_packed(name, text) for name, text in packed.items()),
+        scripts="".join(_file(f"browser/{name}.js") for name in _SCRIPTS),
     )
-    return framed(f"{model}: placement", body)
+    return framed(f"{model}: placement", body, template("run.css").template, plotly="")
 
 
-def framed(title: str, body: str, own_style: str = "") -> str:
-    """A whole page, all as HTML; `own_style` are rules beside those of every page."""
+def _place_of(name: str, charts: Mapping[str, go.Figure | None], otherwise: str) -> str:
+    """Where the page draws a chart; a sentence where there is none."""
+    chart = charts[name]
+    if chart is None:
+        return f"<p>{otherwise}</p>"
+    return f'<div class="chart" id="{name}-chart" style="min-height:{chart.layout.height}px"></div>'
+
+
+def _packed(name: str, text: str) -> str:
+    """A text that the page unpacks itself; no tag or name in it can act before."""
+    content = base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode("ascii")
+    return f'<script type="application/octet-stream" id="{name}">{content}</script>'
+
+
+def framed(title: str, body: str, own_style: str = "", plotly: str | None = None) -> str:
+    """A whole page, all as HTML; `own_style` are rules beside those of every page, `plotly` is its script where it is not the library."""
     style = template("page.css").template + own_style
-    return template("frame.html").substitute(title=title, style=style, plotly=get_plotlyjs(), body=body)
+    script = get_plotlyjs() if plotly is None else plotly
+    return template("frame.html").substitute(title=title, style=style, plotly=script, body=body)
 
 
 def template(name: str) -> Template:
     """A file of this folder that waits for what it is to show."""
-    return Template(resources.files("gnnplace.report").joinpath(name).read_text(encoding="utf-8"))
+    return Template(_file(name))
+
+
+def _file(name: str) -> str:
+    return resources.files("gnnplace.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def chart_html(figure: go.Figure, name: str) -> str:

@@ -16,11 +16,13 @@ from gnnplace.evaluation import DimsObjective
 from gnnplace.files import read_json
 
 __all__ = [
-    "FORMAT", "DeviceRecord", "LowerBoundRecord", "MeasuredRecord", "MeasuredRun", "MeasuredSearch", "MeasuredSummary", "OpsRecord",
-    "PlannerRow", "RunRecord", "Summary", "TransferRecord", "read_run",
+    "FORMAT", "DeviceRecord", "Link", "LowerBoundRecord", "MeasuredRecord", "MeasuredRun", "MeasuredSearch", "MeasuredSummary", "OpsRecord",
+    "PlannerRow", "RunRecord", "StepRecord", "Summary", "TransferRecord", "read_run",
 ]  # fmt: skip
 
 FORMAT = "gnnplace.run/1"
+Link = tuple[Literal["op", "transfer"], int]
+"""Of a chain: an index into `ops` or `transfers`."""
 
 
 class MeasuredSummary(TypedDict):
@@ -107,6 +109,12 @@ class OpsRecord(TypedDict):
     start_s: list[float]
     end_s: list[float]
     memory_bytes: list[int]
+    shapes: NotRequired[list[str]]
+    """Of inputs and outputs; empty where they are not known."""
+    cost_s: NotRequired[list[list[float | None]]]
+    """Seconds on each device; null where it cannot run."""
+    held: NotRequired[list[str]]
+    """Why it may not go to any device on its own; empty where it may."""
 
 
 class TransferRecord(TypedDict):
@@ -120,6 +128,25 @@ class TransferRecord(TypedDict):
     end_s: float
     bytes: int
     channel: str | None
+
+
+class StepRecord(TypedDict):
+    """A change that the policy had drawn, and that made the best placement better."""
+
+    evaluations: int
+    """So far."""
+    kind: str
+    before_s: float | None
+    """The best seconds before it."""
+    after_s: float | None
+    moved: int
+    """How many op groups."""
+    moves: list[tuple[str, int, int]]
+    """(an op of the group, from device, to device) of the first of them."""
+    probability: float | None
+    """Of the move of one group that was drawn from the policy's odds over all such moves; None where the policy was not asked."""
+    chance: float
+    """The same if all moves were alike."""
 
 
 class PlannerRow(TypedDict):
@@ -162,6 +189,10 @@ class RunRecord(TypedDict):
     edges: list[tuple[int, int, int]]
     """(producer op, consumer op, bytes)."""
     transfers: list[TransferRecord]
+    critical_path: NotRequired[list[Link]]
+    """What the makespan of the schedule comes from, in order."""
+    memory_over_time: NotRequired[list[list[tuple[float, int]]]]
+    """For each device the (seconds, bytes from then on); of many, the peak of each of 2,000 stretches of time."""
     peak_memory_bytes: dict[str, int]
     """By device name."""
     planners: list[PlannerRow]
@@ -171,6 +202,8 @@ class RunRecord(TypedDict):
     """(evaluations so far, seconds so far, best seconds) at every improvement."""
     stages: list[tuple[str, float | None]]
     """(stage, best seconds after it)."""
+    steps: NotRequired[list[StepRecord]]
+    """Of planners that a policy steers, in order; simulated seconds, also where rewards were measured."""
     lower_bound: LowerBoundRecord | None
     measured: MeasuredRecord | None
     shapes: NotRequired[list[ShapeRecord]]
@@ -199,11 +232,33 @@ def read_run(path: Path) -> RunRecord:
         raise GnnplaceError(
             f"{path}: is no run record ({place}: {first['msg']}); make a new one with gnnplace place"
         ) from None
-    num_ops, num_devices = len(run["ops"]["name"]), len(run["devices"])
+    num_ops = len(run["ops"]["name"])
     if any(len(column) != num_ops for column in run["ops"].values()):  # type: ignore[arg-type]  # values() of a TypedDict are objects
         raise GnnplaceError(f"{path}: the columns of ops differ in length; make a new one with gnnplace place")
-    ends = [op for edge in run["edges"] for op in edge[:2]]
-    places = [*run["ops"]["device"], *(end for row in run["transfers"] for end in (row["source"], row["target"]))]
-    if not all(0 <= op < num_ops for op in ends) or not all(0 <= device < num_devices for device in places):
-        raise GnnplaceError(f"{path}: names an op or device that it does not list; make a new one with gnnplace place")
+    if not _is_consistent(run):
+        raise GnnplaceError(
+            f"{path}: names an op or device that it does not list, or a transfer; make a new one with gnnplace place"
+        )
     return run
+
+
+def _is_consistent(run: RunRecord) -> bool:
+    """Every index is that of something listed."""
+    num_ops, num_devices, num_transfers = len(run["ops"]["name"]), len(run["devices"]), len(run["transfers"])
+    path = run.get("critical_path", [])
+    ops = [*(op for edge in run["edges"] for op in edge[:2]), *(index for kind, index in path if kind == "op")]
+    transfers = [index for kind, index in path if kind == "transfer"]
+    devices = [
+        *run["ops"]["device"],
+        *(end for row in run["transfers"] for end in (row["source"], row["target"])),
+        *(end for step in run.get("steps", []) for move in step["moves"] for end in move[1:]),
+    ]
+    per_device: list[int] = [len(row) for row in run["ops"].get("cost_s", [])]
+    if "memory_over_time" in run:
+        per_device.append(len(run["memory_over_time"]))
+    return (
+        all(0 <= op < num_ops for op in ops)
+        and all(0 <= transfer < num_transfers for transfer in transfers)
+        and all(0 <= device < num_devices for device in devices)
+        and all(count == num_devices for count in per_device)
+    )

@@ -21,7 +21,6 @@ __all__ = [
     "html_table",
     "planners_table",
     "runs_table",
-    "stages_list",
     "summary_table",
     "swatch",
     "warnings_list",
@@ -88,12 +87,6 @@ def graph_legend(run: RunRecord) -> str:
     parts = [f"{swatch(device_colour(device))}{escape(run['devices'][device]['name'])}" for device in used]
     moves = f'<span class="stroke" style="background:{TRANSFER}"></span>tensor moves to another device'
     return f'<p class="legend">{"".join(f"<span>{part}</span>" for part in [*parts, moves])}</p>'
-
-
-def stages_list(run: RunRecord) -> str:
-    """The best time after each stage of the search, in order; empty when it had none."""
-    parts = [f"<li>{escape(name)} <b>{seconds(best)}</b></li>" for name, best in run["stages"]]
-    return f'<ol class="stages">{"".join(parts)}</ol>' if parts else ""
 
 
 def warnings_list(run: RunRecord) -> str:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.report.charts import graph_chart, progress_chart, schedule_chart
-from gnnplace.report.charts.graph import MOST_NODES
+from gnnplace.report.charts import graph_picture, memory_chart, progress_chart
+from gnnplace.report.charts.graph import MOST_GROUPS
 from gnnplace.report.charts.layered_layout import layered_layout
-from gnnplace.report.charts.schedule import MOST_BARS
-from gnnplace.report.charts.theme import device_colour
 from gnnplace.report.run_record import RunRecord
 
 
@@ -30,52 +27,36 @@ def chain(run: RunRecord, count: int, group_size: int) -> RunRecord:
     return run
 
 
-def test_every_op_and_transfer_is_a_bar_at_its_time_in_its_row(run: RunRecord) -> None:
-    bars = [
-        (row, start, start + length)
-        for trace in schedule_chart(run).data
-        for row, start, length in zip(trace.y, trace.base, trace.x, strict=True)
-    ]
-    assert bars == [("gpu:0", 0, 2), ("gpu:0", 2, 3), ("cpu:0", 3, 6), ("pcie", 2, 3)]
+def test_every_op_group_is_a_node_and_edges_inside_a_group_vanish(run: RunRecord) -> None:
+    picture = graph_picture(run)
+    assert picture["of_op"] == [0, 0, 1]
+    assert [edge[:2] for edge in picture["edges"]] == [(0, 1)]
+    assert picture["x"][0] < picture["x"][1]
 
 
-def test_a_transfer_without_a_channel_has_a_row_named_after_its_link(run: RunRecord) -> None:
-    run["transfers"][0]["channel"] = None
-    assert list(schedule_chart(run).layout.yaxis.categoryarray) == ["gpu:0", "cpu:0", "gpu:0 → cpu:0"]
-
-
-def test_too_many_bars_become_stretches_that_cover_the_same_time(run: RunRecord) -> None:
-    first, second = schedule_chart(chain(run, MOST_BARS + 2, 1)).data
-    assert (len(first.x), len(second.x)) == (1, 1)
-    assert first.x[0] + second.x[0] == pytest.approx(MOST_BARS * 1e-3 + 2e-3)
-    assert first.text[0].startswith(f"{MOST_BARS // 2 + 1} of these, the first:<br><b>op0</b>")
-
-
-def test_ops_have_the_colour_of_their_device_and_moving_tensors_a_line_of_their_own(run: RunRecord) -> None:
-    stays, moves, on_gpu, on_cpu = graph_chart(run).data
-    assert (len(stays.x), len(moves.x)) == (3, 3)  # two ends and a gap
-    assert (on_gpu.marker.color, on_cpu.marker.color) == (device_colour(0), device_colour(1))
-    assert [text.split("<br>")[0] for text in (*on_gpu.text, *on_cpu.text)] == [
-        "<b>conv</b>",
-        "<b>relu</b>",
-        "<b>add</b>",
-    ]
-
-
-def test_large_graphs_are_drawn_by_group_and_too_large_ones_not_at_all(run: RunRecord) -> None:
-    count = 2 * MOST_NODES
-    figure = graph_chart(chain(run, count, 10))
-    nodes = [text for trace in figure.data if trace.mode == "markers" for text in trace.text]
-    assert len(nodes) == count // 10
-    assert nodes[0].startswith("10 ops, the first: <b>op0</b>")
-    assert graph_chart(chain(run, count, 1)) is None
+def test_too_many_groups_are_drawn_as_stretches_of_one_device(run: RunRecord) -> None:
+    count = 2 * MOST_GROUPS
+    picture = graph_picture(chain(run, count, 1))
+    assert max(picture["of_op"]) + 1 == len(picture["x"]) <= MOST_GROUPS
+    device_of = dict(zip(picture["of_op"], run["ops"]["device"], strict=True))
+    assert [device_of[node] for node in picture["of_op"]] == run["ops"]["device"]
 
 
 def test_a_deep_graph_is_folded_without_two_nodes_on_one_spot(run: RunRecord) -> None:
-    figure = graph_chart(chain(run, 300, 1))
-    spots = [spot for trace in figure.data if trace.mode == "markers" for spot in zip(trace.x, trace.y, strict=True)]
-    assert len(set(spots)) == 300
-    assert max(x for x, _ in spots) < 70
+    picture = graph_picture(chain(run, 300, 1))
+    assert len(set(zip(picture["x"], picture["y"], strict=True))) == 300
+    assert max(picture["x"]) < 40
+
+
+def test_memory_over_time_has_a_row_per_device_with_its_peak_and_capacity(run: RunRecord) -> None:
+    figure = memory_chart(run)
+    assert [list(trace.x) for trace in figure.data] == [[0, 3, 6], [0, 2, 6]]
+    assert [list(trace.y) for trace in figure.data] == [[2, 1, 1], [512, 768, 768]]
+    assert [title.text for title in figure.layout.annotations] == [
+        "gpu:0: at most 2.0 KiB of 4.0 KiB",
+        "cpu:0: at most 768 B no limit",
+    ]
+    assert [line.y0 for line in figure.layout.shapes] == [4]
 
 
 def test_the_search_ends_at_its_last_evaluation_and_skips_what_did_not_fit(run: RunRecord) -> None:

@@ -1,12 +1,12 @@
-"""The pictures of a report as Plotly figures.
+"""The pictures of a report as Plotly figures, and where the graph's groups are; the page itself draws the schedule and the graph.
 
 In reading order:
 
 - `theme.py`: colours that work on light and dark ground, inert labels;
-- `schedule.py`: the Gantt chart;
+- `memory.py`: what is in each memory over time;
 - `progress.py`: how the best placement improved;
 - `layered_layout.py`: where the nodes of a graph are drawn;
-- `graph.py`: the op graph coloured by device;
+- `graph.py`: the op groups at their places;
 - `placements.py`: devices per layer, of several planners;
 - `ratios.py`: how far rows of a bench are from the best known;
 - `agreement.py`: simulated against executed seconds;
@@ -19,13 +19,13 @@ from gnnplace.report.charts.agreement import agreement_chart
 from gnnplace.report.charts.bars import bars_chart
 from gnnplace.report.charts.curves import curves_chart
 from gnnplace.report.charts.gantt import gantt_chart
-from gnnplace.report.charts.graph import graph_chart
+from gnnplace.report.charts.graph import graph_picture
 from gnnplace.report.charts.matrix import matrix_chart
+from gnnplace.report.charts.memory import memory_chart
 from gnnplace.report.charts.placements import placements_chart
 from gnnplace.report.charts.progress import progress_chart
 from gnnplace.report.charts.ratios import budgets_chart, ratios_chart
 from gnnplace.report.charts.rollout import rollout_chart
-from gnnplace.report.charts.schedule import schedule_chart
 from gnnplace.report.charts.structure import structure_chart
 
 __all__ = [
@@ -34,12 +34,12 @@ __all__ = [
     "budgets_chart",
     "curves_chart",
     "gantt_chart",
-    "graph_chart",
+    "graph_picture",
     "matrix_chart",
+    "memory_chart",
     "placements_chart",
     "progress_chart",
     "ratios_chart",
     "rollout_chart",
-    "schedule_chart",
     "structure_chart",
 ]

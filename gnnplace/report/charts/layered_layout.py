@@ -3,6 +3,9 @@
 Sugiyama, Tagawa and Toda (1981): layers by longest path, order within a layer by the mean of the neighbours, then
 positions as near to the neighbours as the order allows. An edge over several layers takes a lane of its own, so that
 it does not run through other nodes; very long ones go straight.
+
+Libraries that do the same were tried on the 512 groups and 1,978 edges of a training step (`nmt_2:training`): ELK 0.12 took 36 to 94 s,
+Graphviz's dot 23 s with its iterations cut short, dagre 3.1 more than a minute; this 0.2 s.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
@@ -11,24 +12,38 @@ from gnnplace.report.charts.theme import MUTED, device_colour, label, new_figure
 from gnnplace.report.run_record import RunRecord
 from gnnplace.units import format_s
 
-__all__ = ["progress_chart"]
+__all__ = ["progress_chart", "stage_of"]
 
 WIDE_RANGE = 20.0  # above this ratio of worst to best the time axis is logarithmic
 
 
+def stage_of(stages: Sequence[tuple[str, float | None]], best_s: float) -> str:
+    """The stage that found a best: the first one after which nothing slower was the best; empty after all of them.
+
+    >>> stage_of([("starts", 3.0), ("revisit", 2.0)], 2.5)
+    'revisit'
+    """
+    return next((name for name, after_s in stages if after_s is not None and after_s <= best_s), "")
+
+
 def progress_chart(run: RunRecord) -> go.Figure:
-    """Best seconds so far over evaluations, as steps; the lower bound as a dotted line."""
+    """Best seconds so far over evaluations, as steps in the colours of the stages; the lower bound as a dotted line."""
     points = [(count, wall, best) for count, wall, best in run["history"] if best is not None and math.isfinite(best)]
     worst_s = max((best for _, _, best in points), default=0.0)
     unit, scale = time_unit(worst_s)
-    figure = new_figure(height=280)
+    figure = new_figure(height=300)
+    stages = [stage_of(run["stages"], best) for _, _, best in points]
+    names = list(dict.fromkeys(stages))
     figure.add_scatter(
         x=[count for count, _, _ in points],
         y=[best / scale for _, _, best in points],
         mode="lines+markers",
         line={"shape": "hv", "color": device_colour(0), "width": 2},
-        marker={"size": 5},
-        text=[f"{format_s(best)}<br>evaluation {count:,}, after {format_s(wall)}" for count, wall, best in points],
+        marker={"size": 6, "color": [device_colour(names.index(stage)) for stage in stages]},
+        text=[
+            f"{format_s(best)}<br>evaluation {count:,}, after {format_s(wall)}{f'<br>in {label(stage)}' if stage else ''}"
+            for (count, wall, best), stage in zip(points, stages, strict=True)
+        ],
         hovertemplate="%{text}<extra></extra>",
     )
     if points and run["summary"]["evaluations"] > points[-1][0]:
@@ -47,7 +62,7 @@ def progress_chart(run: RunRecord) -> go.Figure:
             annotation={
                 "text": f"lower bound by the cost model: {label(bound['name'])}",
                 "xanchor": "right",
-                "yanchor": "bottom",
+                "yanchor": "top",
             },
         )
     if points and worst_s > WIDE_RANGE * points[-1][2] > 0:

@@ -57,6 +57,7 @@ def plan_measured(problem: Problem, budget: Budget, seed: int, planner: Planner,
         if problem.num_moves:
             rehearsal = rehearse(search, planner, rng, config.rehearsal)
             search.simulated += rehearsal.evaluations
+            search.steps.extend(rehearsal.steps)
             execution = _Execution(search, rng, config, rehearsal.best_s)
             for assignment, value in zip(singles, seconds.tolist(), strict=True):
                 execution.note(execution.candidate(assignment), value)

@@ -10,7 +10,7 @@ from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Evaluator, Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
-from gnnplace.planners.search import Planner, Search, Solution
+from gnnplace.planners.search import Planner, Search, Solution, Step
 
 __all__ = ["Rehearsal", "RehearsalConfig", "rehearse"]
 
@@ -43,6 +43,8 @@ class Rehearsal:
     """Simulated; a positive number also where nothing runs."""
     evaluations: int
     """Simulated."""
+    steps: tuple[Step, ...] = ()
+    """Of the best search."""
 
 
 def rehearse(search: Search, planner: Planner, rng: np.random.Generator, config: RehearsalConfig) -> Rehearsal:
@@ -70,8 +72,9 @@ def rehearse(search: Search, planner: Planner, rng: np.random.Generator, config:
     distinct = {row.tobytes(): row for row in (*(solution.placement.assignment for solution in solutions), *rows)}
     best_s = solutions[0].objective_s
     return Rehearsal(
-        np.array(list(distinct.values())), best_s if 0.0 < best_s < np.inf else twin.penalty[0], evaluations
-    )
+        np.array(list(distinct.values())), best_s if 0.0 < best_s < np.inf else twin.penalty[0], evaluations,
+        solutions[0].steps,
+    )  # fmt: skip
 
 
 def _seconds_each(search: Search, config: RehearsalConfig) -> float | None:

@@ -25,8 +25,10 @@ from gnnplace.planners.learned.revisit.stretch import StretchTables, rebuild, st
 from gnnplace.sim.walk.proposals import UnitGraph, first_above, grow_cluster, unit_graph
 from gnnplace.training.search_trace import SearchTrace
 
-__all__ = ["Candidates", "Moves", "MovesConfig"]
+__all__ = ["KINDS", "Candidates", "Moves", "MovesConfig"]
 
+KINDS = ("one unit", "cluster", "exchange", "stretch")
+"""Of moves, in the order of `MovesConfig.shares`."""
 _CLUSTER, _EXCHANGE, _STRETCH = 1, 2, 3
 """Kinds of moves, as positions in `MovesConfig.shares`; 0 takes one unit."""
 _NOT_DRAWN, _NOTHING_MOVES = -1, -2
@@ -60,6 +62,7 @@ class Candidates:
     devices: IntArray  # [C, U] of different placements that are not known yet
     kinds: IntArray  # [C]
     hashes: HashArray  # [C]
+    log_probs: FloatArray  # [C] of what was drawn from the policy's own odds; NaN where they were not asked
     better_devices: IntArray | None
     """`[U]` a known placement that is better than the current one: back from a detour."""
     better_s: float
@@ -107,9 +110,11 @@ class Moves:
         if self._trace is not None:
             _write(self._trace, drawn, draws)
         better = drawn.devices[0].copy() if np.isfinite(better_s) else None
+        fresh = np.flatnonzero(drawn.is_fresh[:draws])[:found]
+        log_probs = np.where(drawn.moves[fresh] >= 0, drawn.log_probs[fresh], np.nan)
         return Candidates(
-            drawn.devices[:found].copy(), drawn.kinds[:found].copy(), drawn.hashes[:found].copy(), better, better_s
-        )
+            drawn.devices[:found].copy(), drawn.kinds[:found].copy(), drawn.hashes[:found].copy(), log_probs, better, better_s
+        )  # fmt: skip
 
     def learn(self, candidates: Candidates, seconds: Sequence[float], current_s: float) -> None:
         """Notes what became of candidates."""

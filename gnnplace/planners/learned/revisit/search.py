@@ -15,10 +15,12 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
+
 from gnnplace.arrays import IntArray
 from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, used_share
-from gnnplace.planners.learned.revisit.moves import Moves, MovesConfig
-from gnnplace.planners.search import Search
+from gnnplace.planners.learned.revisit.moves import KINDS, Candidates, Moves, MovesConfig
+from gnnplace.planners.search import Search, Step
 
 __all__ = ["RevisitConfig", "revisit"]
 
@@ -62,6 +64,7 @@ def revisit(
     warmth = _warmth(search, clock, config)
     while (done := clock.share_done()) < 1.0:
         drawn = moves.draw(min(config.lookahead, clock.left()), current_s)
+        best_s = search.best_s
         if len(drawn.devices):
             seconds = runtime.evaluate_batch(drawn.devices[:, unit_of_op])
             if trace is not None:
@@ -69,6 +72,8 @@ def revisit(
             moves.learn(drawn, seconds.tolist(), current_s)
             chosen = int(seconds.argmin())
             devices, after_s = drawn.devices[chosen], float(seconds[chosen])
+            if after_s < best_s:
+                search.steps.append(_step(search, moves.asked.odds.devices, drawn, chosen, (best_s, after_s)))
         elif drawn.better_devices is not None:
             devices, after_s = drawn.better_devices, drawn.better_s
         else:
@@ -81,6 +86,16 @@ def revisit(
         ):
             current_s = after_s
             moves.asked.update(devices[unit_of_op])
+
+
+def _step(search: Search, before: IntArray, drawn: Candidates, chosen: int, seconds: tuple[float, float]) -> Step:
+    """What was changed `before` `[U]`, and how likely the policy had drawn it; `seconds` are the best before and after it."""
+    after, log_prob = drawn.devices[chosen], float(drawn.log_probs[chosen])
+    units = np.flatnonzero(before != after)
+    return Step(
+        search.evaluations, KINDS[drawn.kinds[chosen]], *seconds, units, before[units], after[units],
+        None if math.isnan(log_prob) else math.exp(log_prob), 1.0 / search.problem.num_moves,
+    )  # fmt: skip
 
 
 class _Clock:

@@ -1,0 +1,24 @@
+"""The bench of reports opens real ones in a real browser, and says how large they are."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'gnnplace[pictures]'")
+
+from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.report import bench_report
+from gnnplace.report.browser_page import chromium
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed; apt install chromium")
+
+
+def test_a_row_has_the_size_of_a_report_and_the_times_of_what_can_be_done_with_it() -> None:
+    result = bench_report(BenchOptions(), sizes=(30, 600))
+    few, many = result.rows
+    assert (few["ops"], few["groups"], few["open_group_ms"]) == (30, 30, None)
+    assert many["ops"] == 600
+    assert many["groups"] < 600
+    assert many["run_bytes"] > few["run_bytes"]
+    assert min(many[name] for name in ("open_ms", "zoom_ms", "search_ms", "open_group_ms")) > 0
+    assert result.summary["slowest_open_ms"] >= many["open_ms"]
