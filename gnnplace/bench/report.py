@@ -29,7 +29,7 @@ _PAGES = 5
 _EVALUATIONS = 300
 _ACTIONS = {
     "open_ms": "report.drawn_ms",
-    # From the wheel's range to the bars that are then in view.
+    # From a new range to the bars that are then in view.
     "zoom_ms": """new Promise(done => {
         const chart = document.getElementById("schedule-chart"), [, end] = chart.layout.xaxis.range, begin = performance.now();
         let drawn = 0;
