@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +18,14 @@ from gnnplace.cli.options import (
     JsonOption,
     ModelArgument,
     ObjectiveOption,
+    PlannerOption,
+    QuietOption,
     SecondsOption,
     SeedOption,
     parse_dims,
 )
-from gnnplace.cli.output import note, print_json, print_table, progress, warn
+from gnnplace.cli.output import hint, note, print_answer, print_json, print_table, warn
+from gnnplace.cli.progress import search_progress
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.units import format_s
@@ -37,7 +39,7 @@ __all__ = ["place", "report"]
 def place(
     model: ModelArgument,
     devices: DevicesOption,
-    planner: Annotated[str, typer.Option(help="see gnnplace planners")] = "gnn",
+    planner: PlannerOption = "gnn",
     objective: ObjectiveOption = "latency",
     evaluations: EvaluationsOption = None,
     seconds: SecondsOption = None,
@@ -51,17 +53,15 @@ def place(
     custom_ops: CustomOpsOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Decide which device runs which op, and write the placed model. Ctrl-C ends the search, with the best so far.
-
-    Example: gnnplace place model.onnx --devices cpu:0,cpu:1 --measure --out placed
-    """
+    """Decide which device runs which op, and write the placed model. Ctrl-C ends the search, with the best so far."""
     from gnnplace.api import PlaceOptions
     from gnnplace.api import place as run
 
     if evaluations is None:
         evaluations = (300 if measure else 2000) if seconds is None else None
-    with progress(evaluations) as on_progress:
+    with search_progress(evaluations, seconds) as on_progress:
         options = PlaceOptions(
             planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure, force=force,
             policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), dims_objective=dims_objective,
@@ -95,6 +95,11 @@ def _print(plan: Plan, saved: Path | None) -> None:
             ]
             for row in plan.rows
         ],
+        {
+            number: "green"
+            for number, row in enumerate(plan.rows)
+            if row["planner"] == (plan.kept or plan.solution.planner)
+        },
     )
     if plan.measured is not None:
         print_table(
@@ -104,9 +109,11 @@ def _print(plan: Plan, saved: Path | None) -> None:
                 for run in plan.measured["runs"]
             ],
         )
-    print(f"{plan.setting.workload.name}: {plan.headline()}")
+    print_answer(f"{plan.setting.workload.name}: {plan.headline()}")
     if saved is not None:
-        print(f"report: {saved / 'report.html'}   run it: gnnplace run {saved}")
+        print(f"report: {saved / 'report.html'}")
+    runs = saved is not None and plan.setting.workload.onnx is not None
+    hint(f"gnnplace run {saved}" if runs else "look at the report" if saved else "the same with --out DIR keeps it")
 
 
 def _say_writing() -> None:
@@ -116,6 +123,7 @@ def _say_writing() -> None:
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR|RESULT", help="what place wrote, or the result of a bench")],
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Draw report.html again from run.json, or the tables of a bench beside its result."""
     from gnnplace.report.bench_page import read_bench, write_bench_page
@@ -129,4 +137,5 @@ def report(
     if json:
         print_json({"report": str(path)})
     else:
-        print(path, file=sys.stdout)
+        print(path)
+        hint("open it in a browser")
