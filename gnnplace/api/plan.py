@@ -31,7 +31,13 @@ _VERSIONED = ("gnnplace", "numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "d
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which device runs which op, what that costs, and how it compares."""
+    """Which device runs which op, what that costs, and how it compares.
+
+    >>> from gnnplace.api import PlaceOptions, place
+    >>> plan = place("zoo:layered_200", "k40x2", PlaceOptions(planner="heft"))
+    >>> sorted(plan.summary()["compared"]), plan.gap >= 0
+    (['heft', 'single'], True)
+    """
 
     setting: Setting
     solution: Solution
