@@ -37,11 +37,10 @@ def main(readme: Path) -> None:
     session = blocks(readme.read_text(encoding="utf-8"))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with tempfile.TemporaryDirectory() as folder:
-        for language, text in session:
-            if language == "python":
-                name = text.splitlines()[0].removeprefix("# ").strip()
-                (Path(folder) / name).write_text(text, encoding="utf-8")
-                continue
+        for text in (text for language, text in session if language == "python"):
+            name = text.splitlines()[0].removeprefix("# ").strip()
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        for text in (text for language, text in session if language == "console"):
             for line in commands(text):
                 typed = f"{line} --force" if "--measure" in line else line
                 print(f"$ {typed}", flush=True)
