@@ -90,8 +90,8 @@ def _print(plan: Plan, saved: Path | None) -> None:
                 row["planner"],
                 "-" if row["makespan_s"] is None else format_s(row["makespan_s"]),
                 "-" if row["gap"] is None else f"{row['gap']:.1%}",
-                str(row["evaluations"]),
-                format_s(row["wall_s"]),
+                str(row["evaluations"] or "-"),
+                format_s(row["wall_s"]) if row["wall_s"] else "-",
             ]
             for row in plan.rows
         ],
@@ -112,8 +112,21 @@ def _print(plan: Plan, saved: Path | None) -> None:
     print_answer(f"{plan.setting.workload.name}: {plan.headline()}")
     if saved is not None:
         print(f"report: {saved / 'report.html'}")
-    runs = saved is not None and plan.setting.workload.onnx is not None
-    hint(f"gnnplace run {saved}" if runs else "look at the report" if saved else "the same with --out DIR keeps it")
+    hint(_next(plan, saved))
+
+
+def _next(plan: Plan, saved: Path | None) -> str:
+    from gnnplace.executors.devices import is_real
+
+    if saved is None:
+        return "the same with --out DIR keeps it"
+    if plan.setting.workload.onnx is None:
+        return "look at the report"
+    return (
+        f"gnnplace run {saved}"
+        if is_real(plan.setting.topology)
+        else "the same with --devices auto --measure runs here"
+    )
 
 
 def _say_writing() -> None:

@@ -41,7 +41,7 @@ def bar(waiting: str) -> Iterator[Advance]:
 @contextmanager
 def search_progress(evaluations: int | None, seconds: float | None) -> Iterator[Callable[[SearchProgress], None]]:
     """The bar of searches with this budget: done is whichever of the two is closer to its end."""
-    with bar("reading (the first search on a machine also compiles the simulator)") as advance:
+    with bar("preparing (the first time, the simulator is compiled)") as advance:
 
         def update(state: SearchProgress) -> None:
             shares = [state.evaluations / evaluations] if evaluations else []
