@@ -15,7 +15,14 @@ from gnnplace.cli.main import app
 from tests.cli.calls import called
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-LINES = [line for examples in EXAMPLES.values() for line, _ in examples]
+README = Path(__file__).parents[2] / "README.md"
+TYPED = re.findall(
+    r"^\$ (gnnplace .*?)(?:  +#.*)?$", README.read_text(encoding="utf-8") if README.exists() else "", re.M
+)
+LINES = [
+    *(line for examples in EXAMPLES.values() for line, _ in examples),
+    *(part.strip() for line in TYPED for part in line.split(";")),
+]
 
 
 def test_every_command_has_examples() -> None:
@@ -23,7 +30,7 @@ def test_every_command_has_examples() -> None:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_every_example_in_the_help_is_a_line_that_the_command_takes(line: str) -> None:
+def test_every_line_of_the_help_and_of_the_readme_is_one_that_the_command_takes(line: str) -> None:
     program, name, *arguments = shlex.split(line.partition(" > ")[0])
     assert program == "gnnplace"
     context = COMMANDS[name].make_context(name, arguments)
