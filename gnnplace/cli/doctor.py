@@ -17,7 +17,7 @@ __all__ = ["doctor"]
 def doctor(json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Check the installation, and say how to mend it. Exit code 1 where something that placing needs is broken."""
     found = []
-    with bar("looking (the first time on a machine, the simulator is compiled)") as advance:
+    with bar("looking (compiles the first time)") as advance:
         for check in checks():
             found.append(check)
             advance(len(found) / (len(found) + 1), f"looked at {check.name}", "")

@@ -117,7 +117,7 @@ def profile(
     workload = load_workload(model, parse_dims(dim), custom_ops=custom_ops or (), to_run=True)
     onnx_model = executable(workload)
     warn([*workload.warnings, *check_free(topology.device_names, force)])
-    with bar("running the model on every device, then probing the links"):
+    with bar("running on every device, probing links"):
         costs, fits = profiled_anew(onnx_model, topology, seed)
     known = costs.of_devices(topology.devices)
     write_costs(known, out)

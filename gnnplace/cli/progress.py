@@ -25,8 +25,8 @@ def bar(waiting: str) -> Iterator[Advance]:
     Until something is reported, `waiting` says what takes its time.
     """
     drawn = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[found]}"),
-        TimeElapsedColumn(), TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        SpinnerColumn(), TextColumn("{task.description}", table_column=Column(no_wrap=True)), BarColumn(bar_width=12),
+        TextColumn("{task.fields[found]}", table_column=Column(no_wrap=True)), TimeElapsedColumn(), TimeRemainingColumn(),
         console=NOTES, transient=True, disable=NOTES.quiet or not NOTES.is_terminal,
     )  # fmt: skip
     task = drawn.add_task(waiting, total=None, found="")
@@ -41,7 +41,7 @@ def bar(waiting: str) -> Iterator[Advance]:
 @contextmanager
 def search_progress(evaluations: int | None, seconds: float | None) -> Iterator[Callable[[SearchProgress], None]]:
     """The bar of searches with this budget: done is whichever of the two is closer to its end."""
-    with bar("preparing (the first time, the simulator is compiled)") as advance:
+    with bar("preparing (compiles the first time)") as advance:
 
         def update(state: SearchProgress) -> None:
             shares = [state.evaluations / evaluations] if evaluations else []
@@ -49,9 +49,7 @@ def search_progress(evaluations: int | None, seconds: float | None) -> Iterator[
                 shares.append(state.wall_s / seconds)
             share = max(shares, default=0.0)
             count = f"{state.evaluations:,}" + (f" of {evaluations:,}" if evaluations else "")
-            doing = (
-                f"{state.planner}: {count} evaluations" if share < 1.0 else f"{state.planner}: comparing what was found"
-            )
+            doing = f"{state.planner}: {count} evaluations" if share < 1.0 else f"{state.planner}: comparing"
             advance(share, doing, f"best {format_s(state.best_s)}")
 
         yield update
