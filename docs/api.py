@@ -9,22 +9,17 @@ from pathlib import Path
 import pdoc.render
 
 import gnnplace
-import models_zoo
 
 
 def main(folder: Path) -> None:
     """One page per module, with a search; source code stays in the repository."""
     for name in gnnplace.__all__:
         setattr(gnnplace, name, getattr(gnnplace, name))  # they load on first use, and pdoc does not use them
-    modules = [
-        found.name
-        for package in (gnnplace, models_zoo)
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-        if not found.name.endswith("__main__")
-    ]
+    found = pkgutil.walk_packages(gnnplace.__path__, "gnnplace.")
+    modules = [module.name for module in found if not module.name.endswith("__main__")]
     pdoc.render.configure(docformat="google", show_source=False, footer_text=f"gnnplace {gnnplace.__version__}")
-    pdoc.pdoc("gnnplace", "models_zoo", *modules, output_directory=folder)
-    print(f"{folder / 'index.html'}: {len(modules) + 2} modules")
+    pdoc.pdoc("gnnplace", *modules, output_directory=folder)
+    print(f"{folder / 'index.html'}: {len(modules) + 1} modules")
 
 
 if __name__ == "__main__":
