@@ -61,7 +61,7 @@ test: $(STAMP) $(OPENVINO)
 
 docs: $(STAMP)
 	@echo "writing a page for every module into build/docs"
-	$(BIN)/python docs/api.py build/docs
+	$(BIN)/python -W ignore docs/api.py build/docs
 
 # Away from the repository nothing but the wheel can be imported; WHEEL_TESTS=tests runs all.
 WHEEL_TESTS ?= $(addprefix tests/,api cli contracts cost devices graph onnx_io policy report sim)
