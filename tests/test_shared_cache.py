@@ -22,7 +22,7 @@ from gnnplace.api import measuring
 from gnnplace.cli.main import main
 from gnnplace.executors import busy
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
 quick = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
 measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick), quick
 busy.busy_shares = lambda devices: dict.fromkeys(devices, 0.0)

@@ -24,7 +24,8 @@ from gnnplace.executors.busy import check_free
 from gnnplace.executors.grouped_parts import GroupedModel
 from gnnplace.executors.link_probe import device_pairs, probe_links, probing_process
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import Comparison, Kept, MeasuredEvaluator, MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
+from gnnplace.executors.measured_evaluator import Comparison, Kept, MeasuredEvaluator
 from gnnplace.executors.profile import measured_costs
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.onnx_io.model import OnnxModel
@@ -57,17 +58,17 @@ def executable(workload: Workload) -> OnnxModel:
     """The ONNX model of a workload.
 
     Raises:
-        UnsupportedModel: it is an op graph, which says what ops cost and not what they compute; or there are several shapes.
+        UnsupportedModel: it is an op graph, which says what ops cost and not what they compute.
     """
-    if workload.others:
-        raise UnsupportedModel(
-            f"{workload.name!r} is given at {1 + len(workload.others)} shapes; one is measured, so give every dimension one size"
-        )
     if workload.onnx is None:
         raise UnsupportedModel(
             f"{workload.name!r} is an op graph and cannot be executed; give an ONNX model to measure"
         )
     return workload.onnx
+
+
+def _at_all_sizes(workload: Workload) -> tuple[OnnxModel, ...]:
+    return tuple(executable(each) for each in (workload, *workload.others))
 
 
 def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
@@ -81,22 +82,30 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device.
     """
-    model, store = executable(workload), measurement_store()
-    known, kinds = store.costs(model.key), {device.kind for device in topology.devices}
+    store = measurement_store()
+    for model in _at_all_sizes(workload):
+        _profile_what_is_new(model, topology, seed)
+    model, kinds = executable(workload), {device.kind for device in topology.devices}
+    known = store.costs(model.key)
+    if topology.num_devices > 1 and not store.knows_segments(kinds, model.key):
+        _measure_segments(dataclasses.replace(workload, others=()), topology, known, seed)
+        known = store.costs(model.key)
+    return known
+
+
+def _profile_what_is_new(model: OnnxModel, topology: Topology, seed: int) -> None:
+    """Measures ops and links of which the store knows nothing."""
+    store, kinds = measurement_store(), {device.kind for device in topology.devices}
+    known = store.costs(model.key)
     new = not kinds <= known.kinds.keys() or any(
         set(model.graph.signatures) - known.kinds[k].op_s.keys() for k in kinds
     )
     pairs = _unknown_pairs(topology, known)
     if new or len(store.kernels(kinds, model.key)) < len(kinds):
-        known = profiled_anew(model, topology, seed, pairs)[0]
+        profiled_anew(model, topology, seed, pairs)
     elif pairs:
         with probing_process() as worker:
             _keep_links(probe_links(pairs, worker), topology)
-        known = store.costs(model.key)
-    if topology.num_devices > 1 and not store.knows_segments(kinds, model.key):
-        _measure_segments(workload, topology, known, seed)
-        known = store.costs(model.key)
-    return known
 
 
 def profiled_anew(
@@ -163,9 +172,11 @@ def _pipelined(options: MeasureOptions) -> MeasureOptions:
 
 def _evaluator(setting: Setting, options: MeasureOptions) -> MeasuredEvaluator:
     """Runs placements of the op groups of a setting, and keeps in the store what that says."""
-    grouped = GroupedModel(executable(setting.workload), setting.coarsening.graph, setting.coarsening.group_of_op)
+    model, *others = _at_all_sizes(setting.workload)
+    grouped = GroupedModel(model, setting.coarsening.graph, setting.coarsening.group_of_op, tuple(others))
     kept = Kept(measurement_store(), setting.op_time_s)
-    return MeasuredEvaluator(grouped, setting.topology, setting.group_simulator, options, kept)
+    options = dataclasses.replace(options, dims_objective=setting.dims_objective)
+    return MeasuredEvaluator(grouped, setting.topology, setting.group_evaluator, options, kept)
 
 
 def measured_evaluation(setting: Setting, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
@@ -174,11 +185,12 @@ def measured_evaluation(setting: Setting, placement: Placement) -> tuple[Evaluat
     Raises:
         MeasurementFailed: it could not be executed; the message says why.
     """
-    graph = setting.workload.graph
-    grouped = GroupedModel(executable(setting.workload), graph, np.arange(graph.num_ops))
+    graph, (model, *others) = setting.workload.graph, _at_all_sizes(setting.workload)
+    grouped = GroupedModel(model, graph, np.arange(graph.num_ops), tuple(others))
     evaluations = []
-    for options in (MEASURE_OPTIONS, _pipelined(MEASURE_OPTIONS)):
-        with MeasuredEvaluator(grouped, setting.topology, setting.simulator, options) as evaluator:
+    whole = dataclasses.replace(MEASURE_OPTIONS, dims_objective=setting.dims_objective)
+    for options in (whole, _pipelined(whole)):
+        with MeasuredEvaluator(grouped, setting.topology, setting.evaluator, options) as evaluator:
             evaluations.append(evaluator.compare([placement]).evaluations[0])
             found = evaluator.segments_of(placement)
         if evaluations[-1].failure:
@@ -201,7 +213,9 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
     executable(workload)
     warnings = check_free(topology.device_names, options.force)
     cost = MeasuredCost(profiled(workload, topology, options.seed))
-    setting = setting_of(workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS)
+    setting = setting_of(
+        workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
+    )
     simulated = setting.problem()
     solutions = {
         name: load_planner(name)(simulated, Budget(), options.seed) for name in _REHEARSED if name != options.planner

@@ -69,6 +69,14 @@ class Setting:
             return self.simulator
         return self._simulator(self.coarsening.graph, self.coarsening.total(self.op_time_s))
 
+    @cached_property
+    def group_evaluator(self) -> Simulator | SeveralSimulators:
+        """Of the op groups, at all sizes."""
+        if not self.others:
+            return self.group_simulator
+        groups = (self.group_simulator, *(other.group_simulator for other in self.others))
+        return SeveralSimulators(groups, self.dims_objective)
+
     def problem(self, evaluator: Evaluator | None = None) -> Problem:
         """What planners get: op groups to decide on; rewards come from `evaluator`, else from the whole graph's simulator."""
         groups = self.group_simulator

@@ -115,9 +115,11 @@ def profile(
 
     topology = topology_of(devices)
     workload = load_workload(model, parse_dims(dim), custom_ops=custom_ops or (), to_run=True)
-    onnx_model = executable(workload)
+    onnx_model, *others = (executable(each) for each in (workload, *workload.others))
     warn([*workload.warnings, *check_free(topology.device_names, force)])
     with bar("running on every device, probing links"):
+        for other in others:
+            profiled_anew(other, topology, seed, pairs=())
         costs, fits = profiled_anew(onnx_model, topology, seed)
     known = costs.of_devices(topology.devices)
     write_costs(known, out)

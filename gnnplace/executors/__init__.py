@@ -6,7 +6,7 @@ ops ended up), `values` (ONNX Runtime's and Python's), `value_types` (what ONNX 
 is under way), `task_thread` and `device_memory` (copies beside computing), `worker` (one device), `pipeline` (all devices),
 `state` (what lives on between steps), `runner` (one request, many, or later), `input_feed`, `array_file` (inputs and outputs as files), `training_loop`, `session` (the
 placed model behind ONNX Runtime's methods), `onnx_backend` (and behind ONNX's interface for backends). Measuring: `busy`
-(whether devices are free), `measure`, `throughput`, `plain`, `grouped_parts`, `segment_record`, `process_watch`,
+(whether devices are free), `measure`, `measure_options`, `throughput`, `plain`, `grouped_parts`, `segment_record`, `process_watch`,
 `profiled_session`, `worker_process`, `link_probe`, `profile`, `measured_evaluator`.
 """
 

@@ -30,6 +30,8 @@ class GroupedModel:
     graph: OpGraph
     """`G` op groups; the model's own graph when nothing was coarsened."""
     group_of_op: IntArray  # [N]
+    others: tuple[OnnxModel, ...] = ()
+    """The same model at other sizes of its inputs."""
 
     @cached_property
     def ops_of_group(self) -> tuple[tuple[int, ...], ...]:

@@ -117,6 +117,8 @@ def interleaved(
 ) -> FloatArray:
     """`[C, R]` seconds of `R` rounds, each of which makes every call once; the last call is the reference.
 
+    A call that does several things may return the seconds that count; of others it is those from begin to end.
+
     Rounds go forwards and backwards in turn, so that no call always follows the same one. They end when the interval of
     every row, without drift, is narrow enough, or at a limit of the rule; with fewer rounds than `min_repeats` when the
     rule abandons the candidates.
@@ -137,8 +139,8 @@ def interleaved(
         turn = range(len(calls) - known)
         for index in turn if forwards else reversed(turn):
             start_s = clock()
-            calls[index]()
-            seconds[index] = clock() - start_s
+            stated_s = calls[index]()
+            seconds[index] = stated_s if isinstance(stated_s, float) else clock() - start_s
         rounds.append(seconds)
         hopeless += min(seconds[:-1], default=0.0) > rule.abandon_at * seconds[-1]
         if hopeless == len(rounds) >= _HOPELESS_ROUNDS:

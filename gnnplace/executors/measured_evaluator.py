@@ -23,6 +23,7 @@ from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import parse_device
 from gnnplace.executors.grouped_parts import GroupedModel, PartMaker, group_order, model_segments
 from gnnplace.executors.measure import StoppingRule, median_interval, quiet_s, without_drift
+from gnnplace.executors.measure_options import SLOWEST, MeasureOptions
 from gnnplace.executors.segment_record import measured_segments
 from gnnplace.executors.worker_process import Answer, Job, Setup, WorkerProcess
 from gnnplace.files import temporary_folder
@@ -30,45 +31,13 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 
-__all__ = ["Comparison", "Kept", "MeasureOptions", "MeasuredEvaluator", "SimulatedEvaluator"]
+__all__ = ["Comparison", "Kept", "MeasuredEvaluator", "SimulatedEvaluator"]
 
 _MAX_KEPT_JOBS = 64
-_SLOWEST = 10.0  # times the plain session: what is slower need not be known well
 
 
 class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
     """A simulator: it gives the order in which ops run, and what is not measured (memory, busy time, bytes)."""
-
-
-@dataclass(frozen=True)
-class MeasureOptions:
-    """How long measuring may take."""
-
-    search: StoppingRule = StoppingRule(
-        warmup=1, min_repeats=4, max_repeats=20, max_s=0.3, relative_spread=0.03, reference_every=2, abandon_at=_SLOWEST
-    )
-    """For a placement during the search; one that is `clearly_slower` than the best so far, or over ten times as slow as the plain
-    session, is not repeated further. Four repeats are too few for a 95 % interval, but the best few are measured again at the end."""
-    final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=10.0, relative_spread=0.005)
-    """For the side-by-side comparison at the end."""
-    clearly_slower: float = 1.1
-    """Times the best ratio to the plain session so far: what a placement that is not repeated further exceeds in each of three repeats."""
-    pieces: Literal["segments", "groups"] = "segments"
-    """What is one session during the search. Segments are what will run, and only those that a move changes are compiled
-    anew. Groups are compiled once per device, but lose what runtimes fuse and lay out across groups: on small groups of
-    convolution networks the same placement took 1.2 to 2.3 times as long."""
-    timeout_s: float = 300.0
-    """After which loading and running placements is given up in any case. Sooner where the plain session is fast: each
-    placement may take `loading_s` and ten times as long as loading that session, and each repeat ten times its seconds."""
-    loading_s: float = 30.0
-    """Allowance for loading a placement, whatever the plain session took: a GPU's libraries may be new to the process."""
-    memory_limit_bytes: int | None = None
-    """Resident memory above which the measuring process is stopped; None: 90 % of what is available when it starts."""
-    seed: int = 0
-    """Of the made-up inputs."""
-    requests: int = 1
-    """That are run at once, pipelined when there are several. Seconds are then those of one of them, makespan and period alike: what
-    counts for throughput."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +98,13 @@ class MeasuredEvaluator:
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
         self._kept = kept
         self._known: dict[tuple[bytes, bytes], tuple[Placement, Evaluation]] = {}
-        feed = sample_inputs(grouped.model, np.random.default_rng(options.seed))
+        feeds = [
+            sample_inputs(model, np.random.default_rng(options.seed)) for model in (grouped.model, *grouped.others)
+        ]
         self._open = ExitStack()
         try:
             self._maker = PartMaker(grouped.model, self._open.enter_context(temporary_folder()))
-            worker = WorkerProcess(self._setup(feed), options.timeout_s, options.memory_limit_bytes)
+            worker = WorkerProcess(self._setup(feeds), options.timeout_s, options.memory_limit_bytes)
             self._worker = self._open.enter_context(worker)
             self._reference, self.single = self._measured_single()
         except BaseException:
@@ -252,8 +223,8 @@ class MeasuredEvaluator:
 
     def _keep_segments(self, parts: Sequence[RunnerPart], answer: Answer) -> None:
         """Keeps the seconds of the parts of a placement, as they would be when the ops were profiled."""
-        if self._kept is None or self.single is None or answer.samples is None:
-            return
+        if self._kept is None or self.single is None or answer.samples is None or self._grouped.others:
+            return  # seconds of several sizes together say nothing of one
         model, costs = self._grouped.model, (self._topology, self._kept.op_time_s)
         for part_s in answer.part_s[:1]:
             in_profile_s = part_s * (self._simulated_single_s / quiet_s(answer.samples[1]))
@@ -271,8 +242,9 @@ class MeasuredEvaluator:
     @property
     def _model_key(self) -> str:
         """All that a measured ratio depends on, besides the machine and what runs where."""
-        model = self._grouped.model
-        return json.dumps([model.key, self._options.seed, self.single_device, self._options.requests])
+        grouped, options = self._grouped, self._options
+        sizes = [options.dims_objective, *(model.key for model in grouped.others)] if grouped.others else []
+        return json.dumps([grouped.model.key, options.seed, self.single_device, options.requests, *sizes])
 
     def _evaluation(self, simulated: Evaluation, row_s: FloatArray | None, failure: str) -> Evaluation:
         """What was simulated, with the measured seconds, `[R]`, in place of the simulated ones."""
@@ -319,8 +291,8 @@ class MeasuredEvaluator:
         together = (*candidates, *self._references)
         limit_s = self._options.timeout_s
         if self.single is not None:
-            loading_s = self._options.loading_s + _SLOWEST * self._loading_s
-            repeat_s = _SLOWEST * self._options.requests * self.single.makespan_s
+            loading_s = self._options.loading_s + SLOWEST * self._loading_s
+            repeat_s = SLOWEST * self._options.requests * self.single.makespan_s * (1 + len(self._grouped.others))
             limit_s = len(together) * loading_s + rule.longest_s(len(together), repeat_s)
         answer = self._worker.ask(Job(together, rule, limit_s, self._options.requests))
         self.retried += answer.retries
@@ -365,7 +337,7 @@ class MeasuredEvaluator:
             for number, segment in enumerate(self.segments_of(placement))
         )
 
-    def _setup(self, feed: Mapping[str, Any]) -> Setup:
+    def _setup(self, feeds: Sequence[Mapping[str, Any]]) -> Setup:
         """What the process has to know: inputs and outputs, and how many copies of the weights there is room for."""
         model = self._grouped.model
         graph = model.model.graph
@@ -374,10 +346,13 @@ class MeasuredEvaluator:
         outputs = tuple(str(value.name) for value in made)
         read = {*self._maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
         room = psutil.virtual_memory().available // (4 * max(model.graph.total_weight_bytes, 1))
+        given = [{name: value for name, value in feed.items() if name in read} for feed in feeds]
         return Setup(
             inputs=tuple(str(value.name) for value in graph.inputs),
             outputs=outputs,
-            feed={name: value for name, value in feed.items() if name in read},
+            feed=given[0],
+            other_feeds=tuple(given[1:]),
+            dims_objective=self._options.dims_objective,
             kept_jobs=int(np.clip(room, self._topology.num_devices, _MAX_KEPT_JOBS)),
         )
 

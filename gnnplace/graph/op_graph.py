@@ -308,8 +308,8 @@ def _check_counts(
                 raise InvalidGraph(f"graph {name!r}: {label} of op {op.name!r} is beyond what a float holds")
     total = (
         sum(op.memory_bytes + op.workspace_bytes for op in ops)
-        + sum(tensor.bytes for tensor in tensors)
-        + sum(weight.bytes for weight in shared_weights)
+        + sum(abs(tensor.bytes) for tensor in tensors)
+        + sum(abs(weight.bytes) for weight in shared_weights)
     )
     if total > MOST_BYTES:
         raise InvalidGraph(

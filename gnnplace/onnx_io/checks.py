@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel, shown
 from gnnplace.files import file_inside
+from gnnplace.onnx_io.external_data import external_tensors
 
 __all__ = ["check_nodes", "settle_external_data"]
 
@@ -135,7 +136,7 @@ def settle_external_data(model: ir.Model, path: Path) -> None:
     """
     folder = Path(os.path.abspath(path)).parent
     ends: dict[str, int] = {}
-    for tensor in _external_tensors(model):
+    for tensor in external_tensors(model):
         tensor.base_dir = str(folder)
         location = str(tensor.location)
         ends[location] = max(ends.get(location, 0), (tensor.offset or 0) + (tensor.length or tensor.nbytes))
@@ -148,19 +149,3 @@ def settle_external_data(model: ir.Model, path: Path) -> None:
             raise UnsupportedModel(f"{what} is missing; put it beside the model")
         if file.stat().st_size < end:
             raise UnsupportedModel(f"{what} is cut off; expected at least {end} bytes")
-
-
-def _external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
-    graphs = [*model.graphs()]
-    nodes = [*model.graph.all_nodes()]
-    for function in model.functions.values():
-        graphs.extend(function.subgraphs())
-        nodes.extend(function.all_nodes())
-    for graph in graphs:
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                yield value.const_value
-    for node in nodes:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                yield attribute.value

@@ -6,6 +6,7 @@ hard link passes, so a model that is written elsewhere gets one (a copy where th
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,43 @@ from onnx.external_data_helper import set_external_data
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import new_file
 
-__all__ = ["external_files", "link_files", "refer", "relocate", "written_outside"]
+__all__ = [
+    "external_files",
+    "external_tensors",
+    "link_files",
+    "refer",
+    "relocate",
+    "take_in_attributes",
+    "written_outside",
+]
+
+
+def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    """Every tensor whose data lie in another file: weights and attributes, of bodies and functions too."""
+    for graph in (*model.graphs(), *(body for function in model.functions.values() for body in function.subgraphs())):
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value.const_value
+    yield from (attribute.value for _, attribute in _external_attributes(model))
+
+
+def take_in_attributes(model: ir.Model) -> None:
+    """Reads the tensors of attributes (constants in bodies) that lie in other files.
+
+    ONNX's checker, which ONNX Runtime asks about them, takes no hard links.
+    """
+    for node, attribute in list(_external_attributes(model)):
+        tensor: ir.ExternalTensor = attribute.value
+        held = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+        node.attributes.add(ir.AttrTensor(attribute.name, held))
+
+
+def _external_attributes(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
+    nodes = (model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
+    for node in itertools.chain.from_iterable(nodes):
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                yield node, attribute
 
 
 def external_files(model: ir.Model) -> dict[str, Path]:
@@ -28,11 +65,8 @@ def external_files(model: ir.Model) -> dict[str, Path]:
         UnsupportedModel: a file is missing.
     """
     found: dict[str, Path] = {}
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            tensor = value.const_value
-            if isinstance(tensor, ir.ExternalTensor):
-                found[os.fspath(tensor.location)] = Path(tensor.path)
+    for tensor in external_tensors(model):
+        found[os.fspath(tensor.location)] = Path(tensor.path)
     for location, path in found.items():
         if not path.is_file():
             raise UnsupportedModel(

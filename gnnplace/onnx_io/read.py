@@ -15,6 +15,7 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.checks import check_nodes, settle_external_data
 from gnnplace.onnx_io.conversion import convert
+from gnnplace.onnx_io.external_data import take_in_attributes
 from gnnplace.onnx_io.map_types import attach, set_aside
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.normalise.normalise import normalise
@@ -68,6 +69,7 @@ def read_onnx(
     attach(model.graph, map_types)
     settle_external_data(model, path)
     normalise(model, str(path))
+    take_in_attributes(model)
     annotate_types(model)
     graph, values, warnings = _costs(path, model, dims or {})
     libraries = tuple(Path(library) for library in custom_ops)

@@ -76,7 +76,7 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     while stack:
         for node in stack.pop():
             for attribute in node.attribute:
-                if attribute.HasField("t"):
+                if attribute.type == onnx.AttributeProto.TENSOR or attribute.HasField("t"):
                     yield attribute.t
                 yield from attribute.tensors
                 for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):

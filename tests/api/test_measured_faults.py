@@ -20,7 +20,7 @@ from gnnplace.api.plan import Plan
 from gnnplace.errors import MeasurementFailed
 from gnnplace.executors import busy
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
 from gnnplace.executors.profile import measured_costs
 from gnnplace.planners.budget import Progress
 from gnnplace.report.run_record import MeasuredSearch

@@ -13,7 +13,7 @@ from gnnplace.api.comparison import evaluate
 from gnnplace.api.options import PlaceOptions
 from gnnplace.executors import busy
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
 from gnnplace.executors.profiled_session import ProfileJob
 from gnnplace.executors.worker_process import Answer, Job, WorkerProcess
 from gnnplace.placement import Placement

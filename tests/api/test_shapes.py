@@ -9,10 +9,18 @@ import pytest
 from onnx import TensorProto, helper
 
 import gnnplace
+from gnnplace.api import measuring
 from gnnplace.api.options import PlaceOptions
+from gnnplace.api.setting import measurement_store
 from gnnplace.api.shapes import shapes_of, sizes_between
+from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import DimsObjective
+from gnnplace.executors import busy
+from gnnplace.executors.measure import StoppingRule
+from gnnplace.executors.measure_options import MeasureOptions
+from gnnplace.executors.worker_process import Setup, WorkerProcess
+from gnnplace.onnx_io.read import read_onnx
 from gnnplace.placement import Placement
 
 DEVICES = "k40x2"
@@ -109,6 +117,34 @@ def test_shapes_are_all_combinations_of_sizes_and_there_may_not_be_too_many() ->
         shapes_of({"a": ()})
 
 
-def test_only_one_shape_is_measured(two_towers: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="is given at 2 shapes; one is measured"):
-        gnnplace.place(two_towers, "cpu:0", PlaceOptions("single", measure=True, dims={"batch": (1, 2)}))
+def test_all_shapes_are_profiled_and_every_measured_placement_runs_at_all_of_them(
+    two_towers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
+    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=quick, final=quick))
+    setups: list[tuple[list[tuple[int, ...]], str]] = []
+    begin = WorkerProcess.__init__
+
+    def noted(worker: WorkerProcess, setup: Setup, *rest: float) -> None:
+        if shapes := [feed["x"].shape for feed in (setup.feed, *setup.other_feeds) if "x" in feed]:  # else a probe's
+            setups.append((shapes, setup.dims_objective))
+        begin(worker, setup, *rest)
+
+    monkeypatch.setattr(WorkerProcess, "__init__", noted)
+    core = f"cpu:{allowed_cores()[0]}"
+    options = PlaceOptions(
+        "single", measure=True, dims={"batch": (1, 2), "length": 4}, dims_objective="mean", evaluations=3
+    )
+    plan = gnnplace.place(two_towers, core, options)
+    assert plan.measured is not None
+    assert plan.measured["median_s"] > 0
+    assert [shape["dims"]["batch"] for shape in plan.shapes] == [2, 1]
+    assert setups == [([(2, 4, 256)], "worst"), ([(1, 4, 256)], "worst"), ([(2, 4, 256), (1, 4, 256)], "mean")]
+    sizes = [{"batch": batch, "length": 4} for batch in (2, 1)]
+    (known,) = measurement_store().costs("").kinds.values()
+    assert all(set(read_onnx(two_towers, dims).graph.signatures) <= known.op_s.keys() for dims in sizes)
+    executed = gnnplace.evaluate(two_towers, core, plan.placement, options)
+    assert executed["evaluator"] == "measured"
+    assert setups[-1] == ([(2, 4, 256), (1, 4, 256)], "mean")

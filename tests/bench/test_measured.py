@@ -25,7 +25,7 @@ from gnnplace.bench.suites import run_suite
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.errors import GnnplaceError
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.report.bench_page import read_bench, write_bench_page
 from gnnplace.report.measured_page import render_measured

@@ -12,7 +12,7 @@ from gnnplace.api import measuring
 from gnnplace.cost.measured import read_costs
 from gnnplace.executors import busy
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.light import write_light_model

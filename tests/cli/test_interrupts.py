@@ -25,7 +25,7 @@ from gnnplace.cli import main, place
 from gnnplace.api import measuring
 from gnnplace.executors import busy
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
 
 @contextmanager
 def progress(evaluations, seconds):

@@ -136,6 +136,15 @@ CASES = {
         { v = ai.onnx.ml.DictVectorizer<int64_vocabulary=[7, 8, 9]>(m)  n = Neg(v)  y = Add(n, x) }""",
         ({"m": {7: 1.0, 9: 2.5}, "x": numbers(1, 3)},),
     ),
+    "maps_in_a_body": Case(
+        """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 1]>
+        g (map(int64, float) m, float[1, 3] x, bool on) => (float[1, 3] y)
+        { a = Relu(x)
+          d = If (on) <then_branch = t () => (float[1, 3] p) { v = ai.onnx.ml.DictVectorizer<int64_vocabulary=[7, 8, 9]>(m)  p = Add(v, a) },
+                       else_branch = e () => (float[1, 3] q) { q = Neg(a) }>
+          y = Add(d, x) }""",
+        ({"m": {7: 1.0, 9: 2.5}, "x": numbers(1, 3), "on": np.array(True)},),
+    ),
     "shapes_that_differ_from_run_to_run": Case(
         """<ir_version: 8, opset_import: ["": 17]>
         g (float[N, 4] x, float[M, 4] z) => (float[N, M] y, int64[2, K] places, float[L] flat)
@@ -263,6 +272,24 @@ def test_a_program_that_knows_only_the_manifest_runs_the_parts_with_onnx_runtime
             [values[output["name"]] for output in manifest["outputs"]], plain(model.path).run(None, dict(feed))
         )
     assert all(re.fullmatch(r"part-\d{4}\.onnx", part["file"]) for part in manifest["parts"])
+
+
+def test_a_constant_in_a_body_may_lie_in_another_file(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, bool on) => (float[2] y)
+        { a = Exp(x)  c = If (on) <then_branch = t () => (float[2] p) { k = Constant<value = float[2] {5, 6}>()  p = Add(a, k) },
+                                   else_branch = e () => (float[2] q) { q = Neg(a) }>  y = Mul(c, a) }"""
+    proto = onnx.parser.parse_model(text)
+    tensor = proto.graph.node[1].attribute[0].g.node[0].attribute[0].t
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.array([5, 6], np.float32)))
+    onnx.external_data_helper.set_external_data(tensor, "constant.bin", 64, 8)
+    (tmp_path / "constant.bin").write_bytes(bytes(64) + tensor.raw_data)
+    tensor.ClearField("raw_data")
+    model = saved(tmp_path / "model.onnx", proto)
+    feed = {"x": numbers(2), "on": np.array(True)}
+    place(model, [op % 2 for op in range(model.graph.num_ops)], tmp_path / "out")
+    for placed in (tmp_path / "out", tmp_path / "out" / "placed.onnx"):
+        with Session(placed) as session:
+            assert_equal(session.run(None, feed), plain(model.path).run(None, dict(feed)))
 
 
 def test_a_model_file_without_a_placement_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from gnnplace.errors import InvalidTopology
 from gnnplace.evaluation import Evaluator
 from gnnplace.executors.grouped_parts import GroupedModel
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import Kept, MeasuredEvaluator, MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
+from gnnplace.executors.measured_evaluator import Kept, MeasuredEvaluator
 from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.worker_process import Job, _measure
 from gnnplace.graph.coarsen import coarsen
@@ -170,7 +171,7 @@ def test_moving_one_group_compiles_at_most_one_new_session_when_groups_are_the_p
     evaluator: Callable[..., MeasuredEvaluator],
 ) -> None:
     measured = evaluator(BRANCHES, options=MeasureOptions(search=QUICK, final=QUICK, pieces="groups"))
-    cache, setup = SessionCache(), measured._setup(sample_inputs(measured._grouped.model, np.random.default_rng(0)))
+    cache, setup = SessionCache(), measured._setup([sample_inputs(measured._grouped.model, np.random.default_rng(0))])
     before = measured._pieces(placement(0, 0, 0, 0, 0, 0))
     after = measured._pieces(placement(0, 0, 0, 1, 0, 0))
     assert len(before) == 6

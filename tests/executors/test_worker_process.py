@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from gnnplace.errors import MeasurementFailed
+from gnnplace.evaluation import DimsObjective
 from gnnplace.executors import worker_process
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.measure import StoppingRule
@@ -96,6 +97,32 @@ def test_seconds_of_pipelined_requests_are_those_of_one_of_them(
     really = worker.ask(Job((GOOD, GOOD), QUICK, requests=4))
     assert really.samples is not None
     assert really.samples.shape == (2, 3)
+
+
+@pytest.mark.parametrize(("objective", "seconds"), [("worst", 3.0), ("mean", 2.0)])
+def test_every_repeat_runs_all_sizes_and_the_worst_or_mean_of_their_seconds_counts(
+    objective: DimsObjective, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+
+    class Runner:
+        def __enter__(self) -> "Runner":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def run(self, names: None, feed: Mapping[str, float]) -> None:
+            nonlocal now_s
+            now_s += feed["x"]
+
+    monkeypatch.setattr(worker_process, "PlacedRunner", lambda *_: Runner())
+    monkeypatch.setattr(worker_process.time, "perf_counter", lambda: now_s)
+    setup = Setup(("x",), ("y",), {"x": 1.0}, 2, ({"x": 2.0}, {"x": 3.0}), objective)
+    answer = worker_process._measure(setup, Job((GOOD, GOOD), QUICK), SessionCache())
+    assert answer.samples is not None
+    assert answer.samples.tolist() == [[seconds] * 3] * 2
+    assert answer.part_s == ()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Files", "packed", "unpacked", "write_files"]
+__all__ = ["Files", "packed", "read_files", "unpacked", "write_files"]
 
 Files = Mapping[str, bytes]
 """Contents by path inside the folder."""
@@ -18,6 +18,12 @@ def write_files(files: Files, folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+
+def read_files(folder: Path) -> Files:
+    """The files in a folder, without what links lead to."""
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 def packed(files: Files) -> bytes:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import os
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
+import gnnplace
 from gnnplace.bench.hostile.folder import Files, packed, unpacked
 from gnnplace.bench.hostile.limits import Room, limit_memory, peak_bytes
 from gnnplace.bench.hostile.mutations.mutant import LARGEST_BYTES, mutant, mutated
 from gnnplace.child_processes import end_with_parent
-from gnnplace.errors import GnnplaceError, MissingDependency
+from gnnplace.errors import GnnplaceError
 
 __all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "run_inputs"]
 
@@ -24,9 +28,8 @@ ACCEPTED, REFUSED = "accepted", "refused"
 _INSTRUMENTED = (
     "gnnplace.onnx_io", "gnnplace.devices", "gnnplace.graph.json_format", "gnnplace.graph.op_graph", "gnnplace.placement",
     "gnnplace.files", "gnnplace.cost.measured", "gnnplace.policy.checkpoint", "gnnplace.report", "gnnplace.executors.array_file",
-    "onnx_ir",
 )  # fmt: skip
-"""What coverage is told of: code that reads. What numba compiles cannot be instrumented."""
+"""What coverage is told of, besides onnx-ir: code that reads. What numba compiles cannot be instrumented."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,16 @@ class Outcome:
     """The input, where something went wrong."""
 
 
-def run_inputs(case: Case, folder: Path, connection: Connection) -> None:
-    """Sends the number of each input before it is read, and its `Outcome` after; then the process ends."""
+def run_inputs(case: Case, folder: Path, connection: Connection, only: Files | None = None) -> None:
+    """Sends the number of each input before it is read, and its `Outcome` after; then the process ends.
+
+    With `only` that input is read, as the first of the case, instead of what would be drawn.
+    """
     end_with_parent()
     warnings.simplefilter("error")
     room = Room(folder)
     room.enter()
-    if case.source == "guided":
+    if case.source == "guided" and only is None:
         _instrument()
     from gnnplace.bench.hostile.targets import TARGETS
 
@@ -80,6 +86,9 @@ def run_inputs(case: Case, folder: Path, connection: Connection) -> None:
         connection.send(Outcome(number, verdict, took_s, peak_bytes(), dict(files) if wrong else None))
 
     limit_memory()
+    if only is not None:
+        told(case.first, only)
+        return
     if case.source == "guided":
         _guided(case, seeds, told)
     for number in range(case.first, case.first + case.count):
@@ -111,11 +120,15 @@ def _place(error: BaseException) -> str:
 
 def _instrument() -> None:
     """Coverage is counted in what is imported from now on."""
-    try:
-        import atheris
-    except ImportError:
-        raise MissingDependency("guided inputs need atheris; install gnnplace[fuzz], or leave --rows out") from None
-    atheris.instrument_imports(include=list(_INSTRUMENTED)).__enter__()
+    import atheris
+
+    root = Path(gnnplace.__file__).parent
+    ours = [".".join(path.relative_to(root.parent).with_suffix("").parts) for path in root.rglob("*.py")]
+    modules = {name.removesuffix(".__init__") for name in ours}
+    others = [name for name in modules if not name.startswith(_INSTRUMENTED)]
+    with redirect_stderr(io.StringIO()):  # atheris tells of every module
+        atheris.instrument_imports(include=["gnnplace", "onnx_ir"], exclude=others).__enter__()
+        importlib.import_module("gnnplace.bench.hostile.targets")
 
 
 def _guided(case: Case, seeds: Sequence[Files], told: Callable[[int, Files], None]) -> None:
@@ -145,6 +158,6 @@ def _guided(case: Case, seeds: Sequence[Files], told: Callable[[int, Files], Non
     corpus.mkdir()
     for number, files in enumerate(seeds):
         (corpus / str(number)).write_bytes(packed(files))
-    limits = ["-timeout=0", "-rss_limit_mb=0", "-malloc_limit_mb=0", "-verbosity=0", f"-max_len={2 * LARGEST_BYTES}"]
+    limits = ["-timeout=3600", "-rss_limit_mb=0", "-malloc_limit_mb=0", "-verbosity=0", f"-max_len={2 * LARGEST_BYTES}"]
     atheris.Setup(["hostile", *limits, f"-seed={case.seed + 1}", str(corpus)], one, custom_mutator=change)
     atheris.Fuzz()

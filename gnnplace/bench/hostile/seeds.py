@@ -21,16 +21,19 @@ from gnnplace.cost.roofline import Efficiency
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.devices.json_format import topology_to_json
 from gnnplace.devices.presets import preset
+from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.json_format import graph_to_json
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.onnx_io.annotate import write_placed
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.segments import segment_numbers
 from gnnplace.onnx_io.text import model_from_text
 from gnnplace.placement import Placement, save_placement
 
-__all__ = ["GRAPH", "TOPOLOGY", "arrays", "benches", "costs", "graphs", "models", "placed", "placements", "policies", "runs", "specs", "states", "topologies"]  # fmt: skip
+__all__ = ["GRAPH", "TOPOLOGY", "annotated", "arrays", "benches", "costs", "graphs", "models", "placed", "placements", "policies", "runs", "specs", "states", "topologies"]  # fmt: skip
 
 _HEAD = '<ir_version: 10, opset_import: ["": 21]>'
 _TEXTS = (
@@ -38,7 +41,7 @@ _TEXTS = (
         { a = MatMul(x, w) b = Add(a, bias) c = Relu(b) d = MatMul(c, v) y = Reshape(d, to) }""",
     """ g (float[1, 3, 8, 8] x, float[2, 3, 3, 3] w) => (float[1, 2] y) <int64[1] axes = {1}>
         { a = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) b = MaxPool<kernel_shape = [2, 2]>(a) c = Flatten(b)
-          d = ReduceMean<keepdims = 0>(c, axes) e = Shape(x) f = ConstantOfShape<value = float {0.5}>(e) s = ReduceMax<keepdims = 0>(f) t = Mul(d, s)
+          d = ReduceMean<keepdims = 0>(c, axes) e = Shape(x) f = ConstantOfShape<value = float[1] {0.5}>(e) s = ReduceMax<keepdims = 0>(f) t = Mul(d, s)
           u = Concat<axis = 0>(t, t) y = Unsqueeze(u, axes2) k = Constant<value = int64[1] {0}>() axes2 = Identity(k) }""",
     """ g (float[N, 2] x, bool on) => (float[N, 2] y) <float[2] w = {3, 4}>
         { a = Exp(x) c = If (on) <then_branch = t () => (float[N, 2] p) { p = Add(a, w) },
@@ -59,6 +62,9 @@ _WITH_FUNCTION = """<ir_version: 10, opset_import: ["": 21, "own": 1], metadata_
 _WITH_OUTSIDE_WEIGHTS = """ g (float[2, 4] x) => (float[2, 4] y)
     <float[4, 4] w = ["location": "weights.bin", "offset": "0", "length": "64"], float[4] v = ["location": "weights.bin", "offset": "64", "length": "16"]>
         { a = MatMul(x, w) b = MatMul(a, w) y = Add(b, v) }"""
+_WITH_MAPS = """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3]> g (float[1, 3] x) => (seq(map(int64, float)) m, bfloat16[1, 3] h)
+    <bfloat16[3] b = {16256, 16384, 16448}>
+    { a = Relu(x) m = ai.onnx.ml.ZipMap<classlabels_int64s = [7, 8, 9]>(a) c = Cast<to = 16>(a) h = Mul(c, b) }"""
 _SPECS = (
     "cpu:0", "cpu:0,cpu:1", "cpu:0-1", "cuda:0[sms=66,slice=1,memory=8GiB]", "ep:OpenVINO:CPU[cores=1,num_of_threads=1]", "k40x4", "v100x2", "auto",
 )  # fmt: skip
@@ -81,7 +87,10 @@ TOPOLOGY: Topology = preset("k40x2")
 @cache
 def models() -> Sequence[Files]:
     """Models of a few ops, of every kind of node; one has its weights outside."""
-    inside = [{"model.onnx": model_from_text(text)} for text in (*(_HEAD + text for text in _TEXTS), _WITH_FUNCTION)]
+    inside = [
+        {"model.onnx": model_from_text(text)}
+        for text in (*(_HEAD + text for text in _TEXTS), _WITH_FUNCTION, _WITH_MAPS)
+    ]
     weights = np.arange(20, dtype="<f4").tobytes()
     return [*inside, {"model.onnx": model_from_text(_HEAD + _WITH_OUTSIDE_WEIGHTS), "weights.bin": weights}]
 
@@ -130,6 +139,23 @@ def placed() -> Sequence[Files]:
     """Folders that sessions are made from: one part, and several on the cores of this machine."""
     names = [f"cpu:{core}" for core in allowed_cores()[:2]]
     return [_placed(names[:1]), _placed(names)]
+
+
+@cache
+def annotated() -> Sequence[Files]:
+    """Model files that carry their placement."""
+    names = [f"cpu:{core}" for core in allowed_cores()[:2]]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "placed.onnx"
+        found = []
+        for devices in (names[:1], names):
+            model = _model()
+            assignment = np.arange(model.graph.num_ops) % len(devices)
+            segments = Workload(model.graph, model).segments(assignment, model.graph.topological_order)
+            stages = segment_numbers(segments, model.graph.num_ops)
+            write_placed(model, load_topology(",".join(devices)), assignment, stages, path)
+            found.append({path.name: path.read_bytes()})
+    return found
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, Case
@@ -12,7 +13,7 @@ from gnnplace.bench.hostile.watch import merged, watched
 from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.resumable import run_resumable
-from gnnplace.errors import GnnplaceError
+from gnnplace.errors import GnnplaceError, MissingDependency
 
 __all__ = ["SOURCES", "bench_hostile"]
 
@@ -29,6 +30,7 @@ def bench_hostile(options: BenchOptions) -> BenchResult:
 
     Raises:
         GnnplaceError: no kind or source of inputs has the name that is asked for.
+        MissingDependency: inputs are to be guided, and atheris is not installed.
     """
     names = chosen({name: name for name in TARGETS}, options.only, "kind of file")
     unknown = set(options.rows) - set(SOURCES)
@@ -37,6 +39,8 @@ def bench_hostile(options: BenchOptions) -> BenchResult:
             f"bench hostile: no source of inputs is called {min(unknown)!r}; known are {', '.join(SOURCES)}"
         )
     sources = options.rows or SOURCES[:1]
+    if "guided" in sources and find_spec("atheris") is None:
+        raise MissingDependency("guided inputs need atheris; install gnnplace[fuzz], or leave --rows out")
     cases = [case for name in names for source in sources for case in _cases(name, source, options)]
     findings = None if options.kept is None else options.kept.with_suffix(".findings")
     run = partial(watched, findings=findings)

@@ -87,6 +87,13 @@ def _placed(folder: Path, _: Path) -> None:
         session.get_outputs()
 
 
+def _annotated(folder: Path, _: Path) -> None:
+    """A placed file that runs alone."""
+    with Session(folder / "placed.onnx") as session:
+        session.get_inputs()
+        session.get_outputs()
+
+
 def _policy(folder: Path, _: Path) -> None:
     from gnnplace.policy.checkpoint import load_policy
 
@@ -147,6 +154,7 @@ TARGETS: Mapping[str, Target] = {
     "placement": Target(seeds.placements, _placement, 30_000),
     "costs": Target(seeds.costs, _costs, 20_000),
     "placed": Target(seeds.placed, _placed, 10_000),
+    "annotated": Target(seeds.annotated, _annotated, 5_000),
     "policy": Target(seeds.policies, _policy, 10_000),
     "state": Target(seeds.states, _state, 5_000),
     "inputs": Target(seeds.arrays, _arrays, 10_000),

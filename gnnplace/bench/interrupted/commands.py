@@ -21,7 +21,7 @@ _PROGRAM = "from gnnplace.cli.main import main; main()"
 _QUICKLY = f"""
 from gnnplace.api import measuring
 from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measured_evaluator import MeasureOptions
+from gnnplace.executors.measure_options import MeasureOptions
 quick = StoppingRule(warmup=1, min_repeats=4, max_repeats=4)
 measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick), quick
 {_PROGRAM}

@@ -62,7 +62,7 @@ def test_files_survive_being_packed() -> None:
     assert unpacked(b"\xff\n") == {}
 
 
-def run_badly(case: Case, folder: Path, connection: object) -> None:
+def run_badly(case: Case, folder: Path, connection: object, only: object = None) -> None:
     """Stands for a process that reads: the second input ends it, the third never ends."""
     for number in range(case.first, case.first + case.count):
         (folder / "input").mkdir(exist_ok=True)
@@ -82,6 +82,51 @@ def test_a_crash_and_a_hang_are_findings_and_the_rest_is_read(tmp_path: Path, mo
     assert found[ACCEPTED] == 2
     assert found["findings"] == {"the process ended with 9": 1, "took over 2 s": 1}
     assert sorted(path.read_text() for path in (tmp_path / "findings").glob("*/a")) == ["1", "2"]
+
+
+def run_in_a_stall(case: Case, folder: Path, connection: object, only: object = None) -> None:
+    """Stands for a machine that stood still at the second input."""
+    (folder / "input").mkdir(exist_ok=True)
+    for number in range(case.first, case.first + case.count):
+        (folder / "input" / "a").write_text(str(number))
+        connection.send(number)
+        if number == 1 and only is None:
+            time.sleep(60)
+        assert only in (None, {"a": b"1"})
+        connection.send(inputs.Outcome(number, ACCEPTED, 0.5, 1000))
+
+
+def test_what_took_too_long_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "run_inputs", run_in_a_stall)
+    monkeypatch.setattr(watch, "MOST_S", 2.0)
+    found = watch.watched(Case("model", "chance", 0, 0, 4))
+    assert (found[ACCEPTED], found["findings"]) == (4, {})
+
+
+def run_and_linger(case: Case, folder: Path, connection: object, only: object = None) -> None:
+    """Stands for a process that has read everything and takes its time to end."""
+    for number in range(case.first, case.first + case.count):
+        connection.send(number)
+        connection.send(inputs.Outcome(number, ACCEPTED, 0.5, 1000))
+    time.sleep(60)
+
+
+def test_a_process_that_has_read_all_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "run_inputs", run_and_linger)
+    monkeypatch.setattr(watch, "MOST_S", 2.0)
+    found = watch.watched(Case("model", "chance", 0, 0, 4))
+    assert (found[ACCEPTED], found["findings"]) == (4, {})
+
+
+def run_nothing(case: Case, folder: Path, connection: object, only: object = None) -> None:
+    """Stands for a process that cannot make the files to begin with."""
+    os._exit(1)
+
+
+def test_a_process_that_cannot_begin_ends_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "run_inputs", run_nothing)
+    with pytest.raises(GnnplaceError, match="'model' ended with 1 before it had any"):
+        watch.watched(Case("model", "chance", 0, 0, 4))
 
 
 def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
