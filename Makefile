@@ -3,6 +3,7 @@
 #   make demo       place a real model on two cores     make zoo      export what is missing in the zoo
 #   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
 #   make notebooks  run the notebooks and save what they show; needs Chrome or Chromium
+#   make docs       pages of the API in build/docs        make wheel-test   the wheel in an environment of its own
 #   make clean      remove what the other targets made
 #   make bench-backend  all cases of ONNX's own test suite, in minutes
 #   make bench-interrupted  commands that are killed and started again, in a quarter of an hour
@@ -15,16 +16,18 @@ STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
 OPENVINO := build/openvino/.installed
 
-.PHONY: install demo test bench bench-backend bench-hostile bench-interrupted zoo tables notebooks clean
+.PHONY: install demo test docs wheel-test bench bench-backend bench-hostile bench-interrupted zoo tables notebooks clean
 
 install: $(STAMP)
-	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo"
+	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo, or source .venv/bin/activate and gnnplace --help"
 
 $(STAMP): pyproject.toml tests/constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"{sys.executable} is Python {v[0]}.{v[1]}; gnnplace needs 3.11 or 3.12: make install PYTHON=python3.12")'
 	@echo "installing gnnplace and the versions of tests/constraints.txt into .venv (several minutes the first time)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,fuzz,notebooks,optimal,partition,pictures,train,zoo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,docs,fuzz,notebooks,optimal,partition,pictures,train,zoo]'
+	@echo "looking whether all works; this compiles the simulator, once"
+	$(BIN)/gnnplace doctor --quiet
 	@touch $@
 
 demo: $(MODEL)
@@ -56,6 +59,24 @@ test: $(STAMP) $(OPENVINO)
 	$(BIN)/python -m pytest --ignore tests/models_zoo --numprocesses 2
 	@echo "6/6 pytest: recipes of the zoo, exported and compared, two at a time"
 	$(BIN)/python -m pytest tests/models_zoo --numprocesses 2
+
+docs: $(STAMP)
+	@echo "writing a page for every module into build/docs"
+	$(BIN)/python -W ignore docs/api.py build/docs
+
+# Away from the repository nothing but the wheel can be imported; WHEEL_TESTS=tests runs all.
+WHEEL_TESTS ?= $(addprefix tests/,api cli contracts cost devices graph onnx_io policy report sim)
+wheel-test:
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@echo "1/4 building the wheel"
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	@ls -l build/wheel/*.whl
+	@echo "2/4 installing it into an empty environment, with what its tests need"
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt "$$(echo $(CURDIR)/build/wheel/*.whl)[dev,optimal,partition,train,zoo]"
+	@away=$$(mktemp -d) && trap 'rm -rf "$$away"' EXIT && cp -r tests pyproject.toml README.md "$$away" && cd "$$away" \
+		&& echo "3/4 the README's session" && $(CURDIR)/build/wheel/venv/bin/python tests/readme_session.py README.md \
+		&& echo "4/4 the tests, in $$away" && $(CURDIR)/build/wheel/venv/bin/python -m pytest --quiet --numprocesses 2 $(WHEEL_TESTS)
 
 bench: $(STAMP)
 	@echo "measuring nanoseconds per op of the simulator"

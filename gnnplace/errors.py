@@ -6,7 +6,9 @@ whatever the names in it hold.
 
 from __future__ import annotations
 
+import difflib
 import reprlib
+from collections.abc import Iterable
 
 __all__ = [
     "GnnplaceError",
@@ -20,6 +22,7 @@ __all__ = [
     "MissingDependency",
     "ProcessLost",
     "UnsupportedModel",
+    "did_you_mean",
     "shown",
 ]
 
@@ -84,6 +87,17 @@ def shown(value: object) -> str:
     ('[[[[[...]]]]]', 120)
     """
     return _SHORT.repr(value)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A question with the name that was probably meant; another text where none is close.
+
+    >>> did_you_mean("hefty", ["heft", "gnn"]), did_you_mean("K40", ["k40"]), did_you_mean("x", ["heft"], "see --help")
+    ("did you mean 'heft'?", "did you mean 'k40'?", 'see --help')
+    """
+    names = tuple(known)
+    near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(name.lower(), names, n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def _printable(sign: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.placement import Placement, allowed_mask
 from gnnplace.schedule import Schedule
 
@@ -28,9 +29,6 @@ __all__ = [
     "WalkRequest",
 ]
 
-Objective = Literal["latency", "throughput"]
-DimsObjective = Literal["worst", "mean"]
-"""Which of the times at several shapes counts."""
 EvaluatorKind = Literal["simulated", "measured"]
 
 

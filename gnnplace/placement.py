@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import InvalidPlacement, shown
+from gnnplace.errors import InvalidPlacement, did_you_mean, shown
 from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 
@@ -193,9 +192,8 @@ def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str |
 def _same_ops(path: Path, key: str, entries: Mapping[str, Any], graph: OpGraph) -> None:
     for name in entries:
         if name not in graph.op_index:
-            near = difflib.get_close_matches(name[:_NAME], graph.op_names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidPlacement(f"{path}: {key} names the op {name!r}, which {graph.name!r} does not have{hint}")
+            hint = did_you_mean(name[:_NAME], graph.op_names, "is it of another model?")
+            raise InvalidPlacement(f"{path}: {key} names the op {name!r}, which {graph.name!r} does not have; {hint}")
     missing = next((name for name in graph.op_names if name not in entries), None)
     if missing is not None:
         raise InvalidPlacement(f"{path}: {key} says nothing of the op {missing!r}")

@@ -32,6 +32,10 @@ def compare(
 
     Ctrl-C ends them all; those that were not reached have no row.
 
+    >>> rows = compare("zoo:layered_200", "k40x2", ["single", "heft"])
+    >>> [(row["planner"], row["feasible"]) for row in rows]
+    [('single', True), ('heft', True)]
+
     Raises:
         GnnplaceError: an unknown planner, or a model or device set that cannot be read.
         KeyboardInterrupt: there was no placement yet.
@@ -75,6 +79,11 @@ def evaluate(
 
     With `options.measure` it is executed: `makespan_s` is then measured, and so is `throughput_s`, the seconds per step of
     pipelined ones; memory, busy time and transferred bytes are simulated.
+
+    >>> from gnnplace.api.place import place
+    >>> plan = place("zoo:layered_200", "k40x2", PlaceOptions(planner="heft"))
+    >>> evaluate("zoo:layered_200", "k40x2", plan.placement)["makespan_s"] == plan.makespan_s
+    True
 
     Raises:
         InvalidPlacement: it is not for this model and these devices.

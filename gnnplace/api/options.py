@@ -15,7 +15,11 @@ __all__ = ["PlaceOptions"]
 
 @dataclass(frozen=True)
 class PlaceOptions:
-    """How to search."""
+    """How to search.
+
+    >>> PlaceOptions(planner="annealing", seconds=2.0, dims={"batch": 8}).budget.evaluations
+    2000
+    """
 
     planner: str = "gnn"
     objective: Objective = "latency"

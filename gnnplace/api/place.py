@@ -31,6 +31,11 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     The answer is never worse than the best single device: when the plan does not beat it, that is the answer. Ctrl-C gives
     the best so far.
 
+    >>> options = PlaceOptions(planner="annealing", evaluations=200)
+    >>> plan = place("zoo:layered_200", "k40x2", options)
+    >>> plan.evaluation.feasible, plan.makespan_s <= plan.rows[0]["makespan_s"]  # never worse than the best single device
+    (True, True)
+
     Args:
         model: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or what `read_onnx` gave.
         devices: a topology, its file, a preset such as `k40x4`, real devices such as `cpu:0,cpu:1`, or `auto`.

@@ -28,7 +28,13 @@ __all__ = ["Plan"]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which device runs which op, what that costs, and how it compares."""
+    """Which device runs which op, what that costs, and how it compares.
+
+    >>> from gnnplace.api import PlaceOptions, place
+    >>> plan = place("zoo:layered_200", "k40x2", PlaceOptions(planner="heft"))
+    >>> sorted(plan.summary()["compared"]), plan.gap >= 0
+    (['heft', 'single'], True)
+    """
 
     setting: Setting
     solution: Solution
@@ -122,7 +128,10 @@ class Plan:
     def headline(self) -> str:
         """The answer in one sentence."""
         evaluator = "simulated" if self.measured is None else "measured"
-        return f"{format_s(self.makespan_s)} per step ({evaluator}), {self.gap:.1%} above the lower bound"
+        text = f"{format_s(self.makespan_s)} per step ({evaluator}), "
+        if self.gap < 0:
+            return f"{text}less than the bound of {format_s(self.bound.value_s)}: the machine was slower when it was profiled"
+        return f"{text}{self.gap:.1%} above the lower bound"
 
     def save(self, folder: str | Path) -> Path:
         """Writes `placement.json`, `run.json`, `report.html` and, for ONNX models, `placed.onnx` and `parts/`.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import BenchResult
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
@@ -32,8 +33,9 @@ _OPS_PER_ROUND = 300_000
 _POPULATION = 4  # batches are that many times longer, so that waking threads is not what is measured
 
 
-def bench_engine(seed: int) -> BenchResult:
+def bench_engine(options: BenchOptions) -> BenchResult:
     """The whole table, with the limits that are to be kept."""
+    seed = options.seed
     rows = [_row(size, kind, seed) for size in SIZES for kind in ("local", "list", "random")]
     local = [row for row in rows if row["placement"] == "local"]
     return BenchResult(

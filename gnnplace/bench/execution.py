@@ -47,8 +47,9 @@ _RULE = StoppingRule(warmup=3, min_repeats=21, max_repeats=101, max_s=6.0, relat
 _RANDOM, _EQUALITY_EVALUATIONS, _EVALUATIONS = 20, 300, 2000
 
 
-def bench_equality(seed: int) -> BenchResult:
+def bench_equality(options: BenchOptions) -> BenchResult:
     """`heft`, `gnn` and 20 random placements of each light model: outputs against those of one plain session."""
+    seed = options.seed
     topology = load_topology(DEVICES)
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:

@@ -14,6 +14,7 @@ import numpy as np
 from gnnplace.api.comparison import compare
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.workload import load_workload
+from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import BenchResult
 from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
@@ -31,8 +32,9 @@ EVALUATIONS = 2000
 _SHARE = 2 / 3
 
 
-def bench_planners(seed: int) -> BenchResult:
+def bench_planners(options: BenchOptions) -> BenchResult:
     """A row per model, device set and planner."""
+    seed = options.seed
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
         for name, model in light_models(folder, seed).items():

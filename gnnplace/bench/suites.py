@@ -1,55 +1,59 @@
-"""The suites by name."""
+"""The suites by name: a new one is one file and one line here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-from gnnplace.bench.conformance.suite import bench_backend
-from gnnplace.bench.engine import bench_engine
-from gnnplace.bench.execution import bench_equality, bench_execution
-from gnnplace.bench.fidelity.suite import bench_fidelity
-from gnnplace.bench.generalization.suite import bench_generalization
-from gnnplace.bench.hostile.suite import bench_hostile
-from gnnplace.bench.interrupted.suite import bench_interrupted
-from gnnplace.bench.measured.suite import bench_measured
 from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.papers.seeds import bench_seeds
-from gnnplace.bench.papers.spotlight import bench_spotlight
-from gnnplace.bench.planners import bench_planners
-from gnnplace.bench.report import bench_report
-from gnnplace.bench.result import BenchResult
-from gnnplace.bench.zoo import bench_zoo
-from gnnplace.errors import GnnplaceError
+from gnnplace.errors import GnnplaceError, did_you_mean
+
+if TYPE_CHECKING:
+    from gnnplace.bench.result import BenchResult
 
 __all__ = ["SUITES", "Suite", "run_suite"]
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A comparison by name."""
+    """A comparison by name; its module is imported when it runs."""
 
-    run: Callable[[BenchOptions], BenchResult]
+    module: str
+    """Below `gnnplace.bench`; has a function `bench_NAME(options) -> BenchResult`."""
+    description: str
     takes: tuple[str, ...] = ()
     """Options besides the seed."""
+
+    @property
+    def has_page(self) -> bool:
+        """`gnnplace report` draws its result."""
+        return self.module.startswith(("papers", "generalization", "measured", "fidelity"))
 
 
 _TABLES = ("--evaluations", "--seeds", "--only", "--rows", "--jobs", "--extend")
 SUITES: Mapping[str, Suite] = {
-    "engine": Suite(lambda options: bench_engine(options.seed)),
-    "planners": Suite(lambda options: bench_planners(options.seed)),
-    "equality": Suite(lambda options: bench_equality(options.seed)),
-    "execution": Suite(bench_execution, ("--only",)),
-    "backend": Suite(bench_backend, ("--only", "--jobs")),
-    "zoo": Suite(bench_zoo, ("--jobs",)),
-    "seeds": Suite(bench_seeds, _TABLES),
-    "spotlight": Suite(bench_spotlight, _TABLES),
-    "generalization": Suite(bench_generalization, ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend")),
-    "fidelity": Suite(bench_fidelity, ("--only",)),
-    "interrupted": Suite(bench_interrupted, ("--seeds", "--only", "--jobs")),
-    "measured": Suite(bench_measured, ("--evaluations", "--seeds", "--only", "--rows")),
-    "report": Suite(bench_report),
-    "hostile": Suite(bench_hostile, ("--evaluations", "--only", "--rows", "--jobs")),
+    "engine": Suite("engine", "nanoseconds per op of the simulator"),
+    "planners": Suite("planners", "planners on light models, simulated, at the same evaluations"),
+    "equality": Suite("execution", "outputs of placed runs against one plain session"),
+    "execution": Suite("execution", "speed-ups on two cores, executed", ("--only",)),
+    "backend": Suite("conformance.suite", "ONNX's own test suite, plain and placed", ("--only", "--jobs")),
+    "zoo": Suite("zoo", "every recipe built, compared with torch, cut and run", ("--jobs",)),
+    "seeds": Suite("papers.seeds", "the papers' tables with every method", _TABLES),
+    "spotlight": Suite("papers.spotlight", "proximal policy optimisation against policy gradient", _TABLES),
+    "generalization": Suite(
+        "generalization.suite",
+        "graphs and devices that no training has seen",
+        ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend"),
+    ),
+    "fidelity": Suite("fidelity.suite", "simulated against measured seconds", ("--only",)),
+    "interrupted": Suite("interrupted.suite", "commands killed at many moments", ("--seeds", "--only", "--jobs")),
+    "measured": Suite(
+        "measured.suite", "searches by execution on two cores", ("--evaluations", "--seeds", "--only", "--rows")
+    ),
+    "report": Suite("report", "size and loading time of reports, in a browser"),
+    "hostile": Suite("hostile.suite", "damaged and harmful files", ("--evaluations", "--only", "--rows", "--jobs")),
 }
 
 
@@ -60,11 +64,13 @@ def run_suite(name: str, options: BenchOptions) -> BenchResult:
         GnnplaceError: there is no such suite, or it does not take the options.
     """
     if name not in SUITES:
-        raise GnnplaceError(f"there is no bench suite {name!r}; known are {', '.join(SUITES)}")
+        hint = did_you_mean(name, SUITES, f"known are {', '.join(SUITES)}")
+        raise GnnplaceError(f"there is no bench suite {name!r}; {hint}")
     suite = SUITES[name]
     given = (*options.arguments, *(("--extend",) if options.extend is not None else ()))
     refused = [text for text in given if text.startswith("--") and text not in suite.takes]
     if refused:
         takers = ", ".join(known for known, other in SUITES.items() if refused[0] in other.takes)
         raise GnnplaceError(f"bench {name}: takes no {refused[0]}; only {takers} do")
-    return suite.run(options)
+    module = importlib.import_module(f"gnnplace.bench.{suite.module}")
+    return cast("BenchResult", getattr(module, f"bench_{name}")(options))

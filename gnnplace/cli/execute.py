@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from gnnplace.cli.options import (
@@ -16,10 +15,12 @@ from gnnplace.cli.options import (
     ForceOption,
     JsonOption,
     ModelArgument,
+    QuietOption,
     SeedOption,
     parse_dims,
 )
-from gnnplace.cli.output import print_json, print_table, warn
+from gnnplace.cli.output import hint, print_answer, print_json, print_table, warn
+from gnnplace.cli.progress import bar
 from gnnplace.units import format_s
 
 __all__ = ["made_up_inputs", "profile", "run"]
@@ -35,20 +36,24 @@ def run(
     custom_ops: CustomOpsOption = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run a placed model on its devices; repeated, as often again with requests that follow each other without a pause."""
+    import numpy as np
+
     from gnnplace.executors.array_file import read_arrays, write_arrays
     from gnnplace.executors.measure import median_interval
     from gnnplace.executors.session import Session
     from gnnplace.executors.throughput import measured_period
 
-    with Session(folder, custom_ops=custom_ops or ()) as session:
+    with bar("loading") as advance, Session(folder, custom_ops=custom_ops or ()) as session:
         feed = read_arrays(input) if input is not None else made_up_inputs(folder, seed)
         seconds = []
-        for _ in range(repeat):
+        for number in range(repeat):
             begin_s = time.perf_counter()
             outputs = session.run(None, feed)
             seconds.append(time.perf_counter() - begin_s)
+            advance((number + 1) / repeat, "running", f"best {format_s(min(seconds))}")
         period = measured_period(session, feed, repeat) if repeat > 1 else None
         names = [info.name for info in session.get_outputs()]
         devices, max_in_flight = session.get_devices(), session.max_in_flight
@@ -76,13 +81,14 @@ def run(
         ["output", "shape", "dtype"],
         [[name, str(facts["shape"]), facts["dtype"]] for name, facts in result["outputs"].items()],
     )
-    print(
+    print_answer(
         f"{repeat} run(s) on {', '.join(devices)}: {format_s(interval.median)} +- {format_s(interval.spread)} (median)"
     )
     if period is not None:
-        print(
+        print_answer(
             f"pipelined, up to {max_in_flight} at once: {format_s(period.median)} +- {format_s(period.spread)} per request"
         )
+    hint(f"gnnplace run {folder} --repeat 100" if repeat == 1 else f"in Python: gnnplace.Session({str(folder)!r})")
 
 
 def profile(
@@ -94,6 +100,7 @@ def profile(
     seed: SeedOption = 0,
     force: ForceOption = False,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Measure what each op of a model costs on real devices, fit the roofline to it, and probe the link between every two devices.
 
@@ -110,9 +117,10 @@ def profile(
     workload = load_workload(model, parse_dims(dim), custom_ops=custom_ops or (), to_run=True)
     onnx_model, *others = (executable(each) for each in (workload, *workload.others))
     warn([*workload.warnings, *check_free(topology.device_names, force)])
-    for other in others:
-        profiled_anew(other, topology, seed, pairs=())
-    costs, fits = profiled_anew(onnx_model, topology, seed)
+    with bar("running on every device, probing links"):
+        for other in others:
+            profiled_anew(other, topology, seed, pairs=())
+        costs, fits = profiled_anew(onnx_model, topology, seed)
     known = costs.of_devices(topology.devices)
     write_costs(known, out)
     rows = {
@@ -138,11 +146,14 @@ def profile(
             for kind, row in rows.items()
         ],
     )
-    print(f"costs: {out}")
+    print_answer(f"costs: {out}")
+    hint(f"gnnplace place {model} --devices {devices} --measure --out placed")
 
 
 def made_up_inputs(folder: Path, seed: int) -> dict[str, Any]:
     """One array per input of the placed model in a folder, or in a file."""
+    import numpy as np
+
     from gnnplace.onnx_io.read import read_onnx
     from gnnplace.onnx_io.sample_inputs import sample_inputs
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gnnplace.cli.completion import device_sets
+from gnnplace.cli.completion import planners as planner_names
 from gnnplace.cli.options import (
     CustomOpsOption,
     DevicesOption,
@@ -18,13 +21,18 @@ from gnnplace.cli.options import (
     JsonOption,
     ModelArgument,
     ObjectiveOption,
+    QuietOption,
     SecondsOption,
     SeedOption,
     parse_dims,
 )
-from gnnplace.cli.output import print_json, print_table, progress, warn
+from gnnplace.cli.output import hint, print_json, print_table, warn
+from gnnplace.cli.progress import search_progress
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.units import format_bytes, format_s
+
+if TYPE_CHECKING:
+    from gnnplace.report.run_record import PlannerRow
 
 __all__ = ["compare", "devices", "evaluate", "planners"]
 
@@ -39,6 +47,7 @@ def evaluate(
     dims_objective: DimsObjectiveOption = "worst",
     custom_ops: CustomOpsOption = None,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """What a given placement costs."""
     from gnnplace.api import PlaceOptions
@@ -55,6 +64,7 @@ def evaluate(
     else:
         figures = {key: value for key, value in result.items() if key != "warnings"}
         print_table(["figure", "value"], [[key, str(value)] for key, value in figures.items()])
+        hint(f"gnnplace place {model} --devices {devices} searches for a better one")
     if not result["feasible"]:
         raise InfeasiblePlacement(f"{placement}: the placement does not fit or cannot run on {devices}")
 
@@ -62,7 +72,14 @@ def evaluate(
 def compare(
     model: ModelArgument,
     devices: DevicesOption,
-    planners: Annotated[str, typer.Option(help="names with commas between them; see gnnplace planners")],
+    planners: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B",
+            help="names with commas between them; see gnnplace planners",
+            autocompletion=planner_names,
+        ),
+    ],
     objective: ObjectiveOption = "latency",
     evaluations: EvaluationsOption = None,
     seconds: SecondsOption = None,
@@ -71,6 +88,7 @@ def compare(
     dim: DimOption = None,
     dims_objective: DimsObjectiveOption = "worst",
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Several planners on the same problem with the same budget, simulated."""
     from gnnplace.api import PlaceOptions
@@ -81,7 +99,7 @@ def compare(
         raise GnnplaceError("--planners is empty; name at least one, for example heft,annealing,gnn")
     if evaluations is None and seconds is None:
         evaluations = 2000
-    with progress(evaluations) as on_progress:
+    with search_progress(evaluations, seconds) as on_progress:
         options = PlaceOptions(
             objective=objective, evaluations=evaluations, seconds=seconds, seed=seed, max_groups=groups,
             dims=parse_dims(dim), dims_objective=dims_objective, on_progress=on_progress,
@@ -104,14 +122,26 @@ def compare(
                 ]
                 for row in rows
             ],
+            _fastest(rows),
         )
+        hint(f"gnnplace place {model} --devices {devices} --planner NAME --out DIR keeps one of them")
     if not any(row["feasible"] for row in rows):
         raise InfeasiblePlacement(f"no planner found a placement of {model} that fits {devices}")
 
 
+def _fastest(rows: Sequence[PlannerRow]) -> dict[int, str]:
+    """Marks the row with the least seconds of those that fit."""
+    steps = {number: row["makespan_s"] for number, row in enumerate(rows) if row["feasible"] and row["makespan_s"]}
+    return {min(steps, key=steps.__getitem__): "green"} if steps else {}
+
+
 def devices(
-    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="a device set; none: this machine")] = None,
+    spec: Annotated[
+        str | None,
+        typer.Argument(metavar="[SPEC]", help="a device set; none: this machine", autocompletion=device_sets),
+    ] = None,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """The devices of a set, or of this machine, and the names of the presets."""
     from gnnplace.api.setting import topology_of
@@ -137,9 +167,10 @@ def devices(
     )
     if spec is None:
         print(f"presets, as NAMExN (k40x4): {', '.join(preset_names())}")
+        hint(f"gnnplace place MODEL --devices {','.join(topology.device_names[:2])} --measure --out placed")
 
 
-def planners(json: JsonOption = False) -> None:
+def planners(json: JsonOption = False, quiet: QuietOption = False) -> None:
     """The planners by name."""
     from gnnplace.planners.catalog import PLANNERS
 
@@ -147,3 +178,4 @@ def planners(json: JsonOption = False) -> None:
         print_json({name: {"kind": entry.kind, "description": entry.description} for name, entry in PLANNERS.items()})
     else:
         print_table(["planner", "what it does"], [[name, entry.description] for name, entry in PLANNERS.items()])
+        hint("gnnplace compare MODEL --devices SPEC --planners heft,annealing,gnn")

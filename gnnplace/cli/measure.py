@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from gnnplace.cli.options import EvaluationsOption, JsonOption, SeedOption
-from gnnplace.cli.output import note, print_json, print_table
+from gnnplace.cli.completion import suites
+from gnnplace.cli.options import EvaluationsOption, JsonOption, QuietOption, SeedOption
+from gnnplace.cli.output import hint, note, print_json, print_table
+from gnnplace.cli.progress import bar
 
 __all__ = ["bench"]
 
@@ -21,6 +23,7 @@ def bench(
         typer.Argument(
             metavar="SUITE",
             help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, report, hostile or interrupted",
+            autocompletion=suites,
         ),
     ],
     seed: SeedOption = 0,
@@ -62,6 +65,7 @@ def bench(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
@@ -76,7 +80,8 @@ def bench(
     kept = None if out is None else out.with_name(f"{out.name}.cases")
     names = tuple(rows.split(",")) if rows else ()
     options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, kept, note, extend)
-    result = run_suite(suite, options)
+    with bar(f"bench {suite}"):
+        result = run_suite(suite, options)
     if out is not None:
         write_result(result, out)
     if json:
@@ -85,6 +90,15 @@ def bench(
     columns = list(result.columns or dict.fromkeys(key for row in result.rows for key in row))
     print_table(columns, [[_cell(row.get(column)) for column in columns] for row in result.rows])
     print_table(["summary", ""], [[key, _cell(value)] for key, value in result.summary.items()])
+    hint(_next(suite, out))
+
+
+def _next(suite: str, out: Path | None) -> str:
+    from gnnplace.bench.suites import SUITES
+
+    if out is None:
+        return f"gnnplace bench {suite} --out FILE.json keeps the result"
+    return f"gnnplace report {out} draws it" if SUITES[suite].has_page else f"the result is in {out}"
 
 
 def _cell(value: object) -> str:

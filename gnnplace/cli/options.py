@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from gnnplace.cli import completion
+from gnnplace.cli.output import be_quiet
 from gnnplace.errors import GnnplaceError
-from gnnplace.evaluation import DimsObjective, Objective
+from gnnplace.objectives import DimsObjective, Objective
 
 __all__ = [
     "CustomOpsOption",
@@ -22,16 +24,29 @@ __all__ = [
     "JsonOption",
     "ModelArgument",
     "ObjectiveOption",
+    "PlannerOption",
+    "QuietOption",
     "SecondsOption",
     "SeedOption",
     "parse_dims",
 ]
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="an .onnx file, an op-graph .json, or zoo:NAME")]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="an .onnx file, an op-graph .json, or zoo:NAME", autocompletion=completion.models
+    ),
+]
+PlannerOption = Annotated[
+    str, typer.Option(metavar="NAME", help="see gnnplace planners", autocompletion=completion.planners)
+]
 DevicesOption = Annotated[
     str,
     typer.Option(
-        "--devices", metavar="SPEC", help="a topology .json, a preset (k40x4), real devices (cpu:0,cuda:0), or auto"
+        "--devices",
+        metavar="SPEC",
+        help="a topology .json, a preset (k40x4), real devices (cpu:0,cuda:0), or auto",
+        autocompletion=completion.device_sets,
     ),
 ]
 DimOption = Annotated[
@@ -56,6 +71,10 @@ SeedOption = Annotated[int, typer.Option(min=0, help="same seed, same answer")]
 GroupsOption = Annotated[int | None, typer.Option("--groups", min=1, help="op groups to decide on at most")]
 ObjectiveOption = Annotated[Objective, typer.Option(help="latency of one step, or throughput of pipelined steps")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
+QuietOption = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="the answer and warnings, without progress, notes and hints", callback=be_quiet),
+]
 
 
 def parse_dims(texts: Sequence[str] | None) -> dict[str, int | tuple[int, ...]]:

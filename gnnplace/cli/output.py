@@ -1,25 +1,28 @@
-"""What commands print: one JSON object on stdout, or tables for people; progress on stderr."""
+"""What commands print: one JSON object or tables on stdout; on stderr warnings, notes, and what to do next."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from gnnplace.planners.budget import Progress as SearchProgress
-from gnnplace.units import format_s
+__all__ = ["NOTES", "be_quiet", "error", "hint", "note", "print_answer", "print_json", "print_table", "warn"]
 
-__all__ = ["note", "print_json", "print_table", "progress", "warn"]
+_OUT, _ERR = Console(highlight=False), Console(stderr=True, highlight=False)
+NOTES = Console(stderr=True, highlight=False)
+"""What `--quiet` silences: notes, hints, progress."""
+_UNFOLDED = 400
+"""Columns of a table that goes to a file or another program."""
 
-_OUT, _ERR = Console(), Console(stderr=True)
-_QUIET_S = 2.0
+
+def be_quiet(quiet: bool) -> bool:
+    """What `--quiet` does; as the callback of the option it gives its value back."""
+    NOTES.quiet = quiet
+    return quiet
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -27,47 +30,42 @@ def print_json(document: Mapping[str, Any]) -> None:
     print(json.dumps(document))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table for people; the first column is text, the others are figures."""
-    table = Table(box=None, pad_edge=False)
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Mapping[int, str] | None = None) -> None:
+    """A table for people: columns of figures end at one line, and `styles` marks rows by number."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number == 0)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    _OUT.print(table)
+        is_figure = number > 0 and all(_is_figure(row[number]) for row in rows)
+        table.add_column(column, justify="right" if is_figure else "left", overflow="fold", no_wrap=number == 0)
+    for number, row in enumerate(rows):
+        table.add_row(*(Text(cell) for cell in row), style=(styles or {}).get(number))
+    (_OUT if _OUT.is_terminal else Console(width=_UNFOLDED, highlight=False)).print(table)
+
+
+def _is_figure(cell: str) -> bool:
+    return cell in {"", "-"} or cell.lstrip("-")[:1].isdigit()
+
+
+def print_answer(sentence: str) -> None:
+    """The answer in one line on stdout."""
+    _OUT.print(Text(sentence, style="bold"), soft_wrap=True)
+
+
+def hint(what_next: str) -> None:
+    """The last line, on stderr: what to do next."""
+    NOTES.print(Text.assemble(("next: ", "dim"), (what_next, "cyan")), soft_wrap=True)
 
 
 def note(message: str) -> None:
     """One line on stderr."""
-    _ERR.print(Text(message), soft_wrap=True)
+    NOTES.print(Text(message), soft_wrap=True)
 
 
 def warn(messages: Sequence[str]) -> None:
     """One line each on stderr."""
     for message in messages:
-        _ERR.print(Text(f"warning: {message}"), soft_wrap=True)
+        _ERR.print(Text.assemble(("warning: ", "yellow"), message), soft_wrap=True)
 
 
-@contextmanager
-def progress(evaluations: int | None) -> Iterator[Callable[[SearchProgress], None]]:
-    """A bar on stderr with evaluations and the best so far, for searches of over two seconds; silent when no terminal."""
-    bar = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
-        TextColumn("best {task.fields[best]}"), TimeElapsedColumn(), console=_ERR, transient=True,
-    )  # fmt: skip
-    task = bar.add_task("evaluations", total=evaluations, best="-")
-    begin_s = time.perf_counter()
-    shown = False
-
-    def update(state: SearchProgress) -> None:
-        nonlocal shown
-        if not shown and _ERR.is_terminal and time.perf_counter() - begin_s > _QUIET_S:
-            bar.start()
-            shown = True
-        bar.update(task, description=state.planner, completed=state.evaluations, best=format_s(state.best_s))
-
-    try:
-        yield update
-    finally:
-        if shown:
-            bar.stop()
+def error(message: str) -> None:
+    """What is wrong, in one line on stderr, whatever the message holds."""
+    _ERR.print(Text.assemble(("gnnplace: ", "bold red"), " ".join(message.split())), soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,11 +18,14 @@ from gnnplace.cli.options import (
     JsonOption,
     ModelArgument,
     ObjectiveOption,
+    PlannerOption,
+    QuietOption,
     SecondsOption,
     SeedOption,
     parse_dims,
 )
-from gnnplace.cli.output import note, print_json, print_table, progress, warn
+from gnnplace.cli.output import hint, note, print_answer, print_json, print_table, warn
+from gnnplace.cli.progress import search_progress
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.units import format_s
@@ -40,7 +42,7 @@ _TRACE = "file for the simulated schedule, which ui.perfetto.dev and chrome://tr
 def place(
     model: ModelArgument,
     devices: DevicesOption,
-    planner: Annotated[str, typer.Option(help="see gnnplace planners")] = "gnn",
+    planner: PlannerOption = "gnn",
     objective: ObjectiveOption = "latency",
     evaluations: EvaluationsOption = None,
     seconds: SecondsOption = None,
@@ -55,18 +57,16 @@ def place(
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
     trace: Annotated[Path | None, typer.Option(help=_TRACE)] = None,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Decide which device runs which op, and write the placed model. Ctrl-C ends the search, with the best so far.
-
-    Example: gnnplace place model.onnx --devices cpu:0,cpu:1 --measure --out placed
-    """
+    """Decide which device runs which op, and write the placed model. Ctrl-C ends the search, with the best so far."""
     from gnnplace.api import PlaceOptions
     from gnnplace.api import place as run
     from gnnplace.report.trace import write_trace
 
     if evaluations is None:
         evaluations = (300 if measure else 2000) if seconds is None else None
-    with progress(evaluations) as on_progress:
+    with search_progress(evaluations, seconds) as on_progress:
         options = PlaceOptions(
             planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure, force=force,
             policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), dims_objective=dims_objective,
@@ -97,11 +97,16 @@ def _print(plan: Plan, saved: Path | None) -> None:
                 row["planner"],
                 "-" if row["makespan_s"] is None else format_s(row["makespan_s"]),
                 "-" if row["gap"] is None else f"{row['gap']:.1%}",
-                str(row["evaluations"]),
-                format_s(row["wall_s"]),
+                str(row["evaluations"] or "-"),
+                format_s(row["wall_s"]) if row["wall_s"] else "-",
             ]
             for row in plan.rows
         ],
+        {
+            number: "green"
+            for number, row in enumerate(plan.rows)
+            if row["planner"] == (plan.kept or plan.solution.planner)
+        },
     )
     if plan.measured is not None:
         print_table(
@@ -111,9 +116,24 @@ def _print(plan: Plan, saved: Path | None) -> None:
                 for run in plan.measured["runs"]
             ],
         )
-    print(f"{plan.setting.workload.name}: {plan.headline()}")
+    print_answer(f"{plan.setting.workload.name}: {plan.headline()}")
     if saved is not None:
-        print(f"report: {saved / 'report.html'}   run it: gnnplace run {saved}")
+        print(f"report: {saved / 'report.html'}")
+    hint(_next(plan, saved))
+
+
+def _next(plan: Plan, saved: Path | None) -> str:
+    from gnnplace.executors.devices import is_real
+
+    if saved is None:
+        return "the same with --out DIR keeps it"
+    if plan.setting.workload.onnx is None:
+        return "look at the report"
+    return (
+        f"gnnplace run {saved}"
+        if is_real(plan.setting.topology)
+        else "the same with --devices auto --measure runs here"
+    )
 
 
 def _say_writing() -> None:
@@ -126,11 +146,9 @@ def report(
     pictures: Annotated[Path | None, typer.Option(help="folder for every picture of the report, for papers")] = None,
     picture_format: Annotated[PictureFormat, typer.Option("--format", help="of the pictures")] = "svg",
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Draw report.html again from run.json, or the tables of a bench beside its result.
-
-    Example: gnnplace report placed --trace trace.json --pictures figures --format svg
-    """
+    """Draw report.html again from run.json, or the tables of a bench beside its result."""
     from gnnplace.report.bench_page import read_bench, write_bench_page
     from gnnplace.report.page import write_report
     from gnnplace.report.pictures import write_pictures
@@ -152,4 +170,5 @@ def report(
     if json:
         print_json({"report": str(path), **({"written": list(map(str, written))} if written else {})})
     else:
-        print(path, *written, sep="\n", file=sys.stdout)
+        print(path, *written, sep="\n")
+        hint("open it in a browser")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gnnplace.cli.options import JsonOption
-from gnnplace.cli.output import note, print_json
+from gnnplace.cli.options import JsonOption, QuietOption
+from gnnplace.cli.output import NOTES, hint, note, print_answer, print_json
+from gnnplace.cli.progress import bar
 from gnnplace.errors import GnnplaceError
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.training.ablation import Ablation
@@ -40,13 +42,12 @@ def train(
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="stop after so long; --resume goes on")] = None,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Train one policy on many graphs and device sets, from the zoo's training families and at random.
 
     Ctrl-C ends it after the update that is under way, and saves; the same command goes on. Metrics are in metrics.jsonl, and in TensorBoard's event
     files where tensorboard is installed (pip install 'gnnplace[train]').
-
-    Example: gnnplace train --out policy.safetensors --updates 600
     """
     from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
     from gnnplace.devices.detect import allowed_cores
@@ -73,11 +74,9 @@ def train(
         settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, ablation)
         begin_run(out, settings, policy)
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
-    with first_interrupt_noted(on_first=_say_ending) as interrupted:
-        card = continue_run(
-            out, _progress(), lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s)
-        )
     files, total = RunFiles(out), stored_settings(out).training.ppo.num_updates
+    with first_interrupt_noted(on_first=_say_ending) as interrupted, _progress(total) as show:
+        card = continue_run(out, show, lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s))
     document = {
         "policy": str(files.policy),
         "metrics": str(files.metrics),
@@ -90,10 +89,12 @@ def train(
     if json:
         print_json(document)
         return
-    print(f"{files.policy}: {card['updates']} of {total} updates in {format_s(card['wall_s'])}")
-    print(f"metrics: {files.metrics}   use it: gnnplace place MODEL --devices SPEC --policy {files.policy}")
+    print_answer(f"{files.policy}: {card['updates']} of {total} updates in {format_s(card['wall_s'])}")
+    print(f"metrics: {files.metrics}")
     if card["updates"] < total:
-        print(f"go on: gnnplace train --out {out} --resume")
+        hint(f"gnnplace train --out {out} --resume")
+    else:
+        hint(f"gnnplace place MODEL --devices SPEC --policy {files.policy}")
 
 
 def _refuse_changes(given: Mapping[str, object], stored: Mapping[str, object]) -> None:
@@ -109,22 +110,30 @@ def _refuse_changes(given: Mapping[str, object], stored: Mapping[str, object]) -
             )
 
 
-def _progress() -> Callable[[Mapping[str, Any]], None]:
-    """A line on stderr every few seconds."""
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """A bar on a terminal; elsewhere a line every few seconds."""
     last_s = -_QUIET_S
+    best = -math.inf
 
-    def show(row: Mapping[str, Any]) -> None:
-        nonlocal last_s
-        if time.monotonic() - last_s < _QUIET_S:
-            return
-        last_s = time.monotonic()
-        units = max(facts["units"] for facts in row["problems"])
-        note(
-            f"update {row['update'] + 1}: searches save {-math.expm1(-row['gain']):.1%} of the start, entropy {row['entropy']:.2f}, "
-            f"up to {units} units, {format_s(row['wall_s'])}"
-        )
+    with bar("starting") as advance:
 
-    return show
+        def show(row: Mapping[str, Any]) -> None:
+            nonlocal last_s, best
+            saved = -math.expm1(-row["gain"])
+            best = max(best, saved)
+            done = row["update"] + 1
+            advance(done / total, f"update {done} of {total}: searches save {saved:.1%}", f"best {best:.1%}")
+            if NOTES.is_terminal or time.monotonic() - last_s < _QUIET_S:
+                return
+            last_s = time.monotonic()
+            units = max(facts["units"] for facts in row["problems"])
+            note(
+                f"update {done}: searches save {saved:.1%} of the start, entropy {row['entropy']:.2f}, "
+                f"up to {units} units, {format_s(row['wall_s'])}"
+            )
+
+        yield show
 
 
 def _say_ending() -> None:

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from gnnplace.cli.options import JsonOption, SeedOption
-from gnnplace.cli.output import print_json, print_table
+from gnnplace.cli.completion import recipes
+from gnnplace.cli.options import JsonOption, QuietOption, SeedOption
+from gnnplace.cli.output import hint, print_json, print_table
+from gnnplace.cli.progress import bar
 from gnnplace.errors import GnnplaceError
 from gnnplace.units import format_bytes, format_count
 
@@ -16,7 +18,9 @@ __all__ = ["zoo"]
 
 
 def zoo(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="a recipe; none: list all")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="a recipe; none: list all", autocompletion=recipes)
+    ] = None,
     training: Annotated[bool, typer.Option("--training", help="one training step instead of inference")] = False,
     small: Annotated[bool, typer.Option("--small", help="the variant for tests")] = False,
     setting: Annotated[
@@ -27,6 +31,7 @@ def zoo(
     ] = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """List the zoo, describe a recipe, or build its model."""
     from models_zoo.networks.zoo_name import zoo_name
@@ -42,18 +47,19 @@ def zoo(
         return
     if out.suffix != ".onnx" and not out.name.endswith((".json", ".json.gz")):
         raise GnnplaceError(f"--out {out}: expected a name that ends in .onnx, .json or .json.gz")
-    written = chosen.write(out, seed)
+    with bar(f"building {chosen.key}"):
+        written = chosen.write(out, seed)
     document = {"model": f"zoo:{chosen.key}", "out": str(out), "files": [str(path) for path in written]}
     if json:
         print_json(document)
         return
     sizes = [[str(path), format_bytes(path.stat().st_size)] for path in written]
     print_table(["file", "size"], sizes)
+    hint(f"gnnplace place {out} --devices k40x2")
 
 
 def _list(json: bool) -> None:
-    from models_zoo.networks.light import LIGHT_MODELS
-    from models_zoo.networks.shipped import manifest
+    from models_zoo.networks.shipped import LIGHT_MODELS, manifest
 
     rows = [{**vars(row), "key": row.key} for row in manifest()]
     if json:
@@ -70,6 +76,7 @@ def _list(json: bool) -> None:
         ],
     )  # fmt: skip
     print(f"as the onnx package ships them: {', '.join(f'light_{name}' for name in LIGHT_MODELS)}")
+    hint("gnnplace place zoo:NAME --devices k40x2")
 
 
 def _describe(facts: dict[str, Any], json: bool) -> None:

@@ -42,6 +42,13 @@ def fit_roofline(graph: OpGraph, device: Device, measured_s: FloatArray) -> Fitt
     those, started from the fastest rates that were attained. Single outliers hardly matter. O(N) for each of at most
     200 candidates.
 
+    >>> from gnnplace.graph.op_graph import Op
+    >>> graph = OpGraph.build("g", [Op("a", "MatMul", flops=1e9), Op("b", "MatMul", flops=3e9)])
+    >>> device = Device("d", peak_flops_per_s={"float32": 1e12}, memory_bandwidth_bytes_per_s=1e11)
+    >>> fit = fit_roofline(graph, device, np.array([2e-3, 6e-3]))  # half the published rate
+    >>> round(fit.efficiency["matrix"].compute, 3), round(fit.relative_error, 3)
+    (0.5, 0.0)
+
     Raises:
         MeasurementFailed: no op has a measured time.
         InvalidTopology: the device lacks a rate.
@@ -82,6 +89,10 @@ def fit_segments(expected_s: FloatArray, arrived_bytes: FloatArray, measured_s: 
 
     `expected_s` are the sums of their ops, `arrived_bytes` the copies that each took in. Segments are weighted by what a
     deviation means: the longer one is expected to take, the more its ops may be misjudged.
+
+    >>> costs = fit_segments(np.array([1.0, 2.0, 4.0]), np.array([0.0, 1e6, 0.0]), np.array([1.1, 2.6, 4.1]))  # 0.1 s each, 0.5 s per MB
+    >>> round(costs.overhead_s, 3), round(costs.intake_s_per_byte * 1e6, 3)
+    (0.1, 0.5)
     """
     weight = 1 / np.sqrt(expected_s + np.median(expected_s) + 1e-6)
     per_mb = arrived_bytes * 1e-6  # so that both columns are of one size

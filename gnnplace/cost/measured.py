@@ -174,7 +174,15 @@ def median_links(found: Iterable[tuple[_Key, LinkCosts]]) -> dict[_Key, LinkCost
 
 
 def write_costs(store: CostStore, path: Path) -> None:
-    """Writes a store; `read_costs` gives it back equal."""
+    """Writes a store; `read_costs` gives it back equal.
+
+    >>> from gnnplace.files import temporary_folder
+    >>> store = CostStore({"core": KindCosts({"Relu 4": 2e-6})}, {("core", "core"): LinkCosts(1e-5, 1e10)})
+    >>> with temporary_folder() as folder:
+    ...     write_costs(store, folder / "costs.json")
+    ...     read_costs(folder / "costs.json") == store
+    True
+    """
     document = {
         "format": FORMAT,
         "kinds": {kind: dataclasses.asdict(costs) for kind, costs in store.kinds.items()},
@@ -186,6 +194,12 @@ def write_costs(store: CostStore, path: Path) -> None:
 
 def read_costs(path: Path) -> CostStore:
     """The store in a file.
+
+    >>> from gnnplace.files import temporary_folder
+    >>> with temporary_folder() as folder:
+    ...     _ = (folder / "costs.json").write_text(f'{{"format": "{FORMAT}", "kinds": {{}}, "links": []}}')
+    ...     read_costs(folder / "costs.json")
+    CostStore(kinds={}, links={}, device_links={})
 
     Raises:
         InvalidTopology: the file is missing, is no JSON, or holds something else than finite costs.

@@ -116,7 +116,13 @@ class MeasuredSegment:
 
 
 def measured_ops(graph: OpGraph, op_s: Mapping[str, float]) -> list[MeasuredOp]:
-    """The ops of a graph by signature, with seconds by signature `op_s`."""
+    """The ops of a graph by signature, with seconds by signature `op_s`.
+
+    >>> from gnnplace.graph.op_graph import Op
+    >>> graph = OpGraph.build("g", [Op("a", "Relu", signature="Relu 4"), Op("b", "Relu", signature="Relu 4")])
+    >>> [(op.signature, op.seconds) for op in measured_ops(graph, {"Relu 4": 2e-6})]
+    [('Relu 4', 2e-06)]
+    """
     first = {signature: op for op, signature in reversed(list(enumerate(graph.signatures)))}
     return [
         MeasuredOp(

@@ -117,7 +117,13 @@ def op_class(op_type: str) -> OpClass:
 
 
 def stated_time_s(graph: OpGraph, device: Device) -> FloatArray:
-    """`[N]` seconds that the graph states for a device, by its name, else by its kind; NaN where it states none."""
+    """`[N]` seconds that the graph states for a device, by its name, else by its kind; NaN where it states none.
+
+    >>> from gnnplace.graph.op_graph import Op
+    >>> graph = OpGraph.build("g", [Op("a", time_s={"k40": 2.0, "k40:1": 3.0}), Op("b")])
+    >>> stated_time_s(graph, Device("k40:0", "k40")).tolist(), stated_time_s(graph, Device("k40:1", "k40")).tolist()
+    ([2.0, nan], [3.0, nan])
+    """
     unknown = np.full(graph.num_ops, np.nan)
     by_kind = graph.time_s.get(device.kind, unknown)
     by_name = graph.time_s.get(device.name, unknown)
@@ -126,6 +132,13 @@ def stated_time_s(graph: OpGraph, device: Device) -> FloatArray:
 
 def bound_s(graph: OpGraph, device: Device, efficiency: Mapping[OpClass, Efficiency], wanted: BoolArray) -> FloatArray:
     """`[N]` seconds of computing or of moving data, the longer one, without launch; meaningful where `wanted`.
+
+    >>> from gnnplace.graph.op_graph import Op
+    >>> graph = OpGraph.build("g", [Op("a", "MatMul", flops=4e9, bytes_accessed=1e8)])
+    >>> device = Device("d", peak_flops_per_s={"float32": 1e12}, memory_bandwidth_bytes_per_s=1e11)
+    >>> half = {"matrix": Efficiency(compute=0.5, bandwidth=1.0)}
+    >>> bound_s(graph, device, half, np.array([True])).tolist()  # 4 ms of computing at half the rate
+    [0.008]
 
     Raises:
         InvalidTopology: the device lacks a rate that a wanted op needs.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import InvalidTopology
+from gnnplace.errors import InvalidTopology, did_you_mean
 from gnnplace.units import GIB, parse_bytes
 
 __all__ = ["CPUS", "GPUS", "MAX_DEVICES", "CpuFigures", "GpuFigures", "preset", "preset_names"]
@@ -136,6 +135,10 @@ CPUS: Mapping[str, CpuFigures] = {
 }  # fmt: skip
 
 
+_NO_PRESETS = ("auto", "cpu:0", "cuda:0")
+"""What else may stand after `--devices`; somebody who mistypes it lands here."""
+
+
 @dataclass(frozen=True)
 class _Part:
     """One part of a preset's name, `NAMExN@MEMORY`."""
@@ -194,8 +197,11 @@ def _parse(text: str, whole: str) -> _Part:
     match = re.fullmatch(r"(.+?)(?:x(\d+))?", body)
     name, count = (match[1], int(match[2] or 1)) if match else (body, 1)
     if name not in preset_names():
-        near = difflib.get_close_matches(name, preset_names(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(preset_names())}, as in k40x4"
+        hint = did_you_mean(
+            name,
+            (*preset_names(), *_NO_PRESETS),
+            f"known are {', '.join(preset_names())}, as in k40x4; cpu:K, cuda:K; auto",
+        )
         raise InvalidTopology(f"preset {whole!r}: there is no hardware {name!r}; {hint}")
     most = MAX_DEVICES if name in GPUS else MAX_SOCKETS
     if not 1 <= count <= most:

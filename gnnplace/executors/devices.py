@@ -22,6 +22,7 @@ __all__ = [
     "create_session",
     "cuda_is_offered",
     "is_real",
+    "offered_providers",
     "parse_device",
     "parse_devices",
     "pin",
@@ -48,7 +49,12 @@ _SHAPE_OPS = frozenset({
 
 def cuda_is_offered() -> bool:
     """The installed ONNX Runtime has a CUDA provider."""
-    return "CUDAExecutionProvider" in ort.get_available_providers()
+    return "CUDAExecutionProvider" in offered_providers()
+
+
+def offered_providers() -> list[str]:
+    """The execution providers of the installed ONNX Runtime."""
+    return list(ort.get_available_providers())
 
 
 def is_real(topology: Topology) -> bool:
@@ -160,11 +166,11 @@ def check_offered(device: RealDevice) -> None:
     Raises:
         MissingDependency: it does not; the message says what to install.
     """
-    if device.provider not in ort.get_available_providers():
+    if device.provider not in offered_providers():
         package = _PACKAGES.get(device.provider, "a build of ONNX Runtime that has it")
         raise MissingDependency(
             f"device {device.name!r} needs ONNX Runtime's {device.provider}; "
-            f"installed are {', '.join(ort.get_available_providers())}: install {package} or choose other devices"
+            f"installed are {', '.join(offered_providers())}: install {package} or choose other devices"
         )
 
 

@@ -70,6 +70,17 @@ class Session:
 
     Threads of its own run the parts; close it, or use it as a context. Safe for several callers: on several devices their
     requests are pipelined, on one they take turns.
+
+    >>> import numpy as np
+    >>> from gnnplace.api import PlaceOptions, place
+    >>> from gnnplace.files import temporary_folder
+    >>> from gnnplace.onnx_io.probe import probe_model
+    >>> with temporary_folder() as folder:
+    ...     _ = (folder / "negative.onnx").write_bytes(probe_model(4, "x", "y"))  # y = -x
+    ...     _ = place(folder / "negative.onnx", "cpu:0", PlaceOptions(planner="single")).save(folder / "placed")
+    ...     with Session(folder / "placed") as session:
+    ...         session.run(None, {"x": np.arange(4, dtype=np.float32)})[0].tolist()
+    [-0.0, -1.0, -2.0, -3.0]
     """
 
     def __init__(

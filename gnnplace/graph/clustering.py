@@ -83,6 +83,11 @@ def merge_convex(
     path to `v`. Members with equal `k` have no path between them that leaves the set, and `k` never falls along a
     path, so merging all members of equal `k` closes no cycle. Sets are taken one after the other, each on the graph
     that the ones before it left. `order` is a topological order.
+
+    >>> # 0 -> 1 -> 2 -> 3, and the set 0, 1, 3: a path leaves it between 1 and 3.
+    >>> before, after = (np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2])), (np.array([0, 1, 2, 3, 3]), np.array([1, 2, 3]))
+    >>> merge_convex(np.arange(4), np.array([0, 3]), np.array([0, 1, 3]), before, after).tolist()
+    [0, 0, 2, 3]
     """
     num_ops = len(order)
     position = np.empty(num_ops, dtype=np.int64)
@@ -169,6 +174,10 @@ def merge_single_ended(clusters: Clusters, cap: float, surplus: int) -> IntArray
     No other path can lead from such a producer to such a consumer, so no cycle closes. In one call a cluster either
     takes in others or joins one, so the condition still holds when its turn comes. Heaviest edges first, until
     `surplus` clusters have gone; a merged cluster has at most the fraction `cap` of every load.
+
+    >>> chain = Clusters(np.array([0, 1]), np.array([1, 2]), np.array([9.0, 1.0]), np.full((3, 1), 1 / 3), np.full(3, -1), np.zeros(3))
+    >>> merge_single_ended(chain, cap=1.0, surplus=1).tolist()  # 0 -> 1 carries most
+    [1, 1, 2]
     """
     count = clusters.num_clusters
     out_degree = np.bincount(clusters.source, minlength=count)
@@ -221,6 +230,10 @@ def merge_bands(clusters: Clusters, cap: float, surplus: int, parity: int) -> In
     next one are contracted, so a cycle would have to stay within two levels, and each cluster on it would be a pair
     that is entered at its consumer and left at its producer by other pairs. A pair for which both would hold is not
     made; as the last one made on any cycle would be such a pair, there is no cycle.
+
+    >>> chain = Clusters(np.array([0, 1]), np.array([1, 2]), np.array([9.0, 1.0]), np.full((3, 1), 1 / 3), np.full(3, -1), np.zeros(3))
+    >>> merge_bands(chain, cap=1.0, surplus=1, parity=1).tolist()  # 1 -> 2 begins at an odd level
+    [0, 1, 1]
     """
     successors = clusters.successors()
     level = _levels(topological_order(clusters.num_clusters, *successors), *successors)
@@ -280,6 +293,10 @@ def merge_intervals(clusters: Clusters, max_groups: int) -> IntArray:
     """`[C]` parents: consecutive pieces of a depth-first topological order, as even as can be; always acyclic.
 
     More than `max_groups` remain only where neighbours in the order must not merge.
+
+    >>> chain = Clusters(np.array([0, 1]), np.array([1, 2]), np.array([9.0, 1.0]), np.full((3, 1), 1 / 3), np.full(3, -1), np.zeros(3))
+    >>> merge_intervals(chain, max_groups=2).tolist()
+    [0, 0, 2]
     """
     offsets, successors = clusters.successors()
     order = depth_first_order(offsets, successors, -np.arange(clusters.num_clusters, dtype=np.float64))

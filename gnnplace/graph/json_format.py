@@ -40,6 +40,12 @@ _OP_KEYS: Mapping[str, tuple[type, ...]] = {
 def read_graph(path: Path) -> OpGraph:
     """The op graph in a file, which may be compressed (`.json.gz`).
 
+    >>> from gnnplace.files import temporary_folder
+    >>> with temporary_folder() as folder:
+    ...     _ = (folder / "g.json").write_text('{"format": "gnnplace.graph/1", "name": "g", "ops": [{"name": "a"}], "tensors": []}')
+    ...     read_graph(folder / "g.json").num_ops
+    1
+
     Raises:
         InvalidGraph: the file is missing, is no JSON, or breaks a rule of the format.
     """
@@ -57,7 +63,15 @@ def read_graph(path: Path) -> OpGraph:
 
 
 def write_graph(graph: OpGraph, path: Path) -> None:
-    """Writes an op graph, compressed where the name ends in `.gz`; `read_graph` gives it back equal."""
+    """Writes an op graph, compressed where the name ends in `.gz`; `read_graph` gives it back equal.
+
+    >>> from gnnplace.files import temporary_folder
+    >>> from gnnplace.graph.op_graph import Op
+    >>> with temporary_folder() as folder:
+    ...     write_graph(OpGraph.build("one", [Op("a")]), folder / "one.json.gz")
+    ...     read_graph(folder / "one.json.gz").op_names
+    ('a',)
+    """
     if path.suffix != ".gz":
         write_text(path, json.dumps(graph_to_json(graph), indent=1) + "\n")
         return
@@ -99,7 +113,13 @@ def graph_from_json(document: Any, where: str = "op graph") -> OpGraph:
 
 
 def graph_to_json(graph: OpGraph) -> dict[str, Any]:
-    """The `gnnplace.graph/1` document of an op graph."""
+    """The `gnnplace.graph/1` document of an op graph.
+
+    >>> from gnnplace.graph.op_graph import Op, Tensor
+    >>> pair = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 4, ("b",))])
+    >>> graph_to_json(pair)["tensors"]
+    [{'producer': 'a', 'bytes': 4, 'consumers': ['b']}]
+    """
     memory = graph.memory_bytes.copy()
     np.add.at(memory, graph.weight_consumers, np.repeat(graph.weight_bytes, np.diff(graph.weight_offsets)))
     names = graph.op_names

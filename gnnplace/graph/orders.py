@@ -42,6 +42,9 @@ def topological_order(num_ops: int, successor_offsets: IntArray, successors: Int
 def find_cycle(num_ops: int, successor_offsets: IntArray, successors: IntArray) -> list[int]:
     """Ops along one cycle, the first repeated at the end.
 
+    >>> find_cycle(3, np.array([0, 1, 2, 3]), np.array([1, 2, 1]))  # 0 -> 1 -> 2 -> 1
+    [2, 1, 2]
+
     Raises:
         InvalidGraph: there is none.
     """
@@ -76,6 +79,10 @@ def upward_rank(
     """`[N]`: cost of the most expensive path from the start of each op to the end of the graph.
 
     `edge_cost` is aligned with `successors`. Topcuoglu et al. 2002, equation (9) when costs are means over devices.
+
+    >>> offsets, successors = np.array([0, 2, 3, 4, 4]), np.array([1, 2, 3, 3])  # 0 -> 1, 2 -> 3
+    >>> upward_rank(np.arange(4), np.array([1.0, 2.0, 5.0, 1.0]), offsets, successors, np.zeros(4)).tolist()
+    [7.0, 3.0, 6.0, 1.0]
     """
     rank = np.zeros(len(order), dtype=np.float64)
     for position in range(len(order) - 1, -1, -1):
@@ -88,6 +95,11 @@ def upward_rank(
 
 
 def longest_path(order: IntArray, op_cost: FloatArray, successor_offsets: IntArray, successors: IntArray) -> float:
-    """Cost of the most expensive path when only ops cost: a lower bound of every schedule; 0 for no op."""
+    """Cost of the most expensive path when only ops cost: a lower bound of every schedule; 0 for no op.
+
+    >>> offsets, successors = np.array([0, 2, 3, 4, 4]), np.array([1, 2, 3, 3])  # 0 -> 1, 2 -> 3
+    >>> longest_path(np.arange(4), np.array([1.0, 2.0, 5.0, 1.0]), offsets, successors)
+    7.0
+    """
     free = np.zeros(len(successors))
     return float(upward_rank(order, op_cost, successor_offsets, successors, free).max(initial=0.0))

@@ -38,6 +38,13 @@ def read_onnx(
     and not loaded. Costs are for `dims`, and 1 for every dimension that is left out. The model's inputs are taken to be
     on every device when a step starts, free of cost.
 
+    >>> from gnnplace.files import temporary_folder
+    >>> from gnnplace.onnx_io.probe import probe_model
+    >>> with temporary_folder() as folder:
+    ...     _ = (folder / "negative.onnx").write_bytes(probe_model(4, "x", "y"))  # y = -x
+    ...     read_onnx(folder / "negative.onnx").graph.op_types
+    ('Neg',)
+
     Args:
         path: An ONNX file.
         dims: Numbers for symbolic dimensions of the inputs; an axis without a name is called `INPUT.AXIS`.

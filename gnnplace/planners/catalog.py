@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from gnnplace.errors import GnnplaceError
-from gnnplace.planners.search import Planner
+from gnnplace.errors import GnnplaceError, did_you_mean
+
+if TYPE_CHECKING:
+    from gnnplace.planners.search import Planner
 
 __all__ = ["PLANNERS", "PlannerEntry", "load_planner"]
 
@@ -109,7 +110,6 @@ def load_planner(name: str) -> Planner:
         GnnplaceError: no planner has this name.
     """
     if name not in PLANNERS:
-        near = difflib.get_close_matches(name, PLANNERS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise GnnplaceError(f"there is no planner {name!r}.{hint} Known are {', '.join(PLANNERS)}")
-    return cast(Planner, importlib.import_module(PLANNERS[name].module).plan)
+        hint = did_you_mean(name, PLANNERS, f"known are {', '.join(PLANNERS)}")
+        raise GnnplaceError(f"there is no planner {name!r}; {hint} `gnnplace planners` says what each does")
+    return cast("Planner", importlib.import_module(PLANNERS[name].module).plan)

@@ -33,7 +33,9 @@ def answer(run: RunRecord) -> str:
             if run["measured"]
             else ". No placement can take less than"
         )
-        text += f" {seconds(bound['value_s'])} ({bound['name']}): the gap is {percent(summary['gap'])}"
+        text += f" {seconds(bound['value_s'])} ({bound['name']}): "
+        is_beaten = summary["gap"] < 0
+        text += "the machine was slower when it was profiled" if is_beaten else f"the gap is {percent(summary['gap'])}"
     return text + "."
 
 

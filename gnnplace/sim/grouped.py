@@ -17,7 +17,15 @@ __all__ = ["GroupedSimulator", "expanded"]
 
 
 def expanded(coarsening: Coarsening, placement: Placement) -> Placement:
-    """A placement of groups as one of ops, which take over the device and, if there are any, the priority of their group."""
+    """A placement of groups as one of ops, which take over the device and, if there are any, the priority of their group.
+
+    >>> import numpy as np
+    >>> from gnnplace.graph.coarsen import coarsen
+    >>> from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+    >>> pair = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 4, ("b",))])
+    >>> expanded(coarsen(pair, max_groups=1), Placement(np.array([1]))).assignment.tolist()
+    [1, 1]
+    """
     priorities = placement.priorities
     return Placement(
         coarsening.expand(placement.assignment), None if priorities is None else coarsening.expand(priorities)

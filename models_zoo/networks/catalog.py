@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from gnnplace.errors import MissingDependency, UnsupportedModel
-from models_zoo.networks.shipped import manifest
+from gnnplace.errors import MissingDependency, UnsupportedModel, did_you_mean
+from models_zoo.networks.shipped import manifest, zoo_names
 
 if TYPE_CHECKING:
     from models_zoo.networks.recipe import Recipe
@@ -100,12 +99,18 @@ def family_of(name: str) -> str:
     for row in manifest():
         if row.name == name and row.family in FAMILIES:
             return row.family  # without importing what builds the other families
+    known = list(zoo_names())
     for family in FAMILIES:
-        if name in recipes_of(family):
+        try:
+            recipes = recipes_of(family)
+        except MissingDependency:
+            if did_you_mean(name, known):
+                break  # a slip of the finger needs no library
+            raise
+        if name in recipes:
             return family
-    known = [recipe for family in FAMILIES for recipe in recipes_of(family)]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean zoo:{near[0]}?" if near else "`gnnplace zoo` lists all"
+        known.extend(recipes)
+    hint = did_you_mean(name, known, "`gnnplace zoo` lists all")
     raise UnsupportedModel(f"zoo:{name}: there is no such zoo model; {hint}")
 
 

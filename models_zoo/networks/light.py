@@ -24,13 +24,9 @@ from onnx.backend.test import data as onnx_test_data
 from gnnplace.errors import GnnplaceError, UnsupportedModel
 from gnnplace.files import new_file
 from gnnplace.units import format_bytes
+from models_zoo.networks.shipped import LIGHT_MODELS
 
 __all__ = ["LIGHT_MODELS", "main", "write_light_model"]
-
-LIGHT_MODELS = (
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50",
-    "shufflenet", "squeezenet", "vgg19", "zfnet512",
-)  # fmt: skip
 
 IR_VERSION = 8  # from IR 4 on, an initialiser is a constant unless it is also listed as an input
 CLASSIFIER_SCALE = 0.2

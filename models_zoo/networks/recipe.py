@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import UnsupportedModel, did_you_mean
 from gnnplace.graph.op_graph import OpGraph
 
 __all__ = ["OnnxNetwork", "Recipe", "StageRule", "TorchNetwork", "Variant", "Workload"]
@@ -97,7 +97,8 @@ class Recipe:
     def _value(self, key: str, text: str) -> Any:
         now = vars(self.settings)
         if key not in now:
-            raise UnsupportedModel(f"zoo:{self.name}: has no setting {key!r}; known are {', '.join(now)}")
+            hint = did_you_mean(key, now, f"known are {', '.join(now)}")
+            raise UnsupportedModel(f"zoo:{self.name}: has no setting {key!r}; {hint}")
         kind = type(now[key])
         try:
             value = kind(text)

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import write_text
-from gnnplace.graph.json_format import read_graph, write_graph
-from gnnplace.graph.op_graph import OpGraph
+
+if TYPE_CHECKING:
+    from gnnplace.graph.op_graph import OpGraph
 
 __all__ = [
+    "LIGHT_MODELS",
     "ManifestRow",
     "companions",
     "has_structure",
@@ -22,7 +24,14 @@ __all__ = [
     "read_structure",
     "write_manifest",
     "write_structure",
+    "zoo_names",
 ]
+
+LIGHT_MODELS = (
+    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50",
+    "shufflenet", "squeezenet", "vgg19", "zfnet512",
+)  # fmt: skip
+"""Networks that the `onnx` package ships; `zoo:light_NAME` names them."""
 
 _FORMAT = "gnnplace.zoo/1"
 _HERE = Path(__file__).parent
@@ -73,6 +82,11 @@ def manifest() -> Sequence[ManifestRow]:
     return tuple(ManifestRow(**row) for row in document["recipes"])
 
 
+def zoo_names() -> tuple[str, ...]:
+    """What may stand after `zoo:`, without its variants; the names of recipes that were never published are missing."""
+    return (*dict.fromkeys(row.name for row in manifest()), *(f"light_{name}" for name in LIGHT_MODELS))
+
+
 def write_manifest(rows: Sequence[ManifestRow], versions: dict[str, str]) -> None:
     """Replaces the manifest; `versions` are those of the libraries that built it."""
     recipes = [asdict(row) for row in rows]
@@ -86,6 +100,8 @@ def read_structure(key: str) -> OpGraph:
     Raises:
         UnsupportedModel: it does not ship.
     """
+    from gnnplace.graph.json_format import read_graph
+
     path = _structure(key)
     if not path.exists():
         raise UnsupportedModel(f"zoo:{key}: its op graph does not ship with this version; build it with gnnplace zoo")
@@ -104,6 +120,8 @@ def has_structure(key: str) -> bool:
 
 def write_structure(key: str, graph: OpGraph) -> None:
     """Writes an op graph where `read_structure` finds it; equal graphs give equal bytes."""
+    from gnnplace.graph.json_format import write_graph
+
     write_graph(graph, _structure(key))
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import UnsupportedModel, did_you_mean
 from gnnplace.files import cache_folder, taking_turns
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.read import read_onnx
 from models_zoo.networks.light import LIGHT_MODELS, write_light_model
-from models_zoo.networks.shipped import companions, has_structure, manifest, read_structure
+from models_zoo.networks.shipped import companions, has_structure, manifest, read_structure, zoo_names
 
 if TYPE_CHECKING:
     from models_zoo.networks.recipe import Recipe
@@ -131,8 +130,7 @@ class ZooName:
     def _write_light(self, path: Path, seed: int) -> None:
         name = self.name.removeprefix(_LIGHT)
         if name not in LIGHT_MODELS:
-            near = difflib.get_close_matches(name, LIGHT_MODELS, n=1)
-            hint = f"did you mean zoo:{_LIGHT}{near[0]}?" if near else f"known are {', '.join(LIGHT_MODELS)}"
+            hint = did_you_mean(self.name, zoo_names(), f"known are {', '.join(LIGHT_MODELS)}")
             raise UnsupportedModel(f"zoo:{self.name}: there is no such zoo model; {hint}")
         if self.training or self.small or self.changes:
             raise UnsupportedModel(f"zoo:{self.key}: {self.name} has one variant; name it alone")

@@ -63,6 +63,14 @@ def test_a_runner_up_that_is_faster_side_by_side_is_the_answer(answered: Callabl
     assert [run["label"] for run in plan.measured["runs"]] == ["gnn", "gnn, rank 2", "heft", "one session on k40:0"]
 
 
+def test_an_answer_below_the_bound_says_that_profiling_was_slower(
+    answered: Callable[[list[float], float], Plan],
+) -> None:
+    assert "above the lower bound" in answered([1.0, 0.9, 0.7], 2.0).headline()
+    plan = answered([1e-9, 1e-9, 1e-9], 1.0)
+    assert plan.headline().endswith("the machine was slower when it was profiled")
+
+
 def test_another_planner_that_is_faster_is_kept_and_named(answered: Callable[[list[float], float], Plan]) -> None:
     plan = answered([1.0, 0.9, 0.7], 2.0)
     assert (plan.placement.assignment.tolist(), plan.kept) == ([1, 1], "heft")

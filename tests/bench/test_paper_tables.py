@@ -254,7 +254,7 @@ def test_every_row_names_a_recipe_with_a_training_step_and_every_column_a_planne
 
 def test_a_suite_without_rows_takes_no_options_for_them() -> None:
     with pytest.raises(
-        GnnplaceError, match=r"bench engine: takes no --evaluations; only seeds, spotlight, measured do"
+        GnnplaceError, match=r"bench engine: takes no --evaluations; only seeds, spotlight, measured, hostile do"
     ):
         run_suite("engine", BenchOptions(evaluations=5))
 

@@ -159,7 +159,7 @@ def bad(tmp_path: Path, graph: Path) -> dict[str, tuple[list[str], int, str]]:
         "no model": (["place", at("text.onnx"), "--devices", "k40x2"], 2, "text.onnx"),
         "cut model": (["place", at("cut.onnx"), "--devices", "k40x2"], 2, "cut.onnx"),
         "a folder": (["place", str(tmp_path), "--devices", "k40x2"], 2, tmp_path.name),
-        "zoo name": (["place", "zoo:light_squeezent", "--devices", "k40x2"], 2, "did you mean zoo:light_squeezenet"),
+        "zoo name": (["place", "zoo:light_squeezent", "--devices", "k40x2"], 2, "did you mean 'light_squeezenet'"),
         "cycle": (["place", at("cycle.json"), "--devices", "k40x2"], 2, "has a cycle"),
         "NaN": (["place", at("nan.json"), "--devices", "k40x2"], 2, "nan"),
         "unknown preset": (["place", str(graph), "--devices", "k41x2"], 2, "k41"),

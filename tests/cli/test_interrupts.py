@@ -28,12 +28,12 @@ from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measure_options import MeasureOptions
 
 @contextmanager
-def progress(evaluations):
+def progress(evaluations, seconds):
     yield lambda state: print("searching", state.evaluations, file=sys.stderr, flush=True)
 
 quick = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
 measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick), quick
-place.progress, busy.busy_shares = progress, lambda devices: dict.fromkeys(devices, 0.0)
+place.search_progress, busy.busy_shares = progress, lambda devices: dict.fromkeys(devices, 0.0)
 main.main()
 """
 

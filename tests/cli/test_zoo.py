@@ -80,7 +80,7 @@ def test_a_zoo_name_on_real_devices_becomes_a_model_that_runs(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["zoo", "rnnlm_3", "--out", "m.onnx"], "did you mean zoo:rnnlm_"),
+        (["zoo", "rnnlm_3", "--out", "m.onnx"], "did you mean 'rnnlm_"),
         (["zoo", "rnnlm_2", "--set", "depth=3", "--out", "m.onnx"], "no setting 'depth'"),
         (["zoo", "rnnlm_2", "--out", "m.txt"], "ends in .onnx, .json or .json.gz"),
         (["zoo", "layered_200", "--out", "m.onnx"], "has no ONNX"),

@@ -47,7 +47,10 @@ def test_the_command_on_a_card_still_means_the_training_that_it_had_and_that_was
 def test_the_card_says_what_the_stored_bench_says_of_held_out_families() -> None:
     _, card = load_policy(SHIPPED_POLICY)
     told = card["held_out"]
-    stored = json.loads((SHIPPED_POLICY.parents[2] / told["result"]).read_text(encoding="utf-8"))
+    result = SHIPPED_POLICY.parents[2] / told["result"]
+    if not result.exists():
+        pytest.skip("results stay in the repository: an installed package has the policy and its card")
+    stored = json.loads(result.read_text(encoding="utf-8"))
     assert told["command"] == stored["command"]
     assert told["summary"] == stored["summary"]
     policies = {

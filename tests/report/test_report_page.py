@@ -68,6 +68,14 @@ def test_the_page_states_the_answer_and_every_planner(run: RunRecord) -> None:
     assert "pymetis is missing" in text
 
 
+def test_an_answer_below_the_bound_is_no_negative_gap(run: RunRecord) -> None:
+    run["summary"]["gap"] = -0.3
+    text = Page(render_report(run)).text
+    assert (
+        "No placement can take less than 5.00 ms (critical path): the machine was slower when it was profiled." in text
+    )
+
+
 def test_the_page_states_memory_stages_warnings_and_how_it_was_made(run: RunRecord) -> None:
     text = Page(render_report(run)).text
     assert "gpu:0 k40 2 2.0 KiB of 4.0 KiB 50.0 %" in text

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from gnnplace.errors import UnsupportedModel
+from gnnplace.errors import UnsupportedModel, did_you_mean
 
 __all__ = ["Dimensions", "choose_dimensions"]
 
@@ -105,5 +104,4 @@ def _is_harmless(expression: str) -> bool:
 def _known(name: str, symbols: Sequence[str]) -> str:
     if not symbols:
         return "all of them are fixed, so leave it out"
-    close = difflib.get_close_matches(name, symbols, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(map(repr, symbols))}"
+    return did_you_mean(name, symbols, f"there are {', '.join(map(repr, symbols))}")

@@ -50,6 +50,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     when the budget lets every move be tried some 50 times; half of the moves take a cluster of neighbours along, as single
     ones walk slowly where a chain should move as a whole (on ten graphs some 2 % less time after 500 evaluations and 1 %
     after 2,000 than with single moves alone).
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     with Search(problem, budget, "annealing", seed) as search:
         assignment, value = best_start(search)

@@ -24,6 +24,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     the higher upward rank, as when a placement runs, and not in topological order; received copies count as memory. The
     schedule is built op by op, not by steps of a clock, so that ops without duration cannot stall it. Where the
     placement does not fit when it runs, it is built again with a smaller share of every memory.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     with Search(problem, budget, "m-etf", seed) as search:
         evaluate_in_order(search, (earliest_task_schedule(problem, share) for share in MEMORY_SHARES))

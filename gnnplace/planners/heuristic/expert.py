@@ -21,6 +21,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     Where the graph states stages - an LSTM layer with its gradients, a tower, a residual block - they stay whole, in
     their order; where it does not, ops are cut in topological order, as for a pipeline. Hosts take no part while there
     are accelerators.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     with Search(problem, budget, "expert", seed) as search:
         search.evaluate(Placement(expert_assignment(problem)))

@@ -13,7 +13,12 @@ __all__ = ["plan"]
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
-    """From the better of `single` and `heft`: each unit in topological order to its best device, until no move helps."""
+    """From the better of `single` and `heft`: each unit in topological order to its best device, until no move helps.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
+    """
     with Search(problem, budget, "greedy", seed) as search:
         assignment, value = best_start(search)
         assignment = assignment.copy()

@@ -24,6 +24,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     it; colocation groups follow their first op; an op that waited pays the dispatch overhead, one that has inputs
     sent to it the segment overhead; only devices that may run the op count. HEFT knows no memory: where its placement does not fit, devices whose weights (and ever more of their
     activations) would fill more than a share of their memory are no candidates, with sterner shares until it fits.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     with Search(problem, budget, "heft", seed) as search:
         evaluate_heft(search)

@@ -60,6 +60,10 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PortfolioConfig = 
     drawn from the same range, with noise on ranks and finish times, for as long as the budget lasts. Where HEFT fits only
     with regard to memory, all others have at least that regard. Each distinct placement is evaluated once. HEFT is
     Topcuoglu et al. 2002; varied costs are this project's.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     rng = np.random.default_rng(seed)
     endless = budget.evaluations is None and budget.seconds is None

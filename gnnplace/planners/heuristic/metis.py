@@ -37,6 +37,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     ignored: a placement that does not fit is returned as it is. Departures: METIS's multilevel bisection (Karypis and
     Kumar 1998; k-way from nine parts on), with METIS's own default imbalance for either - 0.1 % at each bisection, 3 %
     k-way -, in place of Scotch's, and faster accelerators get more.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     with Search(problem, budget, "metis", seed) as search:
         search.evaluate(Placement(metis_assignment(problem, seed, hosts=False, config=MetisConfig())))

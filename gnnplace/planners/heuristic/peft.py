@@ -25,6 +25,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     follow their first op; an op that waited pays the dispatch overhead, one that has inputs sent to it the segment
     overhead; only devices that may run the op count; and
     where the placement does not fit, devices whose memory would be filled too far are no candidates.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     with Search(problem, budget, "peft", seed) as search:
         evaluate_in_order(search, (peft_schedule(problem, *shares) for shares in MEMORY_AND_ACTIVATION_SHARES))

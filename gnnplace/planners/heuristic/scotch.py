@@ -44,6 +44,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     of ops, the bytes between them, and the devices' compute and communication capacities. As there, memory is ignored:
     a placement that does not fit is returned as it is. An op that may not run where it was mapped goes to the fastest
     device that may run it. Scotch's own fixed seed decides; `seed` changes nothing.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)  # doctest: +SKIP
+    4.001
     """
     with Search(problem, budget, "scotch", seed) as search:
         left_s = None if budget.seconds is None else budget.seconds - search.wall_s

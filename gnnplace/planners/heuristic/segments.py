@@ -35,6 +35,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     The programs know less than the evaluator: memory is checked for each segment alone, though all segments of a host
     share its memory and ops that may not run on their segment's device fill another one's; a transfer takes what it
     takes on the mean route to its target; dispatch overheads are ignored.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     rng = np.random.default_rng(seed)
     with Search(problem, budget, "segments", seed) as search:

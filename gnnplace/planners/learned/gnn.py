@@ -64,6 +64,10 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     executions, all of that runs in the simulator, and few placements are executed: of the two, `single` is always one of
     them; see `plan_measured`.
 
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
+
     Raises:
         InvalidPolicy: the policy file cannot be used.
     """

@@ -77,7 +77,12 @@ class SpotlightUpdate:
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: SpotlightConfig = SpotlightConfig()) -> Solution:
-    """The best placement of all that were drawn while the policy learned."""
+    """The best placement of all that were drawn while the policy learned.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
+    """
     budget = budget.bounded(config.sampling.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, "spotlight", seed) as search, one_thread():
         _learn(search, config)

@@ -79,6 +79,10 @@ def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = Op
     Every pass but the last may use half of CP-SAT's work, and of the seconds, that are left; the last one all of them.
     Without `budget.seconds` the same seed gives the same answer; where the seconds end the search, it may not.
 
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
+
     Raises:
         MissingDependency: OR-Tools is not installed.
     """

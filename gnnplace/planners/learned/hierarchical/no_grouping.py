@@ -11,5 +11,10 @@ __all__ = ["plan"]
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig = HierarchicalConfig()) -> Solution:
-    """The ablation "no grouping" of Mirhoseini et al. 2018; all else as in `hierarchical`."""
+    """The ablation "no grouping" of Mirhoseini et al. 2018; all else as in `hierarchical`.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
+    """
     return plan_with("hierarchical-no-grouping", "none", (problem, budget, seed), config)

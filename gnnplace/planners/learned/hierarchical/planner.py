@@ -78,6 +78,10 @@ def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig
     begins at the first batch's mean; the single devices are evaluated first and count as answers; a group may be sent where
     only some of its units may run, and the rest land on the fastest devices that may run them; one process where the paper has
     many; a falling bonus for the placer's entropy where the paper has noise on logits; failing placements stay in the updates.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     return plan_with("hierarchical", "learned", (problem, budget, seed), config)
 

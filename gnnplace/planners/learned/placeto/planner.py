@@ -68,6 +68,10 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PlacetoConfig = Pl
     device's, compressed above ten of them and bounded where a placement does not fit (the authors add a penalty per missing
     gigabyte and cut the sum off at ten); devices that no route connects with a unit's neighbours are masked; a step that moves
     nothing is not evaluated again.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
     """
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, "placeto", seed) as search, one_thread():

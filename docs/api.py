@@ -1,0 +1,26 @@
+"""Writes the pages of the API from the docstrings: python docs/api.py FOLDER."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from pathlib import Path
+
+import pdoc.render
+
+import gnnplace
+
+
+def main(folder: Path) -> None:
+    """One page per module, with a search; source code stays in the repository."""
+    for name in gnnplace.__all__:
+        setattr(gnnplace, name, getattr(gnnplace, name))  # they load on first use, and pdoc does not use them
+    found = pkgutil.walk_packages(gnnplace.__path__, "gnnplace.")
+    modules = [module.name for module in found if not module.name.endswith("__main__")]
+    pdoc.render.configure(docformat="google", show_source=False, footer_text=f"gnnplace {gnnplace.__version__}")
+    pdoc.pdoc("gnnplace", *modules, output_directory=folder)
+    print(f"{folder / 'index.html'}: {len(modules) + 1} modules")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,71 @@
+"""What the help of each command shows: lines that can be typed as they are, with a word on each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.markup import escape
+
+__all__ = ["EXAMPLES", "examples_of"]
+
+EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
+    "gnnplace": (
+        ("gnnplace doctor", "is everything there?"),
+        ("gnnplace place model.onnx --devices cpu:0,cpu:1 --measure --out placed", "place a model by running it"),
+        ("gnnplace run placed", "and run it"),
+    ),
+    "place": (
+        ("gnnplace place model.onnx --devices k40x4", "simulated on four GPUs and their host"),
+        ("gnnplace place model.onnx --devices cpu:0,cpu:1 --measure --out placed", "executed on two cores"),
+        ("gnnplace place zoo:nmt_2 --devices k40x2 --planner annealing --seconds 10", "another planner, ten seconds"),
+        ("gnnplace place model.onnx --devices auto --dim batch=1:64", "good at every size from 1 to 64"),
+    ),
+    "evaluate": (
+        ("gnnplace evaluate model.onnx --devices k40x4 --placement placed/placement.json", "what it takes, simulated"),
+        ("gnnplace evaluate model.onnx --devices cpu:0,cpu:1 --placement mine.json --measure", "executed"),
+    ),
+    "compare": (
+        ("gnnplace compare zoo:nmt_2 --devices k40x2 --planners single,heft,annealing,gnn", "2,000 evaluations each"),
+        ("gnnplace compare model.onnx --devices a100x2 --planners annealing,gnn --seconds 10", "ten seconds each"),
+    ),
+    "run": (
+        ("gnnplace run placed", "with made-up inputs"),
+        ("gnnplace run placed --input x.npz --output y.npz", "arrays by the names of inputs and outputs"),
+        ("gnnplace run placed --repeat 100", "seconds alone, and of requests without a pause"),
+    ),
+    "profile": (("gnnplace profile model.onnx --devices cpu:0,cpu:1 --out costs.json", "both cores and their link"),),
+    "devices": (
+        ("gnnplace devices", "of this machine, and the presets"),
+        ("gnnplace devices k40x2+v100", "of a set"),
+        ("gnnplace devices k40x4 --json > four.json", "a file to edit, for --devices four.json"),
+    ),
+    "planners": (("gnnplace planners", "their names, for --planner"),),
+    "report": (
+        ("gnnplace report placed", "placed/report.html anew"),
+        ("gnnplace report placed --trace trace.json --pictures figures", "the schedule for Perfetto, pictures for papers"),
+        ("gnnplace report notebooks/results/bench-seeds.json", "the tables of a bench"),
+    ),
+    "train": (
+        ("gnnplace train --out policy.safetensors --updates 600", "as the shipped policy was trained"),
+        ("gnnplace train --out policy.safetensors --resume --minutes 10", "ten minutes more of it"),
+    ),
+    "bench": (
+        ("gnnplace bench engine", "nanoseconds per op of the simulator"),
+        ("gnnplace bench seeds --only 2018-rnnlm --seeds 1 --out seeds.json", "one row of the papers' tables"),
+    ),
+    "zoo": (
+        ("gnnplace zoo", "list all"),
+        ("gnnplace zoo rnnlm_2 --training", "what it is"),
+        ("gnnplace zoo rnnlm_2 --training --set layers=4 --out rnnlm.onnx", "build it, changed"),
+    ),
+    "doctor": (
+        ("gnnplace doctor", "what is there, what is missing, how to get it"),
+        ("gnnplace doctor --json", "for a program; exit code 1 where something needed is broken"),
+    ),
+}  # fmt: skip
+
+
+def examples_of(command: str) -> str:
+    """The examples of a command as the end of its help."""
+    lines = [f"[dim]# {escape(what)}[/dim]\n[cyan]{escape(line)}[/cyan]" for line, what in EXAMPLES[command]]
+    return "\n".join(["[bold]Examples[/bold]", *lines])

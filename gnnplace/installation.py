@@ -1,0 +1,242 @@
+"""Whether what is installed works: each check says what it found and, where something is amiss, what to do about it.
+
+Every library is imported within the check that needs it, so that one that is broken is an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["Check", "checks"]
+
+_PYTHONS = ((3, 11), (3, 12))
+_RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
+"""Builds of one library, which share their files: any of them will do."""
+_EXTRAS = {
+    "gpu": "GPUs and slices of them", "openvino": "devices of OpenVINO", "optimal": "the planner optimal",
+    "partition": "the planners metis, metis-cpu and mtkahypar", "train": "TensorBoard's event files",
+    "zoo": "building zoo models, and exporting from PyTorch", "ray": "measuring on many machines",
+    "pictures": "pictures of reports as files",
+}  # fmt: skip
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "firefox")
+_REINSTALL = "pip install --force-reinstall gnnplace"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    state: Literal["ok", "missing", "broken"]
+    """Broken is what a placement needs; missing is what some commands need, or what would make answers better."""
+    found: str
+    mend: str = ""
+    """What to do, where there is something to do."""
+
+
+def checks() -> Iterator[Check]:
+    """All checks, the quick ones first; the last ones place and run a small model, which compiles the simulator the first time."""
+    yield _python()
+    yield from _packages()
+    for name, look in _LOOKS.items():
+        yield _looked(name, look)
+
+
+def _looked(name: str, look: Callable[[str], Check]) -> Check:
+    try:
+        return look(name)
+    except (Exception, SystemExit) as error:  # a broken library may raise anything: that is what is asked here
+        return Check(name, "broken", " ".join(f"{type(error).__name__}: {error}".split())[:300], _REINSTALL)
+
+
+def _python() -> Check:
+    found = f"{platform.python_version()} at {sys.executable}"
+    if sys.version_info[:2] in _PYTHONS:
+        return Check("Python", "ok", found)
+    return Check("Python", "broken", found, "take Python 3.11 or 3.12: python3.12 -m venv .venv")
+
+
+def _packages() -> Iterator[Check]:
+    """What the package itself requires, then each extra."""
+    try:
+        needed = metadata.requires("gnnplace") or []
+        version = metadata.version("gnnplace")
+    except metadata.PackageNotFoundError:
+        yield Check("gnnplace", "broken", "runs from a folder, and is not installed", "pip install -e . in its folder")
+        return
+    amiss = _unmet(needed, "")
+    where = Path(__file__).parent
+    if amiss:
+        yield Check("gnnplace", "broken", f"{version}, which lacks {', '.join(amiss)}", _REINSTALL)
+    else:
+        yield Check("gnnplace", "ok", f"{version} in {where}, with all that it requires")
+    provided = metadata.metadata("gnnplace").get_all("Provides-Extra") or []
+    for extra, what in _EXTRAS.items():
+        if extra not in provided:
+            continue
+        lacking = _unmet(needed, extra)
+        mend = f"pip install 'gnnplace[{extra}]'" if lacking else ""
+        yield Check(
+            f"extra {extra}",
+            "missing" if lacking else "ok",
+            what + (f": lacks {', '.join(lacking)}" if lacking else ""),
+            mend,
+        )
+
+
+def _unmet(needed: list[str], extra: str) -> list[str]:
+    """Requirements that are not installed, or not in a version that will do; those of an extra alone, or without any."""
+    from packaging.requirements import Requirement
+
+    unmet = []
+    for requirement in map(Requirement, needed):
+        marker = requirement.marker
+        if (
+            (marker is None or marker.evaluate({"extra": ""}))
+            if extra
+            else (marker and not marker.evaluate({"extra": ""}))
+        ):
+            continue
+        if extra and not (marker and marker.evaluate({"extra": extra})):
+            continue
+        builds = _RUNTIMES if requirement.name == "onnxruntime" else (requirement.name,)
+        versions = [version for name in builds if (version := _version(name)) is not None]
+        if not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
+            unmet.append(f"{requirement} ({versions[0]} is installed)" if versions else str(requirement.name))
+    return unmet
+
+
+def _version(name: str) -> str | None:
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(name)
+    return None
+
+
+def _runtime(name: str) -> Check:
+    from gnnplace.executors.devices import offered_providers
+
+    builds = [f"{build} {version}" for build in _RUNTIMES if (version := _version(build))]
+    offered = [provider.removesuffix("ExecutionProvider") for provider in offered_providers()]
+    found = f"{', '.join(builds)}; offers {', '.join(offered)}"
+    for build, provider in (("onnxruntime-gpu", "CUDA"), ("onnxruntime-openvino", "OpenVINO")):
+        if _version(build) and provider not in offered:
+            mend = f"pip uninstall -y {' '.join(_RUNTIMES)}; pip install {build}"
+            return Check(name, "broken", f"{found}; another build lies over {build}", mend)
+    return Check(name, "ok", found)
+
+
+def _devices(name: str) -> Check:
+    from gnnplace.devices.detect import allowed_cores, cpu_model, gpus, machine_memory_bytes
+    from gnnplace.executors.devices import cuda_is_offered
+    from gnnplace.units import format_bytes
+
+    cores, there = allowed_cores(), gpus()
+    found = f"{len(cores)} cores of {cpu_model()}, {format_bytes(machine_memory_bytes())}"
+    found += "".join(f"; cuda:{gpu.index} {gpu.name}" for gpu in there) or "; no GPU that the NVIDIA driver shows"
+    if there and not cuda_is_offered():
+        return Check(name, "missing", f"{found}, which ONNX Runtime cannot use", "pip install 'gnnplace[gpu]'")
+    return Check(name, "ok", found)
+
+
+def _links(name: str) -> Check:
+    from gnnplace.api.setting import stored_costs, topology_of
+    from gnnplace.executors.link_probe import device_pairs
+
+    topology = topology_of("auto")
+    pairs, costs = device_pairs(topology), stored_costs()
+    kinds = {device.name: device.kind for device in topology.devices}
+    probed = sum(pair in costs.device_links or tuple(kinds[device] for device in pair) in costs.links for pair in pairs)
+    found = f"{probed} of {len(pairs)} between this machine's devices are measured"
+    if probed == len(pairs):
+        return Check(name, "ok", found)
+    return Check(
+        name, "missing", f"{found}; the others are estimates until then",
+        "gnnplace place --measure measures what it needs, gnnplace profile all of a set",
+    )  # fmt: skip
+
+
+def _cache(name: str) -> Check:
+    from gnnplace.files import cache_folder, new_file
+    from gnnplace.units import format_bytes
+
+    folder = cache_folder()
+    trial = folder / "doctor"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with new_file(trial) as path:
+            path.write_text("this folder can be written\n")
+        trial.unlink()
+    except OSError as error:
+        return Check(name, "broken", f"{folder}: {error.strerror}", "GNNPLACE_CACHE=FOLDER names another one")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Check(name, "ok", f"{folder}, {format_bytes(size)}, {format_bytes(shutil.disk_usage(folder).free)} free")
+
+
+def _scotch(name: str) -> Check:
+    found = shutil.which("scotch_gmap")
+    return Check(
+        name, "ok" if found else "missing", found or "for the planner scotch", "" if found else "apt install scotch"
+    )
+
+
+def _browser(name: str) -> Check:
+    found = next((path for browser in _BROWSERS if (path := shutil.which(browser))), None)
+    return Check(
+        name, "ok" if found else "missing", found or "for looking at reports, and for pictures of them",
+        "" if found else "apt install chromium, or open report.html elsewhere: it needs nothing else",
+    )  # fmt: skip
+
+
+def _execution(name: str) -> Check:
+    """A model of one op, placed on a core of this machine, written, and run."""
+    import numpy as np
+
+    from gnnplace.api import PlaceOptions, place
+    from gnnplace.executors.session import Session
+    from gnnplace.files import temporary_folder
+    from gnnplace.onnx_io.probe import probe_model
+
+    core = f"cpu:{min(os.sched_getaffinity(0))}" if hasattr(os, "sched_getaffinity") else "cpu:0"
+    with temporary_folder() as folder:
+        model = folder / "model.onnx"
+        model.write_bytes(probe_model(4, "x", "y"))
+        place(model, core, PlaceOptions(planner="single")).save(folder / "placed")
+        with Session(folder / "placed") as session:
+            given = np.arange(4, dtype=np.float32)
+            (answer,) = session.run(None, {"x": given})
+    if not np.array_equal(answer, -given):
+        return Check(name, "broken", f"a placed model on {core} gave {answer} for -{given}", _REINSTALL)
+    return Check(name, "ok", f"a placed model ran on {core}")
+
+
+def _search(name: str) -> Check:
+    """Two branches of equal work, which the shipped policy's search must put on two devices."""
+    from gnnplace.api import PlaceOptions, place
+    from gnnplace.devices.presets import preset
+    from gnnplace.files import temporary_folder
+    from gnnplace.graph.json_format import write_graph
+    from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+
+    ops = [Op(op, time_s={"k40": 1.0, "cpu-haswell": 50.0}) for op in ("read", "left", "right", "join")]
+    tensors = [Tensor("read", 8, ("left", "right")), Tensor("left", 8, ("join",)), Tensor("right", 8, ("join",))]
+    with temporary_folder() as folder:
+        write_graph(OpGraph.build("two branches", ops, tensors), folder / "graph.json")
+        plan = place(folder / "graph.json", preset("k40x2"), PlaceOptions(evaluations=64))
+    if not plan.makespan_s < 3.5:
+        return Check(name, "broken", f"two branches take {plan.makespan_s} s on two devices, not 3", _REINSTALL)
+    return Check(name, "ok", "the shipped policy places two branches on two devices")
+
+
+_LOOKS: dict[str, Callable[[str], Check]] = {
+    "ONNX Runtime": _runtime, "devices": _devices, "links": _links, "cache folder": _cache, "scotch": _scotch,
+    "browser": _browser, "execution": _execution, "search": _search,
+}  # fmt: skip

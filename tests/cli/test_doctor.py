@@ -1,0 +1,64 @@
+"""`gnnplace doctor`: what is there, what is missing, how to get it."""
+
+import json
+from importlib import metadata
+
+import pytest
+
+from gnnplace import installation
+from tests.cli.calls import as_json, called
+from tests.cli.test_missing_packages import folder, without
+
+__all__ = ["folder"]
+
+
+def test_a_whole_installation_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = as_json(capsys, "doctor")
+    assert answer["ok"] is True
+    checks = {check["name"]: check for check in answer["checks"]}
+    assert {"Python", "gnnplace", "ONNX Runtime", "devices", "links", "cache folder", "scotch", "browser"} < set(checks)
+    assert checks["execution"]["state"] == checks["search"]["state"] == "ok"
+    assert f"onnxruntime {metadata.version('onnxruntime')}" in checks["ONNX Runtime"]["found"]
+    assert all(bool(check["mend"]) == (check["state"] != "ok") for check in answer["checks"])
+
+
+def test_people_see_what_is_amiss_and_what_to_do_next(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, out, errors = called(capsys, "doctor", "--quiet")
+    assert code == 0
+    assert "-> apt install scotch" in out
+    assert "all that placing needs is there" in out
+    assert errors == ""
+
+
+@pytest.mark.parametrize(
+    ("package", "check"), [("dgl", "search"), ("onnxruntime", "ONNX Runtime"), ("numba", "search")]
+)
+def test_a_broken_package_is_an_answer_and_exit_code_1(folder, package: str, check: str) -> None:
+    done = without(package, "doctor", "--json", folder=folder)
+    assert done.returncode == 1, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["ok"] is False
+    found = {row["name"]: row for row in answer["checks"]}[check]
+    assert found["state"] == "broken"
+    assert f"No module named {package!r}" in found["found"]
+    assert found["mend"].startswith("pip install")
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNNPLACE_CACHE", "/proc/gnnplace")
+    code, out, _ = called(capsys, "doctor")
+    assert code == 1
+    assert "-> GNNPLACE_CACHE=FOLDER names another one" in out
+
+
+def test_a_version_that_will_not_do_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "requires", lambda name: ["numpy>=99", "rich>=13"])
+    found = next(check for check in installation._packages() if check.name == "gnnplace")
+    assert found.state == "broken"
+    assert f"numpy>=99 ({metadata.version('numpy')} is installed)" in found.found
+    assert "rich" not in found.found

@@ -1,0 +1,95 @@
+"""What the command line says of itself: examples that are true, names that were probably meant, and little to import."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from gnnplace.cli.examples import EXAMPLES
+from gnnplace.cli.main import app
+from tests.cli.calls import called
+
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+README = Path(__file__).parents[2] / "README.md"
+TYPED = re.findall(
+    r"^\$ (gnnplace .*?)(?:  +#.*)?$", README.read_text(encoding="utf-8") if README.exists() else "", re.M
+)
+LINES = [
+    *(line for examples in EXAMPLES.values() for line, _ in examples),
+    *(part.strip() for line in TYPED for part in line.split(";")),
+]
+
+
+def test_every_command_has_examples() -> None:
+    assert set(EXAMPLES) == {"gnnplace", *COMMANDS}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_line_of_the_help_and_of_the_readme_is_one_that_the_command_takes(line: str) -> None:
+    program, name, *arguments = shlex.split(line.partition(" > ")[0])
+    assert program == "gnnplace"
+    context = COMMANDS[name].make_context(name, arguments)
+    assert context.args == []
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_shows_the_examples_and_every_command_can_be_quiet_and_speak_json(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, out, _ = called(capsys, name, "-h")
+    assert code == 0
+    assert EXAMPLES[name][0][0].split()[:2] == ["gnnplace", name]
+    words = re.sub(r"[\s│]+", " ", out)
+    assert all(line in words for line, _ in EXAMPLES[name])
+    assert "--quiet" in words
+    assert "--json" in words
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("plac", "Did you mean 'place'"),
+        ("place x.onnx --devices k40x2 --planer heft", "did you mean --planner?"),
+        ("place x.onnx", "(see gnnplace place --help)"),
+        ("place zoo:nmt_2 --devices k40x2 --planner HEFTY", "did you mean 'heft'"),
+        ("compare zoo:nmt_2 --devices k40x2 --planners heft,anealing", "did you mean 'annealing'"),
+        ("place zoo:nmt2 --devices k40x2", "did you mean 'nmt_2'"),
+        ("place zoo:light_inceptionv2 --devices k40x2", "did you mean 'light_inception_v2'"),
+        ("zoo rnnlm_2 --set layer=4 --out x.onnx", "did you mean 'layers'"),
+        ("place zoo:nmt_2 --devices k41x2", "did you mean 'k40'"),
+        ("place zoo:nmt_2 --devices gpu:0", "did you mean 'cpu:0'"),
+        ("place zoo:nmt_2 --devices cdua:0", "did you mean 'cuda:0'"),
+        ("bench fidelty", "did you mean 'fidelity'"),
+    ],
+)
+def test_a_mistyped_name_gets_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, errors = called(capsys, *line.split())
+    assert (code, out) == (2, "")
+    assert says in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_mistyped_device_of_a_placement_is_answered_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "p.json").write_text(
+        '{"format": "gnnplace.placement/1", "devices": ["k40:9"], "assignment": {"a": "k40:9"}}', encoding="utf-8"
+    )
+    line = f"evaluate zoo:layered_200 --devices k40x2 --placement {tmp_path / 'p.json'}"
+    code, _, errors = called(capsys, *line.split())
+    assert code == 2
+    assert "'k40:9'; the devices here are k40:0, k40:1, cpu:0" in errors
+
+
+def test_help_loads_none_of_the_heavy_libraries() -> None:
+    script = "import sys, gnnplace.cli.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert {"numpy", "numba", "onnx", "onnxruntime", "torch", "dgl", "plotly", "gnnplace.graph"} & set(loaded) == set()

@@ -1,0 +1,54 @@
+"""Runs the session that the README shows: its Python files are written, its commands typed, in an empty folder.
+
+    python tests/readme_session.py README.md
+
+A line that measures gets `--force`: it shall work on a machine that does other work too, and its figures are not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HEADING = "## From PyTorch to a placed model"
+BLOCK = re.compile(r"```(python|console)\n(.*?)```", re.DOTALL)
+
+
+def blocks(readme: str) -> list[tuple[str, str]]:
+    """(language, text) of each block of the session."""
+    found = BLOCK.findall(readme.partition(HEADING)[2].partition("\n## ")[0])
+    if not found:
+        raise SystemExit(f"the README has no block below {HEADING!r}")
+    return found
+
+
+def commands(block: str) -> list[str]:
+    """What is typed after each `$`."""
+    return [
+        line.removeprefix("$ ").partition("  # ")[0].rstrip() for line in block.splitlines() if line.startswith("$ ")
+    ]
+
+
+def main(readme: Path) -> None:
+    session = blocks(readme.read_text(encoding="utf-8"))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    with tempfile.TemporaryDirectory() as folder:
+        for text in (text for language, text in session if language == "python"):
+            name = text.splitlines()[0].removeprefix("# ").strip()
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        for text in (text for language, text in session if language == "console"):
+            for line in commands(text):
+                typed = f"{line} --force" if "--measure" in line else line
+                print(f"$ {typed}", flush=True)
+                done = subprocess.run(typed, shell=True, cwd=folder, env={**os.environ, "PATH": path}, check=False)
+                if done.returncode:
+                    raise SystemExit(f"{typed!r} ended with exit code {done.returncode}")
+    print("the README's session works")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
