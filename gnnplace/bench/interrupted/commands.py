@@ -57,11 +57,11 @@ class Command:
     """Of Python, run in the folder."""
     same: tuple[str, ...] = ()
     """Files that the arguments alone decide: they are the same after every way to get there."""
-    kills: int = 24
+    kills: int = 34
     """How often it is killed; those that take long, less often."""
 
 
-def _gnnplace(line: str, *same: str, program: str = _PROGRAM, kills: int = 24) -> Command:
+def _gnnplace(line: str, *same: str, program: str = _PROGRAM, kills: int = 34) -> Command:
     return Command(("-c", program, *line.split()), same, kills)
 
 
