@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["first_interrupt_noted"]
+__all__ = ["first_interrupt_noted", "interrupts_told"]
 
 
 @contextmanager
@@ -33,5 +33,30 @@ def first_interrupt_noted(
     before = signal.signal(signal.SIGINT, remember)
     try:
         yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def interrupts_told() -> Iterator[Callable[[], bool]]:
+    """Within the block Ctrl-C does what it did before, and the function tells whether it came.
+
+    The error alone does not: compiled code that is converting its arguments at that moment raises another one in its place.
+    """
+    came = False
+    before = signal.getsignal(signal.SIGINT)
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        if callable(before):
+            before(number, frame)
+
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield lambda: came
+        return
+    signal.signal(signal.SIGINT, tell)
+    try:
+        yield lambda: came
     finally:
         signal.signal(signal.SIGINT, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol
@@ -13,6 +14,7 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem, Walk, WalkRequest
+from gnnplace.interruption import interrupts_told
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 
@@ -94,6 +96,8 @@ class Search:
     simulated: int = 0
     steps: list[Step] = field(default_factory=list)
     _begin_s: float = field(default_factory=time.perf_counter)
+    _open: ExitStack = field(default_factory=ExitStack)
+    _interrupt_came: Callable[[], bool] = bool
 
     @property
     def wall_s(self) -> float:
@@ -178,12 +182,16 @@ class Search:
         )  # fmt: skip
 
     def __enter__(self) -> Search:
+        self._interrupt_came = self._open.enter_context(interrupts_told())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if kind is KeyboardInterrupt and self.best is not None:
+        self._open.close()
+        if kind is KeyboardInterrupt or (isinstance(error, Exception) and self._interrupt_came()):
+            if self.best is None:
+                raise KeyboardInterrupt from None
             self.interrupted = True
             return True
         return kind is BudgetExhausted

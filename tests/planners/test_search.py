@@ -1,5 +1,7 @@
 """The search keeps its budget and the best placement it saw."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -95,3 +97,25 @@ def test_an_interrupt_keeps_the_best_so_far(problem: Problem) -> None:
 def test_an_interrupt_before_the_first_evaluation_is_not_swallowed(problem: Problem) -> None:
     with pytest.raises(KeyboardInterrupt), Search(problem, Budget(10), "test", 0):
         raise KeyboardInterrupt
+
+
+def converted_badly() -> None:
+    """Stands for compiled code that is interrupted while it converts its arguments."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise TypeError("can't unbox") from None
+
+
+def test_an_interrupt_that_comes_out_as_another_error_keeps_the_best_so_far(problem: Problem) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Search(problem, Budget(10), "test", 7) as search:
+        search.evaluate(Placement(np.array([0, 0, 0])))
+        converted_badly()
+    assert search.solution().interrupted
+    assert search.solution().objective_s == 4.0
+    with pytest.raises(KeyboardInterrupt), Search(problem, Budget(10), "test", 7):
+        converted_badly()
+    with pytest.raises(TypeError, match="unbox"), Search(problem, Budget(10), "test", 7):
+        raise TypeError("can't unbox")
+    assert signal.getsignal(signal.SIGINT) is before
