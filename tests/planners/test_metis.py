@@ -64,7 +64,8 @@ def test_equal_accelerators_compute_equally_long_within_the_imbalance_of_the_met
     # Bisections add up: the tolerance holds for each.
     bisected = (1 + config.bisection_imbalance) ** np.ceil(np.log2(count))
     tolerance = bisected if count <= config.max_bisected_parts else 1 + config.k_way_imbalance
-    assert np.bincount(assignment, minlength=count).max() <= 60 * tolerance + 1
+    indivisible = np.ceil(np.log2(count))  # every bisection may miss by an op
+    assert np.bincount(assignment, minlength=count).max() <= 60 * tolerance + max(indivisible, 1)
 
 
 @pytest.mark.parametrize(("count", "recursive", "ufactor"), [(8, True, 1), (9, False, 30)])

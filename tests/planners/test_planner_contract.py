@@ -183,5 +183,5 @@ def test_one_device_takes_everything(name: str) -> None:
 
 
 def test_an_unknown_planner_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(GnnplaceError, match=r"no planner 'anealing'\. Did you mean 'annealing'"):
+    with pytest.raises(GnnplaceError, match=r"no planner 'anealing'; did you mean 'annealing'\?"):
         load_planner("anealing")
