@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,16 @@ def bars(page: Any) -> list[tuple[str, float, float]]:
 
 
 def node_at(page: Any, name: str) -> tuple[float, float]:
-    """Where a node of the graph is on the screen."""
+    """Where a node of the graph is on the screen, once it is there and nothing moves it any more."""
+    wait_until(page, f"report.cy.getElementById({json.dumps(name)}).nonempty()")
+    before, place = None, _place(page, name)
+    while place != before:
+        page.wait_for_timeout(100)
+        before, place = place, _place(page, name)
+    return place
+
+
+def _place(page: Any, name: str) -> tuple[float, float]:
     page.locator("#graph-chart").scroll_into_view_if_needed()
     box = page.locator("#graph-chart").bounding_box()
     place = page.evaluate("name => report.cy.getElementById(name).renderedPosition()", name)
