@@ -109,7 +109,7 @@ def test_a_zoo_name_has_one_form() -> None:
 
 
 def test_a_misspelt_recipe_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnsupportedModel, match="did you mean zoo:rnnlm_2"):
+    with pytest.raises(UnsupportedModel, match="did you mean 'rnnlm_2'"):
         load_recipe("rnnlm2")
 
 
