@@ -142,13 +142,16 @@ def _rank(row: PlannerRow) -> tuple[int, float]:
 def _planner_cells(row: PlannerRow, run: RunRecord, slowest_s: float) -> list[str | tuple[str]]:
     kept = row["planner"] == run.get("kept", run["summary"]["planner"])
     name = f"<b>{escape(row['planner'])}</b> <small>kept</small>" if kept else escape(row["planner"])
+    # What was planned in the simulator for a comparison by measuring took none of what is counted here.
+    counted = row["evaluations"] or row["wall_s"]
+    effort = (f"{row['evaluations']:,}", seconds(row["wall_s"])) if counted else ("–", "–")
     if row["error"]:
-        return [(name,), "–", "–", f"{row['evaluations']:,}", seconds(row["wall_s"]), row["error"]]
+        return [(name,), "–", "–", *effort, row["error"]]
     took = row["makespan_s"]
     works = row["feasible"] and took is not None
     bar = _bar((took or 0.0) / slowest_s, device_colour(0)) if works and slowest_s else ""
     note = (bar,) if works else ("does not fit in memory",)
-    return [(name,), seconds(took), percent(row["gap"]), f"{row['evaluations']:,}", seconds(row["wall_s"]), note]
+    return [(name,), seconds(took), percent(row["gap"]), *effort, note]
 
 
 def _memory_bar(peak: int, capacity: int | None, colour: str) -> str:

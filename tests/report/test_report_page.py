@@ -68,6 +68,12 @@ def test_the_page_states_the_answer_and_every_planner(run: RunRecord) -> None:
     assert "pymetis is missing" in text
 
 
+def test_a_planner_that_was_only_measured_beside_the_others_took_nothing_that_is_counted(run: RunRecord) -> None:
+    row = next(row for row in run["planners"] if row["planner"] == "single")
+    row["evaluations"], row["wall_s"] = 0, 0.0
+    assert "single 9.00 ms 80.0 % – –" in Page(render_report(run)).text
+
+
 def test_an_answer_below_the_bound_is_no_negative_gap(run: RunRecord) -> None:
     run["summary"]["gap"] = -0.3
     text = Page(render_report(run)).text
