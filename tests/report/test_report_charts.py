@@ -57,6 +57,8 @@ def test_memory_over_time_has_a_row_per_device_with_its_peak_and_capacity(run: R
         "cpu:0: at most 768 B no limit",
     ]
     assert [line.y0 for line in figure.layout.shapes] == [4]
+    run["peak_memory_bytes"]["gpu:0"] = 3072  # within an instant, as the evaluation knows
+    assert memory_chart(run).layout.annotations[0].text == "gpu:0: at most 3.0 KiB of 4.0 KiB"
 
 
 def test_the_search_ends_at_its_last_evaluation_and_skips_what_did_not_fit(run: RunRecord) -> None:

@@ -26,7 +26,7 @@ def memory_chart(run: RunRecord) -> go.Figure | None:
     end_s = max([0.0, *run["ops"]["end_s"], *(row["end_s"] for row in run["transfers"])])
     unit, scale = time_unit(end_s)
     figure = new_figure(height=_ROW * len(courses) + 70)
-    titles = [_title(run, device, course) for device, course in enumerate(courses)]
+    titles = [_title(run, device) for device in range(len(courses))]
     grid = make_subplots(
         rows=len(courses), cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.3 / len(courses)
     )
@@ -40,11 +40,11 @@ def memory_chart(run: RunRecord) -> go.Figure | None:
     return grid
 
 
-def _title(run: RunRecord, device: int, course: list[tuple[float, int]]) -> str:
-    capacity = run["devices"][device]["memory_bytes"]
-    peak = format_bytes(max((level for _, level in course), default=0))
+def _title(run: RunRecord, device: int) -> str:
+    """With the peak that was evaluated: ops that take no time rise and fall within an instant, which no line shows."""
+    name, capacity = run["devices"][device]["name"], run["devices"][device]["memory_bytes"]
     limit = "no limit" if capacity is None else f"of {format_bytes(capacity)}"
-    return f"{label(run['devices'][device]['name'], most=30)}: at most {peak} {limit}"
+    return f"{label(name, most=30)}: at most {format_bytes(run['peak_memory_bytes'].get(name, 0))} {limit}"
 
 
 def _add_course(grid: go.Figure, run: RunRecord, device: int, course: list[tuple[float, int]], scale: float) -> None:
