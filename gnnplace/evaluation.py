@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
@@ -10,6 +11,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
 from gnnplace.devices.topology import Topology
+from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.placement import Placement, allowed_mask
@@ -25,6 +27,7 @@ __all__ = [
     "Problem",
     "Proposals",
     "ScheduleEstimator",
+    "SimulatedEvaluator",
     "Walk",
     "WalkRequest",
 ]
@@ -139,6 +142,9 @@ class LocalSearch(Protocol):
         Kirkpatrick, Gelatt and Vecchi 1983. The same request and state of `rng` give the same walk.
         """
 
+    def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
+        """Walks that know nothing of each other, on all threads; the same ones on any number of threads."""
+
 
 @runtime_checkable
 class ScheduleEstimator(Protocol):
@@ -156,6 +162,13 @@ class ScheduleEstimator(Protocol):
     def local_search(self, problem: Problem) -> LocalSearch:
         """Random moves of the problem's units; the problem is one of this estimator's graph."""
 
+    def over_groups(self, coarsening: Coarsening) -> SimulatedEvaluator:
+        """The same for placements of groups of this estimator's ops, which are still simulated one by one."""
+
+
+class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
+    """A simulator: it gives the order in which ops run, and what is not measured (memory, busy time, bytes)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -172,14 +185,27 @@ class Problem:
     objective: Objective = "latency"
     grouped: bool = False
     """The ops are groups, inside which the evaluator runs op by op: schedules of `graph` are only near what it says."""
+    clusters: IntArray | None = None
+    """`[N]` equal numbers for ops that are one unit, whole colocation groups at least; None: colocation alone decides."""
+
+    def over_groups(self, coarsening: Coarsening) -> Problem:
+        """The same problem with groups of its ops to decide on; only for simulated evaluations."""
+        if coarsening.graph is self.graph:
+            return self
+        simulated = self.estimator.over_groups(coarsening)
+        return Problem(
+            coarsening.graph, self.topology, coarsening.total(self.op_time_s), simulated, simulated, self.objective,
+            grouped=True,
+        )  # fmt: skip
 
     @cached_property
     def unit_of_op(self) -> IntArray:
         """`[N]` unit of each op, units in topological order of their first op."""
         order = self.graph.topological_order
-        key = np.where(
-            self.graph.colocation >= 0, self.graph.colocation, self.graph.num_ops + np.arange(self.graph.num_ops)
-        )
+        key = self.clusters
+        if key is None:
+            alone = self.graph.num_ops + np.arange(self.graph.num_ops)
+            key = np.where(self.graph.colocation >= 0, self.graph.colocation, alone)
         _, first, inverse = np.unique(key[order], return_index=True, return_inverse=True)
         rank = np.empty(len(first), dtype=np.int64)
         rank[np.argsort(first)] = np.arange(len(first))

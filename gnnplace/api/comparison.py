@@ -9,7 +9,7 @@ from typing import Any
 
 from gnnplace.api.measuring import executable, measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
+from gnnplace.api.setting import setting_of, topology_of
 from gnnplace.api.solved import LEARNED, chosen_planner, finite, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.measured import MeasuredCost
@@ -43,15 +43,12 @@ def compare(
     plans = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops)
-    setting = setting_of(
-        workload, topology, None, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
-    )
-    problem = setting.problem()
+    setting = setting_of(workload, topology, None, options.objective, options.max_groups, options.dims_objective)
     rows: list[PlannerRow] = []
     for name, plan in plans.items():
         begin_s = time.perf_counter()
         try:
-            solution = plan(problem, options.budget, options.seed)
+            solution = plan(setting.for_planner(name).problem(), options.budget, options.seed)
             rows.append(planner_row(setting, *planned(setting, solution)))
             if solution.interrupted:
                 break
@@ -97,9 +94,7 @@ def evaluate(
         executable(workload)
         warnings = check_free(topology.device_names, options.force)
     cost = MeasuredCost(profiled(workload, topology, options.seed)) if options.measure else None
-    setting = setting_of(
-        workload, topology, cost, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
-    )
+    setting = setting_of(workload, topology, cost, options.objective, options.max_groups, options.dims_objective)
     given = (
         placement
         if isinstance(placement, Placement)

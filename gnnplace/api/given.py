@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
+from gnnplace.api.setting import setting_of, topology_of
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
 from gnnplace.placement import Placement, check_legal
@@ -39,7 +39,7 @@ def plan_of(
         topology_of(devices),
         None,
         options.objective,
-        options.max_groups or MAX_GROUPS,
+        options.max_groups,
         options.dims_objective,
     )
     check_legal(workload.graph, setting.topology, placement)

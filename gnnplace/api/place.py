@@ -9,7 +9,7 @@ from pathlib import Path
 from gnnplace.api.measuring import place_measured
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import MAX_GROUPS, Setting, setting_of, topology_of
+from gnnplace.api.setting import Setting, setting_of, topology_of
 from gnnplace.api.solved import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
@@ -56,10 +56,7 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     )
     if options.measure:
         return place_measured(workload, topology, options, begin_s)
-    setting = setting_of(
-        workload, topology, None, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
-    )
-    problem = setting.problem()
+    setting = setting_of(workload, topology, None, options.objective, options.max_groups, options.dims_objective)
     planners = {name: (load_planner(name), Budget()) for name in BASELINES} | {
         options.planner: (planner, options.budget)
     }
@@ -68,7 +65,7 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     try:
         for name, (plan, budget) in planners.items():
             if not interrupted:
-                solutions[name] = plan(problem, budget, options.seed)
+                solutions[name] = plan(setting.for_planner(name).problem(), budget, options.seed)
                 interrupted = solutions[name].interrupted
     except KeyboardInterrupt:  # this planner has no placement yet
         interrupted = True

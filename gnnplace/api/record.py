@@ -77,7 +77,7 @@ def _ops(plan: Plan) -> OpsRecord:
         "memory_bytes": graph.memory_bytes.tolist(),
         "shapes": [_shapes(signature) for signature in graph.signatures],
         "cost_s": [[finite(seconds) for seconds in row] for row in setting.op_time_s.tolist()],
-        "held": what_holds(setting),
+        "held": what_holds(setting.for_planner(plan.solution.planner)),
     }
 
 
@@ -114,8 +114,8 @@ def _transfers(plan: Plan) -> list[TransferRecord]:
 
 def _steps(plan: Plan) -> list[StepRecord]:
     """The policy's steps, with the heaviest ops of the groups that moved."""
-    names = plan.setting.coarsening.graph.op_names
-    problem = plan.setting.problem()
+    problem = plan.setting.for_planner(plan.solution.planner).problem()
+    names = problem.graph.op_names
     return [
         {
             "evaluations": step.evaluations,

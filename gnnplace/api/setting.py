@@ -23,6 +23,7 @@ from gnnplace.executors.devices import cuda_is_offered
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.planners.catalog import PLANNERS
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.grouped import GroupedSimulator
 from gnnplace.sim.several import SeveralSimulators
@@ -32,6 +33,9 @@ from gnnplace.versions import installed_versions
 __all__ = ["MAX_GROUPS", "Setting", "measurement_store", "setting_of", "stored_costs", "topology_of"]
 
 MAX_GROUPS = 512
+LARGE = 20_000
+"""Ops of a graph that some planners are handed as they are. 512 groups of so many ops hold 40 each; list schedules over groups
+of `layered_100000` on `v100x7` take seven times as long as over ops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,22 @@ class Setting:
     """The same ops at other sizes of the inputs, in the same groups."""
     dims_objective: DimsObjective = "worst"
     """Which of the times at all these sizes counts."""
+    groups_chosen: bool = False
+    """How many groups there are was asked for, so every planner gets these."""
+    fused: IntArray | None = None
+    """`[N]` equal numbers for ops that some device runs as one kernel, if that is known."""
+
+    def for_planner(self, name: str) -> Setting:
+        """This setting, or for large graphs and planners that can take it, the same without groups but colocated and fused ops."""
+        large = self.workload.graph.num_ops >= LARGE and not self.groups_chosen
+        return self._of_ops if large and name in PLANNERS and PLANNERS[name].takes_all_ops else self
+
+    @cached_property
+    def _of_ops(self) -> Setting:
+        graph = self.workload.graph
+        coarsening = coarsen(graph, graph.num_ops, fused=self.fused)
+        others = tuple(replace(other, coarsening=coarsening) for other in self.others)
+        return replace(self, coarsening=coarsening, others=others)
 
     @cached_property
     def simulator(self) -> Simulator:
@@ -124,10 +144,12 @@ def setting_of(
     topology: Topology,
     cost: CostModel | None = None,
     objective: Objective = "latency",
-    max_groups: int = MAX_GROUPS,
+    max_groups: int | None = None,
     dims_objective: DimsObjective = "worst",
 ) -> Setting:
     """The setting with costs from `cost`; None takes what this machine has measured before, else the roofline.
+
+    None for `max_groups` are 512, and for large graphs and some planners as many as there are ops; see `Setting.for_planner`.
 
     Measured costs belong to a kind of device, so they never touch presets. What these devices' runtime is known to fuse stays
     together in a group.
@@ -136,14 +158,16 @@ def setting_of(
         InvalidTopology: the devices state too little for an op.
         InvalidPlacement: an op that no device may run.
     """
-    model = _cost_model(workload, cost)
+    model, fused = _cost_model(workload, cost), _fused(workload, topology)
     setting = Setting(
         workload=workload,
         topology=model.calibrated(topology),
         op_time_s=model.op_time_s(workload.graph, topology),
-        coarsening=coarsen(workload.graph, max_groups, fused=_fused(workload, topology)),
+        coarsening=coarsen(workload.graph, max_groups or MAX_GROUPS, fused=fused),
         objective=objective,
         dims_objective=dims_objective,
+        groups_chosen=max_groups is not None,
+        fused=fused,
     )
     others = (
         replace(setting, workload=other, op_time_s=_cost_model(other, cost).op_time_s(other.graph, topology))

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -18,7 +18,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.measurement_store import MeasurementStore, StoredPlacement
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
-from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, ScheduleEstimator
+from gnnplace.evaluation import Evaluation, EvaluationBatch, SimulatedEvaluator
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import parse_device
 from gnnplace.executors.grouped_parts import GroupedModel, PartMaker, group_order, model_segments
@@ -31,13 +31,9 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 
-__all__ = ["Comparison", "Kept", "MeasuredEvaluator", "SimulatedEvaluator"]
+__all__ = ["Comparison", "Kept", "MeasuredEvaluator"]
 
 _MAX_KEPT_JOBS = 64
-
-
-class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
-    """A simulator: it gives the order in which ops run, and what is not measured (memory, busy time, bytes)."""
 
 
 @dataclass(frozen=True, eq=False)

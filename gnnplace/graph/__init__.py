@@ -7,7 +7,8 @@ In reading order:
 - `depth_first.py`: topological orders that follow a branch to its end before the next one;
 - `json_format.py`: op graphs as `gnnplace.graph/1` documents;
 - `clustering.py`: which ops merge, so that the result stays acyclic;
-- `coarsen.py`: the smaller graph that merging gives, and the way back.
+- `coarsen.py`: the smaller graph that merging gives, and the way back;
+- `units.py`: what is decided on as one, joined into fewer units without regard to cycles.
 """
 
 from gnnplace.graph.coarsen import Coarsening, coarsen

@@ -11,7 +11,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.graph.depth_first import depth_first_order
 from gnnplace.graph.orders import topological_order
 
-__all__ = ["Clusters", "merge_bands", "merge_convex", "merge_intervals", "merge_single_ended"]
+__all__ = ["Clusters", "may_merge", "merge_bands", "merge_convex", "merge_intervals", "merge_single_ended"]
 
 
 class Clusters(NamedTuple):
@@ -202,7 +202,7 @@ def _single_ended(
                 continue
         if parent[leaf] != leaf or parent[centre] != centre or clusters.kind[leaf] != clusters.kind[centre]:
             continue
-        if not _may_merge(leaf, centre, load, label, cap):
+        if not may_merge(leaf, centre, load, label, cap):
             continue
         parent[leaf] = centre
         takes_in[centre] = True
@@ -213,8 +213,13 @@ def _single_ended(
 
 
 @njit(cache=True, nogil=True)
-def _may_merge(a: int, b: int, load: FloatArray, label: IntArray, cap: float) -> bool:
-    """Whether the colocation groups and the loads of two clusters allow it."""
+def may_merge(a: int, b: int, load: FloatArray, label: IntArray, cap: float) -> bool:
+    """Whether the colocation groups and the loads of two clusters allow it.
+
+    >>> load = np.array([[0.4], [0.4]])
+    >>> [may_merge(0, 1, load, np.array([-1, -1]), cap) for cap in (0.5, 1.0)]
+    [False, True]
+    """
     if label[a] != label[b] and label[a] >= 0 and label[b] >= 0:
         return False
     for resource in range(load.shape[1]):
@@ -274,7 +279,7 @@ def _bands(
             continue
         if clusters.kind[producer] != clusters.kind[consumer]:
             continue
-        if not _may_merge(producer, consumer, clusters.load, clusters.label, cap):
+        if not may_merge(producer, consumer, clusters.load, clusters.label, cap):
             continue
         entered = left = False
         for at in range(before_offsets[consumer], before_offsets[consumer + 1]):

@@ -19,9 +19,11 @@ from gnnplace.graph.clustering import (
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.orders import topological_order
 
-__all__ = ["Coarsening", "coarsen"]
+__all__ = ["Coarsening", "coarsen", "device_kinds", "op_loads"]
 
 _Value = TypeVar("_Value", np.int64, np.float64)
+_MOST_STEPS = 200_000_000
+"""Of looking for cycles; about two seconds. Graphs of up to 14,000 ops never need so many."""
 _STALLED = 0.98  # a round that leaves more than this share of the clusters has come to an end
 
 
@@ -41,6 +43,10 @@ class Coarsening:
     def project(self, assignment: IntArray) -> IntArray:
         """`[G]` from `[N]`: every group goes where its heaviest op is (of those in its colocation group, if it has one)."""
         return assignment[self.representative]
+
+    def after(self, finer: Coarsening) -> Coarsening:
+        """The same groups over the ops that `finer` made this one's ops of."""
+        return Coarsening(self.graph, self.group_of_op[finer.group_of_op], finer.representative[self.representative])
 
     def total(self, values: FloatArray) -> FloatArray:
         """`[G, ...]` from `[N, ...]`: sums over the ops of each group, for example of seconds per op and device."""
@@ -77,7 +83,7 @@ def coarsen(
     """
     if max_groups < 1:
         raise ValueError(f"max_groups is {max_groups}; at least one group is needed")
-    load = _loads(graph)
+    load = op_loads(graph)
     group = _merge_colocation(graph)
     clusters, group = _as_clusters(graph, load).merged(group)
     if fused is not None:
@@ -110,8 +116,13 @@ def _contract(clusters: Clusters, cap: float, max_groups: int) -> tuple[Clusters
     return after, group, after.num_clusters > max(max_groups, _STALLED * before)
 
 
-def _loads(graph: OpGraph) -> FloatArray:
-    """`[N, 2]`: fractions of the graph's compute and resident memory; compute by stated seconds, else FLOPs and bytes."""
+def op_loads(graph: OpGraph) -> FloatArray:
+    """`[N, 2]`: fractions of the graph's compute and resident memory; compute by stated seconds, else FLOPs and bytes.
+
+    >>> from gnnplace.graph.op_graph import Op
+    >>> op_loads(OpGraph.build("pair", [Op("a", flops=3.0, memory_bytes=8), Op("b", flops=1.0)])).tolist()
+    [[0.375, 1.0], [0.125, 0.0]]
+    """
 
     def fraction(values: FloatArray | IntArray) -> FloatArray:
         total = float(values.sum())
@@ -130,14 +141,24 @@ def _loads(graph: OpGraph) -> FloatArray:
 
 def _as_clusters(graph: OpGraph, load: FloatArray) -> Clusters:
     """Every op a cluster of its own."""
+    source, target = graph.edges
+    num_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
+    return Clusters(source, target, num_bytes, load, graph.colocation, device_kinds(graph))
+
+
+def device_kinds(graph: OpGraph) -> IntArray:
+    """`[N]` from 0, equal for ops that may run on the same devices, as their colocation groups allow.
+
+    >>> from gnnplace.graph.op_graph import Op
+    >>> device_kinds(OpGraph.build("three", [Op("a"), Op("b", devices=("cpu",)), Op("c")])).tolist()
+    [0, 1, 0]
+    """
     kinds: dict[frozenset[str] | None, int] = {}
     kind = [
         kinds.setdefault(None if allowed is None else frozenset(allowed), len(kinds))
         for allowed in _allowed_in_group(graph)
     ]
-    source, target = graph.edges
-    num_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
-    return Clusters(source, target, num_bytes, load, graph.colocation, np.array(kind, dtype=np.int64))
+    return np.array(kind, dtype=np.int64)
 
 
 def _allowed_in_group(graph: OpGraph) -> list[tuple[str, ...] | None]:
@@ -178,7 +199,26 @@ def _merge_colocation(graph: OpGraph) -> IntArray:
     predecessors = graph.input_offsets, source[np.argsort(graph.consumers, kind="stable")]
     successors = graph.successor_offsets, graph.successors
     members_of_sets = np.array([op for ops in sets for op in ops], dtype=np.int64)
+    offsets, members_of_sets = _near_each_other(graph.topological_order, offsets, members_of_sets)
     return np.asarray(merge_convex(graph.topological_order, offsets, members_of_sets, predecessors, successors))
+
+
+def _near_each_other(order: IntArray, offsets: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
+    """Sets (offsets and members) split where two members that follow each other in `order` `[N]` are far apart.
+
+    To merge a set takes as many steps as its ops span in the order, so all sets would take up to the square of `N` steps. What is
+    far apart has mostly a path between that leaves the set, and would not merge.
+    """
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    number = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    sorted_by = np.lexsort((position[members], number))
+    far = np.diff(position[members[sorted_by]]) > _MOST_STEPS // max(1, len(order))
+    if not far.any():
+        return offsets, members
+    members, number = members[sorted_by], number[sorted_by]
+    begins = np.flatnonzero(np.append(True, far | (np.diff(number) > 0)))
+    return np.append(begins, len(members)).astype(np.int64), members
 
 
 def _merge_fused(clusters: Clusters, cluster_of_op: IntArray, fused: IntArray) -> IntArray:
@@ -194,9 +234,9 @@ def _merge_fused(clusters: Clusters, cluster_of_op: IntArray, fused: IntArray) -
     order = np.lexsort((apart, clusters.kind, kernel))
     keys = np.stack([kernel, clusters.kind, apart])[:, order]
     starts = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
-    offsets = np.append(starts, len(order)).astype(np.int64)
     topological = topological_order(clusters.num_clusters, *clusters.successors())
-    return np.asarray(merge_convex(topological, offsets, order, clusters.predecessors(), clusters.successors()))
+    offsets, members = _near_each_other(topological, np.append(starts, len(order)).astype(np.int64), order)
+    return np.asarray(merge_convex(topological, offsets, members, clusters.predecessors(), clusters.successors()))
 
 
 def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArray) -> Coarsening:

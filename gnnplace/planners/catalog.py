@@ -23,15 +23,23 @@ class PlannerEntry:
     """Has a function `plan(problem, budget, seed) -> Solution`."""
     description: str
     kind: Literal["heuristic", "learned"]
+    takes_all_ops: bool = False
+    """Near linear in ops, and better for seeing all of them: large graphs come to it op by op, not in groups."""
 
 
 _HEURISTIC = "gnnplace.planners.heuristic"
 _LEARNED = "gnnplace.planners.learned"
 
 PLANNERS: Mapping[str, PlannerEntry] = {
-    "single": PlannerEntry(f"{_HEURISTIC}.single", "everything on the best single device", "heuristic"),
-    "round-robin": PlannerEntry(f"{_HEURISTIC}.round_robin", "devices in turn, in topological order", "heuristic"),
-    "expert": PlannerEntry(f"{_HEURISTIC}.expert", "whole layers in order, with equal loads", "heuristic"),
+    "single": PlannerEntry(
+        f"{_HEURISTIC}.single", "everything on the best single device", "heuristic", takes_all_ops=True
+    ),
+    "round-robin": PlannerEntry(
+        f"{_HEURISTIC}.round_robin", "devices in turn, in topological order", "heuristic", takes_all_ops=True
+    ),
+    "expert": PlannerEntry(
+        f"{_HEURISTIC}.expert", "whole layers in order, with equal loads", "heuristic", takes_all_ops=True
+    ),
     "scotch": PlannerEntry(
         f"{_HEURISTIC}.scotch", "Scotch maps ops onto all devices by compute and bytes, blind to memory", "heuristic"
     ),
@@ -40,14 +48,20 @@ PLANNERS: Mapping[str, PlannerEntry] = {
     "mtkahypar": PlannerEntry(
         f"{_HEURISTIC}.mtkahypar", "hypergraph partitions that fit into the memories, many of them", "heuristic"
     ),
-    "heft": PlannerEntry(f"{_HEURISTIC}.heft", "HEFT with insertion (Topcuoglu et al. 2002)", "heuristic"),
+    "heft": PlannerEntry(
+        f"{_HEURISTIC}.heft", "HEFT with insertion (Topcuoglu et al. 2002)", "heuristic", takes_all_ops=True
+    ),
     "peft": PlannerEntry(
         f"{_HEURISTIC}.peft",
         "PEFT: earliest finish with an optimistic cost table (Arabnejad and Barbosa 2014)",
         "heuristic",
+        takes_all_ops=True,
     ),
     "heft-portfolio": PlannerEntry(
-        f"{_HEURISTIC}.heft_portfolio", "HEFT's schedules under varied transfer costs, the best of many", "heuristic"
+        f"{_HEURISTIC}.heft_portfolio",
+        "HEFT's schedules under varied transfer costs, the best of many",
+        "heuristic",
+        takes_all_ops=True,
     ),
     "m-etf": PlannerEntry(
         f"{_HEURISTIC}.etf", "earliest task first with memory (Baechi, Jeon et al. 2020)", "heuristic"
@@ -95,7 +109,10 @@ PLANNERS: Mapping[str, PlannerEntry] = {
         "learned",
     ),
     "gnn": PlannerEntry(
-        "gnnplace.planners.learned.gnn", "a graph neural network that revisits ops and moves them", "learned"
+        "gnnplace.planners.learned.gnn",
+        "a graph neural network that revisits ops and moves them",
+        "learned",
+        takes_all_ops=True,
     ),
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol
@@ -14,6 +15,7 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem, Walk, WalkRequest
+from gnnplace.graph.coarsen import Coarsening
 from gnnplace.interruption import interrupts_told
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
@@ -95,6 +97,8 @@ class Search:
     lower_bound_s: float | None = None
     simulated: int = 0
     steps: list[Step] = field(default_factory=list)
+    known_s: float = np.inf
+    """The best of the search that this one is a part of."""
     _begin_s: float = field(default_factory=time.perf_counter)
     _open: ExitStack = field(default_factory=ExitStack)
     _interrupt_came: Callable[[], bool] = bool
@@ -161,6 +165,45 @@ class Search:
         self._report()
         return walk
 
+    def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
+        """Walks that know nothing of each other, on as many threads as there are cores; shorter at the budget's end."""
+        wanted = sum(request.evaluations for request in requests)
+        count = self._claim(wanted)
+        share = count / max(1, wanted)
+        shorter = [replace(request, evaluations=int(share * request.evaluations)) for request in requests]
+        self.evaluations -= count - sum(request.evaluations for request in shorter)
+        walks = self.problem.local_search.walk_side_by_side(shorter, rng)
+        for walk in walks:
+            self._note(walk.best, walk.best_s, self.evaluations)
+        self._report()
+        return walks
+
+    @contextmanager
+    def part(self, problem: Problem, end_share: float, coarsening: Coarsening | None = None) -> Iterator[Search]:
+        """A search of the same problem in another form, up to a share of this budget; its best is this search's too.
+
+        Args:
+            problem: the same ops in other units, or groups of them.
+            end_share: of the budget, where the part ends quietly.
+            coarsening: what the groups are made of, where there are some.
+        """
+        budget = self.budget
+        part = Search(
+            problem,
+            replace(
+                budget,
+                evaluations=None if budget.evaluations is None else math.ceil(end_share * budget.evaluations),
+                seconds=None if budget.seconds is None else end_share * budget.seconds,
+            ),
+            self.planner, self.seed, evaluations=self.evaluations, known_s=min(self.best_s, self.known_s), _begin_s=self._begin_s,
+        )  # fmt: skip
+        try:
+            yield part
+        except BudgetExhausted:
+            pass
+        finally:
+            self._take_over(part, coarsening)
+
     def stage(self, name: str) -> None:
         """Notes the best so far under the name of the stage that has ended."""
         self.stages.append((name, self.best_s))
@@ -195,6 +238,26 @@ class Search:
             self.interrupted = True
             return True
         return kind is BudgetExhausted
+
+    def _take_over(self, part: Search, coarsening: Coarsening | None) -> None:
+        """What a part has counted and found."""
+        self.evaluations = part.evaluations
+        self.history.extend(entry for entry in part.history if entry[2] < self.best_s)
+        better = [step for step in part.steps if step.after_s < self.best_s]
+        if coarsening is None:
+            self.steps.extend(better)
+        else:
+            first_op = np.unique(part.problem.unit_of_op, return_index=True)[1]
+            unit = self.problem.unit_of_op[coarsening.representative[first_op]]
+            self.steps.extend(replace(step, units=unit[step.units]) for step in better)
+        if part.best is not None and part.best_s < self.best_s:
+            self.best, self.best_s = part.best, part.best_s
+            if coarsening is not None:
+                priorities = part.best.priorities
+                self.best = Placement(
+                    coarsening.expand(part.best.assignment),
+                    None if priorities is None else coarsening.expand(priorities),
+                )
 
     @property
     def _grouped(self) -> bool:
@@ -231,4 +294,6 @@ class Search:
 
     def _report(self) -> None:
         if self.budget.on_progress is not None:
-            self.budget.on_progress(Progress(self.planner, self.evaluations, self.wall_s, self.best_s))
+            self.budget.on_progress(
+                Progress(self.planner, self.evaluations, self.wall_s, min(self.best_s, self.known_s))
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, Loca
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
-from gnnplace.sim.simulator import Simulator
+
+if TYPE_CHECKING:
+    from gnnplace.sim.simulator import Simulator
 
 __all__ = ["GroupedSimulator", "expanded"]
 
@@ -70,3 +73,7 @@ class GroupedSimulator:
     def local_search(self, problem: Problem) -> LocalSearch:
         """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`."""
         return self.whole.local_search_over(problem, self.coarsening.expand(problem.unit_of_op))
+
+    def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
+        """For placements of groups of these groups; see `ScheduleEstimator`."""
+        return GroupedSimulator(coarsening.after(self.coarsening), self.whole, self.groups.of_groups(coarsening))

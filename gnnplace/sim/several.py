@@ -19,6 +19,7 @@ from gnnplace.evaluation import (
     Walk,
     WalkRequest,
 )
+from gnnplace.graph.coarsen import Coarsening
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
 from gnnplace.sim.grouped import GroupedSimulator
@@ -76,6 +77,10 @@ class SeveralSimulators:
         """Random moves of the problem's units; see `ScheduleEstimator`."""
         return _SeveralWalker(problem, self, self.members[0].local_search(problem))
 
+    def over_groups(self, coarsening: Coarsening) -> SeveralSimulators:
+        """For placements of groups of the ops; see `ScheduleEstimator`."""
+        return SeveralSimulators(tuple(member.over_groups(coarsening) for member in self.members), self.objective)
+
     def _combined(self, seconds: Sequence[FloatArray] | Sequence[float]) -> FloatArray:
         return np.asarray((np.mean if self.objective == "mean" else np.max)(np.asarray(seconds), axis=0))
 
@@ -121,6 +126,10 @@ class _SeveralWalker:
                 best, best_s = current, value_s
                 improvements.append((evaluation + 1, value_s))
         return Walk(current, value_s, best, best_s, evaluations, tuple(improvements))
+
+    def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
+        """One after the other, as each evaluation is one batch."""
+        return [self.walk(*pair) for pair in zip(requests, rng.spawn(len(requests)), strict=True)]
 
     def _penalised_s(self, assignment: IntArray) -> float:
         return float(self.problem.penalised_batch_s(self.several.evaluate_batch(assignment[None, :]))[0])

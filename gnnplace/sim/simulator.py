@@ -17,10 +17,12 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidGraph, InvalidPlacement
 from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, LocalSearch, Problem
+from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
 from gnnplace.sim.batch import evaluate_all, resident_bytes
+from gnnplace.sim.grouped import GroupedSimulator
 from gnnplace.sim.moves import Checkpoints, checkpoints, evaluate_moves, keep_checkpoints
 from gnnplace.sim.state import (
     FAILED,
@@ -158,9 +160,18 @@ class Simulator:
         """Random moves of the problem's units; see `ScheduleEstimator`."""
         return self.local_search_over(problem, problem.unit_of_op)
 
+    def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
+        """This simulator for placements of groups of its ops; see `ScheduleEstimator`."""
+        return GroupedSimulator(coarsening, self, self.of_groups(coarsening))
+
+    def of_groups(self, coarsening: Coarsening) -> Simulator:
+        """A simulator in which every group is one op."""
+        times_s = coarsening.total(self.op_time_s)
+        return Simulator(coarsening.graph, self.topology, times_s, self.num_threads)
+
     def local_search_over(self, problem: Problem, unit_of_op: IntArray) -> LocalSearch:
         """Random moves of the units of a problem over groups of this graph's ops, `unit_of_op` `[N]`."""
-        return Walker(problem, self._default_tables, unit_of_op)
+        return Walker(problem, self._default_tables, unit_of_op, lambda: self._pool if self.num_threads > 1 else None)
 
     @cached_property
     def _default_tables(self) -> EngineTables:

@@ -24,6 +24,7 @@ In reading order:
 - `segments.py`: dynamic programming over cuts of topological orders;
 - `greedy.py`: one-step lookahead;
 - `annealing.py`: simulated annealing;
+- `refinement.py`: clusters that move at the boundaries of a placement, on all cores;
 - `genetic.py`: a biased random-key genetic algorithm;
 - `optimal/`: CP-SAT on the execution model as constraints, with a proof or a bound.
 """

@@ -14,12 +14,13 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.learned.measured.execution import ExecutionConfig, plan_measured
+from gnnplace.planners.learned.multilevel import MultilevelConfig, Start, search_levels
 from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, one_thread, used_share
 from gnnplace.planners.learned.revisit.search import RevisitConfig, revisit
 from gnnplace.planners.learned.walk import WalkConfig, walk
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.checkpoint import load_policy
-from gnnplace.policy.network import build_policy, policy_inputs
+from gnnplace.policy.network import PolicyNetwork, build_policy, policy_inputs
 from gnnplace.policy.shipped import SHIPPED_POLICY
 
 __all__ = ["GnnConfig", "plan"]
@@ -55,6 +56,7 @@ class GnnConfig:
     """Where evaluations are executions; all else is then said of searches in the simulator."""
     unlimited_evaluations_per_unit: int = 1000
     """Where the budget knows no end."""
+    multilevel: MultilevelConfig = MultilevelConfig()
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnConfig()) -> Solution:
@@ -79,6 +81,9 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     rng = np.random.default_rng(seed)
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
     with Search(problem, budget, "gnn", seed) as search, one_thread():
+        if problem.graph.num_ops >= config.multilevel.least_ops:
+            search_levels(search, rng, partial(_improve_coarse, network=network, config=config), config.multilevel)
+            return search.solution()
         count = config.max_starts
         if budget.evaluations is not None:
             count = min(count, int(config.starts_share * budget.evaluations))
@@ -89,6 +94,14 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
             with suppress(ShareUsed):  # seconds run out between any two steps
                 _improve(policy_search, config)
     return search.solution()
+
+
+def _improve_coarse(
+    search: Search, rng: np.random.Generator, start: Start, network: PolicyNetwork, config: GnnConfig
+) -> None:
+    """All stages on a coarse graph, from the better of `start` and what is built there."""
+    evaluate_starts(search, config.max_starts, rng)
+    _improve(PolicySearch(search, policy_inputs(search.problem), network, rng), config)
 
 
 def _improve(policy_search: PolicySearch, config: GnnConfig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,6 +26,8 @@ class Walker:
     problem: Problem
     tables: EngineTables
     unit_of_op: IntArray  # [N] unit of each simulated op, in the numbers of its graph
+    pool: Callable[[], Executor | None] = lambda: None
+    """Threads for walks side by side, if there are several."""
     _idle: list[EngineState] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -67,6 +71,11 @@ class Walker:
             evaluations=evaluations,
             improvements=tuple(zip(improved_at[:count].tolist(), improved_s[:count].tolist(), strict=True)),
         )
+
+    def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
+        """Walks on all threads; see `LocalSearch`."""
+        pool = self.pool()
+        return list((map if pool is None else pool.map)(self.walk, requests, rng.spawn(len(requests))))
 
     @cached_property
     def _graph(self) -> UnitGraph:
