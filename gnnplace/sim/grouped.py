@@ -38,6 +38,21 @@ class GroupedSimulator:
 
     A group as one op would wait for all of its inputs and hand on everything at its end: on a deep graph that is half
     as fast as its ops are. Only `schedule`, which features are made of, is that of the groups.
+
+    >>> from gnnplace.graph.coarsen import coarsen
+    >>> from gnnplace.sim.example import diamond
+    >>> whole = diamond().evaluator
+    >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
+    >>> groups = Simulator(coarsening.graph, whole.topology, coarsening.total(whole.op_time_s))
+    >>> grouped = GroupedSimulator(coarsening, whole, groups)
+    >>> coarsening.group_of_op.tolist(), round(grouped.evaluate(Placement(np.array([0, 1]))).makespan_s, 3)
+    ([0, 0, 0, 1], 6.001)
+    >>> grouped.schedule(Placement(np.array([0, 1]))).end_s.round(3).tolist()  # as one op, it hands on everything at its end
+    [5.0, 6.002]
+    >>> grouped.evaluate_batch(np.array([[0, 0], [0, 1]])).makespan_s.round(3).tolist()
+    [6.0, 6.001]
+    >>> grouped.evaluate_moves(np.array([0, 0]), np.array([1]), np.array([1])).makespan_s.round(3).tolist()
+    [6.001]
     """
 
     coarsening: Coarsening

@@ -34,6 +34,20 @@ class SeveralSimulators:
 
     Seconds are the longest (`worst`) or the mean of theirs. Memory has to suffice for each, so of bytes the most count. What
     cannot be combined, schedules and how moves are drawn, is that of the first.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> short = diamond().evaluator
+    >>> long = Simulator(short.graph, short.topology, 10.0 * short.op_time_s)
+    >>> worst, mean = (SeveralSimulators((short, long), objective) for objective in ("worst", "mean"))
+    >>> side_by_side = Placement(np.array([0, 0, 1, 1]))
+    >>> [round(several.evaluate(side_by_side).makespan_s, 3) for several in (worst, mean)]
+    [40.001, 22.001]
+    >>> worst.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]])).makespan_s.round(3).tolist()
+    [60.0, 40.001]
+    >>> worst.evaluate_moves(np.zeros(4, dtype=np.int64), np.array([2]), np.array([1])).makespan_s.round(3).tolist()
+    [40.002]
+    >>> round(worst.schedule(side_by_side).makespan_s, 3)  # of the first shape
+    4.001
     """
 
     members: tuple[Simulator, ...] | tuple[GroupedSimulator, ...]
