@@ -59,6 +59,11 @@ def undirected_graph(problem: Problem) -> UndirectedGraph:
     """Units that exchange tensors, with the bytes of all tensors between the two in either direction.
 
     A tensor counts once for every unit that reads it: a graph cannot say that units on one device share a copy.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> graph = undirected_graph(diamond())
+    >>> graph.offsets.tolist(), graph.neighbours.tolist(), graph.edge_bytes.tolist()
+    ([0, 2, 4, 6, 8], [1, 2, 0, 3, 0, 3, 1, 2], [8, 8, 8, 8, 8, 8, 8, 8])
     """
     tensor, reader = _crossings(problem)
     writer = problem.unit_of_op[problem.graph.tensor_producer[tensor]]
@@ -71,7 +76,13 @@ def undirected_graph(problem: Problem) -> UndirectedGraph:
 
 
 def nets_of(problem: Problem) -> Nets:
-    """One net for each tensor that another unit than its producer's reads."""
+    """One net for each tensor that another unit than its producer's reads.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> nets = nets_of(diamond())
+    >>> nets.offsets.tolist(), nets.units.tolist()
+    ([0, 3, 5, 7], [0, 1, 2, 1, 3, 2, 3])
+    """
     tensor, reader = _crossings(problem)
     tensors, net = np.unique(tensor, return_inverse=True)
     writer = problem.unit_of_op[problem.graph.tensor_producer[tensors]]
@@ -85,6 +96,14 @@ def parts_of(problem: Problem, hosts: bool) -> Parts:
 
     A device that may run no unit takes no part, nor do more devices than there are units. Where no accelerator can take
     part the hosts do. Speed is the share of seconds saved: with twice the speed the same units take half as long.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> parts = parts_of(problem, hosts=True)
+    >>> parts.devices.tolist(), parts.speed.tolist(), parts.mean_s.tolist()
+    ([0, 1], [0.5, 0.5], [1.0, 2.0, 2.0, 1.0])
+    >>> parts.assignment(problem, np.array([0, 0, 1, 1])).tolist()
+    [0, 0, 1, 1]
     """
     unit_s = unit_time_s(problem)
     finite = np.isfinite(unit_s)
