@@ -83,5 +83,16 @@ class GroupedSimulator:
         return self.whole.evaluate_moves(self.coarsening.expand(assignment), moved, devices)
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`."""
+        """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`.
+
+        >>> from gnnplace.graph.coarsen import coarsen
+        >>> from gnnplace.sim.example import diamond
+        >>> whole = diamond().evaluator
+        >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
+        >>> groups = Simulator(coarsening.graph, whole.topology, coarsening.total(whole.op_time_s))
+        >>> grouped = GroupedSimulator(coarsening, whole, groups)
+        >>> search = grouped.local_search(Problem(groups.graph, groups.topology, groups.op_time_s, grouped, grouped))
+        >>> search.ops_per_evaluation  # the ops of two groups
+        4
+        """
         return self.whole.local_search_over(problem, self.coarsening.expand(problem.unit_of_op))

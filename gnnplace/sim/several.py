@@ -87,7 +87,16 @@ class SeveralSimulators:
         return self._combined_batch([member.evaluate_moves(assignment, ops, devices) for member in self.members])
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of the problem's units; see `ScheduleEstimator`."""
+        """Random moves of the problem's units; see `ScheduleEstimator`.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> problem = diamond()
+        >>> search = SeveralSimulators((problem.evaluator, problem.evaluator), "worst").local_search(problem)
+        >>> downhill = WalkRequest(np.zeros(4, dtype=np.int64), 20, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
+        >>> walk = search.walk(downhill, np.random.default_rng(0))
+        >>> round(walk.best_s, 3), search.ops_per_evaluation  # four ops, at two shapes
+        (4.001, 8)
+        """
         return _SeveralWalker(problem, self, self.members[0].local_search(problem))
 
     def _combined(self, seconds: Sequence[FloatArray] | Sequence[float]) -> FloatArray:

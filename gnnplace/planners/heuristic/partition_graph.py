@@ -49,7 +49,14 @@ class Parts:
         return np.asarray(np.where(allowed, self.unit_s, 0.0).sum(axis=1) / np.maximum(1, allowed.sum(axis=1)))
 
     def assignment(self, problem: Problem, part: IntArray) -> IntArray:
-        """`[N]` from the part of each unit `[U]`; a unit that may not run on its part's device takes its fallback."""
+        """`[N]` from the part of each unit `[U]`; a unit that may not run on its part's device takes its fallback.
+
+        >>> from dataclasses import replace
+        >>> from gnnplace.sim.example import diamond
+        >>> problem = replace(diamond(), op_time_s=np.array([[1.0, 1.0], [2.0, np.inf], [2.0, 2.0], [1.0, 1.0]]))
+        >>> parts_of(problem, hosts=True).assignment(problem, np.array([1, 1, 1, 1])).tolist()  # one may not go there
+        [1, 0, 1, 1]
+        """
         units = np.arange(problem.num_units)
         placed = np.where(problem.action_mask[units, self.devices[part]], self.devices[part], self.fallback)
         return np.asarray(placed[problem.unit_of_op])

@@ -103,11 +103,22 @@ class IntervalModel:
         return int(seconds / self.tick_s)
 
     def new_time(self) -> cp_model.IntVar:
-        """A tick within the horizon."""
+        """A tick within the horizon.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> list(IntervalModel(diamond(), horizon_s=10.0).new_time().proto.domain) == [0, TICKS]
+        True
+        """
         return self.model.new_int_var(0, TICKS, "")
 
     def op_on(self, op: int, device: int) -> cp_model.IntVar:
-        """True where the op is on the device."""
+        """True where the op is on the device.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> schedule = IntervalModel(diamond(), horizon_s=10.0)
+        >>> schedule.op_on(2, 1) is schedule.on[2][1]  # no unit has more than one op
+        True
+        """
         return self.on[int(self.problem.unit_of_op[op])][device]
 
     def devices_of(self, op: int) -> list[int]:

@@ -42,7 +42,14 @@ class OddsTable(NamedTuple):
 
 
 class Odds(NamedTuple):
-    """What the policy says of one placement; draws make what was drawn less likely."""
+    """What the policy says of one placement; draws make what was drawn less likely.
+
+    >>> placed_twice = OddsTable(np.array([[0.0, 1.0], [0.5, 0.0]]), np.array([1.0, 0.5]))
+    >>> odds = Odds(np.array([0, 1]), placed_twice, placed_twice, is_roomy=True, peak_bytes=np.zeros(2))
+    >>> unit, device, _ = draw_pair(odds.table, 1.0, np.random.default_rng(0))
+    >>> int(odds.devices[unit]) != device
+    True
+    """
 
     devices: IntArray  # [U] where the units are
     table: OddsTable

@@ -30,7 +30,13 @@ class OpGroups:
         return bool((self.action_mask.sum(axis=1) > 1).any())
 
     def assignments(self, decisions: IntArray) -> IntArray:
-        """`[K, N]` from the device of each group in `K` placements, `[G, K]`."""
+        """`[K, N]` from the device of each group in `K` placements, `[G, K]`.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> groups = op_groups(diamond(), least_groups_per_device=0)
+        >>> groups.group_of_op.tolist(), groups.assignments(np.array([[0, 1], [1, 1]])).tolist()
+        ([0, 1, 1, 1], [[0, 1, 1, 1], [1, 1, 1, 1]])
+        """
         return np.ascontiguousarray(decisions[self.group_of_op].T)
 
 
