@@ -37,7 +37,13 @@ EvaluatorKind = Literal["simulated", "measured"]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What one placement costs. Infeasible and failed placements are data: `feasible` is false, `failure` says why."""
+    """What one placement costs. Infeasible and failed placements are data: `feasible` is false, `failure` says why.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> evaluation = diamond().evaluator.evaluate(Placement(np.array([0, 0, 1, 1])))
+    >>> round(evaluation.makespan_s, 3), evaluation.period_s, evaluation.feasible, evaluation.transferred_bytes
+    (4.001, 3.0, True, 16)
+    """
 
     evaluator: EvaluatorKind
     makespan_s: float
@@ -61,7 +67,13 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationBatch:
-    """What `B` placements cost, as arrays."""
+    """What `B` placements cost, as arrays.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> batch = diamond().evaluator.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]]))
+    >>> batch.makespan_s.round(3).tolist(), batch.shortfall_bytes.tolist()
+    ([6.0, 4.001], [0.0, 0.0])
+    """
 
     makespan_s: FloatArray  # [B] infinite when it cannot run
     period_s: FloatArray  # [B]
@@ -101,7 +113,15 @@ class Proposals:
 
 @dataclass(frozen=True, eq=False)
 class WalkRequest:
-    """A piece of simulated annealing; temperatures fall geometrically from the first evaluation to the last."""
+    """A piece of simulated annealing; temperatures fall geometrically from the first evaluation to the last.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> moves = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
+    >>> downhill = WalkRequest(np.array([0, 0, 0, 0]), 20, 0.0, 0.0, moves)
+    >>> walk = diamond().local_search.walk(downhill, np.random.default_rng(0))
+    >>> round(walk.best_s, 3), walk.evaluations
+    (4.001, 20)
+    """
 
     assignment: IntArray
     """`[N]` where it begins; evaluated before, so not counted again."""
@@ -114,7 +134,14 @@ class WalkRequest:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Where a walk ended and the best that it met; penalised seconds as `Problem.penalised_batch_s` gives them."""
+    """Where a walk ended and the best that it met; penalised seconds as `Problem.penalised_batch_s` gives them.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> request = WalkRequest(np.array([0, 0, 0, 0]), 20, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
+    >>> walk = diamond().local_search.walk(request, np.random.default_rng(0))
+    >>> [round(seconds, 3) for _, seconds in walk.improvements], round(walk.value_s, 3)
+    ([4.002, 4.001], 4.001)
+    """
 
     assignment: IntArray  # [N]
     value_s: float
@@ -175,6 +202,17 @@ class Problem:
     """Which device runs which op of `graph`, so that `objective` is least.
 
     The decisions are `U` units: a colocation group, or a free op. An assignment is always `[N]`, over ops.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> problem.num_units, problem.num_moves, bool(problem.action_mask.all()), problem.unit_of_op.tolist()
+    (4, 4, True, [0, 1, 2, 3])
+    >>> batch = problem.evaluator.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]]))
+    >>> problem.penalised_batch_s(batch).round(3).tolist()  # both fit, so nothing is added
+    [6.0, 4.001]
+    >>> alone = problem.evaluator.evaluate(Placement(np.array([0, 0, 0, 0])))
+    >>> problem.objective_s(alone), problem.penalised_s(alone)
+    (6.0, 6.0)
     """
 
     graph: OpGraph

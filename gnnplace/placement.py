@@ -24,7 +24,12 @@ _NAME = 100  # signs of a name that are looked at to find one like it
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """`assignment[v]` is the device index of op `v`; larger `priorities` run first, None means upward rank."""
+    """`assignment[v]` is the device index of op `v`; larger `priorities` run first, None means upward rank.
+
+    >>> placement = Placement(np.array([0, 1]))
+    >>> placement.assignment.tolist(), placement.assignment.flags.writeable, placement.priorities
+    ([0, 1], False, None)
+    """
 
     assignment: IntArray  # [N]
     priorities: FloatArray | None = None  # [N]
@@ -37,6 +42,12 @@ class Placement:
 
 def allowed_mask(graph: OpGraph, topology: Topology) -> BoolArray:
     """`[N, D]` true where the op may run: its own `devices`, and those of every op of its colocation group.
+
+    >>> from gnnplace.devices.topology import Device
+    >>> from gnnplace.graph.op_graph import Op
+    >>> graph = OpGraph.build("g", [Op("a"), Op("b", devices=("gpu",))])
+    >>> allowed_mask(graph, Topology("t", (Device("cpu:0", "cpu"), Device("gpu:0", "gpu")))).tolist()
+    [[True, True], [False, True]]
 
     Raises:
         InvalidPlacement: an op, or a colocation group, that no device of the set may run.
@@ -66,6 +77,16 @@ def allowed_mask(graph: OpGraph, topology: Topology) -> BoolArray:
 
 def check_legal(graph: OpGraph, topology: Topology, placement: Placement) -> None:
     """Returns when every op has a device that may run it, colocation groups are whole, and every tensor has a route.
+
+    >>> from gnnplace.devices.topology import Device
+    >>> from gnnplace.graph.op_graph import Op, Tensor
+    >>> graph = OpGraph.build("g", [Op("a"), Op("b")], [Tensor("a", 4, ("b",))])
+    >>> apart = Topology("apart", (Device("x"), Device("y")))
+    >>> check_legal(graph, apart, Placement(np.array([1, 1])))
+    >>> check_legal(graph, apart, Placement(np.array([0, 1])))
+    Traceback (most recent call last):
+        ...
+    gnnplace.errors.InvalidPlacement: a tensor goes from 'x' to 'y', which no link or host connects; add a link
 
     Raises:
         InvalidPlacement: it is not so; the message names the op.
@@ -128,7 +149,18 @@ def save_placement(
     placement: Placement,
     facts: Mapping[str, Any],
 ) -> None:
-    """Writes a placement; `facts` adds the other keys of the format (`model`, `evaluation`, `planner`, `seed`, `version`)."""
+    """Writes a placement; `facts` adds the other keys of the format (`model`, `evaluation`, `planner`, `seed`, `version`).
+
+    >>> from gnnplace.files import temporary_folder
+    >>> from gnnplace.devices.topology import Device
+    >>> from gnnplace.graph.op_graph import Op
+    >>> graph, pair = OpGraph.build("g", [Op("a"), Op("b")]), Topology("pair", (Device("x"), Device("y")))
+    >>> with temporary_folder() as folder:
+    ...     save_placement(folder / "p.json", graph, pair, Placement(np.array([1, 0])), {"planner": "mine"})
+    ...     written = json.loads((folder / "p.json").read_text())
+    >>> written["assignment"], written["planner"]
+    ({'a': 'y', 'b': 'x'}, 'mine')
+    """
     document = {
         "format": FORMAT,
         "model": {"name": graph.name, "sha256": None, "ops": graph.num_ops, **facts.get("model", {})},
@@ -149,6 +181,15 @@ def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str |
     """The placement in a file, for this graph on these devices.
 
     `sha256` is the hash of the model at hand; a file that states another one is refused.
+
+    >>> from gnnplace.files import temporary_folder
+    >>> from gnnplace.devices.topology import Device
+    >>> from gnnplace.graph.op_graph import Op
+    >>> graph, pair = OpGraph.build("g", [Op("a"), Op("b")]), Topology("pair", (Device("x"), Device("y")))
+    >>> with temporary_folder() as folder:
+    ...     save_placement(folder / "p.json", graph, pair, Placement(np.array([1, 0])), {})
+    ...     load_placement(folder / "p.json", graph, pair).assignment.tolist()
+    [1, 0]
 
     Raises:
         InvalidPlacement: the file is broken, belongs to another model or to other devices, or is illegal.

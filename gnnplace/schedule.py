@@ -21,7 +21,14 @@ __all__ = ["Schedule", "check_schedule", "memory_changes"]
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Start and end of every op and of every hop of every transfer."""
+    """Start and end of every op and of every hop of every transfer.
+
+    >>> from gnnplace.placement import Placement
+    >>> from gnnplace.sim.example import diamond
+    >>> schedule = diamond().estimator.schedule(Placement(np.array([1, 0, 1, 1])))
+    >>> round(schedule.makespan_s, 3), schedule.order().tolist(), schedule.transfer_start_s.round(3).tolist()
+    (4.002, [0, 2, 1, 3], [1.0, 3.001])
+    """
 
     assignment: IntArray  # [N] device index
     start_s: FloatArray  # [N]
@@ -48,6 +55,17 @@ def check_schedule(graph: OpGraph, topology: Topology, op_time_s: FloatArray, sc
 
     `op_time_s` is `[N, D]`. Checked: durations with dispatch overhead, precedence, one transfer per destination along its
     route and in time, exclusive devices and channels, work conservation, first come first served, colocation, peak memory.
+
+    >>> from dataclasses import replace
+    >>> from gnnplace.placement import Placement
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> schedule = problem.estimator.schedule(Placement(np.array([0, 0, 0, 0])))
+    >>> check_schedule(problem.graph, problem.topology, problem.op_time_s, schedule)
+    []
+    >>> too_early = replace(schedule, start_s=np.array([0.0, 0.5, 3.0, 5.0]), end_s=np.array([1.0, 2.5, 5.0, 6.0]))
+    >>> check_schedule(problem.graph, problem.topology, problem.op_time_s, too_early)[0]
+    'op left starts at 0.5 s, its inputs are there at 1.0 s'
     """
     return [
         *_durations(graph, topology, op_time_s, schedule),
@@ -231,7 +249,16 @@ def _colocation(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
 def memory_changes(
     graph: OpGraph, topology: Topology, schedule: Schedule
 ) -> tuple[list[int], list[list[tuple[float, int]]]]:
-    """Weights on each device in bytes, and the (time, bytes) by which its memory changes: activations, received copies, workspace."""
+    """Weights on each device in bytes, and the (time, bytes) by which its memory changes: activations, received copies, workspace.
+
+    >>> from gnnplace.placement import Placement
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> schedule = problem.estimator.schedule(Placement(np.array([0, 0, 0, 0])))
+    >>> _, changes = memory_changes(problem.graph, problem.topology, schedule)
+    >>> [change for change in changes[0] if change[1]][:2]  # the first op's output, until its last reader has ended
+    [(0.0, 8), (5.0, -8)]
+    """
     resident = [0] * topology.num_devices
     for op, device in enumerate(schedule.assignment.tolist()):
         resident[device] += int(graph.memory_bytes[op])

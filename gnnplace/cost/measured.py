@@ -56,7 +56,13 @@ class KindCosts:
 
 @dataclass(frozen=True)
 class SegmentCosts:
-    """What it takes to begin a segment."""
+    """What it takes to begin a segment.
+
+    >>> known = CostStore({"core": KindCosts(segment=SegmentCosts(overhead_s=3e-6, intake_s_per_byte=5e-10))})
+    >>> core = MeasuredCost(known).calibrated(Topology("one", (Device("cpu:0", "core"),))).devices[0]
+    >>> core.segment_overhead_s, round(core.intake_bandwidth_bytes_per_s)
+    (3e-06, 2000000000)
+    """
 
     overhead_s: float
     intake_s_per_byte: float
@@ -82,7 +88,12 @@ class CostStore:
     """By names, such as `cpu:0` and `cuda:1`; their kinds are in `links` too."""
 
     def of_devices(self, devices: Iterable[Device]) -> CostStore:
-        """What is known of these devices, of others of their kinds, and between them."""
+        """What is known of these devices, of others of their kinds, and between them.
+
+        >>> store = CostStore({"core": KindCosts({"Relu 4": 2e-6}), "gpu": KindCosts()})
+        >>> list(store.of_devices([Device("cpu:0", "core")]).kinds)
+        ['core']
+        """
         kind_of = {device.name: device.kind for device in devices}
         kinds = set(kind_of.values())
         return CostStore(
@@ -94,7 +105,16 @@ class CostStore:
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """Stated seconds first, then measured ones where the op's signature is known, else the roofline, fitted if it was."""
+    """Stated seconds first, then measured ones where the op's signature is known, else the roofline, fitted if it was.
+
+    >>> from gnnplace.graph.op_graph import Op
+    >>> known = KindCosts({"Relu 4": 2e-6}, dispatch_overhead_s=1e-5, segment=SegmentCosts(3e-6, 0.0))
+    >>> cost, core = MeasuredCost(CostStore({"core": known})), Topology("one", (Device("cpu:0", "core"),))
+    >>> cost.op_time_s(OpGraph.build("g", [Op("a", "Relu", signature="Relu 4")]), core).tolist()
+    [[2e-06]]
+    >>> cost.calibrated(core).devices[0].dispatch_overhead_s, cost.calibrated(core).devices[0].segment_overhead_s
+    (1e-05, 3e-06)
+    """
 
     store: CostStore
     roofline: RooflineCost = field(default_factory=RooflineCost)

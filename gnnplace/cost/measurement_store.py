@@ -142,6 +142,27 @@ class MeasurementStore:
     """Measurements of one machine in a file that others may share; several processes may use it at once.
 
     What was measured several times counts with its median, so costs become more certain with use.
+
+    >>> from gnnplace.files import temporary_folder
+    >>> rates = {"peak_flops_per_s": {"float32": 1e9}, "memory_bandwidth_bytes_per_s": 1e9}
+    >>> core, other = Device("cpu:0", "core", **rates), Device("cpu:1", "core", **rates)
+    >>> pieces, half = [["core", [0, 1]]], StoredPlacement(ratio=0.5, spread=0.01, repeats=20, seconds=2e-3)
+    >>> with temporary_folder() as folder:
+    ...     store = MeasurementStore(folder / "measured.sqlite", {"cpu": "mine"})
+    ...     for seconds in (1e-6, 9e-6, 2e-6):
+    ...         store.add_ops(core, "model", [MeasuredOp("Relu 4", "Relu", "float32", 4.0, 32.0, seconds)])
+    ...     store.add_dispatch("core", 1e-5)
+    ...     store.add_link(core, other, LinkCosts(1e-6, 1e9))
+    ...     store.add_segments("model", [MeasuredSegment("core", (0, 1), 1e-5, 32.0, 1.1e-5)])
+    ...     store.add_kernels("core", "model", np.array([0, 0, 1]))
+    ...     store.add_placement("model", pieces, half)
+    ...     costs, kernels = store.costs(), store.kernels(["core"], "model")
+    ...     found = store.placement("model", pieces)
+    ...     known = [store.knows_segments(["core"], model) for model in ("model", "another")]
+    >>> costs.kinds["core"].op_s, costs.device_links
+    ({'Relu 4': 2e-06}, {('cpu:0', 'cpu:1'): LinkCosts(latency_s=1e-06, bandwidth_bytes_per_s=1000000000.0)})
+    >>> kernels[0].tolist(), found == half, known
+    ([0, 0, 1], True, [True, False])
     """
 
     def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:

@@ -35,6 +35,13 @@ class PerTypeCost:
     def op_time_s(self, graph: OpGraph, topology: Topology) -> FloatArray:
         """`[N, D]` seconds; infinite where the op may not run.
 
+        >>> from gnnplace.cost.roofline import RooflineCost
+        >>> from gnnplace.devices.topology import Device
+        >>> from gnnplace.graph.op_graph import Op
+        >>> graph, devices = OpGraph.build("g", [Op("a", "Conv", time_s={"a": 1.0, "b": 1.0})]), (Device("a"), Device("b"))
+        >>> PerTypeCost(RooflineCost(), seed=0, spread=0.5).op_time_s(graph, Topology("two", devices)).round(2).tolist()
+        [[0.57, 1.08]]
+
         Raises:
             InvalidTopology: a device lacks a rate that the base model needs.
         """
@@ -46,7 +53,13 @@ class PerTypeCost:
         return np.asarray(seconds * factors.reshape(len(types), topology.num_devices)[row])
 
     def calibrated(self, topology: Topology) -> Topology:
-        """What the base model knows of the devices."""
+        """What the base model knows of the devices.
+
+        >>> from gnnplace.cost.roofline import RooflineCost
+        >>> from gnnplace.devices.presets import preset
+        >>> PerTypeCost(RooflineCost(), seed=0).calibrated(preset("k40x2")) == preset("k40x2")
+        True
+        """
         return self.base.calibrated(topology)
 
     def factor(self, op_type: str, kind: str) -> float:

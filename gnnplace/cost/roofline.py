@@ -83,11 +83,21 @@ class RooflineCost:
         return np.stack(columns, axis=1)
 
     def calibrated(self, topology: Topology) -> Topology:
-        """The topology as it is: published figures know nothing better."""
+        """The topology as it is: published figures know nothing better.
+
+        >>> from gnnplace.devices.presets import preset
+        >>> RooflineCost().calibrated(preset("k40x2")) == preset("k40x2")
+        True
+        """
         return topology
 
     def completed(self, graph: OpGraph, device: Device, known_s: FloatArray, allowed: BoolArray) -> FloatArray:
         """`[N]` seconds on one device: `known_s` where it is a number, else the roofline; infinite where not `allowed`.
+
+        >>> from gnnplace.graph.op_graph import Op
+        >>> graph, device = OpGraph.build("g", [Op("a"), Op("b"), Op("c")]), Device("d")
+        >>> RooflineCost().completed(graph, device, np.array([2.0, np.nan, 1.0]), np.array([True, True, False])).tolist()
+        [2.0, 5e-06, inf]
 
         Raises:
             InvalidTopology: the device lacks a rate that is needed.

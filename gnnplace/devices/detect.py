@@ -56,14 +56,22 @@ class Gpu:
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """The cores that this process may run on, ascending."""
+    """The cores that this process may run on, ascending.
+
+    >>> allowed_cores() == tuple(sorted(set(allowed_cores()))) and len(allowed_cores()) > 0
+    True
+    """
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def machine_memory_bytes() -> int:
-    """Bytes of main memory that this process may use: the machine's, or its control group's if that is less."""
+    """Bytes of main memory that this process may use: the machine's, or its control group's if that is less.
+
+    >>> 0 < machine_memory_bytes() <= psutil.virtual_memory().total
+    True
+    """
     total = int(psutil.virtual_memory().total)
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
         try:
@@ -77,7 +85,11 @@ def machine_memory_bytes() -> int:
 
 @cache
 def machine_facts() -> dict[str, Any]:
-    """What seconds that are measured here depend on, besides software: CPU, cores, memory, GPUs."""
+    """What seconds that are measured here depend on, besides software: CPU, cores, memory, GPUs.
+
+    >>> sorted(machine_facts())
+    ['architecture', 'cores', 'cpu', 'gpus', 'memory_gib']
+    """
     return {
         "cpu": cpu_model(),
         "architecture": platform.machine(),
@@ -88,7 +100,11 @@ def machine_facts() -> dict[str, Any]:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The CPU's name as one word, for example `intel-xeon-2.50ghz`; `unknown` when the system does not say."""
+    """The CPU's name as one word, for example `intel-xeon-2.50ghz`; `unknown` when the system does not say.
+
+    >>> cpu_model(Path("/no/such/file"))
+    'unknown'
+    """
     return _as_word(_cpu_field("model name", cpuinfo)) or "unknown"
 
 
@@ -97,6 +113,10 @@ def host_device(real: RealDevice, num_cores: int, memory_bytes: int) -> Device:
 
     Its kind names CPU model and core count, and a provider other than ONNX Runtime's own with its options, so equal kinds
     cost the same.
+
+    >>> device = host_device(RealDevice("cpu:0-3"), num_cores=4, memory_bytes=2**33)
+    >>> device.name, device.memory_bandwidth_bytes_per_s, device.kind.endswith("-x4")
+    ('cpu:0-3', 32000000000.0, True)
     """
     runtime = "" if real.family == "cpu" else f"-{_provider_word(real)}"
     return Device(
@@ -114,6 +134,10 @@ def accelerator(real: RealDevice, gpu: Gpu | None, share: float = 1.0) -> Device
 
     Until a calibration, its rates are those of a T4, a small GPU that current CUDA supports. Memory bandwidth and memory
     are shared like computing; a slice's kind says its multiprocessors, not which ones they are.
+
+    >>> half = accelerator(RealDevice("cuda:0", sms=66), Gpu(0, "NVIDIA H200", 2**37), share=0.5)
+    >>> half.kind, half.memory_bytes == 2**36
+    ('cuda-nvidia-h200-sms66', True)
     """
     model = f"{_provider_word(real)}-{_as_word(real.device_id)}" if gpu is None else f"cuda-{_as_word(gpu.name)}"
     sliced = "" if real.sms is None else f"-sms{real.sms}"
@@ -129,7 +153,11 @@ def accelerator(real: RealDevice, gpu: Gpu | None, share: float = 1.0) -> Device
 
 
 def multiprocessors(gpu: int) -> int | None:
-    """Streaming multiprocessors of a GPU, asked of the CUDA driver; None when there is no driver or no such GPU."""
+    """Streaming multiprocessors of a GPU, asked of the CUDA driver; None when there is no driver or no such GPU.
+
+    >>> multiprocessors(10**6) is None  # there are not so many GPUs
+    True
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -144,12 +172,21 @@ def multiprocessors(gpu: int) -> int | None:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that the NVIDIA driver shows to this process, counted as CUDA does; none without a driver."""
+    """The GPUs that the NVIDIA driver shows to this process, counted as CUDA does; none without a driver.
+
+    >>> found = gpus()
+    >>> [gpu.index for gpu in found] == list(range(len(found)))
+    True
+    """
     return parse_gpus(_nvidia_smi("memory.total"), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def gpu_use() -> list[float]:
-    """Percent of the last moments in which each GPU had work, in the order of `gpus`; 0 where the driver does not say."""
+    """Percent of the last moments in which each GPU had work, in the order of `gpus`; 0 where the driver does not say.
+
+    >>> len(gpu_use()) == len(gpus())
+    True
+    """
     rows = _visible(_nvidia_smi("utilization.gpu"), os.environ.get("CUDA_VISIBLE_DEVICES"))
     return [float(row[3]) if row[3].isdigit() else 0.0 for row in rows]
 

@@ -40,6 +40,13 @@ _LINK_KEYS: Mapping[str, tuple[type, ...]] = {
 def read_topology(path: Path) -> Topology:
     """The topology in a file, named after it.
 
+    >>> from gnnplace.files import temporary_folder
+    >>> with temporary_folder() as folder:
+    ...     path = folder / "mine.json"
+    ...     _ = path.write_text('{"format": "gnnplace.topology/1", "devices": [{"name": "a"}, {"name": "b"}]}')
+    ...     read_topology(path).name, read_topology(path).device_names
+    ('mine', ('a', 'b'))
+
     Raises:
         InvalidTopology: the file is missing, is no JSON, or breaks a rule of the format.
     """
@@ -47,7 +54,15 @@ def read_topology(path: Path) -> Topology:
 
 
 def write_topology(topology: Topology, path: Path) -> None:
-    """Writes a topology; `read_topology` gives the same devices and links back."""
+    """Writes a topology; `read_topology` gives the same devices and links back.
+
+    >>> from gnnplace.files import temporary_folder
+    >>> pair = Topology("pair", (Device("a", memory_bytes=2**30), Device("b")), (Link("a", "b", 1e-6, 1e9),))
+    >>> with temporary_folder() as folder:
+    ...     write_topology(pair, folder / "pair.json")
+    ...     read_topology(folder / "pair.json") == pair
+    True
+    """
     write_text(path, json.dumps(topology_to_json(topology), indent=1) + "\n")
 
 
@@ -75,7 +90,12 @@ def topology_from_json(document: Any, where: str = "topology", name: str = "topo
 
 
 def topology_to_json(topology: Topology) -> dict[str, Any]:
-    """The `gnnplace.topology/1` document of a topology."""
+    """The `gnnplace.topology/1` document of a topology.
+
+    >>> document = topology_to_json(Topology("one", (Device("a", kind="k40", memory_bytes=2**30),)))
+    >>> document["format"], document["devices"][0]["memory_bytes"], document["links"]
+    ('gnnplace.topology/1', 1073741824, [])
+    """
     return {
         "format": FORMAT,
         "devices": [

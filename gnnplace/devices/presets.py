@@ -25,7 +25,11 @@ PCIE3_BYTES_PER_S, PCIE4_BYTES_PER_S, PCIE5_BYTES_PER_S = 12.6e9, 25.2e9, 50.4e9
 
 @dataclass(frozen=True)
 class GpuFigures:
-    """One GPU. Peak rates are dense; a dtype that the source does not list runs at the rate of float32."""
+    """One GPU. Peak rates are dense; a dtype that the source does not list runs at the rate of float32.
+
+    >>> GPUS["k40"].memory_bytes // GIB, GPUS["k40"].peak_flops_per_s["float32"]
+    (12, 4290000000000.0)
+    """
 
     source: str
     peak_flops_per_s: Mapping[str, float]
@@ -45,7 +49,11 @@ class GpuFigures:
 
 @dataclass(frozen=True)
 class CpuFigures:
-    """One CPU socket, all cores as one device."""
+    """One CPU socket, all cores as one device.
+
+    >>> sorted(CPUS)
+    ['epyc', 'haswell']
+    """
 
     source: str
     peak_flops_per_s: Mapping[str, float]
@@ -149,7 +157,11 @@ class _Part:
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the known hardware; `xN` after a GPU's name asks for N of them, `+` joins."""
+    """Names of the known hardware; `xN` after a GPU's name asks for N of them, `+` joins.
+
+    >>> preset_names()[:4]
+    ('k40', 'k80', 'p100', 'v100')
+    """
     return (*GPUS, *CPUS)
 
 

@@ -35,7 +35,12 @@ _FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:N
 
 @dataclass(frozen=True)
 class RealDevice:
-    """Where sessions run: cores of this machine, a GPU, a slice of one, or what another provider offers."""
+    """Where sessions run: cores of this machine, a GPU, a slice of one, or what another provider offers.
+
+    >>> device = parse_real("cuda:1[sms=66,slice=1]")
+    >>> device.family, device.gpu, device.sms, device.slice, device.on_host
+    ('cuda', 1, 66, 1, False)
+    """
 
     name: str
     provider: str = CPU_PROVIDER

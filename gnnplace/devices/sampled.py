@@ -19,7 +19,12 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class DeviceRanges:
-    """What sampled device sets are drawn from."""
+    """What sampled device sets are drawn from.
+
+    >>> always_two = DeviceRanges(num_devices=(2,), hosts_only_share=1.0)
+    >>> sample_devices(np.random.default_rng(0), always_two).device_names
+    ('cpu:0', 'cpu:1')
+    """
 
     num_devices: tuple[int, ...] = (2, 4, 5, 7, 8)
     """Hosts included, equally likely. 3 and 6 are left out, so that a policy can be tried on counts that it never saw."""
@@ -98,6 +103,11 @@ def limit_memory(
     """The same set, in a part of all cases with accelerators that hold only part of a model which needs `needed_bytes` on one device.
 
     Hosts keep unlimited memory, so there is always a placement that fits.
+
+    >>> rng, binding = np.random.default_rng(9), DeviceRanges(binding_share=1.0, binding_memory=(1.0, 1.0))
+    >>> topology = limit_memory(sample_devices(rng), 4000, rng, binding)
+    >>> [device.memory_bytes for device in topology.devices]  # four accelerators hold it together, the host alone
+    [1000, 1000, 1000, 1000, None]
     """
     accelerators = [device for device in topology.devices if not _is_host(device)]
     if not accelerators or rng.random() >= ranges.binding_share:

@@ -15,7 +15,16 @@ __all__ = ["Clusters", "may_merge", "merge_bands", "merge_convex", "merge_interv
 
 
 class Clusters(NamedTuple):
-    """`C` clusters of ops, the bytes between them, and what decides whether two may merge."""
+    """`C` clusters of ops, the bytes between them, and what decides whether two may merge.
+
+    >>> ends, nothing = (np.array([0, 1]), np.array([1, 2])), np.full(3, -1)  # 0 -> 1 -> 2
+    >>> chain = Clusters(*ends, np.array([8.0, 4.0]), np.full((3, 1), 0.25), nothing, np.zeros(3, dtype=np.int64))
+    >>> pair, index = chain.merged(np.array([0, 0, 2]))
+    >>> index.tolist(), pair.num_clusters, pair.num_bytes.tolist(), pair.load.tolist()
+    ([0, 0, 1], 2, [4.0], [[0.5], [0.25]])
+    >>> [array.tolist() for array in (*chain.successors(), *chain.predecessors(), chain.heaviest_first())]
+    [[0, 1, 2, 2], [1, 2], [0, 0, 1, 2], [0, 1], [0, 1]]
+    """
 
     source: IntArray  # [E] each pair of clusters once, no cluster with itself
     target: IntArray  # [E]

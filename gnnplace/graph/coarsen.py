@@ -29,7 +29,16 @@ _STALLED = 0.98  # a round that leaves more than this share of the clusters has 
 
 @dataclass(frozen=True, eq=False)
 class Coarsening:
-    """`G` op groups that stand for `N` ops."""
+    """`G` op groups that stand for `N` ops.
+
+    >>> from gnnplace.graph.op_graph import Op, Tensor
+    >>> chain = OpGraph.build("chain", [Op("a"), Op("b"), Op("c")], [Tensor("a", 9, ("b",)), Tensor("b", 1, ("c",))])
+    >>> coarse = coarsen(chain, max_groups=2)
+    >>> coarse.expand(np.array([7, 8])).tolist(), coarse.project(np.array([4, 4, 5])).tolist()
+    ([7, 7, 8], [4, 5])
+    >>> coarse.total(np.array([1.0, 2.0, 4.0])).tolist()
+    [3.0, 4.0]
+    """
 
     graph: OpGraph
     """`G` ops, in topological order; the original object itself when nothing was merged."""

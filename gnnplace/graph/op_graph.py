@@ -259,19 +259,38 @@ class OpGraph:
         return self.consumers[self.consumer_offsets[tensor] : self.consumer_offsets[tensor + 1]]
 
     def inputs_of(self, op: int) -> IntArray:
-        """The tensors that an op reads."""
+        """The tensors that an op reads.
+
+        >>> graph = OpGraph.build("g", [Op("a"), Op("b"), Op("c")], [Tensor("a", 4, ("c",)), Tensor("b", 4, ("c",))])
+        >>> graph.inputs_of(2).tolist()
+        [0, 1]
+        """
         return self.input_tensors[self.input_offsets[op] : self.input_offsets[op + 1]]
 
     def outputs_of(self, op: int) -> range:
-        """The tensors that an op produces."""
+        """The tensors that an op produces.
+
+        >>> graph = OpGraph.build("g", [Op("a"), Op("b")], [Tensor("a", 4, ("b",)), Tensor("a", 8, ("b",))])
+        >>> graph.outputs_of(0), graph.outputs_of(1)
+        (range(0, 2), range(2, 2))
+        """
         return range(int(self.output_offsets[op]), int(self.output_offsets[op + 1]))
 
     def weights_of(self, weight: int) -> IntArray:
-        """The ops that read a shared weight."""
+        """The ops that read a shared weight.
+
+        >>> OpGraph.build("g", [Op("a"), Op("b")], shared_weights=[SharedWeight(4, ("a", "b"))]).weights_of(0).tolist()
+        [0, 1]
+        """
         return self.weight_consumers[self.weight_offsets[weight] : self.weight_offsets[weight + 1]]
 
     def to_networkx(self) -> nx.DiGraph[str]:
-        """The graph for networkx: ops as nodes with their costs, the bytes between two ops as edge attribute."""
+        """The graph for networkx: ops as nodes with their costs, the bytes between two ops as edge attribute.
+
+        >>> graph = OpGraph.build("g", [Op("a"), Op("b")], [Tensor("a", 4, ("b",)), Tensor("a", 8, ("b",))])
+        >>> list(graph.to_networkx().edges(data="bytes"))
+        [('a', 'b', 12)]
+        """
         import networkx as nx
 
         view: nx.DiGraph[str] = nx.DiGraph(name=self.name)

@@ -10,7 +10,15 @@ __all__ = ["Budget", "Progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands."""
+    """Where a search stands.
+
+    >>> from gnnplace.planners.heuristic.single import plan
+    >>> from gnnplace.sim.example import diamond
+    >>> seen: list[Progress] = []
+    >>> _ = plan(diamond(), Budget(evaluations=10, on_progress=seen.append), seed=0)
+    >>> seen[-1].planner, seen[-1].evaluations, seen[-1].best_s
+    ('single', 1, 6.0)
+    """
 
     planner: str
     evaluations: int

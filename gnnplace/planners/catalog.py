@@ -17,7 +17,11 @@ __all__ = ["PLANNERS", "PlannerEntry", "load_planner"]
 
 @dataclass(frozen=True)
 class PlannerEntry:
-    """Where a planner is and what it does."""
+    """Where a planner is and what it does.
+
+    >>> PLANNERS["heft"].description, PLANNERS["heft"].kind
+    ('HEFT with insertion (Topcuoglu et al. 2002)', 'heuristic')
+    """
 
     module: str
     """Has a function `plan(problem, budget, seed) -> Solution`."""

@@ -24,7 +24,15 @@ __all__ = ["BudgetExhausted", "Planner", "Search", "Solution", "Step"]
 
 
 class BudgetExhausted(Exception):
-    """Ends a search from within; `Search` catches it."""
+    """Ends a search from within; `Search` catches it.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> search = Search(diamond(), Budget(evaluations=0), "nothing", seed=0)
+    >>> search.evaluate(Placement(np.array([0, 0, 0, 0])))
+    Traceback (most recent call last):
+        ...
+    gnnplace.planners.search.BudgetExhausted
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +90,17 @@ class Search:
     """One planner's use of its budget; as a context it ends quietly on an exhausted budget and on Ctrl-C.
 
     After the block, `solution` gives the best placement seen.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(evaluations=3), "by hand", seed=0) as search:
+    ...     alone = search.evaluate(Placement(np.array([0, 0, 0, 0])))
+    ...     search.stage("alone")
+    ...     values = search.evaluate_batch(np.array([[0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1]]))
+    >>> alone, values.round(3).tolist(), search.remaining
+    (6.0, [4.001, 4.001, inf], 0)
+    >>> solution = search.solution()
+    >>> solution.placement.assignment.tolist(), round(solution.objective_s, 3), solution.stages
+    ([0, 0, 1, 1], 4.001, (('alone', 6.0),))
     """
 
     problem: Problem
@@ -137,6 +156,11 @@ class Search:
 
         With a simulated evaluator every move is an evaluation, cheaper than a full one; with a measured one the moves
         are executed like any other placement.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> search = Search(diamond(), Budget(), "by hand", seed=0)
+        >>> search.evaluate_moves(np.array([0, 0, 0, 0]), np.array([1, 3]), np.array([1, 1])).round(3).tolist()
+        [4.002, 6.001]
         """
         count = self._claim(len(units))
         values = np.full(len(units), np.inf)
@@ -157,7 +181,16 @@ class Search:
         return values
 
     def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:
-        """A piece of simulated annealing in the simulator, from an assignment that was evaluated; shorter at the budget's end."""
+        """A piece of simulated annealing in the simulator, from an assignment that was evaluated; shorter at the budget's end.
+
+        >>> from gnnplace.evaluation import Proposals
+        >>> from gnnplace.sim.example import diamond
+        >>> search = Search(diamond(), Budget(evaluations=20), "by hand", seed=0)
+        >>> downhill = WalkRequest(np.array([0, 0, 0, 0]), 100, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
+        >>> walk = search.walk(downhill, np.random.default_rng(0))
+        >>> walk.evaluations, round(walk.best_s, 3)
+        (20, 4.001)
+        """
         count = self._claim(request.evaluations)
         walk = self.problem.local_search.walk(replace(request, evaluations=count), rng)
         for evaluation, value in walk.improvements:

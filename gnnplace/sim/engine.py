@@ -57,6 +57,17 @@ def advance(
     rounding there, as a path's seconds add up in more than one order.
 
     One long function on local names: a call per event, or a field of a tuple per access, costs more than the event.
+
+    >>> from gnnplace.sim.example import diamond_tables
+    >>> from gnnplace.sim.state import engine_state, no_recording, reset
+    >>> tables, assignment = diamond_tables(), np.array([0, 0, 1, 1], dtype=np.uint32)
+    >>> state = engine_state(tables)
+    >>> reset(tables, assignment, state)
+    >>> for completed in (2, 4):
+    ...     advance(tables, assignment, state, no_recording(), completed, np.inf)
+    ...     print(state.now_s.round(3))
+    [3.]
+    [4.001]
     """
     (_, _, op_time_s, tail_s, start_bytes, workspace_bytes, _, output_offsets, input_offsets, input_tensors, _, tensor_bytes,
      consumer_offsets, consumers, _, _, _, dispatch_overhead_s, segment_overhead_s, intake_s_per_byte, _, route_offsets, hop_link, hop_channel, hop_place,

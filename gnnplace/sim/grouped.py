@@ -41,6 +41,21 @@ class GroupedSimulator:
 
     A group as one op would wait for all of its inputs and hand on everything at its end: on a deep graph that is half
     as fast as its ops are. Only `schedule`, which features are made of, is that of the groups.
+
+    >>> from gnnplace.graph.coarsen import coarsen
+    >>> from gnnplace.sim.example import diamond
+    >>> whole = diamond().evaluator
+    >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
+    >>> groups = Simulator(coarsening.graph, whole.topology, coarsening.total(whole.op_time_s))
+    >>> grouped = GroupedSimulator(coarsening, whole, groups)
+    >>> coarsening.group_of_op.tolist(), round(grouped.evaluate(Placement(np.array([0, 1]))).makespan_s, 3)
+    ([0, 0, 0, 1], 6.001)
+    >>> grouped.schedule(Placement(np.array([0, 1]))).end_s.round(3).tolist()  # as one op, it hands on everything at its end
+    [5.0, 6.002]
+    >>> grouped.evaluate_batch(np.array([[0, 0], [0, 1]])).makespan_s.round(3).tolist()
+    [6.0, 6.001]
+    >>> grouped.evaluate_moves(np.array([0, 0]), np.array([1]), np.array([1])).makespan_s.round(3).tolist()
+    [6.001]
     """
 
     coarsening: Coarsening
@@ -71,7 +86,18 @@ class GroupedSimulator:
         return self.whole.evaluate_moves(self.coarsening.expand(assignment), moved, devices)
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`."""
+        """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`.
+
+        >>> from gnnplace.graph.coarsen import coarsen
+        >>> from gnnplace.sim.example import diamond
+        >>> whole = diamond().evaluator
+        >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
+        >>> groups = Simulator(coarsening.graph, whole.topology, coarsening.total(whole.op_time_s))
+        >>> grouped = GroupedSimulator(coarsening, whole, groups)
+        >>> search = grouped.local_search(Problem(groups.graph, groups.topology, groups.op_time_s, grouped, grouped))
+        >>> search.ops_per_evaluation  # the ops of two groups
+        4
+        """
         return self.whole.local_search_over(problem, self.coarsening.expand(problem.unit_of_op))
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:

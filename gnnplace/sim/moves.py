@@ -37,7 +37,15 @@ class Checkpoints(NamedTuple):
 
 
 def checkpoints(tables: EngineTables, state: EngineState, count: int) -> Checkpoints:
-    """Room for `count` checkpoints; pages that are never written take no memory."""
+    """Room for `count` checkpoints; pages that are never written take no memory.
+
+    >>> from gnnplace.sim.example import diamond_tables
+    >>> from gnnplace.sim.state import engine_state
+    >>> tables = diamond_tables()
+    >>> room = checkpoints(tables, engine_state(tables), 2)
+    >>> room.when_s.shape, room.missing.shape  # two instants, four ops
+    ((2,), (2, 4))
+    """
 
     def room(array: IndexArray) -> IndexArray:
         return np.empty((count, *array.shape), dtype=array.dtype)
@@ -112,6 +120,14 @@ def keep_checkpoints(
     """Runs `base` `[N]` (in the engine's numbers) and keeps its state evenly spread; returns how many were kept.
 
     `record` takes the ends of all ops. A base without a route keeps nothing.
+
+    >>> from gnnplace.sim.example import diamond_tables
+    >>> from gnnplace.sim.state import engine_state, recording
+    >>> tables, alone = diamond_tables(), np.zeros(4, dtype=np.uint32)
+    >>> state, record = engine_state(tables), recording(tables)
+    >>> saved = checkpoints(tables, state, 2)
+    >>> keep_checkpoints(tables, alone, state, record, saved), saved.when_s.tolist(), record.end_s.tolist()
+    (2, [1.0, 5.0], [1.0, 3.0, 5.0, 6.0])
     """
     num_ops = len(base)
     count = len(saved.when_s)
@@ -153,6 +169,17 @@ def evaluate_moves(
     out: FloatArray,
 ) -> None:
     """Writes (makespan, period, shortfall) of every move to `out` `[M, 3]`.
+
+    >>> from gnnplace.sim.example import diamond_tables
+    >>> from gnnplace.sim.state import engine_state, no_recording, recording
+    >>> tables, alone, producer = diamond_tables(), np.zeros(4, dtype=np.uint32), np.array([0, 1, 2], dtype=np.uint32)
+    >>> state, record, out = engine_state(tables), recording(tables), np.empty((2, 3))
+    >>> saved = checkpoints(tables, state, 2)
+    >>> kept = keep_checkpoints(tables, alone, state, record, saved)
+    >>> moves = np.array([0, 1, 2]), np.array([2, 3]), np.array([1, 1])  # the third op, or the fourth, to the other device
+    >>> evaluate_moves(tables, alone, producer, state, no_recording(), record.end_s, saved, kept, *moves, out)
+    >>> out[:, 0].round(3).tolist()
+    [4.002, 6.001]
 
     Args:
         tables: of the problem.

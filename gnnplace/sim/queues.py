@@ -40,7 +40,13 @@ _lowest_bit: Any = intrinsic(_lowest_bit_code)
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def push_ready(bits: WordArray, summary: WordArray, device: Index, op: Index) -> None:
-    """Marks an op as ready; `summary` has a bit for every word of `bits` that is not zero."""
+    """Marks an op as ready; `summary` has a bit for every word of `bits` that is not zero.
+
+    >>> bits, summary = np.zeros((1, 2), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
+    >>> push_ready(bits, summary, 0, np.uint64(70))
+    >>> bits.tolist(), summary.tolist()  # bit 6 of the second word, and that the second word has one
+    ([[0, 64]], [[2]])
+    """
     word = op >> WORD
     bits[device, word] |= ONE << (op & LOW)
     summary[device, word >> WORD] |= ONE << (word & LOW)
@@ -48,7 +54,14 @@ def push_ready(bits: WordArray, summary: WordArray, device: Index, op: Index) ->
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pop_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
-    """Takes the smallest ready op, that is the one of highest priority; there is one."""
+    """Takes the smallest ready op, that is the one of highest priority; there is one.
+
+    >>> bits, summary = np.zeros((1, 2), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
+    >>> for op in (70, 3):
+    ...     push_ready(bits, summary, 0, np.uint64(op))
+    >>> [int(pop_ready(bits, summary, 0)) for _ in range(2)]
+    [3, 70]
+    """
     block = np.uint64(0)
     while summary[device, block] == 0:
         block += ONE
@@ -62,7 +75,14 @@ def pop_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def push_event(event_s: FloatArray, event_id: Int32Array, size: Index, when_s: float, what: Index) -> None:
-    """Adds an event to a heap of `size`; the earliest is on top, of one instant the smallest id."""
+    """Adds an event to a heap of `size`; the earliest is on top, of one instant the smallest id.
+
+    >>> event_s, event_id = np.empty(3), np.empty(3, dtype=np.int32)
+    >>> for size, (when_s, what) in enumerate([(2.0, 0), (1.0, 7), (1.0, 4)]):
+    ...     push_event(event_s, event_id, size, when_s, what)
+    >>> float(event_s[0]), int(event_id[0])
+    (1.0, 4)
+    """
     child = size
     while child > 0:
         parent = (child - 1) >> 1
@@ -77,7 +97,13 @@ def push_event(event_s: FloatArray, event_id: Int32Array, size: Index, when_s: f
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pop_event(event_s: FloatArray, event_id: Int32Array, size: Index) -> None:
-    """Closes the gap at the top of a heap that keeps `size` events."""
+    """Closes the gap at the top of a heap that keeps `size` events.
+
+    >>> event_s, event_id = np.array([1.0, 2.0, 1.5]), np.array([4, 0, 7], dtype=np.int32)
+    >>> pop_event(event_s, event_id, 2)
+    >>> event_s[:2].tolist(), event_id[:2].tolist()
+    ([1.5, 2.0], [7, 0])
+    """
     last_s, last_id = event_s[size], event_id[size]
     hole = 0
     while True:
@@ -100,7 +126,12 @@ def pop_event(event_s: FloatArray, event_id: Int32Array, size: Index) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def touch(device: Index, touched: IndexArray, num_touched: int) -> int:
-    """Notes, once, that a device may have something to start or a new peak. Returns how many are noted."""
+    """Notes, once, that a device may have something to start or a new peak. Returns how many are noted.
+
+    >>> touched = np.zeros(2, dtype=np.uint32)
+    >>> touch(1, touched, 0), touch(1, touched, 1), touched.tolist()
+    (1, 1, [1, 0])
+    """
     for position in range(num_touched):
         if touched[position] == device:
             return num_touched
@@ -118,7 +149,15 @@ def join(
     wake: IndexArray,
     num_wake: int,
 ) -> int:
-    """Joins a channel's queue; an idle channel is noted in `wake`. Returns how many are noted."""
+    """Joins a channel's queue; an idle channel is noted in `wake`. Returns how many are noted.
+
+    >>> head, tail, wake = np.array([NOTHING]), np.zeros(1, dtype=np.uint32), np.zeros(1, dtype=np.uint32)
+    >>> transfers = np.zeros((2, 5), dtype=np.uint32)
+    >>> [join(transfer, 0, head, tail, transfers, wake, num_wake) for transfer, num_wake in ((0, 0), (1, 1))]
+    [1, 1]
+    >>> head.tolist(), tail.tolist()
+    ([0], [1])
+    """
     transfers[transfer, _NEXT] = NOTHING
     if queue_head[channel] == NOTHING:
         queue_head[channel] = transfer

@@ -35,6 +35,20 @@ class SeveralSimulators:
 
     Seconds are the longest (`worst`) or the mean of theirs. Memory has to suffice for each, so of bytes the most count. What
     cannot be combined, schedules and how moves are drawn, is that of the first.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> short = diamond().evaluator
+    >>> long = Simulator(short.graph, short.topology, 10.0 * short.op_time_s)
+    >>> worst, mean = (SeveralSimulators((short, long), objective) for objective in ("worst", "mean"))
+    >>> side_by_side = Placement(np.array([0, 0, 1, 1]))
+    >>> [round(several.evaluate(side_by_side).makespan_s, 3) for several in (worst, mean)]
+    [40.001, 22.001]
+    >>> worst.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]])).makespan_s.round(3).tolist()
+    [60.0, 40.001]
+    >>> worst.evaluate_moves(np.zeros(4, dtype=np.int64), np.array([2]), np.array([1])).makespan_s.round(3).tolist()
+    [40.002]
+    >>> round(worst.schedule(side_by_side).makespan_s, 3)  # of the first shape
+    4.001
     """
 
     members: tuple[Simulator, ...] | tuple[GroupedSimulator, ...]
@@ -74,7 +88,16 @@ class SeveralSimulators:
         return self._combined_batch([member.evaluate_moves(assignment, ops, devices) for member in self.members])
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of the problem's units; see `ScheduleEstimator`."""
+        """Random moves of the problem's units; see `ScheduleEstimator`.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> problem = diamond()
+        >>> search = SeveralSimulators((problem.evaluator, problem.evaluator), "worst").local_search(problem)
+        >>> downhill = WalkRequest(np.zeros(4, dtype=np.int64), 20, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
+        >>> walk = search.walk(downhill, np.random.default_rng(0))
+        >>> round(walk.best_s, 3), search.ops_per_evaluation  # four ops, at two shapes
+        (4.001, 8)
+        """
         return _SeveralWalker(problem, self, self.members[0].local_search(problem))
 
     def over_groups(self, coarsening: Coarsening) -> SeveralSimulators:

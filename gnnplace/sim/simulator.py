@@ -97,7 +97,12 @@ class Simulator:
             )
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
-        """The costs of `[B, N]` assignments with default priorities, on all threads."""
+        """The costs of `[B, N]` assignments with default priorities, on all threads.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> diamond().evaluator.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]])).makespan_s.round(3).tolist()
+        [6.0, 4.001]
+        """
         assignments = np.ascontiguousarray(assignments, dtype=np.int64)
         # Several chunks per thread, so that one on a busy core does not keep the others waiting.
         work = len(assignments) * self.graph.num_ops
@@ -114,6 +119,10 @@ class Simulator:
 
     def schedule(self, placement: Placement) -> Schedule:
         """When everything runs.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> diamond().estimator.schedule(Placement(np.array([0, 0, 1, 1]))).start_s.round(3).tolist()
+        [0.0, 1.0, 1.001, 3.001]
 
         Raises:
             InvalidPlacement: a tensor has no route.
@@ -141,7 +150,13 @@ class Simulator:
         )
 
     def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
-        """`M` moves, each from `assignment`; see `ScheduleEstimator`. Equal to evaluating each moved placement whole."""
+        """`M` moves, each from `assignment`; see `ScheduleEstimator`. Equal to evaluating each moved placement whole.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> alone = np.zeros(4, dtype=np.int64)
+        >>> diamond().estimator.evaluate_moves(alone, np.array([1, 2, 3]), np.array([1, 1, 1])).makespan_s.round(3).tolist()
+        [4.002, 4.002, 6.001]
+        """
         offsets, moved = self._moved_ops(ops)
         with self._worker() as worker:
             out = np.empty((len(devices), 3))
@@ -157,7 +172,16 @@ class Simulator:
         return EvaluationBatch(out[:, 0], out[:, 1], out[:, 2])
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of the problem's units; see `ScheduleEstimator`."""
+        """Random moves of the problem's units; see `ScheduleEstimator`.
+
+        >>> from gnnplace.evaluation import Proposals
+        >>> from gnnplace.sim.example import diamond
+        >>> problem, one_by_one = diamond(), Proposals(follow_neighbour=0.0, cluster_share=0.0, mean_cluster=1.0)
+        >>> search = problem.estimator.local_search(problem)
+        >>> moved = search.propose(np.zeros(4, dtype=np.int64), one_by_one, np.random.default_rng(0))
+        >>> int(moved.sum())  # one unit went to device 1
+        1
+        """
         return self.local_search_over(problem, problem.unit_of_op)
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
@@ -170,7 +194,13 @@ class Simulator:
         return Simulator(coarsening.graph, self.topology, times_s, self.num_threads)
 
     def local_search_over(self, problem: Problem, unit_of_op: IntArray) -> LocalSearch:
-        """Random moves of the units of a problem over groups of this graph's ops, `unit_of_op` `[N]`."""
+        """Random moves of the units of a problem over groups of this graph's ops, `unit_of_op` `[N]`.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> problem = diamond()
+        >>> problem.estimator.local_search_over(problem, np.array([0, 1, 2, 3])).ops_per_evaluation
+        4
+        """
         return Walker(problem, self._default_tables, unit_of_op, lambda: self._pool if self.num_threads > 1 else None)
 
     @cached_property

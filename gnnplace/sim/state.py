@@ -65,7 +65,13 @@ class Recording(NamedTuple):
 
 
 def engine_state(tables: EngineTables) -> EngineState:
-    """Fresh state for one thread."""
+    """Fresh state for one thread.
+
+    >>> from gnnplace.sim.example import diamond_tables
+    >>> state = engine_state(diamond_tables())
+    >>> state.missing.shape, state.uses.shape, state.event_s.shape  # 4 ops; 3 tensors on 2 devices; 2 devices and 2 channels
+    ((4,), (6,), (4,))
+    """
     num_ops, num_devices = tables.op_time_s.shape
     num_tensors, num_pairs, channels = len(tables.tensor_bytes), len(tables.consumers), tables.num_channels
 
@@ -113,7 +119,13 @@ def _pieces(dtype: Any, lengths: Sequence[int]) -> tuple[NDArray[Any], list[NDAr
 
 
 def recording(tables: EngineTables) -> Recording:
-    """Room for the schedule of one run."""
+    """Room for the schedule of one run.
+
+    >>> from gnnplace.sim.example import diamond_tables
+    >>> record = recording(diamond_tables())
+    >>> record.start_s.shape, record.hop_start_s.shape  # at most one hop for each of 4 uses of a tensor
+    ((4,), (4,))
+    """
     num_ops = len(tables.num_inputs)
     longest = int(np.diff(tables.route_offsets).max(initial=0))
     hops = len(tables.consumers) * longest
@@ -121,7 +133,11 @@ def recording(tables: EngineTables) -> Recording:
 
 
 def no_recording() -> Recording:
-    """Writes nothing."""
+    """Writes nothing.
+
+    >>> {array.size for array in no_recording()}
+    {0}
+    """
     return _room(0, 0)
 
 
@@ -132,7 +148,15 @@ def _room(num_ops: int, hops: int) -> Recording:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def reset(tables: EngineTables, assignment: IndexArray, state: EngineState) -> None:
-    """The state at time 0: ops without inputs are ready. `assignment` `[N]` is in the engine's numbers."""
+    """The state at time 0: ops without inputs are ready. `assignment` `[N]` is in the engine's numbers.
+
+    >>> from gnnplace.sim.example import diamond_tables
+    >>> tables = diamond_tables()
+    >>> state = engine_state(tables)
+    >>> reset(tables, np.array([1, 0, 0, 0], dtype=np.uint32), state)
+    >>> state.missing.tolist(), state.num_ready.tolist()  # the first op waits for nothing, on the second device
+    ([0, 1, 1, 2], [0, 1])
+    """
     state.num_ready[:] = 0
     state.running[:] = -1
     state.last_end_s[:] = 0.0

@@ -66,6 +66,14 @@ class EngineTables(NamedTuple):
 def check_sums(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> None:
     """Returns when no schedule is longer than a float can say: all ops on their slowest devices, all tensors over all links.
 
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> check_sums(problem.graph, problem.topology, 1e99 * problem.op_time_s)
+    >>> check_sums(problem.graph, problem.topology, 1e100 * problem.op_time_s)
+    Traceback (most recent call last):
+    ...
+    gnnplace.errors.InvalidGraph: graph 'diamond' on 'two': the seconds of all ops and transfers add up to 6e+100; ...
+
     Raises:
         InvalidGraph: one could be.
     """
@@ -84,7 +92,13 @@ def check_sums(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> Non
 
 
 def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> FloatArray:
-    """`[N]` upward rank in seconds over mean op times and mean transfer times: the default priorities (HEFT's)."""
+    """`[N]` upward rank in seconds over mean op times and mean transfer times: the default priorities (HEFT's).
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> mean_upward_rank(problem.graph, problem.topology, problem.op_time_s).round(3).tolist()
+    [4.002, 3.001, 3.001, 1.0]
+    """
     runs = np.isfinite(op_time_s)
     mean_s = np.where(runs, op_time_s, 0.0).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
     latency_s, per_byte_s = topology.mean_transfer
@@ -96,14 +110,26 @@ def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) 
 
 
 def priority_order(graph: OpGraph, priorities: FloatArray) -> IntArray:
-    """`[N]` ops by falling priority, ties by topological index."""
+    """`[N]` ops by falling priority, ties by topological index.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> priority_order(diamond().graph, np.array([9.0, 1.0, 5.0, 1.0])).tolist()
+    [0, 2, 1, 3]
+    """
     topological_index = np.empty(graph.num_ops, dtype=np.int64)
     topological_index[graph.topological_order] = np.arange(graph.num_ops)
     return np.lexsort((topological_index, -priorities))
 
 
 def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, order: IntArray) -> EngineTables:
-    """The engine's arrays; `order` `[N]` lists the ops from the highest priority to the lowest."""
+    """The engine's arrays; `order` `[N]` lists the ops from the highest priority to the lowest.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> tables = engine_tables(problem.graph, problem.topology, problem.op_time_s, np.array([0, 2, 1, 3]))
+    >>> tables.old_op.tolist(), tables.tail_s.tolist(), tables.num_channels
+    ([0, 2, 1, 3], [3.0, 1.0, 1.0, 0.0], 2)
+    """
     new_op = np.empty(graph.num_ops, dtype=np.uint32)
     new_op[order] = np.arange(graph.num_ops, dtype=np.uint32)
     tensor_order = np.argsort(new_op[graph.tensor_producer], kind="stable")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import inspect
 import shutil
 
 import numpy as np
@@ -137,3 +139,11 @@ def test_without_the_program_one_line_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(MissingDependency, match=r"needs the program scotch_gmap; install Debian's scotch"):
         plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0)), Budget(1), 0)
+
+
+@needs_scotch
+@pytest.mark.parametrize("shown", [scotch.plan, scotch.scotch_assignment])
+def test_the_examples_that_are_skipped_without_it_hold(shown: object) -> None:
+    text = (inspect.getdoc(shown) or "").replace("# doctest: +SKIP", "")
+    examples = doctest.DocTestParser().get_doctest(text, vars(scotch), scotch.__name__, None, None)
+    assert doctest.DocTestRunner().run(examples) == doctest.TestResults(failed=0, attempted=2)

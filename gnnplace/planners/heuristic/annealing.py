@@ -72,6 +72,12 @@ def anneal(
     """Searches until the budget ends; `value` are the penalised seconds of `assignment` `[N]`.
 
     `proposals_at` is asked, about ten times a second, how moves from the present assignment shall be drawn; None: as in `config`.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(50), "annealing", seed=0) as search:
+    ...     anneal(search, np.array([0, 0, 0, 0]), 6.0, np.random.default_rng(0), AnnealingConfig())
+    >>> round(search.best_s, 3), search.evaluations
+    (4.001, 50)
     """
     problem = search.problem
     if not problem.num_moves:

@@ -34,6 +34,11 @@ def earliest_task_schedule(
     A device is no candidate while its weights, live activations and received copies would fill more than
     `memory_share` of its memory (None: memory is ignored). When nothing can run anywhere for lack of memory, the op and
     the device that lack least go first. `O(N D log N)` for ops of few inputs, with favourites `O(N D^2)` at worst.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> schedule = earliest_task_schedule(diamond())
+    >>> schedule.assignment.tolist(), schedule.start_s.round(3).tolist()
+    ([0, 0, 1, 1], [0.0, 1.0, 1.001, 3.001])
     """
     graph = problem.graph
     produced = np.zeros(graph.num_ops)

@@ -36,6 +36,10 @@ def expert_assignment(problem: Problem) -> IntArray:
 
     A unit that may not run on its device goes to the fastest one where it may. In the loads it counts as long as on the
     fastest of the devices that take part, and not at all where none of them may run it.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> expert_assignment(diamond()).tolist()
+    [0, 0, 1, 1]
     """
     stage = _stage_of_unit(problem)
     seconds = unit_time_s(problem)

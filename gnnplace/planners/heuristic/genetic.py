@@ -93,6 +93,11 @@ def next_generation(keys: FloatArray, rng: np.random.Generator, config: GeneticC
     """`[P, U, D]` the generation after `keys`, which come best first, and how many of it are the elite unchanged.
 
     Elite, then children, then mutants. A child has one parent from the elite and one from the others.
+
+    >>> keys = np.arange(10.0).reshape(10, 1, 1)
+    >>> after, elite = next_generation(keys, np.random.default_rng(0), GeneticConfig())
+    >>> len(after), elite, after[:elite].ravel().tolist()
+    (10, 2, [0.0, 1.0])
     """
     count = len(keys)
     elite = max(1, round(config.elite_share * count))

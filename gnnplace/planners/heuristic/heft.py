@@ -38,6 +38,12 @@ def evaluate_heft(search: Search) -> tuple[int, list[IntArray]]:
     """Evaluates HEFT's placement, and while nothing fits its memory-aware variants, each distinct one once.
 
     Gives the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits, 0 when none does, and all that it evaluated.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(), "heft", seed=0) as search:
+    ...     fitting, evaluated = evaluate_heft(search)
+    >>> fitting, [assignment.tolist() for assignment in evaluated], round(search.best_s, 3)
+    (0, [[0, 0, 1, 1]], 4.001)
     """
     problem, seen = search.problem, Seen()
     evaluated: list[IntArray] = []
@@ -54,7 +60,15 @@ def evaluate_heft(search: Search) -> tuple[int, list[IntArray]]:
 
 
 def evaluate_in_order(search: Search, schedules: Iterable[ListSchedule]) -> None:
-    """Evaluates schedules in their own order of ops until one fits, and that placement in order of upward rank too."""
+    """Evaluates schedules in their own order of ops until one fits, and that placement in order of upward rank too.
+
+    >>> from gnnplace.planners.heuristic.list_schedule import build_list_schedule
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(), "heft", seed=0) as search:
+    ...     evaluate_in_order(search, [build_list_schedule(search.problem)])
+    >>> search.evaluations, round(search.best_s, 3)
+    (2, 4.001)
+    """
     assignment = None
     for schedule in schedules:
         assignment = schedule.assignment

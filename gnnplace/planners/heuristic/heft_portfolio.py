@@ -86,7 +86,13 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PortfolioConfig = 
 
 
 def plain_schedules(problem: Problem, shares: Shares) -> Iterator[IntArray]:
-    """`[N]` list schedules for every transfer factor, with and without channels, at every other of the memory shares."""
+    """`[N]` list schedules for every transfer factor, with and without channels, at every other of the memory shares.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> found = [assignment.tolist() for assignment in plain_schedules(diamond(), ((1.0, 0.0),))]
+    >>> len(found), found[0]
+    (16, [0, 0, 1, 1])
+    """
     for memory_share, activation_share in shares[::2]:
         for channels in (True, False):
             for factor in TRANSFER_FACTORS:
@@ -97,7 +103,13 @@ def plain_schedules(problem: Problem, shares: Shares) -> Iterator[IntArray]:
 
 
 def noisy_schedules(problem: Problem, rng: np.random.Generator, shares: Shares) -> Iterator[IntArray]:
-    """`[N]` list schedules without end: a factor from the range, and noise on ranks and finish times."""
+    """`[N]` list schedules without end: a factor from the range, and noise on ranks and finish times.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> schedules = noisy_schedules(diamond(), np.random.default_rng(0), ((1.0, 0.0),))
+    >>> len({tuple(next(schedules).tolist()) for _ in range(20)})  # noise tells them apart
+    8
+    """
     ops, devices = problem.op_time_s.shape
     for channels, (memory_share, activation_share) in cycle(product((True, False), shares)):
         scheduling = ListScheduling(
@@ -111,12 +123,25 @@ def noisy_schedules(problem: Problem, rng: np.random.Generator, shares: Shares) 
 
 
 def held_shares(problem: Problem) -> Shares:
-    """Shares of memory for weights; only 1 where weights and all activations fit on every device."""
+    """Shares of memory for weights; only 1 where weights and all activations fit on every device.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> held_shares(diamond())
+    ((1.0, 0.0),)
+    """
     return tuple((share, 0.0) for share in memory_shares(problem))
 
 
 def memory_shares(problem: Problem) -> tuple[float, ...]:
-    """Only 1 where weights and all activations fit on every device."""
+    """Only 1 where weights and all activations fit on every device.
+
+    >>> from dataclasses import replace
+    >>> from gnnplace.devices.topology import Device, Topology
+    >>> from gnnplace.sim.example import diamond
+    >>> tight = replace(diamond(), topology=Topology("tight", (Device("x", memory_bytes=9),)))
+    >>> memory_shares(diamond()), memory_shares(tight)
+    ((1.0,), (1.0, 0.9, 0.8, 0.65, 0.5))
+    """
     everything = problem.graph.total_weight_bytes + int(problem.graph.tensor_bytes.sum())
     return MEMORY_SHARES if everything > problem.topology.memory_bytes.min() else MEMORY_SHARES[:1]
 

@@ -89,6 +89,10 @@ def list_schedule(
     `transfer_factor` multiplies every transfer time that the scheduler sees: with a larger one it keeps more ops
     together. `rank_noise` `[N]` multiplies the ops' mean times while ranking. The first op of a colocation group to be
     placed decides for all of it.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> list_schedule(diamond()).tolist(), list_schedule(diamond(), transfer_factor=5000.0).tolist()
+    ([0, 0, 1, 1], [0, 0, 0, 0])
     """
     return build_list_schedule(problem, transfer_factor, rank_noise, scheduling).assignment
 
@@ -102,6 +106,11 @@ def build_list_schedule(
     """As `list_schedule`, with the times of the schedule.
 
     When an op cannot be reached from where its inputs are, devices that are not connected to all others are left out.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> schedule = build_list_schedule(diamond())
+    >>> schedule.start_s.round(3).tolist(), round(schedule.length_s, 3), schedule.priorities.tolist()
+    ([0.0, 1.0, 1.001, 3.001], 4.001, [3.0, 2.0, 1.0, 0.0])
     """
     order = rank_order(problem, transfer_factor, rank_noise) if scheduling.order is None else scheduling.order
     machine = list_machine(problem.topology, transfer_factor, scheduling.memory_share, scheduling.channels)
@@ -125,7 +134,13 @@ class _Busy(NamedTuple):
 
 
 def mean_costs(problem: Problem, transfer_factor: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    """Mean seconds of each op `[N]` over the devices that may run it, and of each edge `[E]` over connected devices."""
+    """Mean seconds of each op `[N]` over the devices that may run it, and of each edge `[E]` over connected devices.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> op_s, edge_s = mean_costs(diamond(), transfer_factor=2.0)
+    >>> op_s.tolist(), edge_s.round(6).tolist()
+    ([1.0, 2.0, 2.0, 1.0], [0.002, 0.002, 0.002, 0.002])
+    """
     graph = problem.graph
     allowed = problem.action_mask[problem.unit_of_op]
     mean_s = np.where(allowed, problem.op_time_s, 0.0).sum(axis=1) / allowed.sum(axis=1)
@@ -135,7 +150,12 @@ def mean_costs(problem: Problem, transfer_factor: float = 1.0) -> tuple[FloatArr
 
 
 def rank_order(problem: Problem, transfer_factor: float = 1.0, rank_noise: FloatArray | None = None) -> IntArray:
-    """`[N]` ops by falling upward rank over mean times; equal ones in topological order, so inputs come first."""
+    """`[N]` ops by falling upward rank over mean times; equal ones in topological order, so inputs come first.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> rank_order(diamond()).tolist(), rank_order(diamond(), rank_noise=np.array([1.0, 1.0, 2.0, 1.0])).tolist()
+    ([0, 1, 2, 3], [0, 2, 1, 3])
+    """
     graph = problem.graph
     mean_s, edge_s = mean_costs(problem, transfer_factor)
     rank = upward_rank(
@@ -149,7 +169,14 @@ def rank_order(problem: Problem, transfer_factor: float = 1.0, rank_noise: Float
 
 
 def connected_mask(problem: Problem) -> BoolArray:
-    """`[U, D]` the allowed devices that exchange tensors both ways with the best connected one; all where there is none."""
+    """`[U, D]` the allowed devices that exchange tensors both ways with the best connected one; all where there is none.
+
+    >>> from dataclasses import replace
+    >>> from gnnplace.devices.topology import Device, Topology
+    >>> from gnnplace.sim.example import diamond
+    >>> connected_mask(replace(diamond(), topology=Topology("apart", (Device("x"), Device("y")))))[0].tolist()
+    [True, False]
+    """
     topology, count = problem.topology, problem.topology.num_devices
     there = np.array([[topology.route(s, t) is not None for t in range(count)] for s in range(count)])
     both = there & there.T
@@ -165,6 +192,14 @@ def schedule_ops(
     """Devices, starts and ends of ops `[N]` that are placed in `order` `[N]`, and whether all inputs had a route.
 
     `remaining_s` `[N, D]` is added to an op's end when devices are compared.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> work = list_work(problem, problem.action_mask)
+    >>> machine = list_machine(problem.topology, 1.0, 1.0, channels=False)
+    >>> assignment, *_ = schedule_ops(rank_order(problem), np.zeros((4, 2)), True, work, machine)
+    >>> assignment.tolist()
+    [0, 0, 1, 1]
     """
     num_ops, num_devices = work.op_time_s.shape
     state = empty_state(work, machine)

@@ -77,6 +77,11 @@ def list_work(
     """The work of a problem on the devices that `mask` `[U, D]` allows.
 
     A share of what an op produces may count as weights: for schedulers that free nothing.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> work = list_work(diamond(), np.array([[True, False]] * 4), time_factors=10.0, activation_share=0.5)
+    >>> work.op_time_s[0].tolist(), work.unit_bytes.tolist()
+    ([10.0, inf], [4, 4, 4, 0])
     """
     graph = problem.graph
     return Work(
@@ -101,7 +106,13 @@ def _unit_weights(problem: Problem, activation_share: float) -> tuple[IntArray, 
 
 
 def list_machine(topology: Topology, transfer_factor: float, memory_share: float | None, channels: bool) -> Machine:
-    """The devices, of whose memory a share may be used (None: memory is ignored), with transfers that cost a factor."""
+    """The devices, of whose memory a share may be used (None: memory is ignored), with transfers that cost a factor.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> machine = list_machine(diamond().topology, transfer_factor=3.0, memory_share=None, channels=True)
+    >>> machine.limit_bytes.tolist(), machine.latency_s.tolist(), machine.num_channels
+    ([inf, inf], [0.003, 0.003], 2)
+    """
     share = np.inf if memory_share is None else memory_share
     return Machine(
         np.array([share * capacity if capacity else 0.0 for capacity in topology.memory_bytes.tolist()]),
@@ -114,7 +125,15 @@ def list_machine(topology: Topology, transfer_factor: float, memory_share: float
 
 @njit(cache=True, nogil=True)
 def empty_state(work: Work, machine: Machine) -> State:
-    """Nothing is placed yet."""
+    """Nothing is placed yet.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> work = list_work(problem, problem.action_mask)
+    >>> state = empty_state(work, list_machine(problem.topology, 1.0, 1.0, channels=False))
+    >>> state.unit_device.tolist(), state.arrival_s.shape
+    ([-1, -1, -1, -1], (3, 2))
+    """
     num_ops, num_devices = work.op_time_s.shape
     return State(
         np.full(num_ops, -1),
@@ -131,7 +150,13 @@ def empty_state(work: Work, machine: Machine) -> State:
 
 @njit(cache=True, nogil=True)
 def new_bytes(unit: int, device: int, work: Work, held: BoolArray) -> float:
-    """Weights that a device would have to hold in addition."""
+    """Weights that a device would have to hold in addition.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> work = list_work(diamond(), diamond().action_mask, activation_share=1.0)
+    >>> new_bytes(0, 1, work, np.zeros((0, 2), dtype=np.bool_))
+    8.0
+    """
     total = float(work.unit_bytes[unit])
     for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
         if not held[work.unit_weights[at], device]:
@@ -141,7 +166,16 @@ def new_bytes(unit: int, device: int, work: Work, held: BoolArray) -> float:
 
 @njit(cache=True, nogil=True)
 def put_unit(unit: int, device: int, work: Work, state: State) -> None:
-    """Decides for a unit: its weights move in."""
+    """Decides for a unit: its weights move in.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> work = list_work(problem, problem.action_mask, activation_share=1.0)
+    >>> state = empty_state(work, list_machine(problem.topology, 1.0, 1.0, channels=False))
+    >>> put_unit(0, 1, work, state)
+    >>> state.unit_device.tolist(), state.resident.tolist()
+    ([1, -1, -1, -1], [0.0, 8.0])
+    """
     state.unit_device[unit] = device
     state.resident[device] += new_bytes(unit, device, work, state.held)
     for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
@@ -150,7 +184,17 @@ def put_unit(unit: int, device: int, work: Work, state: State) -> None:
 
 @njit(cache=True, nogil=True)
 def begins_s(op: int, device: int, work: Work, machine: Machine, state: State) -> float:
-    """What an op pays for beginning a segment on a device: nothing unless inputs have to be sent there."""
+    """What an op pays for beginning a segment on a device: nothing unless inputs have to be sent there.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> work = list_work(problem, problem.action_mask)
+    >>> machine = list_machine(problem.topology, 1.0, 1.0, channels=False)._replace(segment_s=np.array([0.5, 0.5]))
+    >>> state = empty_state(work, machine)
+    >>> state.assignment[0] = 0
+    >>> begins_s(1, 0, work, machine, state), begins_s(1, 1, work, machine, state)  # stay, or have an input sent
+    (0.0, 0.5)
+    """
     total = 0.0
     for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
         tensor = work.input_tensors[at]
@@ -161,7 +205,16 @@ def begins_s(op: int, device: int, work: Work, machine: Machine, state: State) -
 
 @njit(cache=True, nogil=True)
 def ready_s(op: int, device: int, work: Work, machine: Machine, state: State, commit: bool) -> float:
-    """When the inputs of an op are on a device; a tensor that was sent there before is not sent again."""
+    """When the inputs of an op are on a device; a tensor that was sent there before is not sent again.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> work, machine = list_work(problem, problem.action_mask), list_machine(problem.topology, 1.0, 1.0, channels=False)
+    >>> state = empty_state(work, machine)
+    >>> state.assignment[0], state.end_s[0] = 0, 1.0
+    >>> [round(ready_s(1, device, work, machine, state, False), 3) for device in (0, 1)]
+    [1.0, 1.001]
+    """
     free = state.channel_free_s
     if machine.channels and not commit:
         free = state.tried_free_s

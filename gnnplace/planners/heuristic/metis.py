@@ -50,6 +50,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 def metis_assignment(problem: Problem, seed: int, *, hosts: bool, config: MetisConfig) -> IntArray:
     """`[N]`: vertices weigh seconds (mean over the devices that take part), edges bytes, parts by the devices' speeds.
 
+    >>> from gnnplace.sim.example import diamond
+    >>> metis_assignment(diamond(), seed=0, hosts=False, config=MetisConfig()).tolist()
+    [0, 1, 0, 1]
+
     Raises:
         MissingDependency: pymetis is not installed.
     """

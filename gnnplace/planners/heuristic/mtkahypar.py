@@ -81,7 +81,12 @@ def plan(problem: Problem, budget: Budget, seed: int, config: MtKahyparConfig = 
 
 
 def unit_bytes(problem: Problem, activation_share: float) -> FloatArray:
-    """`[U]` resident bytes, with an equal share of each shared weight, and `activation_share` of the bytes produced."""
+    """`[U]` resident bytes, with an equal share of each shared weight, and `activation_share` of the bytes produced.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> unit_bytes(diamond(), activation_share=0.5).tolist()
+    [4.0, 4.0, 4.0, 0.0]
+    """
     graph, unit = problem.graph, problem.unit_of_op
     num_bytes = np.zeros(problem.num_units)
     np.add.at(num_bytes, unit, graph.memory_bytes)

@@ -49,7 +49,14 @@ class Parts:
         return np.asarray(np.where(allowed, self.unit_s, 0.0).sum(axis=1) / np.maximum(1, allowed.sum(axis=1)))
 
     def assignment(self, problem: Problem, part: IntArray) -> IntArray:
-        """`[N]` from the part of each unit `[U]`; a unit that may not run on its part's device takes its fallback."""
+        """`[N]` from the part of each unit `[U]`; a unit that may not run on its part's device takes its fallback.
+
+        >>> from dataclasses import replace
+        >>> from gnnplace.sim.example import diamond
+        >>> problem = replace(diamond(), op_time_s=np.array([[1.0, 1.0], [2.0, np.inf], [2.0, 2.0], [1.0, 1.0]]))
+        >>> parts_of(problem, hosts=True).assignment(problem, np.array([1, 1, 1, 1])).tolist()  # one may not go there
+        [1, 0, 1, 1]
+        """
         units = np.arange(problem.num_units)
         placed = np.where(problem.action_mask[units, self.devices[part]], self.devices[part], self.fallback)
         return np.asarray(placed[problem.unit_of_op])
@@ -59,6 +66,11 @@ def undirected_graph(problem: Problem) -> UndirectedGraph:
     """Units that exchange tensors, with the bytes of all tensors between the two in either direction.
 
     A tensor counts once for every unit that reads it: a graph cannot say that units on one device share a copy.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> graph = undirected_graph(diamond())
+    >>> graph.offsets.tolist(), graph.neighbours.tolist(), graph.edge_bytes.tolist()
+    ([0, 2, 4, 6, 8], [1, 2, 0, 3, 0, 3, 1, 2], [8, 8, 8, 8, 8, 8, 8, 8])
     """
     tensor, reader = _crossings(problem)
     writer = problem.unit_of_op[problem.graph.tensor_producer[tensor]]
@@ -71,7 +83,13 @@ def undirected_graph(problem: Problem) -> UndirectedGraph:
 
 
 def nets_of(problem: Problem) -> Nets:
-    """One net for each tensor that another unit than its producer's reads."""
+    """One net for each tensor that another unit than its producer's reads.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> nets = nets_of(diamond())
+    >>> nets.offsets.tolist(), nets.units.tolist()
+    ([0, 3, 5, 7], [0, 1, 2, 1, 3, 2, 3])
+    """
     tensor, reader = _crossings(problem)
     tensors, net = np.unique(tensor, return_inverse=True)
     writer = problem.unit_of_op[problem.graph.tensor_producer[tensors]]
@@ -85,6 +103,14 @@ def parts_of(problem: Problem, hosts: bool) -> Parts:
 
     A device that may run no unit takes no part, nor do more devices than there are units. Where no accelerator can take
     part the hosts do. Speed is the share of seconds saved: with twice the speed the same units take half as long.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> parts = parts_of(problem, hosts=True)
+    >>> parts.devices.tolist(), parts.speed.tolist(), parts.mean_s.tolist()
+    ([0, 1], [0.5, 0.5], [1.0, 2.0, 2.0, 1.0])
+    >>> parts.assignment(problem, np.array([0, 0, 1, 1])).tolist()
+    [0, 0, 1, 1]
     """
     unit_s = unit_time_s(problem)
     finite = np.isfinite(unit_s)

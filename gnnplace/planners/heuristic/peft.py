@@ -36,7 +36,13 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def peft_schedule(problem: Problem, memory_share: float | None = None, activation_share: float = 0.0) -> ListSchedule:
-    """PEFT's schedule; the shares are those of `ListScheduling`."""
+    """PEFT's schedule; the shares are those of `ListScheduling`.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> schedule = peft_schedule(diamond())
+    >>> schedule.assignment.tolist(), round(schedule.length_s, 3)
+    ([0, 0, 1, 1], 4.001)
+    """
     table = optimistic_cost_table(problem)
     scheduling = ListScheduling(
         memory_share=memory_share,
@@ -51,6 +57,10 @@ def optimistic_cost_table(problem: Problem) -> FloatArray:
     """`[N, D]` seconds from the end of an op on a device to the end of the graph, if every device were free.
 
     Equation (5): the worst child, on its best device, with its own entry and the mean transfer unless it stays.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> optimistic_cost_table(diamond()).tolist()  # on the best devices, side by side
+    [[3.0, 3.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     """
     graph = problem.graph
     times = np.where(problem.action_mask[problem.unit_of_op], problem.op_time_s, np.inf)
@@ -68,7 +78,12 @@ def optimistic_cost_table(problem: Problem) -> FloatArray:
 
 
 def peft_order(problem: Problem, table: FloatArray) -> IntArray:
-    """`[N]`: of the ops whose inputs are placed, always the one with the largest mean entry; ties by topological order."""
+    """`[N]`: of the ops whose inputs are placed, always the one with the largest mean entry; ties by topological order.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> peft_order(diamond(), np.array([[9.0], [1.0], [5.0], [0.0]])).tolist()
+    [0, 2, 1, 3]
+    """
     graph = problem.graph
     position = np.argsort(graph.topological_order).tolist()
     rank = table.mean(axis=1).tolist()

@@ -58,6 +58,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 def scotch_assignment(problem: Problem, config: ScotchConfig, timeout_s: float | None = None) -> IntArray:
     """`[N]`: vertices weigh seconds (mean over the devices), edges bytes, devices have speeds and distances.
 
+    >>> from gnnplace.sim.example import diamond
+    >>> sorted(scotch_assignment(diamond(), ScotchConfig()).tolist())  # doctest: +SKIP
+    [0, 0, 1, 1]
+
     Raises:
         BudgetExhausted: `timeout_s` passed.
         MissingDependency: Scotch is not installed.
@@ -98,6 +102,10 @@ def source_text(graph: UndirectedGraph, seconds: FloatArray) -> str:
     """Scotch's source graph (user's guide, section 5.1): weights on edges and vertices, numbered from 0, no labels.
 
     A row is the vertex's weight, its degree, then the weight and the other end of each edge.
+
+    >>> pair = UndirectedGraph(np.array([0, 1, 2]), np.array([1, 0]), np.array([8, 8]))
+    >>> source_text(pair, np.array([3.0, 1.0])).splitlines()
+    ['0', '2 2', '0 011', '12582912 1 2097152 1', '4194304 1 2097152 0']
     """
     weights = whole_numbers(seconds)
     edges = np.stack([whole_numbers(graph.edge_bytes, total=1 << 22, least=1), graph.neighbours], axis=1)
@@ -115,6 +123,9 @@ def target_text(speed: FloatArray, distances: IntArray) -> str:
     Devices with their label, speed and place in the binary tree by which Scotch bisects (the root is 1, the halves of
     `n` are `2 n` and `2 n + 1`), then the distances below the diagonal. Devices that are near one another stay together
     in the halves. With equal distances this is the weighted complete graph.
+
+    >>> target_text(np.array([0.5, 0.25]), np.array([[0, 8], [8, 0]])).splitlines()
+    ['deco 0', '2 3', '0 1000 2', '1 500 3', '8']
     """
     places = _tree_places(leaves_list(linkage(squareform(distances), "average")).tolist())
     weights = np.maximum(1, np.rint(1000 * speed / speed.max())).astype(np.int64).tolist()
@@ -127,6 +138,10 @@ def link_distances(topology: Topology, devices: IntArray, num_bytes: float) -> I
     """`[P, P]` seconds that a tensor takes, both directions averaged, as integers: 8 for the nearest pair.
 
     No pair is farther than sixteen times the nearest one; one without a way is as far as that.
+
+    >>> from gnnplace.devices.presets import preset
+    >>> link_distances(preset("k40x2"), np.array([0, 1, 2]), num_bytes=1e6).tolist()
+    [[0, 16, 8], [16, 0, 8], [8, 8, 0]]
     """
     seconds = np.full((len(devices), len(devices)), np.inf)
     for row, source in enumerate(devices.tolist()):

@@ -73,6 +73,11 @@ def favourite_children(problem: Problem, threshold: float = 0.1, limit_s: float 
     Minimise `w` with, for every op `i` of mean seconds `p_i` and every pair `i -> j` of mean transfer seconds `c_ij`,
     `s_i + p_i + c_ij x_ij <= s_j`, `s_i + p_i <= w`, `0 <= x_ij <= 1`, and of the children of an op, as of the parents
     of one, all but one paid: `sum_j x_ij >= |children of i| - 1` and `sum_i x_ij >= |parents of j| - 1`.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> found = favourite_children(diamond())
+    >>> found.favourite.tolist(), round(found.makespan_s, 6)
+    ([2, 3, -1, -1], 4.001)
     """
     num_ops = problem.graph.num_ops
     op_s, edge_s = mean_costs(problem)

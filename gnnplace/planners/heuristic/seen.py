@@ -22,7 +22,13 @@ class Seen:
         self._keys = {assignment.tobytes() for assignment in assignments}
 
     def add(self, assignment: IntArray) -> bool:
-        """True where it was not there before."""
+        """True where it was not there before.
+
+        >>> import numpy as np
+        >>> seen = Seen()
+        >>> seen.add(np.array([0, 1])), seen.add(np.array([0, 1]))
+        (True, False)
+        """
         before = len(self._keys)
         self._keys.add(assignment.tobytes())
         return len(self._keys) > before

@@ -53,7 +53,12 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def segment_assignments(problem: Problem, rng: np.random.Generator, turn: int) -> list[IntArray]:
-    """Candidates `[N]` of one order: the optimum of each program with the first 1, 2, ... devices of the sequence."""
+    """Candidates `[N]` of one order: the optimum of each program with the first 1, 2, ... devices of the sequence.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> sorted({tuple(row.tolist()) for row in segment_assignments(diamond(), np.random.default_rng(0), turn=0)})
+    [(0, 0, 0, 0), (0, 0, 1, 1)]
+    """
     if not problem.num_units or problem.topology.num_devices == 1:
         return []
     line = _line(problem, _unit_order(problem, rng, turn))

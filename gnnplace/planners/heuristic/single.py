@@ -31,6 +31,13 @@ def single_device_assignments(problem: Problem) -> IntArray:
     """`[K, N]`, `K <= D`: one placement per device, the most promising first; each is there once.
 
     Promising is what lacks the least weight memory, then what needs the fewest seconds when ops run one by one.
+
+    >>> from dataclasses import replace
+    >>> from gnnplace.sim.example import diamond
+    >>> single_device_assignments(diamond()).tolist()  # two devices that nothing tells apart
+    [[0, 0, 0, 0]]
+    >>> single_device_assignments(replace(diamond(), op_time_s=np.array([[2.0, 1.0]] * 4))).tolist()
+    [[1, 1, 1, 1], [0, 0, 0, 0]]
     """
     unit_time = unit_time_s(problem)
     rows, seen = [], set()
@@ -48,7 +55,13 @@ def single_device_assignments(problem: Problem) -> IntArray:
 
 
 def unit_time_s(problem: Problem) -> FloatArray:
-    """`[U, D]` seconds, infinite where the unit may not go."""
+    """`[U, D]` seconds, infinite where the unit may not go.
+
+    >>> from dataclasses import replace
+    >>> from gnnplace.sim.example import diamond
+    >>> unit_time_s(replace(diamond(), op_time_s=np.array([[1.0, np.inf], [2.0, 3.0], [2.0, 3.0], [1.0, 1.0]]))).tolist()
+    [[1.0, inf], [2.0, 3.0], [2.0, 3.0], [1.0, 1.0]]
+    """
     seconds = np.zeros((problem.num_units, problem.topology.num_devices))
     np.add.at(seconds, problem.unit_of_op, problem.op_time_s)
     seconds[~problem.action_mask] = np.inf
@@ -56,14 +69,25 @@ def unit_time_s(problem: Problem) -> FloatArray:
 
 
 def fastest_first(problem: Problem) -> IntArray:
-    """`[D]` devices: by the ops that they may not run, fewest first, then by the seconds of all that they may."""
+    """`[D]` devices: by the ops that they may not run, fewest first, then by the seconds of all that they may.
+
+    >>> from dataclasses import replace
+    >>> from gnnplace.sim.example import diamond
+    >>> fastest_first(replace(diamond(), op_time_s=np.array([[2.0, 1.0]] * 4))).tolist()
+    [1, 0]
+    """
     seconds = np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0).sum(axis=0)
     forbidden = (~problem.action_mask[problem.unit_of_op]).sum(axis=0)
     return np.asarray(np.lexsort((seconds, forbidden)))
 
 
 def fastest_elsewhere(problem: Problem, unit_time: FloatArray, device: int) -> IntArray:
-    """`[U]` the fastest allowed device of each unit, of those that can exchange tensors with `device` if there is one."""
+    """`[U]` the fastest allowed device of each unit, of those that can exchange tensors with `device` if there is one.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> fastest_elsewhere(diamond(), np.array([[2.0, 1.0], [np.inf, 1.0], [1.0, 2.0], [1.0, 1.0]]), device=0).tolist()
+    [1, 1, 0, 0]
+    """
     near = np.where(exchanges_with(problem.topology, device)[None, :], unit_time, np.inf)
     away = ~np.isfinite(near).any(axis=1)
     near[away] = unit_time[away]
@@ -71,7 +95,13 @@ def fastest_elsewhere(problem: Problem, unit_time: FloatArray, device: int) -> I
 
 
 def exchanges_with(topology: Topology, device: int) -> BoolArray:
-    """`[D]` true for the devices that can send tensors to `device` and receive some from it, itself included."""
+    """`[D]` true for the devices that can send tensors to `device` and receive some from it, itself included.
+
+    >>> from gnnplace.devices.topology import Device, Link
+    >>> devices, links = (Device("x"), Device("y"), Device("z")), (Link("x", "y", 0.0, 1e9), Link("y", "x", 0.0, 1e9))
+    >>> exchanges_with(Topology("z is apart", devices, links), 0).tolist()
+    [True, True, False]
+    """
     route = topology.route
     return np.array(
         [route(device, d) is not None and route(d, device) is not None for d in range(topology.num_devices)]

@@ -13,6 +13,13 @@ __all__ = ["best_start"]
 def best_start(search: Search) -> tuple[IntArray, float]:
     """The assignment `[N]` to begin with and its penalised seconds; a few evaluations.
 
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(), "example", seed=0) as search:
+    ...     assignment, seconds = best_start(search)
+    >>> assignment.tolist(), round(seconds, 3), search.evaluations
+    ([0, 0, 1, 1], 4.001, 2)
+
     Raises:
         BudgetExhausted: not one evaluation was left.
     """

@@ -24,6 +24,13 @@ def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tup
 
     Gives the distinct ones `[S, N]` from best to worst and their penalised seconds `[S]`. Half of the list schedules keep
     the channels' occupancy while they decide.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(), "example", seed=0) as search:
+    ...     assignments, seconds = evaluate_starts(search, 6, np.random.default_rng(0))
+    >>> assignments[0].tolist(), seconds.round(3).tolist()
+    ([0, 0, 1, 1], [4.001, 4.001, 4.002, 6.0, 6.0])
     """
     problem = search.problem
     singles = single_device_assignments(problem)

@@ -31,6 +31,19 @@ def fine_tune(
     """Trains the policy in place until `end_share` of the budget is gone; gives what the updates saw.
 
     What the searches find counts like all else; each batch of them begins at the best placement so far, and its last one may be cut short.
+
+    >>> import numpy as np
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.planners.search import Search
+    >>> from gnnplace.policy.network import build_policy, policy_inputs
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(40), "example", seed=0) as search:
+    ...     _ = search.evaluate_batch(np.array([[0, 0, 0, 0]]))
+    ...     inputs, rng = policy_inputs(search.problem), np.random.default_rng(0)
+    ...     few = FineTuningConfig(searches=2, evaluations=4)
+    ...     updates = fine_tune(PolicySearch(search, inputs, build_policy(0), rng), 0.5, few, RevisitConfig())
+    >>> len(updates), search.evaluations, round(search.best_s, 3)
+    (3, 20, 4.001)
     """
     search, updates = policy_search.search, list[SearchPpoUpdate]()
     optimizer = ppo_optimizer(policy_search.network, config.ppo.learning_rate)

@@ -18,12 +18,33 @@ __all__ = ["CountedRuntime", "PolicySearch", "ShareUsed", "one_thread", "used_sh
 
 
 class ShareUsed(Exception):
-    """Ends a stage whose share of the budget is used up."""
+    """Ends a stage whose share of the budget is used up.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> search = Search(diamond(), Budget(10), "example", seed=0)
+    >>> runtime = CountedRuntime(search, end_share=0.2)
+    >>> runtime.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]])).round(3).tolist()
+    [6.0, 4.001]
+    >>> runtime.evaluate_batch(np.array([[0, 1, 0, 1]]))
+    Traceback (most recent call last):
+        ...
+    gnnplace.planners.learned.policy_search.ShareUsed
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class PolicySearch:
-    """A search, the policy that steers it, and its source of chance."""
+    """A search, the policy that steers it, and its source of chance.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.policy.network import build_policy, policy_inputs
+    >>> from gnnplace.sim.example import diamond
+    >>> search = Search(diamond(), Budget(10), "example", seed=0)
+    >>> asked = PolicySearch(search, policy_inputs(search.problem), build_policy(0), np.random.default_rng(0))
+    >>> asked.search.remaining, asked.trace is None
+    (10, True)
+    """
 
     search: Search
     inputs: PolicyInputs
@@ -35,7 +56,12 @@ class PolicySearch:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread: the tensors are so small that waking others costs more than it saves."""
+    """Torch on one thread: the tensors are so small that waking others costs more than it saves.
+
+    >>> with one_thread():
+    ...     torch.get_num_threads()
+    1
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -45,7 +71,15 @@ def one_thread() -> Iterator[None]:
 
 
 def used_share(search: Search) -> float:
-    """Which share of the budget is gone, in evaluations or seconds, whichever is nearer its end."""
+    """Which share of the budget is gone, in evaluations or seconds, whichever is nearer its end.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> search = Search(diamond(), Budget(evaluations=4, seconds=1e9), "example", seed=0)
+    >>> _ = search.evaluate_batch(np.array([[0, 0, 0, 0]]))
+    >>> used_share(search)
+    0.25
+    """
     evaluations, seconds = search.budget.evaluations, search.budget.seconds
     return max(
         0.0 if evaluations is None else search.evaluations / max(1, evaluations),
@@ -55,7 +89,18 @@ def used_share(search: Search) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CountedRuntime:
-    """A search's simulator for an environment: counts every evaluation, lookahead too, and ends a stage at a share of the budget."""
+    """A search's simulator for an environment: counts every evaluation, lookahead too, and ends a stage at a share of the budget.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> runtime = CountedRuntime(Search(diamond(), Budget(10), "example", seed=0))
+    >>> runtime.evaluate_batch(np.array([[0, 0, 1, 1]])).round(3).tolist()
+    [4.001]
+    >>> runtime.evaluate_moves(np.array([0, 0, 0, 0]), np.array([2, 3]), np.array([1, 1])).round(3).tolist()
+    [4.002, 6.001]
+    >>> runtime.search.evaluations
+    3
+    """
 
     search: Search
     end_share: float = 1.0

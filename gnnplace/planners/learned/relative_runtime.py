@@ -17,7 +17,12 @@ FAILED = 2.0 * LONG
 
 
 def single_device_s(problem: Problem) -> float:
-    """Seconds of computing on the best single device, by which runtimes are divided; never 0."""
+    """Seconds of computing on the best single device, by which runtimes are divided; never 0.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> single_device_s(diamond())
+    6.0
+    """
     seconds, landing = unit_time_s(problem), landing_devices(problem)
     rows = np.arange(problem.num_units)[:, None]
     return max(float(seconds[rows, landing].sum(axis=0).min()), 1e-12)
@@ -28,6 +33,10 @@ def which_ran(problem: Problem, seconds: FloatArray) -> BoolArray:
 
     A measured one ran when it has a time at all: times that are only simulated do not bound it, and bytes that are missing in the
     simulation alone make it slow, not failed.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> which_ran(diamond(), np.array([6.0, 20.0, np.inf])).tolist()  # 20 seconds hold a penalty
+    [True, False, False]
     """
     if problem.evaluator.kind == "measured":
         return np.isfinite(seconds)
@@ -41,6 +50,10 @@ def relative_runtime(problem: Problem, seconds: FloatArray, reference_s: float) 
     begins among placements many times slower than one device still sees which is better, and no outlier drowns the rest.
     A search's own penalty for missing memory is orders of magnitude above any runtime, so that a learner would see
     nothing else. Here too it falls with the missing bytes.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> relative_runtime(diamond(), np.array([3.0, 6.0, np.inf]), reference_s=6.0).tolist()
+    [0.5, 1.0, 40.0]
     """
     worst_s, ratio = max(problem.worst_case_s, 1e-9), seconds / reference_s
     ran = np.where(ratio <= LONG, ratio, FAILED - LONG**2 / np.maximum(ratio, LONG))
@@ -49,7 +62,14 @@ def relative_runtime(problem: Problem, seconds: FloatArray, reference_s: float) 
 
 
 def landing_devices(problem: Problem) -> IntArray:
-    """`[U, D]` where a unit goes when it is sent to a device: there, or to the fastest one that may run it."""
+    """`[U, D]` where a unit goes when it is sent to a device: there, or to the fastest one that may run it.
+
+    >>> from dataclasses import replace
+    >>> from gnnplace.sim.example import diamond
+    >>> times = np.array([[1.0, np.inf], [2.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
+    >>> landing_devices(replace(diamond(), op_time_s=times)).tolist()
+    [[0, 0], [0, 1], [0, 1], [0, 1]]
+    """
     seconds, mask = unit_time_s(problem), problem.action_mask
     columns = [
         np.where(mask[:, device], device, fastest_elsewhere(problem, seconds, device))

@@ -25,7 +25,15 @@ def trace_searches(
     seeds: list[int],
     config: RevisitConfig = RevisitConfig(),
 ) -> SearchRuns:
-    """The searches that `gnn` would make from the start of `exercise`, one per seed."""
+    """The searches that `gnn` would make from the start of `exercise`, one per seed.
+
+    >>> from gnnplace.policy.network import build_policy, policy_inputs
+    >>> from gnnplace.sim.example import diamond
+    >>> exercise = TrainingProblem("diamond", diamond(), np.array([0, 0, 0, 0]), 6.0)
+    >>> runs = trace_searches(build_policy(0), policy_inputs(exercise.problem), exercise, evaluations=8, seeds=[0, 1])
+    >>> runs.best_s.shape, runs.best_s[:, [0, -1]].round(3).tolist()  # seconds before the first evaluation and after each
+    ((2, 9), [[6.0, 4.001], [6.0, 4.001]])
+    """
     traces = []
     for seed in seeds:
         trace = SearchTrace()

@@ -119,7 +119,17 @@ def proximal_update(
     kl_coef: float,
     config: SpotlightConfig,
 ) -> SpotlightUpdate:
-    """Learns from decisions `[G, K]` that `policy` has just drawn, and their advantages `[K]`, for several epochs."""
+    """Learns from decisions `[G, K]` that `policy` has just drawn, and their advantages `[K]`, for several epochs.
+
+    >>> from gnnplace.planners.learned.seq2seq.network import build_policy
+    >>> from gnnplace.planners.learned.seq2seq.op_groups import op_groups
+    >>> from gnnplace.sim.example import diamond
+    >>> policy = build_policy(op_groups(diamond()), seed=0)
+    >>> batch = policy.sample(4, torch.Generator().manual_seed(0)), torch.tensor([1.0, -1.0, 1.0, -1.0])
+    >>> update = proximal_update(policy, torch.optim.Adam(policy.parameters()), batch, 1.0, SpotlightConfig())
+    >>> round(update.first_ratio, 5), update.kl > 0.0
+    (1.0, True)
+    """
     decisions, advantages = batch
     first_ratio, kl, drawn = 1.0, 0.0, None
     for _ in range(config.update_epochs):
@@ -153,6 +163,11 @@ def compare(log_probs: Tensor, drawn: Tensor, decisions: Tensor) -> tuple[Tensor
     """Of each stage: the probability of its action over what it was, and the KL divergence from what it was, `[G, K]` each.
 
     `log_probs` and `drawn` `[G, K, D]` are those of all devices, now and when the decisions `[G, K]` were drawn.
+
+    >>> drawn, now = (torch.tensor([[shares]]).log() for shares in ([0.5, 0.5], [0.75, 0.25]))
+    >>> ratio, kl = compare(now, drawn, decisions=torch.tensor([[0]]))
+    >>> round(float(ratio), 3), round(float(kl), 3)
+    (1.5, 0.144)
     """
     chosen = decisions[..., None]
     ratio = (log_probs.gather(-1, chosen) - drawn.gather(-1, chosen)).squeeze(-1).exp()

@@ -23,7 +23,20 @@ class WalkConfig:
 
 
 def walk(policy_search: PolicySearch, config: WalkConfig) -> None:
-    """Anneals from the best so far until the budget ends; evaluations must be simulated."""
+    """Anneals from the best so far until the budget ends; evaluations must be simulated.
+
+    >>> import numpy as np
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.planners.search import Search
+    >>> from gnnplace.policy.network import build_policy, policy_inputs
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(40), "example", seed=0) as search:
+    ...     _ = search.evaluate_batch(np.array([[0, 0, 0, 0]]))
+    ...     inputs, rng = policy_inputs(search.problem), np.random.default_rng(0)
+    ...     walk(PolicySearch(search, inputs, build_policy(0), rng), WalkConfig())
+    >>> search.evaluations, round(search.best_s, 3)
+    (40, 4.001)
+    """
     search, asked = policy_search.search, MoveOdds(policy_search, OddsConfig())
     assert search.best is not None
     annealing, units = config.annealing, search.problem.num_units

@@ -61,6 +61,19 @@ def metropolis(
 
     Writes the last placement to `device_of_unit` `[U]`, the best one to `best` `[U]`, and each improvement's evaluation
     (from 1) and seconds to `improved_at` and `improved_s`. `record` is one that writes nothing.
+
+    >>> from gnnplace.evaluation import Proposals
+    >>> from gnnplace.sim.example import diamond, diamond_tables
+    >>> from gnnplace.sim.state import engine_state, no_recording
+    >>> from gnnplace.sim.walk.proposals import proposal_tables, unit_graph
+    >>> problem, tables = diamond(), diamond_tables()
+    >>> graph, proposals = unit_graph(problem), proposal_tables(problem, Proposals(0.8, 0.5, 3.0))
+    >>> downhill, unit_ops = Metropolis(False, *problem.penalty, 0.0, 0.0), UnitOps(np.arange(5), np.arange(4))
+    >>> room = np.zeros(4, dtype=np.int64), np.zeros(4, dtype=np.int64), np.empty(20, dtype=np.int64), np.empty(20)
+    >>> _, best_s, improvements = metropolis(tables, unit_ops, graph, proposals, downhill, engine_state(tables),
+    ...     no_recording(), *room, np.random.default_rng(0))
+    >>> round(best_s, 3), room[1].tolist(), room[3][:improvements].round(3).tolist()
+    (4.001, [1, 0, 1, 0], [4.002, 4.001])
     """
     num_ops, evaluations = len(unit_ops.ops), len(improved_at)
     assignment, room = np.empty(num_ops, dtype=np.uint32), np.empty((3, len(best)), dtype=np.int64)

@@ -42,7 +42,13 @@ class ProposalTables(NamedTuple):
 
 
 def unit_graph(problem: Problem) -> UnitGraph:
-    """Each neighbour of a unit once, whichever way and however many tensors go."""
+    """Each neighbour of a unit once, whichever way and however many tensors go.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> graph = unit_graph(diamond())
+    >>> graph.neighbour_offsets.tolist(), graph.neighbours.tolist()
+    ([0, 2, 4, 6, 8], [1, 2, 0, 3, 0, 3, 1, 2])
+    """
     source, target = (problem.unit_of_op[ends] for ends in problem.graph.edges)
     pairs = np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
     pairs = np.unique(pairs[:, pairs[0] != pairs[1]], axis=1)
@@ -51,12 +57,26 @@ def unit_graph(problem: Problem) -> UnitGraph:
 
 
 def movable_units(problem: Problem) -> IntArray:
-    """Units that may go to more than one device."""
+    """Units that may go to more than one device.
+
+    >>> from dataclasses import replace
+    >>> from gnnplace.sim.example import diamond
+    >>> times = np.array([[1.0, np.inf], [2.0, 2.0], [2.0, 2.0], [1.0, np.inf]])
+    >>> movable_units(replace(diamond(), op_time_s=times)).tolist()
+    [1, 2]
+    """
     return np.flatnonzero(problem.action_mask.sum(axis=1) > 1)
 
 
 def proposal_tables(problem: Problem, proposals: Proposals) -> ProposalTables:
-    """No unit to begin at where none may move, or none that may has a weight."""
+    """No unit to begin at where none may move, or none that may has a weight.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> proposals = Proposals(0.8, 0.5, 3.0, unit_weights=np.array([0.0, 1.0, 3.0, 0.0]))
+    >>> tables = proposal_tables(diamond(), proposals)
+    >>> tables.units.tolist(), tables.cumulative.tolist()
+    ([1, 2], [1.0, 4.0])
+    """
     units = movable_units(problem)
     weights = np.ones(problem.num_units) if proposals.unit_weights is None else proposals.unit_weights
     units = units[weights[units] > 0]
@@ -77,6 +97,14 @@ def draw_move(
 
     They are written to the first row of `room` `[3, U]`; the others are scratch. Plain loops: they compile in a fraction
     of the time that array expressions take, and such moves are small.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem, room = diamond(), np.empty((3, 4), dtype=np.int64)
+    >>> tables = proposal_tables(problem, Proposals(0.8, 0.0, 1.0, unit_weights=np.array([0.0, 0.0, 1.0, 0.0])))
+    >>> draw_move(unit_graph(problem), tables, np.zeros(4, dtype=np.int64), np.random.default_rng(0), room)
+    (1, 1)
+    >>> int(room[0, 0])
+    2
     """
     unit = tables.units[first_above(tables.cumulative, rng.random() * tables.cumulative[-1])]
     device = _target(graph, tables, device_of_unit, rng, unit)
@@ -95,7 +123,11 @@ def draw_move(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def first_above(cumulative: FloatArray, value: float) -> int:
-    """The first index whose entry is above the value, else the last one."""
+    """The first index whose entry is above the value, else the last one.
+
+    >>> [first_above(np.array([1.0, 3.0, 6.0]), value) for value in (0.5, 1.0, 6.0)]
+    [0, 1, 2]
+    """
     low, high = 0, len(cumulative) - 1
     while low < high:
         middle = (low + high) // 2
@@ -141,6 +173,12 @@ def grow_cluster(
     """Adds a random connected set of units on the device of the first member; returns how many there are then.
 
     From a random member at the border, all of its neighbours there that are not in yet, or so many as are still missing.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> room, devices = np.zeros((3, 4), dtype=np.int64), np.array([0, 0, 0, 1])
+    >>> count = grow_cluster(unit_graph(diamond()), 100.0, devices, np.random.default_rng(0), room)
+    >>> sorted(room[0, :count].tolist())  # all that is connected on the device of unit 0
+    [0, 1, 2]
     """
     members, border, fresh = room[0], room[1], room[2]
     missing, count, open_ends = _geometric(rng, mean_cluster), 1, 1

@@ -21,7 +21,17 @@ __all__ = ["Walker"]
 
 @dataclass(frozen=True, eq=False)
 class Walker:
-    """Random moves of the units of one problem; may be used from several threads at once."""
+    """Random moves of the units of one problem; may be used from several threads at once.
+
+    >>> from gnnplace.sim.example import diamond, diamond_tables
+    >>> walker, moves = Walker(diamond(), diamond_tables(), np.arange(4)), Proposals(0.8, 0.5, 3.0)
+    >>> alone, rng = np.zeros(4, dtype=np.int64), np.random.default_rng(0)
+    >>> bool((walker.propose(alone, moves, rng) != alone).any())
+    True
+    >>> found = walker.walk(WalkRequest(alone, 20, 0.0, 0.0, moves), rng)
+    >>> round(found.best_s, 3), found.evaluations, walker.ops_per_evaluation
+    (4.001, 20, 4)
+    """
 
     problem: Problem
     tables: EngineTables

@@ -32,6 +32,17 @@ def limit_memory(schedule: IntervalModel) -> None:
     A tensor is live at home from the start of its producer until the last local consumer and the last first hop have
     ended, elsewhere from the start of the last hop until the last consumer there has ended; without consumers it stays.
     For throughput only weights and results count, as nothing is timed.
+
+    >>> from dataclasses import replace
+    >>> from ortools.sat.python import cp_model
+    >>> from gnnplace.devices.topology import Device
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> tight = replace(problem.topology, devices=tuple(Device(name, memory_bytes=4) for name in "xy"))
+    >>> schedule = IntervalModel(replace(problem, topology=tight), horizon_s=10.0)
+    >>> limit_memory(schedule)
+    >>> cp_model.CpSolver().solve(schedule.model) == cp_model.INFEASIBLE  # a tensor has 8 bytes
+    True
     """
     graph, topology = schedule.problem.graph, schedule.problem.topology
     total = graph.total_weight_bytes + int(graph.tensor_bytes.sum()) + int(graph.workspace_bytes.max(initial=0))

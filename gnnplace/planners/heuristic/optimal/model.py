@@ -57,6 +57,21 @@ class IntervalModel:
     Seconds become whole ticks, and every duration is rounded down. As `floor(a) + floor(b) <= floor(a + b)`, a simulated
     schedule with its starts rounded down still meets every constraint; so the least value of the model, in seconds, is
     not above what the simulator says of any placement with any priorities.
+
+    >>> from ortools.sat.python import cp_model
+    >>> from gnnplace.placement import Placement
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> schedule = IntervalModel(problem, horizon_s=10.0)
+    >>> schedule.ticks(2.0), schedule.devices_of(0), len(schedule.hops_of(0))  # the hop there and the one back
+    (2000000, [0, 1], 2)
+    >>> schedule.hint(problem.estimator.schedule(Placement(np.array([0, 0, 1, 1]))))
+    >>> solver = cp_model.CpSolver()
+    >>> solver.parameters.num_workers = 1
+    >>> solver.solve(schedule.model) == cp_model.OPTIMAL, round(solver.objective_value * schedule.tick_s, 3)
+    (True, 4.001)
+    >>> len(set(schedule.assignment([solver.boolean_value(here) for row in schedule.on for here in row]).tolist()))
+    2
     """
 
     def __init__(self, problem: Problem, horizon_s: float, at_least_s: float = 0.0) -> None:
@@ -88,11 +103,22 @@ class IntervalModel:
         return int(seconds / self.tick_s)
 
     def new_time(self) -> cp_model.IntVar:
-        """A tick within the horizon."""
+        """A tick within the horizon.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> list(IntervalModel(diamond(), horizon_s=10.0).new_time().proto.domain) == [0, TICKS]
+        True
+        """
         return self.model.new_int_var(0, TICKS, "")
 
     def op_on(self, op: int, device: int) -> cp_model.IntVar:
-        """True where the op is on the device."""
+        """True where the op is on the device.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> schedule = IntervalModel(diamond(), horizon_s=10.0)
+        >>> schedule.op_on(2, 1) is schedule.on[2][1]  # no unit has more than one op
+        True
+        """
         return self.on[int(self.problem.unit_of_op[op])][device]
 
     def devices_of(self, op: int) -> list[int]:

@@ -18,6 +18,13 @@ def bound_by_paths(schedule: IntervalModel) -> None:
 
     The other constraints imply it, but only once the ops of the path are placed; told outright, it rules out devices
     before any of them is, all the more as the horizon is the best makespan so far.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> schedule = IntervalModel(diamond(), horizon_s=10.0)
+    >>> before = len(schedule.model.proto.constraints)
+    >>> bound_by_paths(schedule)
+    >>> len(schedule.model.proto.constraints) - before  # one before and one after each of four ops
+    8
     """
     if not schedule.timed:
         return
@@ -37,6 +44,12 @@ def path_ticks(schedule: IntervalModel) -> tuple[IntArray, IntArray]:
 
     Every input, and every consumer, may choose its own devices for what lies beyond, so no schedule does better. Durations
     are rounded down one by one, as in the model.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> schedule = IntervalModel(diamond(), horizon_s=10.0)
+    >>> before, after = path_ticks(schedule)
+    >>> (before * schedule.tick_s).round(3)[:, 0].tolist(), (after * schedule.tick_s).round(3)[:, 0].tolist()
+    ([0.0, 1.0, 1.0, 3.0], [3.0, 1.0, 1.0, 0.0])
     """
     graph, run = schedule.problem.graph, _run_ticks(schedule)
     transit = _transit_ticks(schedule)

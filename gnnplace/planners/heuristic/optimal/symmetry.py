@@ -11,7 +11,12 @@ __all__ = ["in_order", "interchangeable_devices"]
 
 
 def interchangeable_devices(problem: Problem) -> list[list[int]]:
-    """Groups of two and more devices that any unit could swap, each in rising order."""
+    """Groups of two and more devices that any unit could swap, each in rising order.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> interchangeable_devices(diamond())
+    [[0, 1]]
+    """
     groups: list[list[int]] = []
     for device in range(problem.topology.num_devices):
         home = next((group for group in groups if all(_may_swap(problem, other, device) for other in group)), None)

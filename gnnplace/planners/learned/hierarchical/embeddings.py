@@ -44,7 +44,13 @@ class UnitTraits:
 
 
 def unit_traits(problem: Problem) -> UnitTraits:
-    """The traits of a problem's units."""
+    """The traits of a problem's units.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> traits = unit_traits(diamond())
+    >>> traits.output_bytes[:, 0].tolist(), traits.neighbours[0, :4].tolist(), traits.edges.tolist()
+    ([8.0, 8.0, 8.0, 0.0], [2.0, 1.0, 3.0, 1.0], [[0, 0, 1, 2], [1, 2, 3, 3]])
+    """
     graph, units = problem.graph, problem.num_units
     types, type_of_op = np.unique(np.array(graph.op_types, dtype=object).astype(str), return_inverse=True)
     type_counts = np.zeros((units, len(types)))
@@ -61,7 +67,12 @@ def unit_traits(problem: Problem) -> UnitTraits:
 
 
 def unit_embeddings(traits: UnitTraits) -> FloatArray:
-    """`[U, F]` what the grouper sees: op types, output sizes and number of outputs, adjacency."""
+    """`[U, F]` what the grouper sees: op types, output sizes and number of outputs, adjacency.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> unit_embeddings(unit_traits(diamond()))[0, :3].round(3).tolist()  # one op of its type, 8 bytes, no second output
+    [0.301, 0.954, 0.0]
+    """
     neighbours = traits.neighbours.copy()
     neighbours[:, ::2] /= max(1, len(neighbours))
     amounts = np.concatenate([traits.type_counts, traits.output_bytes, traits.num_outputs[:, None]], axis=1)
@@ -73,6 +84,11 @@ def group_embeddings(traits: UnitTraits, groups: IntArray, num_groups: int) -> F
 
     For each group: the count of each op type, the summed output sizes and number of outputs, and a 1 at `i` when the group has
     an edge to another group `i`.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> embedding = group_embeddings(unit_traits(diamond()), np.array([[0, 0, 1, 1]]), num_groups=2)
+    >>> embedding[0, :, [0, 1, -2, -1]].T.tolist()  # two ops each, bytes, which group feeds which
+    [[2.0, 16.0, 0.0, 1.0], [2.0, 8.0, 0.0, 0.0]]
     """
     count, kinds = len(groups), traits.type_counts.shape[1]
     embeddings = np.zeros((count, num_groups, kinds + MAX_OUTPUTS + 1 + num_groups))
@@ -87,7 +103,11 @@ def group_embeddings(traits: UnitTraits, groups: IntArray, num_groups: int) -> F
 
 
 def placer_inputs(embeddings: FloatArray, num_groups: int) -> FloatArray:
-    """Group embeddings as the placer reads them: amounts compressed, adjacency as it is."""
+    """Group embeddings as the placer reads them: amounts compressed, adjacency as it is.
+
+    >>> placer_inputs(np.array([9.0, 99.0, 0.0, 1.0]), num_groups=2).tolist()
+    [1.0, 2.0, 0.0, 1.0]
+    """
     amounts, adjacency = embeddings[..., :-num_groups], embeddings[..., -num_groups:]
     return np.concatenate([_compressed(amounts), adjacency], axis=-1)
 

@@ -11,6 +11,12 @@ class Chooser(nn.Module):
     """Draws one of several options for each row of its input: a group for each op, or in an ablation a device.
 
     Mirhoseini et al. 2018, the Grouper. Departure: a ReLU between the two layers, which the authors' code lacks.
+
+    >>> import torch
+    >>> mask = torch.tensor([[True, True], [False, True]])
+    >>> drawn, log_probs = Chooser(3, 4, 2).draw(torch.zeros(2, 3), mask, 5, Generator().manual_seed(0))
+    >>> drawn.shape, drawn[:, 1].tolist(), log_probs.shape
+    (torch.Size([5, 2]), [1, 1, 1, 1, 1], torch.Size([5]))
     """
 
     def __init__(self, features: int, hidden: int, options: int) -> None:

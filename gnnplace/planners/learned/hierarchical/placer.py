@@ -37,6 +37,18 @@ class Placer(nn.Module):
 
     The Placer of Mirhoseini et al. 2018 in the shape of the authors' code: half of the width in each direction of the encoder,
     content-based attention `v tanh(W1 e + W2 d)` whose keys are also what is summed, the previous device's embedding as input.
+
+    >>> placer = Placer(features=3, devices=2, hidden=4, temperature=10.0, tanh_constant=5.0)
+    >>> mask = torch.tensor([[[True, True], [False, True]]])  # the second group may only go to device 1
+    >>> devices, log_probs, entropy = placer.draw(torch.zeros(1, 2, 3), mask, 4, Generator().manual_seed(0))
+    >>> devices.shape, devices[:, 1].tolist()
+    (torch.Size([4, 2]), [1, 1, 1, 1])
+    >>> memory = placer.encode(torch.zeros(1, 2, 3), copies=4)
+    >>> again = placer.log_probs(memory, mask.expand(4, -1, -1), devices).gather(2, devices[:, :, None])
+    >>> torch.allclose(again.sum(dim=(1, 2)), log_probs)
+    True
+    >>> placer.sample(memory, mask.expand(4, -1, -1), Generator().manual_seed(0)).equal(devices)
+    True
     """
 
     def __init__(self, features: int, devices: int, hidden: int, temperature: float, tanh_constant: float) -> None:

@@ -87,7 +87,13 @@ def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig
 
 
 def plan_with(name: str, grouping: Grouping, task: tuple[Problem, Budget, int], config: HierarchicalConfig) -> Solution:
-    """The planner `name`, for the grouping or one of the ablations."""
+    """The planner `name`, for the grouping or one of the ablations.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> solution = plan_with("mine", "random", (diamond(), Budget(50), 0), HierarchicalConfig(num_groups=2))
+    >>> solution.planner, solution.evaluations, solution.objective_s <= 6.0
+    ('mine', 50, True)
+    """
     problem, budget, seed = task
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, name, seed) as search, one_thread():
@@ -99,7 +105,14 @@ def plan_with(name: str, grouping: Grouping, task: tuple[Problem, Budget, int], 
 
 
 def build_policy(problem: Problem, grouping: Grouping, config: HierarchicalConfig, seed: int) -> PlacementPolicy:
-    """Fresh networks whose weights follow from the seed; torch's own generator is left as it was."""
+    """Fresh networks whose weights follow from the seed; torch's own generator is left as it was.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> policy = build_policy(diamond(), "learned", HierarchicalConfig(groupings_per_update=2), seed=0)
+    >>> devices, log_probs, _ = policy.draw(torch.Generator().manual_seed(0))
+    >>> devices.shape, log_probs.shape  # two groupings, four placements of each
+    ((8, 4), torch.Size([8]))
+    """
     traits, devices = unit_traits(problem), problem.topology.num_devices
     embeddings, kinds = unit_embeddings(traits), traits.type_counts.shape[1]
     features = embeddings.shape[1]
@@ -128,6 +141,13 @@ def learn(search: Search, policy: PlacementPolicy, config: HierarchicalConfig) -
 
     The gradient is that of equations (4) and (6): of the log probabilities of groupings and of devices, times reward less
     baseline; and of the placer's entropy.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> config = HierarchicalConfig()
+    >>> with Search(diamond(), Budget(48), "example", seed=0) as search:
+    ...     learn(search, build_policy(search.problem, "none", config, seed=0), config)
+    >>> search.evaluations, round(search.best_s, 3)
+    (48, 4.001)
     """
     problem, reference_s = search.problem, single_device_s(search.problem)
     generator = torch.Generator().manual_seed(search.seed)
@@ -149,5 +169,10 @@ def learn(search: Search, policy: PlacementPolicy, config: HierarchicalConfig) -
 
 
 def rewards(problem: Problem, seconds: FloatArray, reference_s: float) -> FloatArray:
-    """`[B]` minus the square root of the relative runtime, from penalised seconds; no unit: -1 is the best single device."""
+    """`[B]` minus the square root of the relative runtime, from penalised seconds; no unit: -1 is the best single device.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> rewards(diamond(), np.array([6.0, 1.5]), reference_s=6.0).tolist()
+    [-1.0, -0.5]
+    """
     return np.asarray(-np.sqrt(relative_runtime(problem, seconds, reference_s)))

@@ -37,6 +37,19 @@ class GroupedPolicy:
 
     A unit that may not run on its group's device goes to the fastest one that may run it; a group may go wherever one of
     its units may.
+
+    >>> from gnnplace.planners.learned.hierarchical.embeddings import unit_embeddings, unit_traits
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> traits = unit_traits(problem)
+    >>> placer = Placer(features=9, devices=2, hidden=4, temperature=10.0, tanh_constant=5.0)
+    >>> policy = GroupedPolicy(problem, (traits, unit_embeddings(traits)), (None, placer), (2, 1, 3))
+    >>> groups, _ = policy.draw_groups(Generator().manual_seed(0))
+    >>> devices, log_probs, _ = policy.draw(Generator().manual_seed(0))
+    >>> all(len(set(row[groups[0] == group].tolist())) <= 1 for row in devices for group in (0, 1))
+    True
+    >>> devices.shape, len(policy.parameters()) == len(list(placer.parameters()))
+    ((3, 4), True)
     """
 
     def __init__(
@@ -85,7 +98,14 @@ class GroupedPolicy:
 
 
 class DirectPolicy:
-    """A device for every unit on its own, from a feed-forward network: the paper's ablation "no grouping"."""
+    """A device for every unit on its own, from a feed-forward network: the paper's ablation "no grouping".
+
+    >>> from gnnplace.sim.example import diamond
+    >>> policy = DirectPolicy(diamond(), np.zeros((4, 3)), Chooser(3, 8, 2), count=5)
+    >>> devices, log_probs, _ = policy.draw(Generator().manual_seed(0))
+    >>> devices.shape, log_probs.shape, len(policy.parameters())  # two layers, weights and biases
+    ((5, 4), torch.Size([5]), 4)
+    """
 
     def __init__(self, problem: Problem, embeddings: FloatArray, chooser: Chooser, count: int) -> None:
         """Draws `count` placements at a time, from the embeddings of the units."""

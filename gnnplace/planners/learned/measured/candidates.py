@@ -35,7 +35,13 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Those of one problem."""
+    """Those of one problem.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> candidate = Candidates(diamond(), scale_s=4.0).of(np.array([0, 0, 1, 1]))
+    >>> round(candidate.simulated_s, 3), candidate.fits, candidate.features.round(3).tolist()
+    (4.001, True, [1.0, 0.02, 0.667])
+    """
 
     problem: Problem
     scale_s: float
@@ -60,7 +66,12 @@ class Candidates:
 
 
 def crossings(problem: Problem, assignment: IntArray) -> tuple[int, int]:
-    """How many tensors are sent to another device, once per device that reads them, and their bytes."""
+    """How many tensors are sent to another device, once per device that reads them, and their bytes.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> crossings(diamond(), np.array([0, 1, 1, 1])), crossings(diamond(), np.array([0, 0, 1, 1]))
+    ((1, 8), (2, 16))
+    """
     graph, num_devices = problem.graph, problem.topology.num_devices
     producers, consumers = graph.edges
     target = assignment[consumers]

@@ -47,6 +47,12 @@ def plan_measured(problem: Problem, budget: Budget, seed: int, planner: Planner,
     Stages, noted in the solution: `single`, `rehearsal` (what `planner` and constructions find in the simulator; its best
     are executed), `execution` (the rest of the budget; the simulator, corrected by all executions, chooses each one).
     Nothing is executed twice.
+
+    >>> from gnnplace.planners.heuristic.annealing import plan
+    >>> from gnnplace.sim.example import diamond
+    >>> solution = plan_measured(diamond(), Budget(6), 0, plan, ExecutionConfig())
+    >>> solution.evaluations, round(solution.objective_s, 3), [name for name, _ in solution.stages]
+    (6, 4.001, ['single', 'rehearsal', 'execution'])
     """
     rng = np.random.default_rng(seed)
     with Search(problem, budget, "gnn", seed) as search:

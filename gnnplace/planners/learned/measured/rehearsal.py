@@ -50,6 +50,13 @@ class Rehearsal:
 def rehearse(search: Search, planner: Planner, rng: np.random.Generator, config: RehearsalConfig) -> Rehearsal:
     """What a planner ends at with several seeds, and starts, on the simulated twin of a search's problem; executes nothing.
 
+    >>> from gnnplace.planners.heuristic.annealing import plan
+    >>> from gnnplace.sim.example import diamond
+    >>> search = Search(diamond(), Budget(10), "example", seed=0)
+    >>> found = rehearse(search, plan, np.random.default_rng(0), RehearsalConfig())
+    >>> round(found.best_s, 3), found.evaluations > 100, search.evaluations
+    (4.001, True, 0)
+
     Raises:
         KeyboardInterrupt: it was interrupted.
     """

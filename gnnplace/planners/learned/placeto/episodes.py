@@ -26,7 +26,17 @@ _NODES_AT_ONCE = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class PlacetoModel:
-    """A network and what it needs to know of one graph."""
+    """A network and what it needs to know of one graph.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> model = PlacetoModel.of(problem, PlacetoNetwork(devices=2, layers=1, rounds=2))
+    >>> batch = PlacementBatch(problem).reset(np.zeros((3, 4), dtype=np.int64), visited=model.visited)
+    >>> mask = torch.from_numpy(batch.action_mask)
+    >>> log_probs = model.log_probs(look(batch, model.static), torch.zeros(3, dtype=torch.int64), mask)
+    >>> model.visited.tolist(), log_probs.shape  # of the first unit on each device, in three placements
+    ([0, 1, 2, 3], torch.Size([3, 2]))
+    """
 
     network: PlacetoNetwork
     visited: IntArray  # [T] units that have a choice, in topological order
@@ -78,7 +88,15 @@ class Judgement:
 
 
 def roll_out(batch: PlacementBatch, model: PlacetoModel, reference_s: float, generator: torch.Generator) -> Episodes:
-    """One episode from each placement of `batch`, which has just been reset to visit `model.visited`."""
+    """One episode from each placement of `batch`, which has just been reset to visit `model.visited`.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> model = PlacetoModel.of(diamond(), PlacetoNetwork(devices=2, layers=1, rounds=2))
+    >>> batch = PlacementBatch(diamond()).reset(np.zeros((3, 4), dtype=np.int64), visited=model.visited)
+    >>> episodes = roll_out(batch, model, reference_s=6.0, generator=torch.Generator().manual_seed(0))
+    >>> episodes.actions.shape, episodes.runtimes[0].tolist()  # four steps of three placements
+    (torch.Size([4, 3]), [1.0, 1.0, 1.0])
+    """
     count = batch.num_placements
     seen: list[Seen] = []
     masks, actions = [], []
@@ -101,7 +119,15 @@ def _relative(batch: PlacementBatch, reference_s: float) -> FloatArray:
 
 
 def judge(model: PlacetoModel, episodes: Episodes) -> Iterator[Judgement]:
-    """All decisions, a few steps at a time so that their gradients need not be held together."""
+    """All decisions, a few steps at a time so that their gradients need not be held together.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> model = PlacetoModel.of(diamond(), PlacetoNetwork(devices=2, layers=1, rounds=2))
+    >>> batch = PlacementBatch(diamond()).reset(np.zeros((3, 4), dtype=np.int64), visited=model.visited)
+    >>> (part,) = judge(model, roll_out(batch, model, 6.0, torch.Generator().manual_seed(0)))
+    >>> part.steps, part.log_probs.shape, bool((part.entropy > 0).all())
+    (slice(0, 4, None), torch.Size([4, 3]), True)
+    """
     steps, count, devices = episodes.masks.shape
     length = max(1, _NODES_AT_ONCE // (count * len(model.static.first_op)))
     for begin in range(0, steps, length):

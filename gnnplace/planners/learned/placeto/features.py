@@ -40,6 +40,11 @@ def static_features(problem: Problem, visited: IntArray) -> StaticFeatures:
     """The static features for episodes that visit units in this order.
 
     Departure: one cost per unit whatever the device, as in Placeto, is here its mean over the devices that may run it.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> static = static_features(diamond(), np.array([1, 2]))
+    >>> static.amounts.tolist(), static.visited_at[1:3].tolist()
+    ([[0.5, 1.0], [1.0, 1.0], [1.0, 1.0], [0.5, 0.0]], [0, 1])
     """
     first_op = np.array([ops[0] for ops in problem.unit_ops], dtype=np.int64)
     allowed = problem.action_mask[problem.unit_of_op]
@@ -58,7 +63,15 @@ def static_features(problem: Problem, visited: IntArray) -> StaticFeatures:
 
 
 def look(batch: PlacementBatch, static: StaticFeatures) -> Seen:
-    """What is seen of placements between two steps."""
+    """What is seen of placements between two steps.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> batch = PlacementBatch(problem).reset(np.array([[0, 0, 1, 1]]))
+    >>> seen = look(batch, static_features(problem, np.arange(4)))
+    >>> seen.start[:, 0].round(decimals=2).tolist(), seen.device[:, 0].tolist()
+    ([0.0, 0.25, 0.25, 0.75], [0, 0, 1, 1])
+    """
     timing, tables = batch.timing, batch.tables
     start = np.minimum.reduceat(timing.start_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)
     relative = start / np.maximum(timing.makespan_s[:, None], 1e-300)
@@ -71,6 +84,12 @@ def node_features(static: StaticFeatures, seen: Seen, current: Tensor, steps: Te
 
     Departure: starts are divided by the makespan, where Placeto divides by the largest one after the current unit's start has
     been taken off, which may be next to nothing.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> static = static_features(diamond(), np.arange(4))
+    >>> seen = Seen(torch.tensor([[0.0], [0.25], [0.25], [0.75]]), torch.tensor([[0], [0], [1], [1]]))
+    >>> node_features(static, seen, current=torch.tensor([1]), steps=torch.tensor([1]))[1:3, 0].tolist()
+    [[1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]]
     """
     units, rows = seen.start.shape
     features = torch.zeros(units, rows, NUM_PLAIN_FEATURES + static.num_devices)

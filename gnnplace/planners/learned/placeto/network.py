@@ -14,7 +14,13 @@ __all__ = ["Aggregator", "PlacetoNetwork", "adjacency"]
 
 
 def adjacency(edges: IntArray, units: int) -> tuple[Tensor, Tensor]:
-    """Sparse `[U, U]` matrices whose row `v` sums over the units that `v` reads from, and over those that read from it."""
+    """Sparse `[U, U]` matrices whose row `v` sums over the units that `v` reads from, and over those that read from it.
+
+    >>> import numpy as np
+    >>> read_from, read_by = adjacency(np.array([[0, 0], [1, 2]]), units=3)  # 0 -> 1, 2
+    >>> read_from.to_dense().tolist(), read_by.to_dense().tolist()
+    ([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], [[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    """
     ones = torch.ones(edges.shape[1])
     ends = torch.from_numpy(edges)
     return tuple(  # type: ignore[return-value]
@@ -24,7 +30,13 @@ def adjacency(edges: IntArray, units: int) -> tuple[Tensor, Tensor]:
 
 
 class Aggregator(nn.Module):
-    """`relu(g(sum relu(f(x))))`, in two halves around the sum."""
+    """`relu(g(sum relu(f(x))))`, in two halves around the sum.
+
+    >>> aggregator = Aggregator(width=3, layers=1)
+    >>> total = aggregator.send(torch.ones(4, 3)).sum(dim=0)
+    >>> aggregator.receive(total).shape
+    torch.Size([3])
+    """
 
     def __init__(self, width: int, layers: int) -> None:
         """`f` and `g` have this many layers of the same width, with ReLU between them."""
@@ -45,6 +57,14 @@ class PlacetoNetwork(nn.Module):
 
     As in the authors' code, the width is that of the features, a node that has no neighbour on a side gets no message from
     there, and weights begin after Glorot and Bengio 2010. Departure: pools are means, an option of that code; the paper sums.
+
+    >>> import numpy as np
+    >>> network, neighbours = PlacetoNetwork(devices=2, layers=1, rounds=2), adjacency(np.array([[0], [1]]), units=2)
+    >>> features, current = torch.zeros(2, 5, NUM_PLAIN_FEATURES + 2), torch.zeros(5, dtype=torch.int64)
+    >>> network.embed(neighbours, features).shape  # two units, five decisions
+    torch.Size([2, 5, 14])
+    >>> network.forward(neighbours, features, current, torch.zeros(5, 3, 2)).shape
+    torch.Size([5, 2])
     """
 
     def __init__(self, devices: int, layers: int, rounds: int) -> None:

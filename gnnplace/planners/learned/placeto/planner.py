@@ -87,7 +87,11 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PlacetoConfig = Pl
 
 
 def build_network(devices: int, config: PlacetoConfig, seed: int) -> PlacetoNetwork:
-    """A fresh network whose weights follow from the seed; torch's own generator is left as it was."""
+    """A fresh network whose weights follow from the seed; torch's own generator is left as it was.
+
+    >>> sum(weights.numel() for weights in build_network(5, PAPER, seed=0).parameters())
+    32495
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return PlacetoNetwork(devices, config.layers, config.rounds)
@@ -97,6 +101,12 @@ def learn(search: Search, start: tuple[IntArray, float], config: PlacetoConfig) 
     """Episodes from `start` (an assignment `[N]` and its penalised seconds) and updates, until the budget ends.
 
     Rewards are differences of relative runtimes, so they have no unit: 1 is the time of the best single device.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(30), "example", seed=0) as search, suppress(ShareUsed):
+    ...     learn(search, (np.array([0, 0, 0, 0]), 6.0), PlacetoConfig())
+    >>> round(search.best_s, 3)
+    4.001
 
     Raises:
         ShareUsed: it has.
@@ -116,7 +126,17 @@ def learn(search: Search, start: tuple[IntArray, float], config: PlacetoConfig) 
 
 
 class Learner:
-    """REINFORCE with a baseline per step (Addanki et al. 2019, training details)."""
+    """REINFORCE with a baseline per step (Addanki et al. 2019, training details).
+
+    >>> from gnnplace.sim.example import diamond
+    >>> model = PlacetoModel.of(diamond(), build_network(2, PlacetoConfig(), seed=0))
+    >>> batch = PlacementBatch(diamond()).reset(np.zeros((2, 4), dtype=np.int64), visited=model.visited)
+    >>> episodes = roll_out(batch, model, 6.0, torch.Generator().manual_seed(0))
+    >>> before = nn.utils.parameters_to_vector(model.network.parameters()).detach()
+    >>> Learner(model, PlacetoConfig()).update(episodes, done=0.0)
+    >>> bool((nn.utils.parameters_to_vector(model.network.parameters()) != before).any())
+    True
+    """
 
     def __init__(self, model: PlacetoModel, config: PlacetoConfig) -> None:
         self._model, self._config = model, config

@@ -15,6 +15,10 @@ def reachability(problem: Problem) -> BoolArray:
 
     Departure: Placeto finds shortest paths between all pairs, in cubic time, of which it keeps whether there is one. Two
     colocation groups may depend on each other.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> reachability(diamond())[1].tolist()  # what depends on the left branch
+    [False, False, False, True]
     """
     graph, units = problem.graph, problem.num_units
     own = np.packbits(np.eye(units, dtype=np.bool_), axis=1)

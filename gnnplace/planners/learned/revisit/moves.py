@@ -72,6 +72,20 @@ class Moves:
     """Draws changes of the current placement, more often those of the kinds that have succeeded.
 
     The shares of the kinds adapt as in adaptive large neighbourhood search (Ropke and Pisinger 2006, section 3.4).
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.planners.search import Search
+    >>> from gnnplace.policy.network import build_policy, policy_inputs
+    >>> from gnnplace.sim.example import diamond
+    >>> search, alone = Search(diamond(), Budget(40), "example", seed=0), np.array([0, 0, 0, 0])
+    >>> asked = PolicySearch(search, policy_inputs(search.problem), build_policy(0), np.random.default_rng(0))
+    >>> moves = Moves(asked, MovesConfig(), most=4)
+    >>> moves.asked.update(alone)
+    >>> moves.note(alone, seconds=6.0)
+    >>> drawn = moves.draw(4, current_s=6.0)
+    >>> len({tuple(row) for row in [alone, *drawn.devices]})  # the one at hand, and four that are not known
+    5
+    >>> moves.learn(drawn, search.evaluate_batch(drawn.devices).tolist(), current_s=6.0)
     """
 
     def __init__(self, policy_search: PolicySearch, config: MovesConfig, most: int) -> None:

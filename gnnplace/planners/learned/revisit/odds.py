@@ -42,7 +42,14 @@ class OddsTable(NamedTuple):
 
 
 class Odds(NamedTuple):
-    """What the policy says of one placement; draws make what was drawn less likely."""
+    """What the policy says of one placement; draws make what was drawn less likely.
+
+    >>> placed_twice = OddsTable(np.array([[0.0, 1.0], [0.5, 0.0]]), np.array([1.0, 0.5]))
+    >>> odds = Odds(np.array([0, 1]), placed_twice, placed_twice, is_roomy=True, peak_bytes=np.zeros(2))
+    >>> unit, device, _ = draw_pair(odds.table, 1.0, np.random.default_rng(0))
+    >>> int(odds.devices[unit]) != device
+    True
+    """
 
     devices: IntArray  # [U] where the units are
     table: OddsTable
@@ -54,7 +61,19 @@ class Odds(NamedTuple):
 
 
 class MoveOdds:
-    """Odds of every single move, for one current placement."""
+    """Odds of every single move, for one current placement.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.planners.search import Search
+    >>> from gnnplace.policy.network import build_policy, policy_inputs
+    >>> from gnnplace.sim.example import diamond
+    >>> search = Search(diamond(), Budget(40), "example", seed=0)
+    >>> asked = PolicySearch(search, policy_inputs(search.problem), build_policy(0), np.random.default_rng(0))
+    >>> odds = MoveOdds(asked, OddsConfig())
+    >>> odds.update(np.array([0, 0, 0, 0]))
+    >>> odds.odds.table.likely[:, 0].tolist(), float(odds.odds.table.likely[:, 1].max())  # no unit stays; the best move is 1
+    ([0.0, 0.0, 0.0, 0.0], 1.0)
+    """
 
     def __init__(self, policy_search: PolicySearch, config: OddsConfig) -> None:
         """Without odds; `update` asks for them."""
@@ -108,6 +127,10 @@ def draw_pair(table: OddsTable, keep: float, rng: np.random.Generator) -> tuple[
     """A unit, another device for it and the logarithm of how likely that was; a unit of -1 when nothing can move.
 
     What is drawn becomes less likely by the factor `keep`.
+
+    >>> table = OddsTable(np.array([[0.0, 0.0], [0.0, 1.0]]), np.array([0.0, 1.0]))
+    >>> draw_pair(table, 0.5, np.random.default_rng(0)), table.by_unit.tolist()
+    ((1, 1, 0.0), [0.0, 0.5])
     """
     total = table.by_unit.sum()
     if total < _LEAST_TOTAL:

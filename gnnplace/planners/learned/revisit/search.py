@@ -52,7 +52,17 @@ def revisit(
     config: RevisitConfig,
     limit: int | None = None,
 ) -> None:
-    """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget, or `limit` evaluations, are gone."""
+    """Searches from `start` (an assignment `[N]` and its seconds) until `end_share` of the budget, or `limit` evaluations, are gone.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.policy.network import build_policy, policy_inputs
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(40), "example", seed=0) as search:
+    ...     asked = PolicySearch(search, policy_inputs(search.problem), build_policy(0), np.random.default_rng(0))
+    ...     revisit(asked, (np.array([0, 0, 0, 0]), 6.0), 1.0, RevisitConfig())
+    >>> round(search.best_s, 3), search.evaluations  # there are no more than 16 placements
+    (4.001, 15)
+    """
     search, rng, trace = policy_search.search, policy_search.rng, policy_search.trace
     runtime, unit_of_op = CountedRuntime(search, end_share), search.problem.unit_of_op
     moves = Moves(policy_search, config.moves, config.lookahead)

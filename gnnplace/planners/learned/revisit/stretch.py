@@ -35,7 +35,13 @@ class StretchTables(NamedTuple):
 
 
 def stretch_tables(problem: Problem) -> StretchTables:
-    """The tables of a problem."""
+    """The tables of a problem.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> tables = stretch_tables(diamond())
+    >>> tables.mean_s.tolist(), tables.position.tolist(), tables.memory_shares.tolist()
+    ([1.0, 2.0, 2.0, 1.0], [0, 1, 2, 3], [1.0])
+    """
     graph = problem.graph
     mean_s, edge_s = mean_costs(problem)
     connected = connected_mask(problem)[problem.unit_of_op]
@@ -62,6 +68,11 @@ def rebuild(
     """`[N]` a list schedule that is drawn to `assignment` everywhere but in a stretch of the topological order.
 
     Outside of the stretch of `2 * window + 1` ops, devices other than the present one look `pull` times slower.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> tables, apart = stretch_tables(diamond()), np.array([0, 1, 0, 1])
+    >>> [rebuild(tables, apart, window, 1e6, np.random.default_rng(0)).tolist() for window in (0, 4)]  # one op, or all
+    [[0, 1, 0, 1], [0, 1, 0, 0]]
     """
     num_ops, num_devices = tables.work.op_time_s.shape
     centre = int(rng.random() * num_ops)

@@ -48,7 +48,17 @@ class Memory:
 
 
 class Seq2SeqPolicy(nn.Module):
-    """A distribution over placements of one problem's groups; its weights belong to that problem."""
+    """A distribution over placements of one problem's groups; its weights belong to that problem.
+
+    >>> from gnnplace.planners.learned.seq2seq.op_groups import op_groups
+    >>> from gnnplace.sim.example import diamond
+    >>> policy = Seq2SeqPolicy(op_groups(diamond()), Seq2SeqConfig(hidden=8))
+    >>> policy.encode().states.shape  # four groups
+    torch.Size([4, 8])
+    >>> decisions = policy.sample(3, torch.Generator().manual_seed(0))
+    >>> decisions.shape, policy.log_probs(decisions).exp().sum(dim=-1).allclose(torch.ones(4, 3))
+    (torch.Size([4, 3]), True)
+    """
 
     def __init__(self, groups: OpGroups, config: Seq2SeqConfig = Seq2SeqConfig()) -> None:
         """Fresh weights from torch's current generator; `build_policy` makes them from a seed."""
@@ -120,7 +130,14 @@ class Seq2SeqPolicy(nn.Module):
 
 
 def build_policy(groups: OpGroups, seed: int, config: Seq2SeqConfig = Seq2SeqConfig()) -> Seq2SeqPolicy:
-    """A fresh policy whose weights follow from the seed; torch's own generator is left as it was."""
+    """A fresh policy whose weights follow from the seed; torch's own generator is left as it was.
+
+    >>> from gnnplace.planners.learned.seq2seq.op_groups import op_groups
+    >>> from gnnplace.sim.example import diamond
+    >>> one, same = (build_policy(op_groups(diamond()), seed=7) for _ in range(2))
+    >>> all(weights.equal(others) for weights, others in zip(one.parameters(), same.parameters(), strict=True))
+    True
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Seq2SeqPolicy(groups, config)

@@ -30,7 +30,13 @@ class OpGroups:
         return bool((self.action_mask.sum(axis=1) > 1).any())
 
     def assignments(self, decisions: IntArray) -> IntArray:
-        """`[K, N]` from the device of each group in `K` placements, `[G, K]`."""
+        """`[K, N]` from the device of each group in `K` placements, `[G, K]`.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> groups = op_groups(diamond(), least_groups_per_device=0)
+        >>> groups.group_of_op.tolist(), groups.assignments(np.array([[0, 1], [1, 1]])).tolist()
+        ([0, 1, 1, 1], [[0, 1, 1, 1], [1, 1, 1, 1]])
+        """
         return np.ascontiguousarray(decisions[self.group_of_op].T)
 
 
@@ -40,6 +46,13 @@ def op_groups(problem: Problem, least_groups_per_device: int = 16, num_outputs: 
     The paper describes an op by a learned vector of its type, the shapes of its outputs in a list of fixed length, and
     one-hot lists of the ops that it reads from and feeds. Departures: a graph knows bytes and not shapes, so a size is
     `log(1 + bytes)` over that of the graph's largest tensor; types are hashed into buckets and averaged over a group's ops.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> groups = op_groups(diamond(), least_groups_per_device=0)
+    >>> groups.group_of_op.tolist(), groups.adjacency.tolist()  # both branches join what reads them
+    ([0, 1, 1, 1], [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
+    >>> groups.has_choice, groups.assignments(np.array([[0], [1]])).tolist()
+    (True, [[0, 1, 1, 1]])
     """
     group_of_unit = group_units(problem, least_groups_per_device)
     group_of_op = group_of_unit[problem.unit_of_op]
@@ -66,6 +79,10 @@ def group_units(problem: Problem, least_groups_per_device: int) -> IntArray:
     training graphs read most outputs once more in the backward pass; without a limit an inference graph's whole towers
     would become one group. The paper's two other rules, gradients with their forward ops and the steps of a recurrent
     layer by hand, are left to the colocation groups of the graph.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> [group_units(diamond(), least_groups_per_device=least).tolist() for least in (0, 16)]
+    [[0, 1, 1, 1], [0, 1, 2, 3]]
     """
     units, feeds = problem.num_units, _only_consumers(problem)
     shares = _shares(problem)

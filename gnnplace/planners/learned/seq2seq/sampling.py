@@ -50,6 +50,12 @@ class Rewards:
 
     A placement that fails counts as a large constant runtime. Departure: the unit is the mean runtime of the first batch in
     which a placement ran, so that neither the constant nor the learning rate depends on how long a graph takes.
+
+    >>> rewards = Rewards(failing_ratio=16.0)
+    >>> rewards.of(np.array([6.0, np.inf]), np.array([True, False])).tolist()
+    [-1.0, -4.0]
+    >>> rewards.of(np.array([1.5]), np.array([True])).tolist(), rewards.unit_s
+    ([-0.5], 6.0)
     """
 
     failing_ratio: float
@@ -74,7 +80,14 @@ class Rewards:
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """A policy for one problem, and the search that pays for its placements."""
+    """A policy for one problem, and the search that pays for its placements.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> sampler = sampler_of(Search(diamond(), Budget(5), "example", seed=0), SamplingConfig())
+    >>> [len(sampler.draw(3).rewards) for _ in range(2)], sampler.search.remaining
+    ([3, 2], 0)
+    """
 
     search: Search
     groups: OpGroups
@@ -95,7 +108,15 @@ class Sampler:
 
 
 def sampler_of(search: Search, config: SamplingConfig) -> Sampler | None:
-    """A fresh policy for the problem of `search`; None where there is nothing to choose, after the only placement."""
+    """A fresh policy for the problem of `search`; None where there is nothing to choose, after the only placement.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> sampler = sampler_of(Search(diamond(), Budget(5), "example", seed=0), SamplingConfig())
+    >>> sampled = sampler.draw(5)
+    >>> sampled.decisions.shape, sampled.ran.tolist()
+    (torch.Size([4, 5]), [True, True, True, True, True])
+    """
     groups = op_groups(search.problem, config.least_groups_per_device)
     if not groups.has_choice:
         search.evaluate_batch(groups.assignments(groups.action_mask.argmax(axis=1)[:, None]))
