@@ -52,6 +52,7 @@ SUITES: Mapping[str, Suite] = {
     "measured": Suite(
         "measured.suite", "searches by execution on two cores", ("--evaluations", "--seeds", "--only", "--rows")
     ),
+    "scale": Suite("scale.suite", "time, memory and quality at 1,000 to 200,000 ops", ("--only",)),
     "report": Suite("report", "size and loading time of reports, in a browser"),
     "hostile": Suite("hostile.suite", "damaged and harmful files", ("--evaluations", "--only", "--rows", "--jobs")),
 }

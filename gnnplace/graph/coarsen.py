@@ -22,8 +22,8 @@ from gnnplace.graph.orders import topological_order
 __all__ = ["Coarsening", "coarsen", "device_kinds", "op_loads"]
 
 _Value = TypeVar("_Value", np.int64, np.float64)
-_MOST_STEPS = 200_000_000
-"""Of looking for cycles; about two seconds. Graphs of up to 14,000 ops never need so many."""
+_LARGE, _NEAR = 20_000, 500
+"""In graphs of so many ops, colocated and fused ops merge only along so many others."""
 _STALLED = 0.98  # a round that leaves more than this share of the clusters has come to an end
 
 
@@ -222,8 +222,8 @@ def _near_each_other(order: IntArray, offsets: IntArray, members: IntArray) -> t
     position[order] = np.arange(len(order))
     number = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     sorted_by = np.lexsort((position[members], number))
-    far = np.diff(position[members[sorted_by]]) > _MOST_STEPS // max(1, len(order))
-    if not far.any():
+    far = np.diff(position[members[sorted_by]]) > _NEAR
+    if len(order) < _LARGE or not far.any():
         return offsets, members
     members, number = members[sorted_by], number[sorted_by]
     begins = np.flatnonzero(np.append(True, far | (np.diff(number) > 0)))

@@ -9,6 +9,8 @@ In reading order:
 - `fork_join.py`: equal branches between forks and joins;
 - `random_dag.py`: random edges within levels (daggen) or within an order (Erdos and Renyi);
 - `wavefront.py`: a grid in which every op waits for its neighbours;
+- `towers.py`: an ONNX file of any size;
+- `widened.py`: a graph several times side by side;
 - `sampling.py`: a graph of a random family with random settings, to train on.
 """
 
