@@ -213,6 +213,9 @@ class Problem:
     >>> alone = problem.evaluator.evaluate(Placement(np.array([0, 0, 0, 0])))
     >>> problem.objective_s(alone), problem.penalised_s(alone)
     (6.0, 6.0)
+    >>> from gnnplace.graph.coarsen import coarsen
+    >>> problem.over_groups(coarsen(problem.graph, max_groups=2, max_fraction=1.0)).num_units
+    2
     """
 
     graph: OpGraph

@@ -38,6 +38,8 @@ class Coarsening:
     ([7, 7, 8], [4, 5])
     >>> coarse.total(np.array([1.0, 2.0, 4.0])).tolist()
     [3.0, 4.0]
+    >>> coarsen(coarse.graph, max_groups=1).after(coarse).group_of_op.tolist()
+    [0, 0, 0]
     """
 
     graph: OpGraph

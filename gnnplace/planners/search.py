@@ -101,6 +101,20 @@ class Search:
     >>> solution = search.solution()
     >>> solution.placement.assignment.tolist(), round(solution.objective_s, 3), solution.stages
     ([0, 0, 1, 1], 4.001, (('alone', 6.0),))
+
+    A part of it, over groups and for half of the budget, then two walks with what is left:
+
+    >>> from gnnplace.evaluation import Proposals
+    >>> from gnnplace.graph.coarsen import coarsen
+    >>> problem, steps = diamond(), Proposals(0.8, 0.5, 3.0)
+    >>> groups = coarsen(problem.graph, max_groups=1, max_fraction=1.0)
+    >>> with Search(problem, Budget(evaluations=10), "by hand", seed=0) as search:
+    ...     with search.part(problem.over_groups(groups), 0.5, groups) as part:
+    ...         alone = part.evaluate(Placement(np.array([1])))
+    ...     request = WalkRequest(search.best.assignment, 4, 0.0, 0.0, steps)
+    ...     walks = search.walk_side_by_side([request, request], np.random.default_rng(0))
+    >>> alone, search.evaluations, search.best_s <= alone
+    (6.0, 9, True)
     """
 
     problem: Problem

@@ -46,8 +46,7 @@ class GroupedSimulator:
     >>> from gnnplace.sim.example import diamond
     >>> whole = diamond().evaluator
     >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
-    >>> groups = Simulator(coarsening.graph, whole.topology, coarsening.total(whole.op_time_s))
-    >>> grouped = GroupedSimulator(coarsening, whole, groups)
+    >>> grouped = whole.over_groups(coarsening)
     >>> coarsening.group_of_op.tolist(), round(grouped.evaluate(Placement(np.array([0, 1]))).makespan_s, 3)
     ([0, 0, 0, 1], 6.001)
     >>> grouped.schedule(Placement(np.array([0, 1]))).end_s.round(3).tolist()  # as one op, it hands on everything at its end
@@ -56,6 +55,9 @@ class GroupedSimulator:
     [6.0, 6.001]
     >>> grouped.evaluate_moves(np.array([0, 0]), np.array([1]), np.array([1])).makespan_s.round(3).tolist()
     [6.001]
+    >>> one = grouped.over_groups(coarsen(coarsening.graph, max_groups=1, max_fraction=1.0))
+    >>> one.evaluate(Placement(np.array([1]))).makespan_s
+    6.0
     """
 
     coarsening: Coarsening
@@ -92,9 +94,7 @@ class GroupedSimulator:
         >>> from gnnplace.sim.example import diamond
         >>> whole = diamond().evaluator
         >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
-        >>> groups = Simulator(coarsening.graph, whole.topology, coarsening.total(whole.op_time_s))
-        >>> grouped = GroupedSimulator(coarsening, whole, groups)
-        >>> search = grouped.local_search(Problem(groups.graph, groups.topology, groups.op_time_s, grouped, grouped))
+        >>> search = whole.over_groups(coarsening).local_search(diamond().over_groups(coarsening))
         >>> search.ops_per_evaluation  # the ops of two groups
         4
         """

@@ -49,6 +49,9 @@ class SeveralSimulators:
     [40.002]
     >>> round(worst.schedule(side_by_side).makespan_s, 3)  # of the first shape
     4.001
+    >>> from gnnplace.graph.coarsen import coarsen
+    >>> worst.over_groups(coarsen(short.graph, max_groups=1, max_fraction=1.0)).evaluate(Placement(np.array([0]))).makespan_s
+    60.0
     """
 
     members: tuple[Simulator, ...] | tuple[GroupedSimulator, ...]

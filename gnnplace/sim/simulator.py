@@ -55,6 +55,10 @@ class Simulator:
     >>> simulator = Simulator(graph, Topology("one", (Device("d"),)), np.array([[2.0], [3.0]]))
     >>> simulator.evaluate(Placement(np.array([0, 0]))).makespan_s
     5.0
+    >>> from gnnplace.graph.coarsen import coarsen
+    >>> one = coarsen(graph, max_groups=1, max_fraction=1.0)  # `over_groups` still runs the two ops of it one by one
+    >>> simulator.of_groups(one).op_time_s.tolist(), simulator.over_groups(one).evaluate(Placement(np.array([0]))).makespan_s
+    ([[5.0]], 5.0)
     """
 
     graph: OpGraph
@@ -201,7 +205,8 @@ class Simulator:
         >>> problem.estimator.local_search_over(problem, np.array([0, 1, 2, 3])).ops_per_evaluation
         4
         """
-        return Walker(problem, self._default_tables, unit_of_op, lambda: self._pool if self.num_threads > 1 else None)
+        pool = (lambda: self._pool) if self.num_threads > 1 else None
+        return Walker(problem, self._default_tables, unit_of_op, pool)
 
     @cached_property
     def _default_tables(self) -> EngineTables:

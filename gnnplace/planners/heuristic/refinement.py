@@ -28,7 +28,12 @@ class RefinementConfig:
 
 
 def clustered(problem: Problem, assignment: IntArray, most: int) -> Problem:
-    """The problem with at most about `most` units, each of ops on one device; as it is where it has no more than that."""
+    """The problem with at most about `most` units, each of ops on one device; as it is where it has no more than that.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> clustered(diamond(), np.array([0, 0, 1, 0]), most=2).unit_of_op.tolist()
+    [0, 0, 1, 0]
+    """
     if problem.num_units <= most:
         return problem
     return replace(problem, clusters=joined_units(problem.graph, problem.unit_of_op, most, assignment))
@@ -41,6 +46,14 @@ def refine(
 
     In each round several walks begin at the same placement, each at its own stretch of the clusters. Then what all of them
     have moved is tried at once; the best of that and of the walks is where the next round begins.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> everything_here = np.zeros(4, dtype=np.int64)
+    >>> with Search(diamond(), Budget(100), "refinement", 0) as search:
+    ...     _, seconds = refine(search, (everything_here, 6.0), np.random.default_rng(0), RefinementConfig(ops_per_round=40))
+    >>> round(seconds, 3)
+    4.001
     """
     problem, (assignment, value) = search.problem, start
     per_round = max(1, config.ops_per_round // max(1, problem.local_search.ops_per_evaluation))

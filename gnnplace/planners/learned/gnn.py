@@ -14,7 +14,7 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.learned.constructions import evaluate_starts
 from gnnplace.planners.learned.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.learned.measured.execution import ExecutionConfig, plan_measured
-from gnnplace.planners.learned.multilevel import MultilevelConfig, Start, search_levels
+from gnnplace.planners.learned.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.learned.policy_search import PolicySearch, ShareUsed, one_thread, used_share
 from gnnplace.planners.learned.revisit.search import RevisitConfig, revisit
 from gnnplace.planners.learned.walk import WalkConfig, walk
@@ -96,10 +96,8 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     return search.solution()
 
 
-def _improve_coarse(
-    search: Search, rng: np.random.Generator, start: Start, network: PolicyNetwork, config: GnnConfig
-) -> None:
-    """All stages on a coarse graph, from the better of `start` and what is built there."""
+def _improve_coarse(search: Search, rng: np.random.Generator, network: PolicyNetwork, config: GnnConfig) -> None:
+    """All stages on a coarse graph, from the best that is known or built there."""
     evaluate_starts(search, config.max_starts, rng)
     _improve(PolicySearch(search, policy_inputs(search.problem), network, rng), config)
 

@@ -10,7 +10,6 @@ from itertools import islice
 
 import numpy as np
 
-from gnnplace.arrays import IntArray
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.evaluation import Problem
 from gnnplace.graph.units import coarsen_units
@@ -22,10 +21,7 @@ from gnnplace.planners.heuristic.single import single_device_assignments
 from gnnplace.planners.learned.policy_search import ShareUsed
 from gnnplace.planners.search import Search
 
-__all__ = ["MultilevelConfig", "Start", "search_levels"]
-
-Start = tuple[IntArray, float]
-"""An assignment and its penalised seconds."""
+__all__ = ["MultilevelConfig", "search_levels"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class MultilevelConfig:
 def search_levels(
     search: Search,
     rng: np.random.Generator,
-    improve: Callable[[Search, np.random.Generator, Start], None],
+    improve: Callable[[Search, np.random.Generator], None],
     config: MultilevelConfig,
 ) -> None:
     """Searches until the budget ends; the best is kept in `search`.
@@ -56,10 +52,17 @@ def search_levels(
     are clusters of the best placement so far, as in iterated multilevel search (Walshaw 2004): where a list schedule beats
     the coarse graph, as on graphs without structure, it is what is refined.
 
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(60), "levels", 0) as search:
+    ...     search_levels(search, np.random.default_rng(0), lambda part, rng: None, MultilevelConfig())
+    >>> round(search.best_s, 3), [name for name, _ in search.stages]
+    (4.001, ['schedules', 'coarsest', '4 units'])
+
     Args:
         search: over all ops.
         rng: source of chance.
-        improve: searches the coarsest level from the best start there, for as long as the search that it is given lasts.
+        improve: searches the coarsest level, for as long as the search that it is given lasts.
         config: shares and sizes.
     """
     _schedules(search, config.schedules_share)
@@ -67,8 +70,9 @@ def search_levels(
     coarsening = coarsen_units(search.problem.graph, config.coarsest_groups)
     coarse = search.problem.over_groups(coarsening)
     with search.part(coarse, config.coarsest_share, coarsening) as part, suppress(ShareUsed):
-        begin, value = _projected(part, search, coarsening.project)
-        improve(part, rng, (begin, value))
+        assert search.best is not None
+        part.evaluate_batch(coarsening.project(search.best.assignment)[None])
+        improve(part, rng)
     search.stage("coarsest")
     for share, most in _levels(search.problem, config):
         assert search.best is not None
@@ -84,13 +88,6 @@ def _levels(problem: Problem, config: MultilevelConfig) -> Iterator[tuple[float,
     sizes.append(problem.num_units)
     for number, most in enumerate(sizes, start=1):
         yield config.coarsest_share + (1.0 - config.coarsest_share) * number / len(sizes), most
-
-
-def _projected(part: Search, search: Search, project: Callable[[IntArray], IntArray]) -> Start:
-    """The best placement of all ops as one of groups."""
-    assert search.best is not None
-    assignment = project(search.best.assignment)
-    return assignment, float(part.evaluate_batch(assignment[None])[0])
 
 
 def _schedules(search: Search, end_share: float) -> None:

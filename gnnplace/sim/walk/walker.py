@@ -31,12 +31,14 @@ class Walker:
     >>> found = walker.walk(WalkRequest(alone, 20, 0.0, 0.0, moves), rng)
     >>> round(found.best_s, 3), found.evaluations, walker.ops_per_evaluation
     (4.001, 20, 4)
+    >>> [round(each.best_s, 3) for each in walker.walk_side_by_side([WalkRequest(alone, 20, 0.0, 0.0, moves)] * 2, rng)]
+    [4.001, 4.001]
     """
 
     problem: Problem
     tables: EngineTables
     unit_of_op: IntArray  # [N] unit of each simulated op, in the numbers of its graph
-    pool: Callable[[], Executor | None] = lambda: None
+    pool: Callable[[], Executor] | None = None
     """Threads for walks side by side, if there are several."""
     _idle: list[EngineState] = field(default_factory=list, init=False, repr=False)
 
@@ -84,8 +86,8 @@ class Walker:
 
     def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
         """Walks on all threads; see `LocalSearch`."""
-        pool = self.pool()
-        return list((map if pool is None else pool.map)(self.walk, requests, rng.spawn(len(requests))))
+        run = map if self.pool is None else self.pool().map
+        return list(run(self.walk, requests, rng.spawn(len(requests))))
 
     @cached_property
     def _graph(self) -> UnitGraph:

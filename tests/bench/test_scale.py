@@ -1,0 +1,95 @@
+"""The bench of large graphs: its cases have the sizes that they state, and its figures are of the stages that they name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.scale import suite
+from gnnplace.bench.scale.cases import CASES, Case, OnnxCase, graph_of
+from gnnplace.bench.scale.run import run_case
+from gnnplace.bench.scale.stages import Stages
+from gnnplace.errors import GnnplaceError
+
+
+def test_the_sizes_are_asked_for_in_every_family_and_on_two_to_sixteen_devices() -> None:
+    for family in ("layered", "ptb_cell_00:training"):
+        sizes = [case.ops for case in CASES if case.family == family and case.devices == "v100x8"]
+        assert sizes == [1_000, 3_000, 10_000, 30_000, 100_000, 200_000]
+    assert {case.devices for case in CASES} == {"v100x2", "v100x8", "v100x16"}
+    assert 30_000 in [case.ops for case in CASES if case.family == "inception_v3:training"]
+
+
+@pytest.mark.parametrize("case", [Case("layered", 3_000), Case("ptb_cell_00:training", 10_000)], ids=str)
+def test_a_graph_has_about_the_size_of_its_case(case: Case) -> None:
+    assert graph_of(case).num_ops == pytest.approx(case.ops, rel=0.3)
+
+
+def test_towers_share_nothing_but_their_input_and_their_sum() -> None:
+    graph = graph_of(Case("ptb_cell_00:training", 4_000))
+    copies = {name.split("/", 1)[0] for name in graph.op_names if "/" in name}
+    assert len(copies) == 3
+    tower = np.array([name.split("/", 1)[0] for name in graph.op_names])
+    source, target = graph.edges
+    crossing = tower[source] != tower[target]
+    assert set(tower[source[crossing]].tolist()) == {"input", "0", "1", "2"}
+    assert set(tower[target[crossing & (tower[source] != "input")]].tolist()) == {"sum"}
+    assert len(graph.colocation_names) % 3 == 0
+
+
+def test_memory_of_a_stage_is_not_that_of_the_one_before() -> None:
+    stages = Stages()
+    with stages.stage("large"):
+        block = np.ones(2**26, dtype=np.uint8)
+        assert block.sum() == 2**26
+    del block
+    with stages.stage("small"):
+        pass
+    row = stages.row()
+    assert row["large_peak_bytes"] - row["small_peak_bytes"] > 2**25
+
+
+def test_a_case_has_seconds_and_peaks_of_every_stage_and_is_compared_in_the_same_time() -> None:
+    row = run_case(Case("layered", 1_000, "v100x2", evaluations=60))
+    for stage in ("import", "prepare", "evaluate", "place", "save"):
+        assert row[f"{stage}_s"] > 0
+        assert row[f"{stage}_peak_bytes"] > 2**20
+    assert row["total_s"] == row["import_s"] + row["place_s"]
+    assert row["lower_bound_s"] <= row["makespan_s"] <= row["heft_makespan_s"]
+    assert row["annealing_ops_makespan_s"] >= row["lower_bound_s"]
+    assert row["annealing_groups_makespan_s"] >= row["lower_bound_s"]
+
+
+def test_a_file_is_only_read() -> None:
+    row = run_case(OnnxCase(500))
+    assert 500 <= row["ops"] <= 530
+    assert "place_s" not in row
+    assert row["import_s"] > 0
+
+
+def test_slopes_are_those_of_families_and_ratios_those_against_the_best_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made_up(case: Case | OnnxCase) -> dict[str, object]:
+        if isinstance(case, OnnxCase):
+            return {"case": case.name, "family": "onnx", "ops": case.nodes, "import_s": case.nodes * 1e-3}
+        return {
+            "case": case.name, "family": case.family, "devices": case.devices, "ops": case.ops, "import_s": 1.0, "gap": 0.1,
+            "gnn_s": case.ops**1.5, "place_s": 1.0, "total_s": 2.0 * case.ops, "makespan_s": 9.0, "heft_makespan_s": 20.0,
+            "annealing_groups_makespan_s": 12.0 if case.annealing else None, "annealing_ops_makespan_s": 10.0 if case.annealing else None,
+        }  # fmt: skip
+
+    monkeypatch.setattr(
+        suite, "run_resumable", lambda cases, run, kind, jobs, kept, report: {case: made_up(case) for case in cases}
+    )
+    summary = suite.bench_scale(BenchOptions()).summary
+    assert summary["slope gnn_s layered"] == pytest.approx(1.5)
+    assert summary["slope total_s layered"] == pytest.approx(1.0)
+    assert summary["slope import_s onnx"] == pytest.approx(1.0)
+    assert summary["worst_ratio_to_others"] == pytest.approx(0.9)
+
+
+def test_a_case_that_is_not_there_is_told() -> None:
+    with pytest.raises(GnnplaceError, match=r"no case has '7,000' in its name, such as 'layered 1,000 on v100x8'"):
+        suite.bench_scale(BenchOptions(only=("7,000",)))

@@ -1,0 +1,125 @@
+"""Units joined into fewer: for decisions, whatever cycles that closes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnplace.graph.coarsen import coarsen
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.graph.units import coarsen_units, joined_units
+
+
+def ladder(rungs: int) -> OpGraph:
+    """A training step in small: forward ops, backward ops, and each pair shares a device."""
+    ops = [Op(f"f{i}", group=f"g{i}", flops=1.0) for i in range(rungs)] + [
+        Op(f"b{i}", group=f"g{i}", flops=1.0) for i in range(rungs)
+    ]
+    forward = [Tensor(f"f{i}", i + 1, (f"f{i + 1}", f"b{i}")) for i in range(rungs - 1)]
+    backward = [Tensor(f"b{i}", i + 1, (f"b{i - 1}",)) for i in range(1, rungs)]
+    return OpGraph.build("ladder", ops, [*forward, Tensor(f"f{rungs - 1}", 1, (f"b{rungs - 1}",)), *backward])
+
+
+def random_dag(seed: int, num_ops: int) -> OpGraph:
+    rng = np.random.default_rng(seed)
+    ops = [
+        Op(f"o{i}", flops=float(rng.integers(1, 9)), devices=("cpu",) if rng.random() < 0.2 else None)
+        for i in range(num_ops)
+    ]
+    tensors = [
+        Tensor(
+            f"o{i}",
+            int(rng.integers(1, 99)),
+            tuple(f"o{j}" for j in rng.integers(i + 1, num_ops, rng.integers(0, 3)).tolist()),
+        )
+        for i in range(num_ops - 1)
+    ]
+    return OpGraph.build("random", ops, tensors)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), num_ops=st.integers(2, 80), most=st.integers(1, 40))
+def test_units_join_only_with_units_of_their_device_and_their_allowed_devices(
+    seed: int, num_ops: int, most: int
+) -> None:
+    graph, apart = random_dag(seed, num_ops), np.random.default_rng(seed).integers(0, 3, num_ops)
+    unit = joined_units(graph, np.arange(num_ops), most, apart)
+    assert set(unit.tolist()) == set(range(unit.max() + 1))
+    for number in range(unit.max() + 1):
+        members = np.flatnonzero(unit == number)
+        assert len({(int(apart[op]), graph.allowed_devices[op]) for op in members}) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), num_ops=st.integers(8, 80), most=st.integers(4, 40))
+def test_no_joined_unit_holds_more_than_its_share(seed: int, num_ops: int, most: int) -> None:
+    graph = random_dag(seed, num_ops)
+    unit = joined_units(graph, np.arange(num_ops), most)
+    share = np.bincount(unit, weights=graph.flops) / graph.flops.sum()
+    alone = np.array([count == 1 for _, count in sorted(Counter(unit.tolist()).items())])
+    # Half of the load is FLOPs; bytes that ops access, the other half, are nothing here.
+    assert (share[~alone] / 2 <= 4.0 / most + 1e-9).all()
+
+
+def test_pairs_that_exchange_most_join_first() -> None:
+    names = [f"o{i}" for i in range(6)]
+    tensors = [Tensor(a, size, (b,)) for a, b, size in zip(names[:-1], names[1:], (1, 50, 2, 40, 3), strict=True)]
+    unit = joined_units(OpGraph.build("chain", [Op(name) for name in names], tensors), np.arange(6), most=4)
+    assert unit[1] == unit[2]
+    assert unit[3] == unit[4]
+    assert unit.max() == 3
+
+
+def test_leaves_of_a_hub_join_with_each_other() -> None:
+    leaves = tuple(f"leaf{i}" for i in range(64))
+    graph = OpGraph.build("star", [Op("hub"), *(Op(leaf) for leaf in leaves)], [Tensor("hub", 8, leaves)])
+    unit = joined_units(graph, np.arange(65), most=8)
+    assert unit.max() + 1 <= 8
+
+
+def test_nothing_joins_where_there_are_few_enough() -> None:
+    assert joined_units(ladder(4), np.arange(8), most=8).tolist() == list(range(8))
+
+
+def test_colocation_groups_are_joined_where_there_are_too_many_of_them() -> None:
+    graph = ladder(200)
+    assert coarsen(graph, 16).graph.num_ops > 200  # forward and backward op cannot merge, and groups do not
+    coarse = coarsen_units(graph, 16)
+    assert coarse.graph.num_ops < 100
+    labels = coarse.graph.colocation
+    units = len(set(labels[labels >= 0].tolist())) + int((labels < 0).sum())
+    assert units <= 16
+    # Ops of one group are in groups of one unit, wherever they are.
+    unit_of_group = np.where(labels >= 0, labels, 1000 + np.arange(len(labels)))
+    unit_of_op = unit_of_group[coarse.group_of_op]
+    for group in range(200):
+        assert len(set(unit_of_op[graph.colocation == group].tolist())) == 1
+
+
+def test_coarsening_is_the_plain_one_where_that_suffices() -> None:
+    graph = random_dag(3, 60)
+    assert coarsen_units(graph, 20).group_of_op.tolist() == coarsen(graph, 20).group_of_op.tolist()
+
+
+def test_in_large_graphs_colocated_ops_merge_only_with_those_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two pairs: one side by side at the front, one around the other ops, which hang on nothing.
+    ops = [Op("a", group="near"), Op("b", group="near"), Op("c", group="far"), *(Op(f"x{i}") for i in range(20))]
+    graph = OpGraph.build("pairs", [*ops, Op("d", group="far")])
+
+    def merged(group: str) -> bool:
+        coarse = coarsen(graph, max_groups=graph.num_ops)
+        members = np.flatnonzero(graph.colocation == graph.colocation_names.index(group))
+        return len(set(coarse.group_of_op[members].tolist())) == 1
+
+    assert merged("near")
+    assert merged("far")
+    module = import_module("gnnplace.graph.coarsen")
+    monkeypatch.setattr(module, "_LARGE", 5)
+    monkeypatch.setattr(module, "_NEAR", 20)
+    assert merged("near")
+    assert not merged("far")

@@ -1,0 +1,145 @@
+"""Large graphs, level by level: what each level hands on, and that no level loses what another has found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnplace.api.setting import Setting, setting_of, topology_of
+from gnnplace.api.workload import Workload
+from gnnplace.evaluation import Problem
+from gnnplace.graph.coarsen import coarsen
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.heuristic.refinement import RefinementConfig, clustered, refine
+from gnnplace.planners.learned.gnn import GnnConfig, plan
+from gnnplace.planners.learned.multilevel import MultilevelConfig
+from gnnplace.planners.search import Search, Step
+from models_zoo.networks.generated.layered import Settings, layered
+
+LEVELS = MultilevelConfig(least_ops=100, coarsest_groups=32, clusters=(60, 120))
+
+
+def setting(num_ops: int = 400, seed: int = 0, threads: int = 2) -> Setting:
+    """A layered graph on eight GPUs and their hosts, every op on its own."""
+    graph = layered(Settings(num_ops=num_ops), np.random.default_rng(seed))
+    whole = setting_of(Workload(graph), topology_of("v100x4"), max_groups=num_ops)
+    return replace(whole, num_threads=threads)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return setting().problem()
+
+
+def test_every_level_is_a_stage_and_none_is_worse_than_the_one_before(problem: Problem) -> None:
+    solution = plan(problem, Budget(600), seed=0, config=GnnConfig(multilevel=LEVELS))
+    names, values = zip(*solution.stages, strict=True)
+    assert [name for name in names if name not in ("starts", "revisit", "walk")][:2] == ["schedules", "coarsest"]
+    assert names[-1] == f"{problem.num_units} units"
+    assert list(values) == sorted(values, reverse=True)
+    assert solution.objective_s == values[-1]
+    assert solution.evaluations <= 600
+
+
+def test_the_answer_is_what_its_placement_takes(problem: Problem) -> None:
+    solution = plan(problem, Budget(400), seed=1, config=GnnConfig(multilevel=LEVELS))
+    assert solution.objective_s == problem.penalised_s(problem.evaluator.evaluate(solution.placement))
+    assert [best for _, _, best in solution.history] == sorted((best for _, _, best in solution.history), reverse=True)
+    counts = [count for count, _, _ in solution.history]
+    assert counts == sorted(counts)
+
+
+def test_it_is_no_worse_than_heft(problem: Problem) -> None:
+    solution = plan(problem, Budget(100), seed=0, config=GnnConfig(multilevel=LEVELS))
+    assert solution.objective_s <= load_planner("heft")(problem, Budget(), 0).objective_s
+
+
+def test_any_number_of_threads_finds_the_same() -> None:
+    config = GnnConfig(multilevel=LEVELS)
+    one, two = (plan(setting(threads=threads).problem(), Budget(500), seed=3, config=config) for threads in (1, 2))
+    assert one.placement.assignment.tolist() == two.placement.assignment.tolist()
+    assert one.objective_s == two.objective_s
+
+
+def test_seconds_end_it_as_evaluations_do(problem: Problem) -> None:
+    budget = Budget(evaluations=None, seconds=3.0)
+    solution = plan(problem, budget, seed=0, config=GnnConfig(multilevel=LEVELS))
+    assert solution.stages[-1][0] == f"{problem.num_units} units"
+    assert solution.wall_s < 60
+
+
+def test_clusters_stand_on_one_device_and_keep_colocation_groups_whole(problem: Problem) -> None:
+    assignment = np.random.default_rng(0).integers(0, 3, problem.num_units)[problem.unit_of_op]
+    coarse = clustered(problem, assignment, 50)
+    assert coarse.num_units < problem.num_units
+    for ops in coarse.unit_ops:
+        assert len(set(assignment[ops].tolist())) == 1
+    for ops in problem.unit_ops:
+        assert len(set(coarse.unit_of_op[ops].tolist())) == 1
+    assert clustered(problem, assignment, problem.num_units) is problem
+
+
+def test_refinement_only_goes_down_and_ends_where_its_walks_find_nothing(problem: Problem) -> None:
+    start = np.random.default_rng(1).integers(0, 4, problem.graph.num_ops)
+    start_s = problem.penalised_s(problem.evaluator.evaluate(Placement(start)))
+    with Search(problem, Budget(3000), "refinement", 0) as search:
+        placed, seconds = refine(
+            search, (start, start_s), np.random.default_rng(0), RefinementConfig(ops_per_round=40_000)
+        )
+    assert seconds < start_s
+    assert seconds == problem.penalised_s(problem.evaluator.evaluate(Placement(placed)))
+
+
+class TestParts:
+    """A search of the same problem in another form."""
+
+    def test_a_part_counts_on_and_hands_back_what_it_found(self, problem: Problem) -> None:
+        with Search(problem, Budget(10), "whole", 0) as search:
+            search.evaluate_batch(np.zeros((4, problem.graph.num_ops), dtype=np.int64))
+            first = search.best_s
+            with search.part(problem, 0.7) as part:
+                assert (part.evaluations, part.remaining, part.known_s) == (4, 3, first)
+                values = part.evaluate_batch(np.tile(np.arange(problem.graph.num_ops) % 2, (5, 1)))
+            assert np.isfinite(values).tolist() == [True, True, True, False, False]
+            assert search.evaluations == 7
+            assert search.best_s == min(first, values.min())
+
+    def test_a_part_that_uses_up_its_share_does_not_end_the_search(self, problem: Problem) -> None:
+        nothing = np.zeros((1, problem.graph.num_ops), dtype=np.int64)
+        with Search(problem, Budget(10), "whole", 0) as search:
+            with search.part(problem, 0.2) as part:
+                while True:
+                    part.evaluate_batch(nothing)
+            search.evaluate_batch(nothing)
+        assert search.evaluations == 3
+
+    def test_what_a_part_found_is_kept_at_an_interrupt(self, problem: Problem) -> None:
+        with Search(problem, Budget(10), "whole", 0) as search, search.part(problem, 0.5) as part:
+            part.evaluate_batch(np.zeros((1, problem.graph.num_ops), dtype=np.int64))
+            raise KeyboardInterrupt
+        assert search.interrupted
+        assert search.solution().evaluations == 1
+
+    def test_a_part_that_finds_nothing_better_changes_no_best(self, problem: Problem) -> None:
+        good = load_planner("heft")(problem, Budget(), 0).placement
+        with Search(problem, Budget(10), "whole", 0) as search:
+            best = search.evaluate(good)
+            with search.part(problem, 1.0) as part:
+                part.evaluate(Placement(np.arange(problem.graph.num_ops) % 4))
+        assert search.best is good or search.best_s == best
+        assert len(search.history) == 1
+
+    def test_steps_of_a_part_are_told_in_units_of_the_whole(self, problem: Problem) -> None:
+        coarsening = coarsen(problem.graph, 32)
+        groups = np.array([3, 7])
+        step = Step(1, "move", 2.0, 1.0, groups, np.zeros(2), np.ones(2), 0.5, 0.01)
+        search = Search(problem, Budget(10), "whole", 0)
+        with search.part(problem.over_groups(coarsening), 1.0, coarsening) as part:
+            part.steps.append(step)
+        [told] = search.steps
+        assert coarsening.group_of_op[np.isin(problem.unit_of_op, told.units)].tolist() == sorted(groups.tolist())
+        assert (told.kind, told.before_s, told.after_s, told.probability) == ("move", 2.0, 1.0, 0.5)
