@@ -99,7 +99,7 @@ def least(problem: Problem) -> float:
     placements = (
         Placement(np.array(devices)[problem.unit_of_op], rank)
         for devices in itertools.product(*(np.flatnonzero(row).tolist() for row in problem.action_mask))
-        for rank in (ranks if problem.objective == "latency" else ranks[:1])
+        for rank in ranks  # also for the period: what fits into memory depends on the order
     )
     return min(problem.penalised_s(problem.evaluator.evaluate(placement)) for placement in placements)
 
