@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["first_interrupt_noted", "interrupts_told"]
+__all__ = ["first_interrupt_noted", "interrupts_held", "interrupts_told"]
 
 
 @contextmanager
@@ -60,3 +60,29 @@ def interrupts_told() -> Iterator[Callable[[], bool]]:
         yield lambda: came
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """A Ctrl-C within the block does at its end what it would have done.
+
+    For compiled code that is handed a source of chance: numba runs Python to look into it, and where that is interrupted the
+    process may crash.
+    """
+    came = False
+
+    def note(_: int, __: FrameType | None) -> None:
+        nonlocal came
+        came = True
+
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        before(signal.SIGINT, None)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from gnnplace.interruption import first_interrupt_noted
+from gnnplace.interruption import first_interrupt_noted, interrupts_held
 
 
 def interrupt() -> None:
@@ -37,4 +37,33 @@ def test_after_the_block_ctrl_c_is_what_it_was() -> None:
     before = signal.getsignal(signal.SIGINT)
     with first_interrupt_noted():
         assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_held_ctrl_c_comes_at_the_end_of_the_block() -> None:
+    told: list[str] = []
+
+    def work() -> None:
+        with interrupts_held():
+            interrupt()
+            told.append("inside")
+        told.append("never")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert told == ["inside"]
+
+
+def test_what_a_held_ctrl_c_does_is_what_it_would_have_done_before() -> None:
+    with first_interrupt_noted() as is_asked:
+        with interrupts_held():
+            interrupt()
+            assert not is_asked()
+        assert is_asked()
+
+
+def test_a_held_block_that_nobody_interrupts_changes_nothing() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts_held():
+        pass
     assert signal.getsignal(signal.SIGINT) is before

@@ -11,6 +11,7 @@ import numpy as np
 
 from gnnplace.arrays import IntArray, csr
 from gnnplace.evaluation import Problem, Proposals, Walk, WalkRequest
+from gnnplace.interruption import interrupts_held
 from gnnplace.sim.state import EngineState, engine_state, no_recording
 from gnnplace.sim.tables import EngineTables
 from gnnplace.sim.walk.metropolis import Metropolis, UnitOps, metropolis
@@ -52,7 +53,8 @@ class Walker:
         tables, devices = proposal_tables(self.problem, proposals), self._device_of_unit(assignment)
         if len(tables.units):
             room = np.empty((3, len(devices)), dtype=np.int64)
-            count, device = draw_move(self._graph, tables, devices, rng, room)
+            with interrupts_held():
+                count, device = draw_move(self._graph, tables, devices, rng, room)
             devices[room[0, :count]] = device
         return devices[self.problem.unit_of_op]
 
@@ -70,10 +72,11 @@ class Walker:
             state = self._idle.pop()
         except IndexError:
             state = engine_state(self.tables)
-        value_s, best_s, count = metropolis(
-            self.tables, self._unit_ops, self._graph, proposals, rule, state, no_recording(),
-            devices, best, improved_at, improved_s, rng,
-        )  # fmt: skip
+        with interrupts_held():
+            value_s, best_s, count = metropolis(
+                self.tables, self._unit_ops, self._graph, proposals, rule, state, no_recording(),
+                devices, best, improved_at, improved_s, rng,
+            )  # fmt: skip
         self._idle.append(state)
         return Walk(
             assignment=devices[self.problem.unit_of_op],

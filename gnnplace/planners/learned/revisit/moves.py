@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.interruption import interrupts_held
 from gnnplace.planners.learned.policy_search import PolicySearch
 from gnnplace.planners.learned.revisit.known import (
     HashArray,
@@ -120,7 +121,8 @@ class Moves:
             float(np.exp(-config.odds.repeat_penalty)), count, config.max_idle, current_s,
         )  # fmt: skip
         now = _Now(self._tables, self.asked.odds, rule)
-        found, draws, better_s = _draw(now, self._known, drawn, self._rng)
+        with interrupts_held():
+            found, draws, better_s = _draw(now, self._known, drawn, self._rng)
         if self._trace is not None:
             _write(self._trace, drawn, draws)
         better = drawn.devices[0].copy() if np.isfinite(better_s) else None
