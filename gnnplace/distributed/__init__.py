@@ -1,0 +1,8 @@
+"""Ray: the same protocols on many machines; delete it and all still works, only slower.
+
+In reading order: `cluster.py` (the hosts that take part).
+"""
+
+from gnnplace.distributed.cluster import Host, connected, hosts, require_ray
+
+__all__ = ["Host", "connected", "hosts", "require_ray"]
