@@ -18,7 +18,7 @@ from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.values import Value
 from gnnplace.executors.worker import Message, Worker
 
-__all__ = ["Devices", "OneDevice", "Pipeline", "closed_error"]
+__all__ = ["Devices", "OneDevice", "Pipeline", "closed_error", "modelmeta_of", "providers_of"]
 
 
 class Devices(Protocol):
@@ -114,11 +114,11 @@ class Pipeline:
 
     def providers(self) -> list[str]:
         """ONNX Runtime's execution providers of all parts, in the global run order."""
-        return _providers(self._workers)
+        return providers_of(self._workers)
 
     def modelmeta(self) -> Any:
         """What the first part says about the model."""
-        return _modelmeta(self._workers)
+        return modelmeta_of(self._workers)
 
     def _ended(self, request: Request) -> None:
         with self._lock:
@@ -182,11 +182,11 @@ class OneDevice:
 
     def providers(self) -> list[str]:
         """ONNX Runtime's execution providers of all parts."""
-        return _providers(self._workers)
+        return providers_of(self._workers)
 
     def modelmeta(self) -> Any:
         """What the first part says about the model; None when there is none."""
-        return _modelmeta(self._workers)
+        return modelmeta_of(self._workers)
 
 
 def closed_error() -> InvalidInput:
@@ -200,11 +200,13 @@ def _compiled(workers: Sequence[Worker]) -> list[PartSession]:
     return [part for _, part in sorted(pairs, key=lambda pair: pair[0])]
 
 
-def _providers(workers: Sequence[Worker]) -> list[str]:
+def providers_of(workers: Sequence[Worker]) -> list[str]:
+    """ONNX Runtime's execution providers of all parts, in the global run order."""
     return list(dict.fromkeys(name for part in _compiled(workers) for name in part.session.get_providers()))
 
 
-def _modelmeta(workers: Sequence[Worker]) -> Any:
+def modelmeta_of(workers: Sequence[Worker]) -> Any:
+    """What the first part says about the model; None when there is none."""
     parts = _compiled(workers)
     return parts[0].session.get_modelmeta() if parts else None
 
