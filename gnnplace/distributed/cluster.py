@@ -9,7 +9,7 @@ import platform
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,21 @@ from gnnplace.devices.detect import machine_facts
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.versions import installed_versions
 
-__all__ = ["Host", "Node", "connected", "host_options", "hosts", "machine_fingerprint", "nodes", "require_ray"]
+__all__ = [
+    "Host",
+    "Node",
+    "connected",
+    "different_results",
+    "different_seconds",
+    "host_options",
+    "hosts",
+    "machine_fingerprint",
+    "nodes",
+    "require_ray",
+]
 
 _KNOCK_S = 5.0
+_COMPUTES = ("gnnplace", "numpy", "numba")
 _VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "torch")
 
 
@@ -114,6 +126,25 @@ def host_options(node_id: str) -> dict[str, Any]:
 def machine_fingerprint() -> dict[str, Any]:
     """What figures that are made on this machine depend on: its devices, Python, and the libraries that take part."""
     return {**machine_facts(), "python": platform.python_version(), **installed_versions(*_VERSIONED)}
+
+
+def different_results(fingerprint: Mapping[str, Any]) -> str:
+    """Why a host may compute other figures than this process, from the same numbers; empty where it does not."""
+    return _difference(fingerprint, _COMPUTES)
+
+
+def different_seconds(fingerprint: Mapping[str, Any]) -> str:
+    """Why what takes some seconds on a host may take others on this machine; empty where machine and versions are alike."""
+    return _difference(fingerprint, sorted(machine_fingerprint().keys() | fingerprint.keys()))
+
+
+def _difference(there: Mapping[str, Any], names: Iterable[str]) -> str:
+    here = machine_fingerprint()
+    return ", ".join(
+        f"{name} is {there.get(name, 'not there')}, here {here.get(name, 'not there')}"
+        for name in names
+        if there.get(name) != here.get(name)
+    )
 
 
 def require_ray() -> None:

@@ -118,6 +118,11 @@ class Pool(Generic[ItemT, ResultT]):
         return self._staff.hosts
 
     @property
+    def num_workers(self) -> int:
+        """That are ready."""
+        return sum(worker.state == "ready" for worker in self._staff.workers)
+
+    @property
     def set_aside(self) -> dict[str, str]:
         """Why, by the names of the hosts that do not take part."""
         return dict(self._staff.set_aside)
