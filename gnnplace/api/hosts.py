@@ -15,13 +15,19 @@ from gnnplace.api.options import PlaceOptions
 from gnnplace.api.setting import Setting
 from gnnplace.api.solved import LEARNED, chosen_planner, failed_row, planned, planner_row
 from gnnplace.api.workload import Workload
+from gnnplace.distributed.cluster import connected, different_results
+from gnnplace.distributed.measured import HostsMeasuring, MeasuringPool, measuring, measuring_options
+from gnnplace.distributed.pool import Pool
+from gnnplace.distributed.simulated import HostsSimulator, SimulationPool, simulating
+from gnnplace.distributed.staff import Role
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Evaluator
+from gnnplace.executors.measured_evaluator import MeasuredEvaluator
 from gnnplace.files import temporary_folder
 from gnnplace.planners.budget import Budget, Progress
 from gnnplace.report.run_record import PlannerRow
 
-__all__ = ["compared_on_hosts", "simulated_on_hosts"]
+__all__ = ["compared_on_hosts", "executed_on_hosts", "simulated_on_hosts"]
 
 
 @contextmanager
@@ -37,9 +43,6 @@ def simulated_on_hosts(
     if address is None:
         yield None
         return
-    from gnnplace.distributed.cluster import connected
-    from gnnplace.distributed.pool import Pool
-    from gnnplace.distributed.simulated import HostsSimulator, SimulationPool, simulating
 
     graph, num_devices = setting.workload.graph, setting.topology.num_devices
     role = simulating(_to_be_sent(setting).problem().evaluator)
@@ -49,6 +52,31 @@ def simulated_on_hosts(
         yield HostsSimulator(setting.problem().evaluator, pool, graph.num_ops, num_devices)
 
 
+@contextmanager
+def executed_on_hosts(
+    evaluator: MeasuredEvaluator, timeout_s: float, options: PlaceOptions, on_warning: Callable[[str], None]
+) -> Iterator[int]:
+    """Within the block the evaluator's placements are executed on the hosts of a cluster, so many at once; 1 without an address.
+
+    Raises:
+        MissingDependency: Ray is not installed.
+        GnnplaceError: there is no cluster, or none of its hosts has this machine's devices and versions.
+    """
+    if options.ray is None:
+        yield 1
+        return
+
+    pool: MeasuringPool
+    role = measuring(evaluator, timeout_s, options.force)
+    with connected(options.ray), Pool(role, measuring_options(timeout_s), on_warning) as pool:
+        pool.wait_ready()
+        evaluator.elsewhere = HostsMeasuring(pool)
+        try:
+            yield pool.num_workers
+        finally:
+            evaluator.elsewhere = None
+
+
 def compared_on_hosts(setting: Setting, planners: Sequence[str], options: PlaceOptions) -> list[PlannerRow]:
     """A row per planner in the order in which they were named, each with the host that it ran on and took its seconds on.
 
@@ -56,10 +84,6 @@ def compared_on_hosts(setting: Setting, planners: Sequence[str], options: PlaceO
         GnnplaceError: there is no cluster, or none of its hosts can take part.
         KeyboardInterrupt: there was no placement yet.
     """
-    from gnnplace.distributed.cluster import connected, different_results
-    from gnnplace.distributed.pool import Pool
-    from gnnplace.distributed.staff import Role
-
     policy = () if options.policy is None else (_PolicyFiles.read(options.policy),)
     budget = dataclasses.replace(options.budget, on_progress=None)
     role = Role(_comparing, (_to_be_sent(setting), budget, options.seed, *policy), different_results)

@@ -31,8 +31,10 @@ class StaffOptions:
 
     per_host: int | None = None
     """Workers of each host, which share its cores; None: one for each core."""
-    begin_s: float = 180.0
-    """For a worker until it is ready; a host whose workers are not by then is set aside."""
+    begin_s: float = 60.0
+    """For a worker until it answers at all; a host whose workers do not is set aside."""
+    prepare_s: float = 300.0
+    """From then on until it is ready, likewise."""
     patience_s: float = 60.0
     """For another host when none is left."""
 
@@ -116,11 +118,12 @@ class Staff:
         if now_s - self._looked_s < _LOOK_S:
             return
         self._looked_s = now_s
-        for worker in [worker for worker in self.beginning.values() if now_s - worker.since_s > self._options.begin_s]:
-            self.refuse(
-                worker.node,
-                f"no worker was ready within {self._options.begin_s:.0f} s; other work of the cluster may have its cores",
-            )
+        for worker in list(self.beginning.values()):
+            is_asked = worker.state == "asked"
+            limit_s = self._options.begin_s if is_asked else self._options.prepare_s
+            if now_s - worker.since_s > limit_s:
+                why = "; other work of the cluster may have its cores" if is_asked else ""
+                self.refuse(worker.node, f"no worker was ready within {limit_s:.0f} s{why}")
         known = nodes()
         present = Counter(worker.node.node_id for worker in self.workers)
         for node in known:
@@ -162,7 +165,7 @@ class Staff:
             if objection:
                 self.refuse(worker.node, objection)
                 return
-            worker.state = "preparing"
+            worker.state, worker.since_s = "preparing", time.monotonic()
             self.beginning[worker.actor.prepare.remote()] = worker
         else:
             worker.state = "ready"
