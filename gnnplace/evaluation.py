@@ -172,6 +172,8 @@ class Problem:
     objective: Objective = "latency"
     grouped: bool = False
     """The ops are groups, inside which the evaluator runs op by op: schedules of `graph` are only near what it says."""
+    executed_at_once: int = 1
+    """How many placements the evaluator executes side by side, on as many hosts; a search that can name as many leaves none idle."""
 
     @cached_property
     def unit_of_op(self) -> IntArray:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnplace.api.hosts import compared_on_hosts
 from gnnplace.api.measuring import executable, measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.setting import MAX_GROUPS, setting_of, topology_of
-from gnnplace.api.solved import LEARNED, chosen_planner, finite, planned, planner_row
+from gnnplace.api.solved import LEARNED, chosen_planner, failed_row, finite, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.topology import Topology
@@ -30,7 +31,8 @@ def compare(
 ) -> list[PlannerRow]:
     """A row per planner, each with the same budget and seed; a planner that fails has an `error` and no makespan.
 
-    Ctrl-C ends them all; those that were not reached have no row.
+    Ctrl-C ends them all; those that were not reached have no row. With `options.ray` they run side by side on the hosts of a
+    cluster, to the same makespans; a row then says on which host it was made.
 
     >>> rows = compare("zoo:layered_200", "k40x2", ["single", "heft"])
     >>> [(row["planner"], row["feasible"]) for row in rows]
@@ -46,6 +48,8 @@ def compare(
     setting = setting_of(
         workload, topology, None, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
     )
+    if options.ray is not None:
+        return compared_on_hosts(setting, list(plans), options)
     problem = setting.problem()
     rows: list[PlannerRow] = []
     for name, plan in plans.items():
@@ -60,12 +64,7 @@ def compare(
                 raise
             break
         except GnnplaceError as error:
-            rows.append(
-                {
-                    "planner": name, "makespan_s": None, "gap": None, "evaluations": 0,
-                    "wall_s": time.perf_counter() - begin_s, "feasible": False, "error": str(error),
-                }
-            )  # fmt: skip
+            rows.append(failed_row(name, str(error), time.perf_counter() - begin_s))
     return rows
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnnplace.api.hosts import executed_on_hosts
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
 from gnnplace.api.setting import MAX_GROUPS, Setting, measurement_store, setting_of
@@ -21,11 +22,12 @@ from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
 from gnnplace.executors.busy import check_free
+from gnnplace.executors.execution import Comparison, Kept
 from gnnplace.executors.grouped_parts import GroupedModel
 from gnnplace.executors.link_probe import device_pairs, probe_links, probing_process
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measure_options import MeasureOptions
-from gnnplace.executors.measured_evaluator import Comparison, Kept, MeasuredEvaluator
+from gnnplace.executors.measured_evaluator import MeasuredEvaluator
 from gnnplace.executors.profile import measured_costs
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.onnx_io.model import OnnxModel
@@ -224,9 +226,12 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         raise KeyboardInterrupt
     rehearsed = {name: solution.placement for name, solution in solutions.items()}
     measuring = _pipelined(MEASURE_OPTIONS) if setting.objective == "throughput" else MEASURE_OPTIONS
+    planner = chosen_planner(options.planner, options.policy)
+    set_aside: list[str] = []
     with _evaluator(setting, measuring) as evaluator:
-        planner = chosen_planner(options.planner, options.policy)
-        solution = planner(setting.problem(evaluator), options.budget, options.seed)
+        with executed_on_hosts(evaluator, measuring.timeout_s, options, set_aside.append) as at_once:
+            solution = planner(setting.problem(evaluator, at_once), options.budget, options.seed)
+        warnings += tuple(set_aside)
         finalists = _finalists(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)
         searched: MeasuredSearch = {
             "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,

@@ -45,6 +45,8 @@ class PlaceOptions:
     ray: str | None = None
     """Address of a Ray cluster to work on; see `gnnplace.distributed.connected`."""
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
+    on_warning: Callable[[str], None] = field(default=lambda text: None, compare=False)
+    """Told what a comparison, which has no warnings, is to say of hosts that take no part."""
 
     @property
     def budget(self) -> Budget:

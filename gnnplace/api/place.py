@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from gnnplace.api.hosts import simulated_on_hosts
 from gnnplace.api.measuring import place_measured
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
@@ -59,23 +61,26 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     setting = setting_of(
         workload, topology, None, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
     )
-    problem = setting.problem()
     planners = {name: (load_planner(name), Budget()) for name in BASELINES} | {
         options.planner: (planner, options.budget)
     }
     solutions: dict[str, Solution] = {}
     interrupted = False
+    warnings: list[str] = []
     try:
-        for name, (plan, budget) in planners.items():
-            if not interrupted:
-                solutions[name] = plan(problem, budget, options.seed)
-                interrupted = solutions[name].interrupted
+        with simulated_on_hosts(setting, options.ray, warnings.append) as evaluator:
+            problem = setting.problem(evaluator)
+            for name, (plan, budget) in planners.items():
+                if not interrupted:
+                    solutions[name] = plan(problem, budget, options.seed)
+                    interrupted = solutions[name].interrupted
     except KeyboardInterrupt:  # this planner has no placement yet
         interrupted = True
         if not solutions:
             raise
     with first_interrupt_noted(interrupted):  # it is nearly done
         answer = _answer(setting, solutions, options.planner, begin_s)
+        answer = replace(answer, warnings=(*warnings, *answer.warnings))
         return answer.cut_short() if interrupted else answer
 
 

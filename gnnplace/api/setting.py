@@ -77,7 +77,7 @@ class Setting:
         groups = (self.group_simulator, *(other.group_simulator for other in self.others))
         return SeveralSimulators(groups, self.dims_objective)
 
-    def problem(self, evaluator: Evaluator | None = None) -> Problem:
+    def problem(self, evaluator: Evaluator | None = None, executed_at_once: int = 1) -> Problem:
         """What planners get: op groups to decide on; rewards come from `evaluator`, else from the whole graph's simulator."""
         groups = self.group_simulator
         simulated: Simulator | SeveralSimulators | GroupedSimulator = self.evaluator
@@ -93,6 +93,7 @@ class Setting:
             estimator=simulated,
             objective=self.objective,
             grouped=groups is not self.simulator or bool(self.others),
+            executed_at_once=executed_at_once,
         )
 
     @cached_property

@@ -22,6 +22,7 @@ from gnnplace.cli.options import (
     ModelArgument,
     ObjectiveOption,
     QuietOption,
+    RayOption,
     SecondsOption,
     SeedOption,
     parse_dims,
@@ -87,6 +88,7 @@ def compare(
     groups: GroupsOption = None,
     dim: DimOption = None,
     dims_objective: DimsObjectiveOption = "worst",
+    ray: RayOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -102,14 +104,15 @@ def compare(
     with search_progress(evaluations, seconds) as on_progress:
         options = PlaceOptions(
             objective=objective, evaluations=evaluations, seconds=seconds, seed=seed, max_groups=groups,
-            dims=parse_dims(dim), dims_objective=dims_objective, on_progress=on_progress,
+            dims=parse_dims(dim), dims_objective=dims_objective, ray=ray, on_progress=on_progress,
+            on_warning=lambda text: warn([text]),
         )  # fmt: skip
         rows = run(model, devices, names, options)
     if json:
         print_json({"model": model, "devices": devices, "rows": rows})
     else:
         print_table(
-            ["planner", "step", "gap", "evaluations", "search", "fits", ""],
+            ["planner", "step", "gap", "evaluations", "search", "fits", *(["host"] if ray else []), ""],
             [
                 [
                     row["planner"],
@@ -118,6 +121,7 @@ def compare(
                     str(row["evaluations"]),
                     format_s(row["wall_s"]),
                     "yes" if row["feasible"] else "no",
+                    *([row.get("host", "")] if ray else []),
                     row["error"] or "",
                 ]
                 for row in rows

@@ -20,6 +20,7 @@ from gnnplace.cli.options import (
     ObjectiveOption,
     PlannerOption,
     QuietOption,
+    RayOption,
     SecondsOption,
     SeedOption,
     parse_dims,
@@ -54,6 +55,7 @@ def place(
     dim: DimOption = None,
     dims_objective: DimsObjectiveOption = "worst",
     custom_ops: CustomOpsOption = None,
+    ray: RayOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
     trace: Annotated[Path | None, typer.Option(help=_TRACE)] = None,
     json: JsonOption = False,
@@ -70,7 +72,7 @@ def place(
         options = PlaceOptions(
             planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure, force=force,
             policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), dims_objective=dims_objective,
-            custom_ops=tuple(custom_ops or ()), on_progress=on_progress,
+            custom_ops=tuple(custom_ops or ()), ray=ray, on_progress=on_progress,
         )  # fmt: skip
         plan = run(model, devices, options)
     warn([*plan.setting.workload.warnings, *plan.warnings])

@@ -1,6 +1,7 @@
 """Ray: the same protocols on many machines; delete it and all still works, only slower.
 
-In reading order: `cluster.py` (the hosts that take part).
+In reading order: `cluster.py` (the hosts that take part), `staff.py` (a worker for each slot of them), `pool.py` (items over these workers, each
+counted once), `simulated.py` (batches of simulations), `measured.py` (executions).
 """
 
 from gnnplace.distributed.cluster import Host, connected, hosts, require_ray

@@ -9,8 +9,8 @@ import platform
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,26 @@ from gnnplace.devices.detect import machine_facts
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.versions import installed_versions
 
-__all__ = ["Host", "connected", "host_options", "hosts", "machine_fingerprint", "require_ray"]
+__all__ = [
+    "Host",
+    "Node",
+    "connected",
+    "different_results",
+    "different_seconds",
+    "host_options",
+    "hosts",
+    "machine_fingerprint",
+    "nodes",
+    "require_ray",
+]
 
 _KNOCK_S = 5.0
+_COMPUTES = ("gnnplace", "numpy", "numba")
 _VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "torch")
 
 
 @dataclass(frozen=True)
-class Host:
+class Node:
     """A machine of the cluster, or one of several raylets of a machine."""
 
     name: str
@@ -33,7 +45,13 @@ class Host:
     node_id: str
     cores: int
     """That Ray may use there."""
-    fingerprint: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Host(Node):
+    """The same with what it is."""
+
+    fingerprint: dict[str, Any]
     """What seconds that are measured there depend on; see `machine_fingerprint`."""
 
 
@@ -67,24 +85,35 @@ def connected(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def hosts() -> tuple[Host, ...]:
-    """The hosts that are alive, by name, the numbers in names as numbers; one worker of each is asked what it is."""
+def nodes() -> tuple[Node, ...]:
+    """The hosts that are alive, by name, the numbers in names as numbers; several of one name are told apart by their ids."""
     import ray
 
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    shared = Counter(_name(node) for node in nodes)
-    ask = ray.remote(machine_fingerprint)
-    asked = [ask.options(**host_options(node["NodeID"]), num_cpus=0, max_retries=1).remote() for node in nodes]
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    names = [str(node["NodeName"] or node["NodeManagerAddress"]) for node in alive]
+    shared = Counter(names)
+    found = [
+        Node(
+            name if shared[name] == 1 else f"{name}-{node['NodeID'][:6]}",
+            node["NodeID"],
+            int(node["Resources"].get("CPU", 0)),
+        )
+        for name, node in zip(names, alive, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda node: _by_number(node.name)))
+
+
+def hosts() -> tuple[Host, ...]:
+    """The same with what they are, which a worker of each is asked."""
+    import ray
+
+    alive, ask = nodes(), ray.remote(machine_fingerprint)
+    asked = [ask.options(**host_options(node.node_id), num_cpus=0, max_retries=1).remote() for node in alive]
     found = []
-    for node, reference in zip(nodes, asked, strict=True):
-        try:
-            fingerprint = ray.get(reference)
-        except ray.exceptions.RayError:  # it was lost a moment ago
-            continue
-        name, node_id = _name(node), node["NodeID"]
-        name = name if shared[name] == 1 else f"{name}-{node_id[:6]}"
-        found.append(Host(name, node_id, int(node["Resources"].get("CPU", 0)), fingerprint))
-    return tuple(sorted(found, key=lambda host: _by_number(host.name)))
+    for node, reference in zip(alive, asked, strict=True):
+        with suppress(ray.exceptions.RayError):  # it was lost a moment ago
+            found.append(Host(node.name, node.node_id, node.cores, ray.get(reference)))
+    return tuple(found)
 
 
 def host_options(node_id: str) -> dict[str, Any]:
@@ -97,6 +126,25 @@ def host_options(node_id: str) -> dict[str, Any]:
 def machine_fingerprint() -> dict[str, Any]:
     """What figures that are made on this machine depend on: its devices, Python, and the libraries that take part."""
     return {**machine_facts(), "python": platform.python_version(), **installed_versions(*_VERSIONED)}
+
+
+def different_results(fingerprint: Mapping[str, Any]) -> str:
+    """Why a host may compute other figures than this process, from the same numbers; empty where it does not."""
+    return _difference(fingerprint, _COMPUTES)
+
+
+def different_seconds(fingerprint: Mapping[str, Any]) -> str:
+    """Why what takes some seconds on a host may take others on this machine; empty where machine and versions are alike."""
+    return _difference(fingerprint, sorted(machine_fingerprint().keys() | fingerprint.keys()))
+
+
+def _difference(there: Mapping[str, Any], names: Iterable[str]) -> str:
+    here = machine_fingerprint()
+    return ", ".join(
+        f"{name} is {there.get(name, 'not there')}, here {here.get(name, 'not there')}"
+        for name in names
+        if there.get(name) != here.get(name)
+    )
 
 
 def require_ray() -> None:
@@ -147,10 +195,6 @@ def _knock(address: str) -> None:
             f"--ray {address}: no cluster answers there ({error.strerror or error}); "
             "ray start --head --port=6379 begins one on its first host"
         ) from None
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    return str(node["NodeName"] or node["NodeManagerAddress"])
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -30,19 +32,23 @@ def cluster() -> Iterator[Any]:
     """
     from ray.cluster_utils import Cluster
 
+    root = str(Path(__file__).parents[2])
+    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     head = {"num_cpus": 1, "node_name": "host1", "object_store_memory": STORE_BYTES, "include_dashboard": False}
-    started = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        started.add_node(num_cpus=1, node_name="host2", object_store_memory=STORE_BYTES)
-        with connected(started.address):
-            yield started
-    finally:
-        started.shutdown()
-        mine = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
-        _, left = psutil.wait_procs(mine, timeout=10)
-        for process in left:
-            process.kill()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", paths)  # workers import the functions of tests
+        started = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            started.add_node(num_cpus=1, node_name="host2", object_store_memory=STORE_BYTES)
+            with connected(started.address):
+                yield started
+        finally:
+            started.shutdown()
+    mine = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    _, left = psutil.wait_procs(mine, timeout=10)
+    for process in left:
+        process.kill()
 
 
 @pytest.fixture
