@@ -87,11 +87,12 @@ def test_a_process_that_is_killed_is_started_again_and_its_requests_are_answered
     answers: list[Any] = []
     with DistributedSession(slow, cluster.address) as session:
         expected = session.run(None, slow_feed(3_000))[0]
-        for trips in (400_000, 3_000):
-            future = session.submit(None, slow_feed(trips))
+        futures = [session.submit(None, slow_feed(trips)) for trips in (400_000, 3_000)]
+        for future in futures:
             future.add_done_callback(lambda ended: answers.append(ended.result()[0]))
         time.sleep(0.3)
         kill_process_on(session, "host2")
+        futures[-1].result(120)
         third = session.run(None, slow_feed(3_000))[0]
         long = session.run(None, slow_feed(400_000))[0]
     assert [record.getMessage() for record in caplog.records if record.name == host_pipeline.__name__] == [
