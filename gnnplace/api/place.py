@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from gnnplace.api.host_placing import means_hosts, measured_on_hosts, setting_on_hosts
 from gnnplace.api.hosts import simulated_on_hosts
 from gnnplace.api.measuring import place_measured
 from gnnplace.api.options import PlaceOptions
@@ -15,6 +16,7 @@ from gnnplace.api.setting import MAX_GROUPS, Setting, setting_of, topology_of
 from gnnplace.api.solved import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
+from gnnplace.distributed.cluster import connected
 from gnnplace.executors.devices import is_real
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.planners.budget import Budget
@@ -40,7 +42,8 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
 
     Args:
         model: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or what `read_onnx` gave.
-        devices: a topology, its file, a preset such as `k40x4`, real devices such as `cpu:0,cpu:1`, or `auto`.
+        devices: a topology, its file, a preset such as `k40x4`, real devices such as `cpu:0,cpu:1`, or `auto`;
+            with `options.ray` those of its hosts, such as `host1/cpu:0,host2/cpu:0`, or `auto` for all of them.
         options: how to search.
 
     Raises:
@@ -51,7 +54,9 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
         KeyboardInterrupt: there was no placement yet.
     """
     begin_s = time.perf_counter()
-    planner = chosen_planner(options.planner, options.policy)
+    chosen_planner(options.planner, options.policy)
+    if options.ray is not None and means_hosts(devices, options.ray):
+        return _place_on_hosts(model, str(devices), options, begin_s)
     topology = topology_of(devices)
     workload = load_workload(
         model, options.dims, custom_ops=options.custom_ops, to_run=options.measure or is_real(topology)
@@ -61,6 +66,23 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     setting = setting_of(
         workload, topology, None, options.objective, options.max_groups or MAX_GROUPS, options.dims_objective
     )
+    return _searched(setting, options, begin_s)
+
+
+def _place_on_hosts(model: ModelSource, devices: str, options: PlaceOptions, begin_s: float) -> Plan:
+    """The same for devices of several hosts."""
+    assert options.ray is not None
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
+    with connected(options.ray):
+        setting, warnings = setting_on_hosts(workload, devices, options)
+        placed = measured_on_hosts if options.measure else _searched
+        plan = placed(setting, options, begin_s)
+    return replace(plan, warnings=(*warnings, *plan.warnings))
+
+
+def _searched(setting: Setting, options: PlaceOptions, begin_s: float) -> Plan:
+    """The best that the chosen planner finds in the simulator."""
+    planner = chosen_planner(options.planner, options.policy)
     planners = {name: (load_planner(name), Budget()) for name in BASELINES} | {
         options.planner: (planner, options.budget)
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -183,14 +185,14 @@ def stored_costs(model: str | None = None) -> CostStore:
     return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
-def measurement_store() -> MeasurementStore:
-    """Where all is kept that is measured with this machine and this ONNX Runtime.
+def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStore:
+    """Where all is kept that is measured with this machine and this ONNX Runtime, or with what `facts` say.
 
     Raises:
         MeasurementFailed: the file cannot be made, or is something else.
     """
     runtimes = installed_versions("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-    return MeasurementStore(_measurements_file(), {**machine_facts(), **runtimes})
+    return MeasurementStore(_measurements_file(), {**machine_facts(), **runtimes} if facts is None else facts)
 
 
 def _measurements_file() -> Path:

@@ -87,10 +87,10 @@ def place(
         if json:
             print_json(plan.summary(saved))
         else:
-            _print(plan, saved)
+            _print(plan, saved, ray)
 
 
-def _print(plan: Plan, saved: Path | None) -> None:
+def _print(plan: Plan, saved: Path | None, ray: str | None) -> None:
     """The answer, for people."""
     print_table(
         ["planner", "step", "gap", "evaluations", "search"],
@@ -121,18 +121,20 @@ def _print(plan: Plan, saved: Path | None) -> None:
     print_answer(f"{plan.setting.workload.name}: {plan.headline()}")
     if saved is not None:
         print(f"report: {saved / 'report.html'}")
-    hint(_next(plan, saved))
+    hint(_next(plan, saved, ray))
 
 
-def _next(plan: Plan, saved: Path | None) -> str:
+def _next(plan: Plan, saved: Path | None, ray: str | None) -> str:
+    from gnnplace.devices.real_names import host_of
     from gnnplace.executors.devices import is_real
 
     if saved is None:
         return "the same with --out DIR keeps it"
     if plan.setting.workload.onnx is None:
         return "look at the report"
+    cluster = f" --ray {ray}" if any(map(host_of, plan.setting.topology.device_names)) else ""
     return (
-        f"gnnplace run {saved}"
+        f"gnnplace run {saved}{cluster}"
         if is_real(plan.setting.topology)
         else "the same with --devices auto --measure runs here"
     )

@@ -9,6 +9,7 @@ moves it from store to store. Ray's compiled graphs would run the steps of an ac
 waits for another host in the middle of a request, the next one could not begin.
 """
 
+from gnnplace.distributed.execution.host_pipeline import HostPipeline
 from gnnplace.distributed.execution.session import DistributedSession
 
-__all__ = ["DistributedSession"]
+__all__ = ["DistributedSession", "HostPipeline"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.devices.real_names import host_of
-from gnnplace.distributed.cluster import Host, connected, hosts
+from gnnplace.distributed.cluster import Node, connected, nodes
 from gnnplace.distributed.execution.host_process import HostProcess
 from gnnplace.distributed.execution.host_worker import HostFacts, Order
 from gnnplace.distributed.execution.parts_transfer import packed_parts
@@ -95,7 +95,7 @@ class HostPipeline:
             by_host: dict[str, dict[str, Sequence[Step]]] = {}
             for device, own in steps.items():
                 by_host.setdefault(host_of(device), {})[device] = own
-            known = {host.name: host for host in hosts()}
+            known = {node.name: node for node in nodes()}
             chosen = {name: _known_host(name, own, known) for name, own in by_host.items()}
             self._processes = {
                 name: HostProcess(host, packed_parts(by_host[name]), max_in_flight) for name, host in chosen.items()
@@ -256,7 +256,7 @@ class HostPipeline:
         self._slots.release()
 
 
-def _known_host(name: str, steps: Mapping[str, Any], known: Mapping[str, Host]) -> Host:
+def _known_host(name: str, steps: Mapping[str, Any], known: Mapping[str, Node]) -> Node:
     """The host of that name.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gnnplace.distributed.cluster import Host, host_options
+from gnnplace.distributed.cluster import Node, host_options
 from gnnplace.distributed.execution.host_worker import HostFacts, HostWorker
 from gnnplace.distributed.execution.parts_transfer import HostParts
 from gnnplace.errors import GnnplaceError, ProcessLost
@@ -20,7 +20,7 @@ _LOOK_S = 1.0
 class HostProcess:
     """One actor on one host; after `start` it has its parts."""
 
-    def __init__(self, host: Host, parts: HostParts, max_in_flight: int) -> None:
+    def __init__(self, host: Node, parts: HostParts, max_in_flight: int) -> None:
         self.host, self._parts = host, parts
         self._threads = max_in_flight + _MORE_THREADS
         self.actor: Any = None

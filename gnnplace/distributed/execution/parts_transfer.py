@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gnnplace.distributed.placing.remote_call import sent_file, written_files
 from gnnplace.executors.dataflow import RunnerPart, Step
 from gnnplace.onnx_io.external_data import external_beside
 
 __all__ = ["HostParts", "packed_parts", "unpacked_parts"]
-
-_PIECE_BYTES = 1 << 24  # a store may be small; what does not fit Ray keeps on disk
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,6 @@ class HostParts:
 
 def packed_parts(steps: Mapping[str, Sequence[Step]]) -> HostParts:
     """Puts the models of all steps, the weights in files beside them, and libraries of operators into the object store."""
-    import ray
-
     contents: dict[str, Path | bytes] = {}
 
     def packed(step: Step) -> Step:
@@ -41,30 +38,16 @@ def packed_parts(steps: Mapping[str, Sequence[Step]]) -> HostParts:
         return replace(step, part=replace(part, model=Path(name), custom_ops=tuple(map(Path, libraries))))
 
     packed_steps = {device: [packed(step) for step in own] for device, own in steps.items()}
-    files = {name: tuple(map(ray.put, _pieces(content))) for name, content in contents.items()}
+    files = {name: sent_file(content) for name, content in contents.items()}
     return HostParts(packed_steps, files)
 
 
 def unpacked_parts(parts: HostParts, folder: Path) -> Mapping[str, Sequence[Step]]:
     """Writes the files into `folder`; the steps with their paths there."""
-    import ray
-
-    for name, pieces in parts.files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            for piece in pieces:
-                file.write(ray.get(piece))
+    written_files(parts.files, folder)
 
     def unpacked(part: RunnerPart) -> RunnerPart:
         assert isinstance(part.model, Path)
         return replace(part, model=folder / part.model, custom_ops=tuple(folder / path for path in part.custom_ops))
 
     return {device: [replace(step, part=unpacked(step.part)) for step in own] for device, own in parts.steps.items()}
-
-
-def _pieces(content: Path | bytes) -> list[bytes]:
-    if isinstance(content, bytes):
-        return [content]
-    with content.open("rb") as file:
-        return list(iter(lambda: file.read(_PIECE_BYTES), b""))
