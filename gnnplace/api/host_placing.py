@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -25,7 +25,7 @@ from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
 from gnnplace.api.setting import MAX_GROUPS, Setting, measurement_store, setting_of, topology_of
 from gnnplace.api.shapes import Dims
-from gnnplace.api.solved import chosen_planner
+from gnnplace.api.solved import chosen_planner, planned
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
 from gnnplace.devices.topology import Device
@@ -55,6 +55,7 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Solution
 
 __all__ = ["means_hosts", "measured_on_hosts", "setting_on_hosts"]
 
@@ -126,7 +127,7 @@ def measured_on_hosts(setting: Setting, options: PlaceOptions, begin_s: float) -
     alone = [Placement(np.full(groups, device)) for device in range(setting.topology.num_devices)]
     best = min(range(len(alone)), key=lambda device: setting.group_simulator.evaluate(alone[device]).makespan_s)
     placements = [*(finalist.placement for finalist in finalists), alone[best]]
-    evaluations = _executed_side_by_side(setting, placements, options)
+    evaluations = _executed_side_by_side(setting, solution, placements, options)
     comparison = Comparison(tuple(evaluations[:-1]), evaluations[-1], setting.topology.device_names[best])
     searched: Any = {
         "executed": 0, "recalled": 0, "executing_s": 0.0, "wall_s": solution.wall_s, "failed": 0, "retried": 0,
@@ -135,7 +136,7 @@ def measured_on_hosts(setting: Setting, options: PlaceOptions, begin_s: float) -
 
 
 def _executed_side_by_side(
-    setting: Setting, placements: Sequence[Placement], options: PlaceOptions
+    setting: Setting, solution: Solution, placements: Sequence[Placement], options: PlaceOptions
 ) -> list[Evaluation]:
     """The measured cost of each placement of the op groups; equal ones run once."""
     model, topology = executable(setting.workload), setting.topology
@@ -148,8 +149,7 @@ def _executed_side_by_side(
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         for number, (key, placement) in enumerate(different.items()):
-            whole = Placement(setting.coarsening.project(placement.assignment))
-            simulated[key] = setting.evaluator.evaluate(whole)
+            _, whole, simulated[key] = planned(setting, replace(solution, placement=placement))
             found = setting.workload.segments(whole.assignment, setting.simulator.schedule(whole).order())
             parts = folder / f"placement-{number}"
             manifest = write_parts(model, found, topology.device_names, parts)
