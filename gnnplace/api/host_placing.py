@@ -87,6 +87,8 @@ def setting_on_hosts(workload: Workload, devices: str, options: PlaceOptions) ->
         MeasurementFailed: the model does not run on a device, or other work keeps it busy.
         ProcessLost: a host was lost meanwhile.
     """
+    if options.measure and workload.others:
+        raise UnsupportedModel("over several hosts one size of the inputs can be measured; leave --measure out")
     found = devices_on_hosts(devices)
     topology = found.topology(_link_costs(found))
     store, warnings = CostStore(), tuple[str, ...]()
@@ -112,8 +114,6 @@ def measured_on_hosts(setting: Setting, options: PlaceOptions, begin_s: float) -
         ProcessLost: a host was lost.
     """
     executable(setting.workload)
-    if setting.others:
-        raise UnsupportedModel("over several hosts one size of the inputs can be measured; leave --measure out")
     problem = setting.problem()
     planner = chosen_planner(options.planner, options.policy)
     rehearsed = {

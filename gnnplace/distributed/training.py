@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gnnplace.distributed.cluster import Node, connected, host_options, nodes
 from gnnplace.errors import ProcessLost
 from gnnplace.files import temporary_folder
@@ -27,8 +25,7 @@ class RankActor:
         self, rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: Sequence[Any]
     ) -> None:
         """Does the work of a rank; arguments that are files come with their content."""
-        torch.set_num_threads(1)
-        with temporary_folder() as folder, joined(rank, size, rendezvous) as group:
+        with one_thread(), temporary_folder() as folder, joined(rank, size, rendezvous) as group:
             work(group, *(_written(argument, folder) for argument in arguments))
 
     def host(self) -> str:
