@@ -32,7 +32,7 @@ class Suite:
         return self.module.startswith(("papers", "generalization", "measured", "fidelity"))
 
 
-_TABLES = ("--evaluations", "--seeds", "--only", "--rows", "--jobs", "--extend")
+_TABLES = ("--evaluations", "--seeds", "--only", "--rows", "--jobs", "--extend", "--ray")
 SUITES: Mapping[str, Suite] = {
     "engine": Suite("engine", "nanoseconds per op of the simulator"),
     "planners": Suite("planners", "planners on light models, simulated, at the same evaluations"),
@@ -45,7 +45,7 @@ SUITES: Mapping[str, Suite] = {
     "generalization": Suite(
         "generalization.suite",
         "graphs and devices that no training has seen",
-        ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend"),
+        ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend", "--ray"),
     ),
     "fidelity": Suite("fidelity.suite", "simulated against measured seconds", ("--only",)),
     "interrupted": Suite("interrupted.suite", "commands killed at many moments", ("--seeds", "--only", "--jobs")),
