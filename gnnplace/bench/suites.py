@@ -52,6 +52,7 @@ SUITES: Mapping[str, Suite] = {
     "measured": Suite(
         "measured.suite", "searches by execution on two cores", ("--evaluations", "--seeds", "--only", "--rows")
     ),
+    "ray": Suite("scaling.suite", "one host and two of a Ray cluster, and what follows for 1,000"),
     "report": Suite("report", "size and loading time of reports, in a browser"),
     "hostile": Suite("hostile.suite", "damaged and harmful files", ("--evaluations", "--only", "--rows", "--jobs")),
 }

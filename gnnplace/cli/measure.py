@@ -22,7 +22,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, report, hostile or interrupted",
+            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, ray, report, hostile or interrupted",
             autocompletion=suites,
         ),
     ],
