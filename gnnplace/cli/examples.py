@@ -27,6 +27,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "compare": (
         ("gnnplace compare zoo:nmt_2 --devices k40x2 --planners single,heft,annealing,gnn", "2,000 evaluations each"),
         ("gnnplace compare model.onnx --devices a100x2 --planners annealing,gnn --seconds 10", "ten seconds each"),
+        ("gnnplace compare zoo:nmt_2 --devices k40x2 --planners annealing,gnn --ray 10.0.0.1:6379", "on the hosts of a cluster"),
     ),
     "run": (
         ("gnnplace run placed", "with made-up inputs"),

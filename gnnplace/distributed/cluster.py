@@ -32,8 +32,18 @@ __all__ = [
 ]
 
 _KNOCK_S = 5.0
-_COMPUTES = ("gnnplace", "numpy", "numba")
-_VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "torch")
+_COMPUTES = ("gnnplace", "numpy", "numba", "torch", "dgl")
+_VERSIONED = (
+    "gnnplace",
+    "numpy",
+    "numba",
+    "onnx",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-openvino",
+    "torch",
+    "dgl",
+)
 
 
 @dataclass(frozen=True)

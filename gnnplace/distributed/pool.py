@@ -21,7 +21,7 @@ from gnnplace.distributed.staff import Role, Staff, StaffOptions, Worker
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-__all__ = ["Done", "Pool", "PoolOptions", "Tally"]
+__all__ = ["Done", "Pool", "PoolOptions", "Tally", "turn_s"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -257,3 +257,28 @@ class Pool(Generic[ItemT, ResultT]):
     def _settled(self, run: _Run, now: _Progress, value: ResultT | None, failure: str) -> Done[ResultT]:
         now.open.remove(run.index)
         return Done(run.index, value, failure, run.worker.node.name, run.wall_s)
+
+
+def turn_s(pool: Pool[ItemT, ResultT], num_items: int, item: ItemT, repeats: int = 30) -> float:
+    """Median seconds of a turn of the driver's loop while a worker has so many items, each as long as this one: for benches.
+
+    The worker is lost to the pool afterwards.
+    """
+    import ray
+
+    pool.wait_ready()
+    worker = pool._staff.idle[0]
+    worker.is_busy = True
+    pool._running = {ray.put(0): _Run(worker, -1, 0)}  # something has always come
+    pool._running |= {worker.actor.work.remote(item): _Run(worker, -1, index) for index in range(1, num_items)}
+    nothing = _Progress(deque(), set())
+    taken_s = []
+    for _ in range(repeats):
+        begin_s = time.perf_counter()
+        pool._hand_out(nothing, ())
+        pool._answered()
+        list(pool._overdue(nothing))
+        taken_s.append(time.perf_counter() - begin_s)
+    pool._running.clear()
+    pool._staff.lose(worker)
+    return statistics.median(taken_s)

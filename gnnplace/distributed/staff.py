@@ -125,6 +125,9 @@ class Staff:
                 why = "; other work of the cluster may have its cores" if is_asked else ""
                 self.refuse(worker.node, f"no worker was ready within {limit_s:.0f} s{why}")
         known = nodes()
+        alive = {node.node_id for node in known}
+        for worker in [worker for worker in self.idle if worker.node.node_id not in alive]:
+            self.lose(worker)
         present = Counter(worker.node.node_id for worker in self.workers)
         for node in known:
             slots = self._options.per_host or node.cores

@@ -6,14 +6,10 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
-from gnnplace.distributed import connected
-
-STORE_BYTES = 100_000_000
+from gnnplace.distributed.raylets import LocalCluster, local_cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,36 +21,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Any]:
-    """Two hosts, `host1` and `host2`, of one core each, to which this process is connected; a `ray.cluster_utils.Cluster`.
+def cluster() -> Iterator[LocalCluster]:
+    """Two hosts, `host1` and `host2`, of one core each, to which this process is connected.
 
     A test may add hosts; it removes them again.
     """
-    from ray.cluster_utils import Cluster
-
     root = str(Path(__file__).parents[2])
-    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    before = {process.pid for process in psutil.Process().children(recursive=True)}
-    head = {"num_cpus": 1, "node_name": "host1", "object_store_memory": STORE_BYTES, "include_dashboard": False}
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PYTHONPATH", paths)  # workers import the functions of tests
-        started = Cluster(initialize_head=True, head_node_args=head)
-        try:
-            started.add_node(num_cpus=1, node_name="host2", object_store_memory=STORE_BYTES)
-            with connected(started.address):
-                yield started
-        finally:
-            started.shutdown()
-    mine = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
-    _, left = psutil.wait_procs(mine, timeout=10)
-    for process in left:
-        process.kill()
+        # workers import the functions of tests
+        environment.setenv("PYTHONPATH", os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]))
+        with local_cluster(num_hosts=2) as found:
+            yield found
 
 
 @pytest.fixture
-def third_host(cluster: Any) -> Iterator[Any]:
+def third_host(cluster: LocalCluster) -> Iterator[object]:
     """One more host of the cluster, `host3`, which the test may take away."""
-    node = cluster.add_node(num_cpus=1, node_name="host3", object_store_memory=STORE_BYTES)
-    yield node
-    if node in cluster.list_all_nodes():
-        cluster.remove_node(node)
+    host = cluster.add("host3")
+    yield host
+    cluster.remove(host)

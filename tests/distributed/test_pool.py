@@ -102,7 +102,7 @@ def test_the_items_of_a_host_that_is_lost_are_done_by_others(cluster: Any, third
         for one in pool.results(items):
             done.append(one)
             if len(done) == 4:
-                cluster.remove_node(third_host, allow_graceful=False)
+                cluster.remove(third_host, at_once=True)
         assert pool.hosts == ("host1", "host2")
     assert sorted(one.index for one in done) == list(range(24))
     assert {one.value for one in done} == {f"{item} done" for item in items}
@@ -118,10 +118,10 @@ def test_a_host_that_joins_takes_part(cluster: Any, tmp_path: Path) -> None:
             for one in pool.results(["sleeps 0.25"] * 60):
                 done.append(one)
                 if added is None:
-                    added = cluster.add_node(num_cpus=1, node_name="host9", object_store_memory=100_000_000)
+                    added = cluster.add("host9")
     finally:
         if added is not None:
-            cluster.remove_node(added)
+            cluster.remove(added)
     assert {one.host for one in done} == {"host1", "host2", "host9"}
     assert sorted(one.index for one in done) == list(range(60))
 
