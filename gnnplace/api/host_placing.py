@@ -28,7 +28,7 @@ from gnnplace.api.shapes import Dims
 from gnnplace.api.solved import chosen_planner, planned
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
-from gnnplace.devices.topology import Device
+from gnnplace.devices.topology import Device, Topology
 from gnnplace.distributed.cluster import Host, connected, nodes
 from gnnplace.distributed.execution import HostPipeline
 from gnnplace.distributed.placing import (
@@ -57,7 +57,7 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
 
-__all__ = ["means_hosts", "measured_on_hosts", "setting_on_hosts"]
+__all__ = ["means_hosts", "measured_on_hosts", "setting_on_hosts", "topology_on_hosts"]
 
 _MAX_PAIRS = 6
 """Of hosts, between which every link is probed; of more, so many neighbours, and the others have the median."""
@@ -75,6 +75,18 @@ def means_hosts(devices: object, address: str | None) -> bool:
         return names_hosts(devices)
     with connected(address):
         return len(nodes()) > 1
+
+
+def topology_on_hosts(devices: str, address: str) -> Topology:
+    """The devices of a cluster's hosts; links between hosts that were never probed are.
+
+    Raises:
+        InvalidTopology: a host or a device is not there.
+        GnnplaceError: there is no cluster at the address.
+    """
+    with connected(address):
+        found = devices_on_hosts(devices)
+        return found.topology(_link_costs(found))
 
 
 def setting_on_hosts(workload: Workload, devices: str, options: PlaceOptions) -> tuple[Setting, tuple[str, ...]]:

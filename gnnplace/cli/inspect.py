@@ -144,15 +144,17 @@ def devices(
         str | None,
         typer.Argument(metavar="[SPEC]", help="a device set; none: this machine", autocompletion=device_sets),
     ] = None,
+    ray: RayOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The devices of a set, or of this machine, and the names of the presets."""
+    """The devices of a set, or of this machine, and the names of the presets; with --ray those of a cluster's hosts, and the links between them."""
+    from gnnplace.api.host_placing import topology_on_hosts
     from gnnplace.api.setting import topology_of
     from gnnplace.devices.json_format import topology_to_json
     from gnnplace.devices.presets import preset_names
 
-    topology = topology_of(spec or "auto")
+    topology = topology_of(spec or "auto") if ray is None else topology_on_hosts(spec or "auto", ray)
     if json:
         print_json({**topology_to_json(topology), "presets": list(preset_names())})
         return
@@ -169,7 +171,9 @@ def devices(
             for device in topology.devices
         ],
     )
-    if spec is None:
+    if ray is not None:
+        hint(f"gnnplace place MODEL --devices {','.join(topology.device_names[:2])} --ray {ray} --out placed")
+    elif spec is None:
         print(f"presets, as NAMExN (k40x4): {', '.join(preset_names())}")
         hint(f"gnnplace place MODEL --devices {','.join(topology.device_names[:2])} --measure --out placed")
 

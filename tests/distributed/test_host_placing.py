@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gnnplace.api import PlaceOptions, place
-from gnnplace.api.host_placing import means_hosts
+from gnnplace.api.host_placing import means_hosts, topology_on_hosts
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.distributed.cluster import Host, nodes
@@ -68,8 +68,13 @@ def test_devices_that_are_not_there_are_one_line(cluster: Any, spec: str, messag
         devices_on_hosts(spec)
 
 
-def test_links_between_hosts_are_probed_both_ways(cluster: Any) -> None:
-    costs = probe_host_links([nodes()])[("host1", "host2")]
+def test_links_between_hosts_are_probed_once_and_remembered(cluster: Any) -> None:
+    probed = probe_host_links([nodes()])
+    assert probed["host1", "host2"] == probed["host2", "host1"]
+    costs = probed["host1", "host2"]
+    first, second = (topology_on_hosts(HOSTS, cluster.address).links for _ in range(2))
+    assert first == second
+    assert first[0].latency_s != HOST_LATENCY_S
     assert 1e-5 < costs.latency_s < 1.0
     assert 1e6 < costs.bandwidth_bytes_per_s < 1e11
 

@@ -90,6 +90,8 @@ class HostPipeline:
         self._broken = ""
         self._answers = TaskThread("answers")
         self._open = ExitStack()
+        self._processes: dict[str, HostProcess] = {}
+        self._stop = weakref.finalize(self, _kill, self._processes)
         try:
             self._open.enter_context(connected(address))
             by_host: dict[str, dict[str, Sequence[Step]]] = {}
@@ -97,12 +99,9 @@ class HostPipeline:
                 by_host.setdefault(host_of(device), {})[device] = own
             known = {node.name: node for node in nodes()}
             chosen = {name: _known_host(name, own, known) for name, own in by_host.items()}
-            self._processes = {
-                name: HostProcess(host, packed_parts(by_host[name]), max_in_flight) for name, host in chosen.items()
-            }
-            self._stop = weakref.finalize(self, _kill, list(self._processes.values()))
-            for process in self._processes.values():
-                process.start()
+            for name, host in chosen.items():
+                self._processes[name] = HostProcess(host, packed_parts(by_host[name]), max_in_flight)
+                self._processes[name].start()
             self._facts: list[HostFacts] = [process.loaded() for process in self._processes.values()]
             self._introduce()
         except BaseException:
@@ -128,7 +127,11 @@ class HostPipeline:
         with self._lock:
             if not (self._closed or self._broken):
                 self._under_way[request] = inputs
-                self._send(request)
+                try:
+                    self._send(request)
+                except BaseException:  # what cannot be sent, or Ctrl-C
+                    self._end(request, MeasurementFailed("the request could not be sent"))
+                    raise
                 return
         self._slots.release()
         raise ProcessLost(self._broken) if self._broken else closed_error()
@@ -142,8 +145,7 @@ class HostPipeline:
         with self._lock:
             self._closed = True
             left = list(self._under_way)
-        if hasattr(self, "_stop"):
-            self._stop()
+        self._stop()
         for request in left:
             request.fail(MeasurementFailed("the runner was closed before the request was done"))
         self._answers.close()
@@ -168,6 +170,9 @@ class HostPipeline:
     def _send(self, request: Request) -> None:
         """Gives every host its inputs; called by whoever holds the lock."""
         inputs = self._under_way[request]
+        if not self._processes:  # a model without ops
+            request.device_done()
+            return
         number = next(self._numbers)
         self._tries[request] = self._tries.get(request, 0) + 1
         oldest = min(self._attempts, default=number)
@@ -185,11 +190,17 @@ class HostPipeline:
         self._answers.put(partial(self._answered, number, host, resident, answer))
 
     def _answered(self, number: int, host: str, resident: Mapping[str, StayingValue], answer: Any) -> None:
+        import ray
+
         with self._lock:
             attempt = self._attempts.get(number)
             if attempt is None or self._closed:
                 return  # it has failed, or is run again
             error = answer.exception()
+            if isinstance(error, ray.exceptions.RayTaskError):  # nothing is lost: it cannot be sent, or our own mistake
+                reason = str(error).strip().rpartition("\n")[2].strip()
+                self._end(attempt.request, MeasurementFailed(f"the host {host!r} gave no answer: {reason}"))
+                return
             if error is not None:
                 self._recover(type(error).__name__)
                 return
@@ -222,32 +233,53 @@ class HostPipeline:
     def _recover(self, reason: str) -> None:
         """Starts lost processes again, and begins everything anew that is under way; called by whoever holds the lock."""
         self._attempts.clear()
+        waiting = list(self._under_way)
         try:
-            lost = HostProcess.lost(self._processes.values())
-            for process in lost:
-                process.kill()
-                if not process.host_lives():
-                    raise ProcessLost(process.gone())
-                process.start()
-            for process in lost:
-                process.loaded()
-            self._introduce()
+            devices = self._restart_lost()
         except GnnplaceError as error:
             self._broken = str(error)
-            for request in list(self._under_way):
+            for request in waiting:
                 request.fail(ProcessLost(self._broken))
             return
-        devices = [device for process in lost for device in process.devices]
         said = f"{', '.join(devices) or 'values between hosts'}: lost ({reason})"
-        waiting = list(self._under_way)
         _LOG.warning("%s; started again, and %d requests that were under way run again", said, len(waiting))
         for request in waiting:
             if self._tries[request] < _TRIES:
                 self._send(request)
             else:
-                request.fail(
-                    ProcessLost(f"{said}, for the {_TRIES}rd time with this request under way; it is given up")
-                )
+                request.fail(ProcessLost(f"{said}; this request was begun {_TRIES} times and is given up"))
+
+    def _restart_lost(self) -> list[str]:
+        """The names of the devices whose processes were lost and are there again.
+
+        Raises:
+            ProcessLost: a host is gone, or processes are lost over and over again.
+            GnnplaceError: a session can no longer be created.
+        """
+        import ray
+
+        devices: dict[str, None] = {}
+        last = ""
+        for _ in range(_TRIES):
+            lost = HostProcess.lost(self._processes.values())
+            devices.update((device, None) for process in lost for device in process.devices)
+            for process in lost:
+                process.kill()
+                if not process.host_lives():
+                    raise ProcessLost(process.gone())
+                process.start()
+            try:
+                self._facts = [process.loaded() for process in self._processes.values()]
+                self._introduce()
+            except ray.exceptions.RayError as error:  # one more was lost meanwhile
+                last = type(error).__name__
+            except ProcessLost as error:
+                last = str(error)
+            else:
+                return list(devices)
+        raise ProcessLost(
+            f"{', '.join(devices)}: lost {_TRIES} times in a row, and given up ({last}); open the session again"
+        )
 
     def _ended(self, request: Request) -> None:
         with self._lock:
@@ -292,6 +324,6 @@ def _own(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
 
 
-def _kill(processes: Sequence[HostProcess]) -> None:
-    for process in processes:
+def _kill(processes: Mapping[str, HostProcess]) -> None:
+    for process in processes.values():
         process.kill()

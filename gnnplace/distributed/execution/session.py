@@ -18,6 +18,9 @@ class DistributedSession(Session):
     All methods and errors are those of `Session`, but run options are refused. Each host loads its own parts, once. A process
     that is lost is started again, and what was under way is run again; where a host is gone, every request fails with
     `ProcessLost`, which names its devices. State of a training loop stays in the object store of its host.
+
+    >>> with DistributedSession("placed", ray="10.0.0.1:6379") as session:  # doctest: +SKIP  # needs a cluster
+    ...     (answer,) = session.run(None, {"x": image})
     """
 
     def __init__(
