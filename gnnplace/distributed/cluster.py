@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _KNOCK_S = 5.0
+_HTTP2_SETTINGS = b"\x04"  # the type of a frame, with which every server of gRPC answers
+_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _HTTP2_SETTINGS + b"\0\0\0\0\0"
 _COMPUTES = ("gnnplace", "numpy", "numba", "torch", "dgl")
 _VERSIONED = (
     "gnnplace",
@@ -199,12 +201,20 @@ def _knock(address: str) -> None:
             f"--ray {address}: expected HOST:PORT of a cluster's head node, for example 10.0.0.1:6379, auto or local"
         )
     try:
-        socket.create_connection((match[1], int(match[2])), timeout=_KNOCK_S).close()
+        with socket.create_connection((match[1], int(match[2])), timeout=_KNOCK_S) as connection:
+            connection.sendall(_HTTP2_GREETING)
+            answer = connection.recv(9)
+    except TimeoutError:
+        answer = b""
     except OSError as error:
         raise GnnplaceError(
             f"--ray {address}: no cluster answers there ({error.strerror or error}); "
             "ray start --head --port=6379 begins one on its first host"
         ) from None
+    if answer[3:4] != _HTTP2_SETTINGS:
+        raise GnnplaceError(
+            f"--ray {address}: what answers there is no Ray cluster; ray status says the address of one"
+        )
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
