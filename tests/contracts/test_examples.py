@@ -15,7 +15,7 @@ import gnnplace.graph
 import gnnplace.sim
 from gnnplace.planners.catalog import PLANNERS
 
-NEED_A_PROGRAM = {"scotch": "Debian's scotch"}
+NEED_A_PROGRAM = {"scotch": "Debian's scotch", "DistributedSession": "a Ray cluster"}
 
 
 def public() -> Iterator[tuple[str, object]]:
