@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnplace.api.host_placing import topology_on_hosts
 from gnnplace.api.hosts import compared_on_hosts
 from gnnplace.api.measuring import executable, measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
@@ -15,6 +16,7 @@ from gnnplace.api.solved import LEARNED, chosen_planner, failed_row, finite, pla
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.topology import Topology
+from gnnplace.distributed.placing import names_hosts
 from gnnplace.errors import GnnplaceError
 from gnnplace.executors.busy import check_free
 from gnnplace.placement import Placement, check_legal, load_placement
@@ -43,6 +45,8 @@ def compare(
         KeyboardInterrupt: there was no placement yet.
     """
     plans = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
+    if options.ray is not None and isinstance(devices, str) and names_hosts(devices):
+        devices = topology_on_hosts(devices, options.ray)
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops)
     setting = setting_of(

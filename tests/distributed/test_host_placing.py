@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnplace.api import PlaceOptions, place
+from gnnplace.api import PlaceOptions, compare, place
 from gnnplace.api.host_placing import means_hosts, topology_on_hosts
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost
 from gnnplace.devices.spec import load_topology
@@ -116,6 +116,16 @@ def test_a_model_is_profiled_planned_measured_saved_and_run_over_hosts(
         (found,) = session.run(None, {"x": np.ones((4, 2), np.float32)})
     x, w, bias = np.ones((4, 2), np.float32), np.array([[1, 2], [3, 4]], np.float32), np.array([0.5, -0.5], np.float32)
     np.testing.assert_allclose(found, (x @ w + bias) @ w + bias)
+
+
+def test_planners_are_compared_on_the_devices_of_hosts(cluster: Any) -> None:
+    (row,) = compare("zoo:layered_200", HOSTS, ["heft"], PlaceOptions(ray=cluster.address))
+    assert (row["feasible"], row["error"]) == (True, None)
+
+
+def test_devices_of_hosts_need_a_cluster() -> None:
+    with pytest.raises(InvalidTopology, match="host1/cpu:0 is on another host; say by --ray ADDRESS"):
+        place("zoo:layered_200", HOSTS)
 
 
 def test_several_sizes_are_not_measured_over_hosts(
