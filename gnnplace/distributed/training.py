@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.distributed.cluster import Node, connected, host_options, nodes
+from gnnplace.distributed.priority import take_usual_priority
 from gnnplace.errors import ProcessLost
 from gnnplace.files import temporary_folder
 from gnnplace.training.process_group import GroupOf, ProcessGroup, joined, one_thread, process_group
@@ -25,6 +26,7 @@ class RankActor:
         self, rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: Sequence[Any]
     ) -> None:
         """Does the work of a rank; arguments that are files come with their content."""
+        take_usual_priority()
         with one_thread(), temporary_folder() as folder, joined(rank, size, rendezvous) as group:
             work(group, *(_written(argument, folder) for argument in arguments))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from gnnplace.devices.real_names import host_of
 from gnnplace.distributed.execution.parts_transfer import HostParts, unpacked_parts
+from gnnplace.distributed.priority import take_usual_priority
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from gnnplace.executors.dataflow import START
 from gnnplace.executors.devices import parse_device
@@ -73,6 +74,7 @@ class HostWorker:
     """A Ray actor. Its methods are called side by side, on threads of its own, and in any order."""
 
     def __init__(self, host: str, parts: HostParts) -> None:
+        take_usual_priority()
         self._host, self._parts = host, parts
         self._workers: dict[str, Worker] = {}
         self._peers: Mapping[str, Any] = {}
@@ -83,6 +85,7 @@ class HostWorker:
 
     def load(self) -> HostFacts | GnnplaceError:
         """Creates the sessions of all parts; what went wrong instead of raising it, as Ray would wrap it."""
+        take_usual_priority()  # of the threads that have come meanwhile, which begin those of the devices
         try:
             self._workers = {name: Worker(parse_device(name, self._host), ()) for name in self._parts.steps}
             with temporary_folder() as folder:

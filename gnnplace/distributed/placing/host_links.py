@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gnnplace.cost.measured import LinkCosts
 from gnnplace.distributed.cluster import Node, host_options
+from gnnplace.distributed.priority import take_usual_priority
 from gnnplace.errors import MeasurementFailed
 from gnnplace.executors.link_probe import FLOATS, fitted_link
 from gnnplace.executors.measure import quiet_s
@@ -27,6 +28,7 @@ class LinkEnd:
     """A Ray actor on a host, which sends values to another one and gets them back, as arguments of a method like `HostWorker.deliver`."""
 
     def __init__(self) -> None:
+        take_usual_priority()
         self._back: SimpleQueue[Mapping[str, NDArray[Any]]] = SimpleQueue()
 
     def take(self, sender: Any, values: Mapping[str, NDArray[Any]]) -> None:
@@ -39,6 +41,7 @@ class LinkEnd:
 
     def round_trips_s(self, me: Any, other: Any, num_floats: int) -> list[float]:
         """Seconds of each round trip of a tensor; empty where one did not come back."""
+        take_usual_priority()
         values, found = {"value": np.ones(num_floats, dtype=np.float32)}, []
         for _ in range(_WARMUP + _REPEATS):
             begin_s = time.perf_counter()

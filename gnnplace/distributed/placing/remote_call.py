@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gnnplace.distributed.cluster import Node, host_options
+from gnnplace.distributed.priority import take_usual_priority
 from gnnplace.errors import GnnplaceError, ProcessLost
 
 __all__ = ["called_on_all", "sent_file", "written_files"]
@@ -45,6 +46,7 @@ def called_on_all(tasks: Sequence[tuple[Node, Callable[..., T], Sequence[tuple[A
 
 def _run(function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T] | GnnplaceError:
     """On the host; what went wrong is given back, as Ray would wrap it."""
+    take_usual_priority()
     try:
         return [function(*arguments) for arguments in calls]
     except GnnplaceError as error:
