@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from gnnplace.distributed.cluster import different_seconds
 from gnnplace.distributed.pool import Pool, PoolOptions
+from gnnplace.distributed.priority import take_usual_priority
 from gnnplace.distributed.staff import Role, StaffOptions
 from gnnplace.errors import MeasurementFailed
 from gnnplace.executors.busy import check_free
@@ -79,6 +80,7 @@ class _Trial:
 
 
 def _measuring(trial: _Trial, data: Mapping[str, NDArray[np.uint8]]) -> Callable[[Job], Answer]:
+    take_usual_priority()  # the measuring process inherits it
     check_free(trial.device_names, trial.force)
     until_the_end = ExitStack()  # of this process
     folder = until_the_end.enter_context(temporary_folder())

@@ -19,7 +19,7 @@ class DistributedSession(Session):
     that is lost is started again, and what was under way is run again; where a host is gone, every request fails with
     `ProcessLost`, which names its devices. State of a training loop stays in the object store of its host.
 
-    >>> with DistributedSession("placed", ray="10.0.0.1:6379") as session:  # doctest: +SKIP  # needs a cluster
+    >>> with DistributedSession("placed", ray="10.0.0.1:6379") as session:  # doctest: +SKIP
     ...     (answer,) = session.run(None, {"x": image})
     """
 
