@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml tests/constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"{sys.executable} is Python {v[0]}.{v[1]}; gnnplace needs 3.11 or 3.12: make install PYTHON=python3.12")'
 	@echo "installing gnnplace and the versions of tests/constraints.txt into .venv (several minutes the first time)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,docs,fuzz,notebooks,optimal,partition,pictures,train,zoo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,docs,fuzz,notebooks,optimal,partition,pictures,ray,train,zoo]'
 	@echo "looking whether all works; this compiles the simulator, once"
 	$(BIN)/gnnplace doctor --quiet
 	@touch $@
@@ -65,7 +65,7 @@ docs: $(STAMP)
 	$(BIN)/python -W ignore docs/api.py build/docs
 
 # Away from the repository nothing but the wheel can be imported; WHEEL_TESTS=tests runs all.
-WHEEL_TESTS ?= $(addprefix tests/,api cli contracts cost devices graph onnx_io policy report sim)
+WHEEL_TESTS ?= $(addprefix tests/,api cli contracts cost devices distributed graph onnx_io policy report sim)
 wheel-test:
 	@rm -rf build/wheel && mkdir -p build/wheel
 	@echo "1/4 building the wheel"
@@ -73,7 +73,7 @@ wheel-test:
 	build/wheel/venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
 	@ls -l build/wheel/*.whl
 	@echo "2/4 installing it into an empty environment, with what its tests need"
-	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt "$$(echo $(CURDIR)/build/wheel/*.whl)[dev,optimal,partition,train,zoo]"
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt "$$(echo $(CURDIR)/build/wheel/*.whl)[dev,optimal,partition,ray,train,zoo]"
 	@away=$$(mktemp -d) && trap 'rm -rf "$$away"' EXIT && cp -r tests pyproject.toml README.md "$$away" && cd "$$away" \
 		&& echo "3/4 the README's session" && $(CURDIR)/build/wheel/venv/bin/python tests/readme_session.py README.md \
 		&& echo "4/4 the tests, in $$away" && $(CURDIR)/build/wheel/venv/bin/python -m pytest --quiet --numprocesses 2 $(WHEEL_TESTS)

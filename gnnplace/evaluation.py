@@ -228,6 +228,8 @@ class Problem:
     """The ops are groups, inside which the evaluator runs op by op: schedules of `graph` are only near what it says."""
     clusters: IntArray | None = None
     """`[N]` equal numbers for ops that are one unit, whole colocation groups at least; None: colocation alone decides."""
+    executed_at_once: int = 1
+    """How many placements the evaluator executes side by side, on as many hosts; a search that can name as many leaves none idle."""
 
     def over_groups(self, coarsening: Coarsening) -> Problem:
         """The same problem with groups of its ops to decide on; only for simulated evaluations."""

@@ -24,7 +24,7 @@ _RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 _EXTRAS = {
     "gpu": "GPUs and slices of them", "openvino": "devices of OpenVINO", "optimal": "the planner optimal",
     "partition": "the planners metis, metis-cpu and mtkahypar", "train": "TensorBoard's event files",
-    "zoo": "building zoo models, and exporting from PyTorch", "ray": "measuring on many machines",
+    "zoo": "building zoo models, and exporting from PyTorch", "ray": "work on many machines, --ray",
     "pictures": "pictures of reports as files",
 }  # fmt: skip
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "firefox")

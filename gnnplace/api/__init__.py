@@ -1,7 +1,7 @@
 """The composition root: wires evaluators, planners and artefacts together behind `gnnplace.place`, `Plan`, `Session`.
 
 In reading order: `shapes.py` (the sizes of inputs that count), `options.py`, `workload.py` (a model of any kind as an op graph), `setting.py` (that graph on devices, with costs),
-`solved.py` (a solution seen on the whole graph), `place.py` (the main path), `measuring.py` (the same with executed rewards), `plan.py` (the answer),
+`solved.py` (a solution seen on the whole graph), `hosts.py` (the same on the hosts of a cluster), `place.py` (the main path), `measuring.py` (the same with executed rewards), `host_placing.py` (the same for devices of several hosts), `plan.py` (the answer),
 `timeline.py` (critical path, and memory over time), `mobility.py` (why an op may not move), `record.py` (`run.json`), `artefacts.py` (what a plan writes), `given.py` (a placement that somebody made, as a plan), `comparison.py` (several planners, or one given placement), `training_problems.py` (what a policy
 is trained on), `train.py` (a training run).
 """

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnplace.api.host_placing import topology_on_hosts
+from gnnplace.api.hosts import compared_on_hosts
 from gnnplace.api.measuring import executable, measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.setting import setting_of, topology_of
-from gnnplace.api.solved import LEARNED, chosen_planner, finite, planned, planner_row
+from gnnplace.api.solved import LEARNED, chosen_planner, failed_row, finite, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.topology import Topology
+from gnnplace.distributed.placing import names_hosts
 from gnnplace.errors import GnnplaceError
 from gnnplace.executors.busy import check_free
 from gnnplace.placement import Placement, check_legal, load_placement
@@ -30,7 +33,8 @@ def compare(
 ) -> list[PlannerRow]:
     """A row per planner, each with the same budget and seed; a planner that fails has an `error` and no makespan.
 
-    Ctrl-C ends them all; those that were not reached have no row.
+    Ctrl-C ends them all; those that were not reached have no row. With `options.ray` they run side by side on the hosts of a
+    cluster, to the same makespans; a row then says on which host it was made.
 
     >>> rows = compare("zoo:layered_200", "k40x2", ["single", "heft"])
     >>> [(row["planner"], row["feasible"]) for row in rows]
@@ -41,9 +45,13 @@ def compare(
         KeyboardInterrupt: there was no placement yet.
     """
     plans = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
+    if options.ray is not None and isinstance(devices, str) and names_hosts(devices):
+        devices = topology_on_hosts(devices, options.ray)
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops)
     setting = setting_of(workload, topology, None, options.objective, options.max_groups, options.dims_objective)
+    if options.ray is not None:
+        return compared_on_hosts(setting, list(plans), options)
     rows: list[PlannerRow] = []
     for name, plan in plans.items():
         begin_s = time.perf_counter()
@@ -57,12 +65,7 @@ def compare(
                 raise
             break
         except GnnplaceError as error:
-            rows.append(
-                {
-                    "planner": name, "makespan_s": None, "gap": None, "evaluations": 0,
-                    "wall_s": time.perf_counter() - begin_s, "feasible": False, "error": str(error),
-                }
-            )  # fmt: skip
+            rows.append(failed_row(name, str(error), time.perf_counter() - begin_s))
     return rows
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnnplace.api.hosts import executed_on_hosts
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
 from gnnplace.api.setting import Setting, measurement_store, setting_of
@@ -21,11 +22,12 @@ from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
 from gnnplace.executors.busy import check_free
+from gnnplace.executors.execution import Comparison, Kept
 from gnnplace.executors.grouped_parts import GroupedModel
 from gnnplace.executors.link_probe import device_pairs, probe_links, probing_process
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measure_options import MeasureOptions
-from gnnplace.executors.measured_evaluator import Comparison, Kept, MeasuredEvaluator
+from gnnplace.executors.measured_evaluator import MeasuredEvaluator
 from gnnplace.executors.profile import measured_costs
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.onnx_io.model import OnnxModel
@@ -36,11 +38,23 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
 from gnnplace.report.run_record import MeasuredRecord, MeasuredSearch, PlannerRow
 
-__all__ = ["MEASURE_OPTIONS", "executable", "measured_evaluation", "place_measured", "profiled", "profiled_anew"]
+__all__ = [
+    "MEASURE_OPTIONS",
+    "REHEARSED",
+    "REQUESTS",
+    "Finalist",
+    "executable",
+    "finalists_of",
+    "measured_evaluation",
+    "place_measured",
+    "profiled",
+    "profiled_anew",
+    "side_by_side_plan",
+]
 
 MEASURE_OPTIONS = MeasureOptions()
 """How long measuring may take."""
-_REQUESTS = 8
+REQUESTS = 8
 """That follow each other where throughput is measured: filling and draining the pipeline then counts for little."""
 _FINALISTS = 3
 """How many placements of the search are measured side by side in the end."""
@@ -50,7 +64,7 @@ _SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
 """Of every new model so many random stretches of its op groups are placed at random, to learn what segments, short and long, cost."""
 _PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01)
 """For these, in turns."""
-_REHEARSED = ("single", "heft", "annealing")
+REHEARSED = ("single", "heft", "annealing")
 """Planned in the simulator, then measured beside what was found by measuring."""
 
 
@@ -166,7 +180,7 @@ def _pipelined(options: MeasureOptions) -> MeasureOptions:
         return dataclasses.replace(rule, warmup=1, min_repeats=min(repeats, rule.min_repeats))
 
     return dataclasses.replace(
-        options, requests=_REQUESTS, search=fewer(options.search, 3), final=fewer(options.final, 6)
+        options, requests=REQUESTS, search=fewer(options.search, 3), final=fewer(options.final, 6)
     )
 
 
@@ -216,16 +230,19 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
     setting = setting_of(workload, topology, cost, options.objective, options.max_groups, options.dims_objective)
     simulated = setting.problem()
     solutions = {
-        name: load_planner(name)(simulated, Budget(), options.seed) for name in _REHEARSED if name != options.planner
+        name: load_planner(name)(simulated, Budget(), options.seed) for name in REHEARSED if name != options.planner
     }
     if any(solution.interrupted for solution in solutions.values()):
         raise KeyboardInterrupt
     rehearsed = {name: solution.placement for name, solution in solutions.items()}
     measuring = _pipelined(MEASURE_OPTIONS) if setting.objective == "throughput" else MEASURE_OPTIONS
+    planner = chosen_planner(options.planner, options.policy)
+    set_aside: list[str] = []
     with _evaluator(setting, measuring) as evaluator:
-        planner = chosen_planner(options.planner, options.policy)
-        solution = planner(setting.problem(evaluator), options.budget, options.seed)
-        finalists = _finalists(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)
+        with executed_on_hosts(evaluator, measuring.timeout_s, options, set_aside.append) as at_once:
+            solution = planner(setting.problem(evaluator, at_once), options.budget, options.seed)
+        warnings += tuple(set_aside)
+        finalists = finalists_of(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)
         searched: MeasuredSearch = {
             "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
             "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
@@ -234,10 +251,10 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
         interrupted = comparison is None
         with first_interrupt_noted(interrupted):  # it is nearly done
             if comparison is None:
-                finalists = _finalists(options.planner, evaluator.fastest(1) or [solution.placement], {})
+                finalists = finalists_of(options.planner, evaluator.fastest(1) or [solution.placement], {})
                 known = tuple(evaluator.evaluate(finalist.placement) for finalist in finalists)  # from the search
                 comparison = Comparison(known, evaluator.single, evaluator.single_device)
-            plan = _plan(setting, solution, finalists, (comparison, searched), begin_s)
+            plan = side_by_side_plan(setting, solution, finalists, (comparison, searched), begin_s)
             chosen = Placement(setting.coarsening.project(plan.placement.assignment))
             warnings += plan.warnings if not evaluator.not_kept else (*plan.warnings, evaluator.not_kept)
             plan = dataclasses.replace(plan, warnings=warnings, measured_segments=evaluator.segments_of(chosen))
@@ -245,7 +262,7 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
 
 
 @dataclass(frozen=True, eq=False)
-class _Finalist:
+class Finalist:
     """What is measured side by side."""
 
     label: str
@@ -253,7 +270,7 @@ class _Finalist:
     placement: Placement
 
 
-def _finalists(planner: str, searched: Sequence[Placement], rehearsed: Mapping[str, Placement]) -> list[_Finalist]:
+def finalists_of(planner: str, searched: Sequence[Placement], rehearsed: Mapping[str, Placement]) -> list[Finalist]:
     """The best few of the search, best first and each once, and what other planners found.
 
     The search kept the least of many single measurements, which was lucky more likely than not: the next best ones get a chance.
@@ -262,13 +279,13 @@ def _finalists(planner: str, searched: Sequence[Placement], rehearsed: Mapping[s
     for placement in searched:
         different.setdefault(placement.assignment.tobytes(), placement)
     found = [
-        _Finalist(planner if rank == 1 else f"{planner}, rank {rank}", planner, placement)
+        Finalist(planner if rank == 1 else f"{planner}, rank {rank}", planner, placement)
         for rank, placement in enumerate(different.values(), start=1)
     ]
-    return [*found, *(_Finalist(name, name, placement) for name, placement in rehearsed.items())]
+    return [*found, *(Finalist(name, name, placement) for name, placement in rehearsed.items())]
 
 
-def _side_by_side(evaluator: MeasuredEvaluator, finalists: Sequence[_Finalist]) -> Comparison | None:
+def _side_by_side(evaluator: MeasuredEvaluator, finalists: Sequence[Finalist]) -> Comparison | None:
     """The last comparison; None where Ctrl-C ended it."""
     try:
         return evaluator.compare([finalist.placement for finalist in finalists])
@@ -276,10 +293,10 @@ def _side_by_side(evaluator: MeasuredEvaluator, finalists: Sequence[_Finalist]) 
         return None
 
 
-def _plan(
+def side_by_side_plan(
     setting: Setting,
     solution: Solution,
-    finalists: Sequence[_Finalist],
+    finalists: Sequence[Finalist],
     executed: tuple[Comparison, MeasuredSearch],
     begin_s: float,
 ) -> Plan:

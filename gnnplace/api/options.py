@@ -42,7 +42,11 @@ class PlaceOptions:
     """Shared libraries with operators that ONNX Runtime does not have."""
     policy: Path | None = None
     """A trained policy that `gnn` starts from; None: the one that is shipped."""
+    ray: str | None = None
+    """Address of a Ray cluster to work on; see `gnnplace.distributed.connected`."""
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
+    on_warning: Callable[[str], None] = field(default=lambda text: None, compare=False)
+    """Told what a comparison, which has no warnings, is to say of hosts that take no part."""
 
     @property
     def budget(self) -> Budget:

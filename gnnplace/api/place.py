@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from gnnplace.api.host_placing import means_hosts, measured_on_hosts, setting_on_hosts
+from gnnplace.api.hosts import simulated_on_hosts
 from gnnplace.api.measuring import place_measured
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
@@ -13,6 +16,7 @@ from gnnplace.api.setting import Setting, setting_of, topology_of
 from gnnplace.api.solved import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
+from gnnplace.distributed.cluster import connected
 from gnnplace.executors.devices import is_real
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.planners.budget import Budget
@@ -38,7 +42,8 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
 
     Args:
         model: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or what `read_onnx` gave.
-        devices: a topology, its file, a preset such as `k40x4`, real devices such as `cpu:0,cpu:1`, or `auto`.
+        devices: a topology, its file, a preset such as `k40x4`, real devices such as `cpu:0,cpu:1`, or `auto`;
+            with `options.ray` those of its hosts, such as `host1/cpu:0,host2/cpu:0`, or `auto` for all of them.
         options: how to search.
 
     Raises:
@@ -49,7 +54,9 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
         KeyboardInterrupt: there was no placement yet.
     """
     begin_s = time.perf_counter()
-    planner = chosen_planner(options.planner, options.policy)
+    chosen_planner(options.planner, options.policy)
+    if options.ray is not None and means_hosts(devices, options.ray):
+        return _place_on_hosts(model, str(devices), options, begin_s)
     topology = topology_of(devices)
     workload = load_workload(
         model, options.dims, custom_ops=options.custom_ops, to_run=options.measure or is_real(topology)
@@ -57,22 +64,44 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
     if options.measure:
         return place_measured(workload, topology, options, begin_s)
     setting = setting_of(workload, topology, None, options.objective, options.max_groups, options.dims_objective)
+    return _searched(setting, options, begin_s)
+
+
+def _place_on_hosts(model: ModelSource, devices: str, options: PlaceOptions, begin_s: float) -> Plan:
+    """The same for devices of several hosts."""
+    assert options.ray is not None
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
+    with connected(options.ray):
+        setting, warnings = setting_on_hosts(workload, devices, options)
+        placed = measured_on_hosts if options.measure else _searched
+        plan = placed(setting, options, begin_s)
+    return replace(plan, warnings=(*warnings, *plan.warnings))
+
+
+def _searched(setting: Setting, options: PlaceOptions, begin_s: float) -> Plan:
+    """The best that the chosen planner finds in the simulator."""
+    planner = chosen_planner(options.planner, options.policy)
     planners = {name: (load_planner(name), Budget()) for name in BASELINES} | {
         options.planner: (planner, options.budget)
     }
     solutions: dict[str, Solution] = {}
     interrupted = False
+    warnings: list[str] = []
     try:
-        for name, (plan, budget) in planners.items():
-            if not interrupted:
-                solutions[name] = plan(setting.for_planner(name).problem(), budget, options.seed)
-                interrupted = solutions[name].interrupted
+        chosen = setting.for_planner(options.planner)
+        with simulated_on_hosts(chosen, options.ray, warnings.append) as evaluator:
+            for name, (plan, budget) in planners.items():
+                if not interrupted:
+                    problem = setting.for_planner(name).problem(evaluator if name == options.planner else None)
+                    solutions[name] = plan(problem, budget, options.seed)
+                    interrupted = solutions[name].interrupted
     except KeyboardInterrupt:  # this planner has no placement yet
         interrupted = True
         if not solutions:
             raise
     with first_interrupt_noted(interrupted):  # it is nearly done
         answer = _answer(setting, solutions, options.planner, begin_s)
+        answer = replace(answer, warnings=(*warnings, *answer.warnings))
         return answer.cut_short() if interrupted else answer
 
 

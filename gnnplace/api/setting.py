@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -97,7 +99,7 @@ class Setting:
         groups = (self.group_simulator, *(other.group_simulator for other in self.others))
         return SeveralSimulators(groups, self.dims_objective)
 
-    def problem(self, evaluator: Evaluator | None = None) -> Problem:
+    def problem(self, evaluator: Evaluator | None = None, executed_at_once: int = 1) -> Problem:
         """What planners get: op groups to decide on; rewards come from `evaluator`, else from the whole graph's simulator."""
         groups = self.group_simulator
         simulated: Simulator | SeveralSimulators | GroupedSimulator = self.evaluator
@@ -113,6 +115,7 @@ class Setting:
             estimator=simulated,
             objective=self.objective,
             grouped=groups is not self.simulator or bool(self.others),
+            executed_at_once=executed_at_once,
         )
 
     @cached_property
@@ -206,14 +209,14 @@ def stored_costs(model: str | None = None) -> CostStore:
     return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
-def measurement_store() -> MeasurementStore:
-    """Where all is kept that is measured with this machine and this ONNX Runtime.
+def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStore:
+    """Where all is kept that is measured with this machine and this ONNX Runtime, or with what `facts` say.
 
     Raises:
         MeasurementFailed: the file cannot be made, or is something else.
     """
     runtimes = installed_versions("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-    return MeasurementStore(_measurements_file(), {**machine_facts(), **runtimes})
+    return MeasurementStore(_measurements_file(), {**machine_facts(), **runtimes} if facts is None else facts)
 
 
 def _measurements_file() -> Path:

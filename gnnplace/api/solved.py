@@ -17,7 +17,7 @@ from gnnplace.report.run_record import PlannerRow
 from gnnplace.sim.bounds import LowerBound
 from gnnplace.sim.grouped import expanded
 
-__all__ = ["LEARNED", "bound_of", "chosen_planner", "finite", "planned", "planner_row"]
+__all__ = ["LEARNED", "bound_of", "chosen_planner", "failed_row", "finite", "planned", "planner_row"]
 
 
 LEARNED = "gnn"
@@ -72,3 +72,10 @@ def planner_row(setting: Setting, solution: Solution, _: Placement, evaluation: 
         "feasible": evaluation.feasible,
         "error": None,
     }
+
+
+def failed_row(planner: str, error: str, wall_s: float) -> PlannerRow:
+    """The line of a planner that gave no placement."""
+    return {
+        "planner": planner, "makespan_s": None, "gap": None, "evaluations": 0, "wall_s": wall_s, "feasible": False, "error": error,
+    }  # fmt: skip

@@ -13,13 +13,16 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
+from gnnplace.distributed.training import hosts_process_group
+from gnnplace.errors import ProcessLost
 from gnnplace.planners.learned.search_episode import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training.ablation import Ablation
-from gnnplace.training.data_parallel import DataParallelConfig, train_data_parallel
+from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
 from gnnplace.training.metrics import MetricsLog
 from gnnplace.training.problems import TrainingTask
+from gnnplace.training.process_group import process_group
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
 from gnnplace.versions import installed_versions
 
@@ -32,6 +35,7 @@ __all__ = [
     "stored_settings",
 ]
 
+_LOSSES = 3
 _VERSIONED = ("gnnplace", "numpy", "numba", "torch", "dgl")
 
 
@@ -155,17 +159,38 @@ def continue_run(
     out: Path,
     on_update: Callable[[Mapping[str, Any]], None] = lambda row: None,
     should_stop: Callable[[], bool] = lambda: False,
+    ray: str | None = None,
+    on_warning: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Trains on until all updates are done or `should_stop`, asked before each; gives the policy's card.
 
     Writes the policy with its card whenever the state is saved, a line of metrics per update, and TensorBoard's event files
-    where it is installed.
+    where it is installed. With `ray`, the address of a cluster, the processes are on its hosts; where one is lost, `on_warning` is
+    told, and the run goes on from the last saved state.
 
     Raises:
         InvalidRun: there is no run in `out`.
-        ProcessLost: another process has ended early; the run can be continued.
+        ProcessLost: another process has ended early, on a cluster three times between two saved states; the run can be continued.
     """
     files, settings = RunFiles(out), stored_settings(out)
+    control = RunControl(should_stop, process_group if ray is None else hosts_process_group(ray))
+    state, losses, saved = None, 0, -1
+    while state is None:
+        try:
+            state = _trained(files, settings, on_update, control)
+        except ProcessLost as lost:
+            before, saved = saved, read_state(files.state).update
+            losses = losses + 1 if saved == before else 1
+            if ray is None or losses == _LOSSES or should_stop():
+                raise
+            on_warning(f"{str(lost).rpartition(';')[0]}; the run goes on by itself from update {saved}")
+    return _card(files.policy.name, settings, state)
+
+
+def _trained(
+    files: RunFiles, settings: TrainSettings, on_update: Callable[[Mapping[str, Any]], None], control: RunControl
+) -> RunState:
+    """The state after all that was left to do."""
     task = TrainingTask(SampledProblems(settings.training.seed, settings.problems), trace_searches)
     with MetricsLog(files.metrics, read_state(files.state).update) as log:
 
@@ -176,8 +201,7 @@ def continue_run(
         def save(state: RunState) -> None:
             save_policy(files.policy, state.network, _card(files.policy.name, settings, state))
 
-        state = train_data_parallel(files.state, task, settings.training, note, save, should_stop)
-    return _card(files.policy.name, settings, state)
+        return train_data_parallel(files.state, task, settings.training, note, save, control)
 
 
 def _card(name: str, settings: TrainSettings, state: RunState) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from gnnplace.bench.resumable import Hosts
 from gnnplace.errors import GnnplaceError
 
 __all__ = ["BenchOptions", "chosen"]
@@ -37,6 +38,13 @@ class BenchOptions:
     """Called with a line for people after every case."""
     extend: Path | None = field(default=None, compare=False)
     """A stored result of the suite: its runs are taken over into `kept`."""
+    ray: str | None = None
+    """Address of a Ray cluster whose cores run the cases instead of processes."""
+
+    @property
+    def workers(self) -> int | Hosts:
+        """What runs the cases."""
+        return self.jobs if self.ray is None else Hosts(self.ray, self.on_progress or (lambda text: None))
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -45,6 +53,7 @@ class BenchOptions:
             "evaluations": self.evaluations,
             "seeds": self.seeds,
             "jobs": self.jobs if self.jobs > 1 else None,
+            "ray": self.ray,
             "rows": ",".join(self.rows) or None,
             "policy": None if self.policy is None else self.policy.name,
         }

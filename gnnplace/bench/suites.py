@@ -32,7 +32,7 @@ class Suite:
         return self.module.startswith(("papers", "generalization", "measured", "fidelity"))
 
 
-_TABLES = ("--evaluations", "--seeds", "--only", "--rows", "--jobs", "--extend")
+_TABLES = ("--evaluations", "--seeds", "--only", "--rows", "--jobs", "--extend", "--ray")
 SUITES: Mapping[str, Suite] = {
     "engine": Suite("engine", "nanoseconds per op of the simulator"),
     "planners": Suite("planners", "planners on light models, simulated, at the same evaluations"),
@@ -45,7 +45,7 @@ SUITES: Mapping[str, Suite] = {
     "generalization": Suite(
         "generalization.suite",
         "graphs and devices that no training has seen",
-        ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend"),
+        ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend", "--ray"),
     ),
     "fidelity": Suite("fidelity.suite", "simulated against measured seconds", ("--only",)),
     "interrupted": Suite("interrupted.suite", "commands killed at many moments", ("--seeds", "--only", "--jobs")),
@@ -53,6 +53,7 @@ SUITES: Mapping[str, Suite] = {
         "measured.suite", "searches by execution on two cores", ("--evaluations", "--seeds", "--only", "--rows")
     ),
     "scale": Suite("scale.suite", "time, memory and quality at 1,000 to 200,000 ops", ("--only",)),
+    "ray": Suite("scaling.suite", "one host and two of a Ray cluster, and what follows for 1,000"),
     "report": Suite("report", "size and loading time of reports, in a browser"),
     "hostile": Suite("hostile.suite", "damaged and harmful files", ("--evaluations", "--only", "--rows", "--jobs")),
 }

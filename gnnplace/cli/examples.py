@@ -19,6 +19,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("gnnplace place model.onnx --devices cpu:0,cpu:1 --measure --out placed", "executed on two cores"),
         ("gnnplace place zoo:nmt_2 --devices k40x2 --planner annealing --seconds 10", "another planner, ten seconds"),
         ("gnnplace place model.onnx --devices auto --dim batch=1:64", "good at every size from 1 to 64"),
+        ("gnnplace place model.onnx --devices host1/cpu:0,host2/cuda:0 --ray auto --out placed", "on two hosts of a cluster"),
     ),
     "evaluate": (
         ("gnnplace evaluate model.onnx --devices k40x4 --placement placed/placement.json", "what it takes, simulated"),
@@ -27,17 +28,20 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "compare": (
         ("gnnplace compare zoo:nmt_2 --devices k40x2 --planners single,heft,annealing,gnn", "2,000 evaluations each"),
         ("gnnplace compare model.onnx --devices a100x2 --planners annealing,gnn --seconds 10", "ten seconds each"),
+        ("gnnplace compare zoo:nmt_2 --devices k40x2 --planners annealing,gnn --ray 10.0.0.1:6379", "on the hosts of a cluster"),
     ),
     "run": (
         ("gnnplace run placed", "with made-up inputs"),
         ("gnnplace run placed --input x.npz --output y.npz", "arrays by the names of inputs and outputs"),
         ("gnnplace run placed --repeat 100", "seconds alone, and of requests without a pause"),
+        ("gnnplace run placed --ray 10.0.0.1:6379", "where its devices are on the hosts of a cluster"),
     ),
     "profile": (("gnnplace profile model.onnx --devices cpu:0,cpu:1 --out costs.json", "both cores and their link"),),
     "devices": (
         ("gnnplace devices", "of this machine, and the presets"),
         ("gnnplace devices k40x2+v100", "of a set"),
         ("gnnplace devices k40x4 --json > four.json", "a file to edit, for --devices four.json"),
+        ("gnnplace devices --ray auto", "of all hosts of a cluster"),
     ),
     "planners": (("gnnplace planners", "their names, for --planner"),),
     "report": (
@@ -48,6 +52,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "train": (
         ("gnnplace train --out policy.safetensors --updates 600", "as the shipped policy was trained"),
         ("gnnplace train --out policy.safetensors --resume --minutes 10", "ten minutes more of it"),
+        ("gnnplace train --out policy.safetensors --ray 10.0.0.1:6379", "a process per core of a cluster"),
     ),
     "bench": (
         ("gnnplace bench engine", "nanoseconds per op of the simulator"),

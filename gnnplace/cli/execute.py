@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +18,7 @@ from gnnplace.cli.options import (
     JsonOption,
     ModelArgument,
     QuietOption,
+    RayOption,
     SeedOption,
     parse_dims,
 )
@@ -34,11 +37,15 @@ def run(
     output: Annotated[Path | None, typer.Option(metavar="Y.npz", help="where the outputs go")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="how often to run")] = 1,
     custom_ops: CustomOpsOption = None,
+    ray: RayOption = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run a placed model on its devices; repeated, as often again with requests that follow each other without a pause."""
+    """Run a placed model on its devices; repeated, as often again with requests that follow each other without a pause.
+
+    Devices such as host1/cpu:0 are on the hosts of a Ray cluster, which --ray names.
+    """
     import numpy as np
 
     from gnnplace.executors.array_file import read_arrays, write_arrays
@@ -46,7 +53,13 @@ def run(
     from gnnplace.executors.session import Session
     from gnnplace.executors.throughput import measured_period
 
-    with bar("loading") as advance, Session(folder, custom_ops=custom_ops or ()) as session:
+    if ray is None:
+        opened: Callable[[], Session] = partial(Session, folder, custom_ops=custom_ops or ())
+    else:
+        from gnnplace.distributed.execution import DistributedSession
+
+        opened = partial(DistributedSession, folder, ray, custom_ops=custom_ops or ())
+    with bar("loading") as advance, opened() as session:
         feed = read_arrays(input) if input is not None else made_up_inputs(folder, seed)
         seconds = []
         for number in range(repeat):
@@ -88,7 +101,9 @@ def run(
         print_answer(
             f"pipelined, up to {max_in_flight} at once: {format_s(period.median)} +- {format_s(period.spread)} per request"
         )
-    hint(f"gnnplace run {folder} --repeat 100" if repeat == 1 else f"in Python: gnnplace.Session({str(folder)!r})")
+    cluster = "" if ray is None else f" --ray {ray}"
+    called = f"Session({str(folder)!r})" if ray is None else f"DistributedSession({str(folder)!r}, {ray!r})"
+    hint(f"gnnplace run {folder}{cluster} --repeat 100" if repeat == 1 else f"in Python: gnnplace.{called}")
 
 
 def profile(

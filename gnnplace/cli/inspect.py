@@ -22,6 +22,7 @@ from gnnplace.cli.options import (
     ModelArgument,
     ObjectiveOption,
     QuietOption,
+    RayOption,
     SecondsOption,
     SeedOption,
     parse_dims,
@@ -87,6 +88,7 @@ def compare(
     groups: GroupsOption = None,
     dim: DimOption = None,
     dims_objective: DimsObjectiveOption = "worst",
+    ray: RayOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -102,14 +104,15 @@ def compare(
     with search_progress(evaluations, seconds) as on_progress:
         options = PlaceOptions(
             objective=objective, evaluations=evaluations, seconds=seconds, seed=seed, max_groups=groups,
-            dims=parse_dims(dim), dims_objective=dims_objective, on_progress=on_progress,
+            dims=parse_dims(dim), dims_objective=dims_objective, ray=ray, on_progress=on_progress,
+            on_warning=lambda text: warn([text]),
         )  # fmt: skip
         rows = run(model, devices, names, options)
     if json:
         print_json({"model": model, "devices": devices, "rows": rows})
     else:
         print_table(
-            ["planner", "step", "gap", "evaluations", "search", "fits", ""],
+            ["planner", "step", "gap", "evaluations", "search", "fits", *(["host"] if ray else []), ""],
             [
                 [
                     row["planner"],
@@ -118,6 +121,7 @@ def compare(
                     str(row["evaluations"]),
                     format_s(row["wall_s"]),
                     "yes" if row["feasible"] else "no",
+                    *([row.get("host", "")] if ray else []),
                     row["error"] or "",
                 ]
                 for row in rows
@@ -140,15 +144,17 @@ def devices(
         str | None,
         typer.Argument(metavar="[SPEC]", help="a device set; none: this machine", autocompletion=device_sets),
     ] = None,
+    ray: RayOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The devices of a set, or of this machine, and the names of the presets."""
+    """The devices of a set, or of this machine, and the names of the presets; with --ray those of a cluster's hosts, and the links between them."""
+    from gnnplace.api.host_placing import topology_on_hosts
     from gnnplace.api.setting import topology_of
     from gnnplace.devices.json_format import topology_to_json
     from gnnplace.devices.presets import preset_names
 
-    topology = topology_of(spec or "auto")
+    topology = topology_of(spec or "auto") if ray is None else topology_on_hosts(spec or "auto", ray)
     if json:
         print_json({**topology_to_json(topology), "presets": list(preset_names())})
         return
@@ -165,7 +171,9 @@ def devices(
             for device in topology.devices
         ],
     )
-    if spec is None:
+    if ray is not None:
+        hint(f"gnnplace place MODEL --devices {','.join(topology.device_names[:2])} --ray {ray} --out placed")
+    elif spec is None:
         print(f"presets, as NAMExN (k40x4): {', '.join(preset_names())}")
         hint(f"gnnplace place MODEL --devices {','.join(topology.device_names[:2])} --measure --out placed")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gnnplace.cli.completion import suites
-from gnnplace.cli.options import EvaluationsOption, JsonOption, QuietOption, SeedOption
+from gnnplace.cli.options import EvaluationsOption, JsonOption, QuietOption, RayOption, SeedOption
 from gnnplace.cli.output import hint, note, print_json, print_table
 from gnnplace.cli.progress import bar
 
@@ -22,7 +22,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, report, hostile or interrupted",
+            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, ray, report, hostile or interrupted",
             autocompletion=suites,
         ),
     ],
@@ -63,13 +63,14 @@ def bench(
             help="stored result from which all that is not run anew is taken; for generalization, and with --rows for seeds and spotlight"
         ),
     ] = None,
+    ray: RayOption = None,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    For hostile, --evaluations are the inputs of each kind of file, and --rows chance,guided adds those that coverage guides.
+    --ray runs the cases of seeds, spotlight and generalization on the cores of a cluster. For hostile, --evaluations are the inputs of each kind of file, and --rows chance,guided adds those that coverage guides.
     With --out FILE, seeds, spotlight, generalization, measured, hostile and interrupted keep every finished run in FILE.cases and go on from
     there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
@@ -79,7 +80,7 @@ def bench(
 
     kept = None if out is None else out.with_name(f"{out.name}.cases")
     names = tuple(rows.split(",")) if rows else ()
-    options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, kept, note, extend)
+    options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, kept, note, extend, ray)
     with bar(f"bench {suite}"):
         result = run_suite(suite, options)
     if out is not None:

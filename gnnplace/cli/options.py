@@ -26,6 +26,7 @@ __all__ = [
     "ObjectiveOption",
     "PlannerOption",
     "QuietOption",
+    "RayOption",
     "SecondsOption",
     "SeedOption",
     "parse_dims",
@@ -67,6 +68,14 @@ CustomOpsOption = Annotated[
 EvaluationsOption = Annotated[int | None, typer.Option(min=1, help="placements that a planner may evaluate")]
 SecondsOption = Annotated[float | None, typer.Option(min=0.0, help="seconds that a planner may search")]
 ForceOption = Annotated[bool, typer.Option("--force", help="measure even where other work keeps a device busy")]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="work on a Ray cluster: HOST:PORT of its head node; auto, the one that runs here, else this machine alone; or local",
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, help="same seed, same answer")]
 GroupsOption = Annotated[int | None, typer.Option("--groups", min=1, help="op groups to decide on at most")]
 ObjectiveOption = Annotated[Objective, typer.Option(help="latency of one step, or throughput of pipelined steps")]

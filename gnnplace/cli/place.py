@@ -20,6 +20,7 @@ from gnnplace.cli.options import (
     ObjectiveOption,
     PlannerOption,
     QuietOption,
+    RayOption,
     SecondsOption,
     SeedOption,
     parse_dims,
@@ -54,6 +55,7 @@ def place(
     dim: DimOption = None,
     dims_objective: DimsObjectiveOption = "worst",
     custom_ops: CustomOpsOption = None,
+    ray: RayOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
     trace: Annotated[Path | None, typer.Option(help=_TRACE)] = None,
     json: JsonOption = False,
@@ -70,7 +72,7 @@ def place(
         options = PlaceOptions(
             planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure, force=force,
             policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), dims_objective=dims_objective,
-            custom_ops=tuple(custom_ops or ()), on_progress=on_progress,
+            custom_ops=tuple(custom_ops or ()), ray=ray, on_progress=on_progress,
         )  # fmt: skip
         plan = run(model, devices, options)
     warn([*plan.setting.workload.warnings, *plan.warnings])
@@ -85,10 +87,10 @@ def place(
         if json:
             print_json(plan.summary(saved))
         else:
-            _print(plan, saved)
+            _print(plan, saved, ray)
 
 
-def _print(plan: Plan, saved: Path | None) -> None:
+def _print(plan: Plan, saved: Path | None, ray: str | None) -> None:
     """The answer, for people."""
     print_table(
         ["planner", "step", "gap", "evaluations", "search"],
@@ -119,18 +121,20 @@ def _print(plan: Plan, saved: Path | None) -> None:
     print_answer(f"{plan.setting.workload.name}: {plan.headline()}")
     if saved is not None:
         print(f"report: {saved / 'report.html'}")
-    hint(_next(plan, saved))
+    hint(_next(plan, saved, ray))
 
 
-def _next(plan: Plan, saved: Path | None) -> str:
+def _next(plan: Plan, saved: Path | None, ray: str | None) -> str:
+    from gnnplace.devices.real_names import host_of
     from gnnplace.executors.devices import is_real
 
     if saved is None:
         return "the same with --out DIR keeps it"
     if plan.setting.workload.onnx is None:
         return "look at the report"
+    cluster = f" --ray {ray}" if any(map(host_of, plan.setting.topology.device_names)) else ""
     return (
-        f"gnnplace run {saved}"
+        f"gnnplace run {saved}{cluster}"
         if is_real(plan.setting.topology)
         else "the same with --devices auto --measure runs here"
     )

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gnnplace.cli.options import JsonOption, QuietOption
-from gnnplace.cli.output import NOTES, hint, note, print_answer, print_json
+from gnnplace.cli.options import JsonOption, QuietOption, RayOption
+from gnnplace.cli.output import NOTES, hint, note, print_answer, print_json, warn
 from gnnplace.cli.progress import bar
 from gnnplace.errors import GnnplaceError
 from gnnplace.interruption import first_interrupt_noted
@@ -41,16 +41,17 @@ def train(
         typer.Option(help="leave this out, to see what it is worth; nothing if not given"),
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="stop after so long; --resume goes on")] = None,
+    ray: RayOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Train one policy on many graphs and device sets, from the zoo's training families and at random.
 
     Ctrl-C ends it after the update that is under way, and saves; the same command goes on. Metrics are in metrics.jsonl, and in TensorBoard's event
-    files where tensorboard is installed (pip install 'gnnplace[train]').
+    files where tensorboard is installed (pip install 'gnnplace[train]'). With --ray the processes are on the hosts of a cluster, as many as those have
+    cores; the same seed and processes give the same policy as on one machine, and a run that loses one goes on from what was saved last.
     """
     from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
-    from gnnplace.devices.detect import allowed_cores
 
     if resume:
         stored = stored_settings(out)
@@ -71,12 +72,13 @@ def train(
             raise GnnplaceError(
                 f"--ablation {ablation}: the network of {policy.name} is as it is; leave one of the two out"
             )
-        settings = TrainSettings.of(total, processes or len(allowed_cores()), seed or _SEED, ablation)
+        settings = TrainSettings.of(total, processes or _cores(ray), seed or _SEED, ablation)
         begin_run(out, settings, policy)
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
     files, total = RunFiles(out), stored_settings(out).training.ppo.num_updates
     with first_interrupt_noted(on_first=_say_ending) as interrupted, _progress(total) as show:
-        card = continue_run(out, show, lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s))
+        ends = lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s)  # noqa: E731
+        card = continue_run(out, show, ends, ray, lambda text: warn([text]))
     document = {
         "policy": str(files.policy),
         "metrics": str(files.metrics),
@@ -92,9 +94,20 @@ def train(
     print_answer(f"{files.policy}: {card['updates']} of {total} updates in {format_s(card['wall_s'])}")
     print(f"metrics: {files.metrics}")
     if card["updates"] < total:
-        hint(f"gnnplace train --out {out} --resume")
+        hint(f"gnnplace train --out {out} --resume" + ("" if ray is None else f" --ray {ray}"))
     else:
         hint(f"gnnplace place MODEL --devices SPEC --policy {files.policy}")
+
+
+def _cores(ray: str | None) -> int:
+    """Of this machine, or of the cluster."""
+    from gnnplace.devices.detect import allowed_cores
+
+    if ray is None:
+        return len(allowed_cores())
+    from gnnplace.distributed.training import cores_of_cluster
+
+    return cores_of_cluster(ray)
 
 
 def _refuse_changes(given: Mapping[str, object], stored: Mapping[str, object]) -> None:

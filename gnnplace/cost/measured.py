@@ -16,6 +16,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.cost.roofline import Efficiency, RooflineCost, stated_time_s
+from gnnplace.devices.real_names import host_of
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, shown
 from gnnplace.files import read_json, write_text
@@ -169,8 +170,8 @@ class MeasuredCost:
 
     def _link(self, link: Link, kind_of: Mapping[str, str]) -> Link:
         of_kinds = self.store.links.get((kind_of[link.source], kind_of[link.target]))
-        if of_kinds is None:
-            return link
+        if of_kinds is None or host_of(link.source) != host_of(link.target):
+            return link  # between hosts it is the network that counts
         costs = self.store.device_links.get((link.source, link.target), of_kinds)
         return dataclasses.replace(link, latency_s=costs.latency_s, bandwidth_bytes_per_s=costs.bandwidth_bytes_per_s)
 

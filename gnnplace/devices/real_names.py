@@ -4,6 +4,7 @@
     cuda:K                                a GPU
     cuda:K[sms=66,slice=0]                the first group of 66 streaming multiprocessors of that GPU; slice=1 is the next
     ep:NAME:ID                            ONNX Runtime's provider NAME, on what that provider calls ID
+    HOST/cpu:K  HOST/cuda:K  ...          the same on another machine, by the name of that
 
 Options stand in brackets with commas between them. Read here: `memory` (any device: its capacity, and on a GPU the limit
 of each session's arena), `cores` (`cuda`, `ep`: where the calling thread stays, `cores=1` or `cores=0-3`), `sms`, `slice`
@@ -20,17 +21,20 @@ from typing import Literal
 from gnnplace.errors import InvalidTopology
 from gnnplace.units import parse_bytes
 
-__all__ = ["RealDevice", "means_real_devices", "parse_real", "split_names"]
+__all__ = ["RealDevice", "host_of", "means_real_devices", "parse_real", "split_names"]
 
 CPU_PROVIDER, CUDA_PROVIDER, _SUFFIX = "CPUExecutionProvider", "CUDAExecutionProvider", "ExecutionProvider"
 
+_HOST = r"(?:(?P<host>[^\s/,\[\]]+)/)?"
 _NAME = re.compile(
-    r"(?:cpu:(?P<first>[0-9]+)(?:-(?P<last>[0-9]+))?|cuda:(?P<gpu>[0-9]{1,5})|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
+    _HOST
+    + r"(?:cpu:(?P<first>[0-9]+)(?:-(?P<last>[0-9]+))?|cuda:(?P<gpu>[0-9]{1,5})|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
     r"(?:\[(?P<options>[^\[\]]*)\])?"
 )
 _BETWEEN = re.compile(r",(?![^\[]*\])")  # no bracket is closed after it before one is opened
+_BEGINNING = re.compile(_HOST + r"(?:cpu|cuda|ep):")
 _DIGITS = 5  # of the number of a core, a GPU, a slice: no machine has more
-_FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:NAME:ID[key=value,...]"
+_FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:NAME:ID[key=value,...], on another host HOST/cpu:K"
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class RealDevice:
     """Values for other GPUs stay on this one, and ONNX Runtime copies them from GPU to GPU; else over the host."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Handed to the provider."""
+    host: str = ""
+    """The machine by its name in a cluster; empty: the one that this program runs on."""
 
     @property
     def family(self) -> Literal["cpu", "cuda", "ep"]:
@@ -79,10 +85,20 @@ class RealDevice:
 def means_real_devices(text: str) -> bool:
     """A text after `--devices` that begins like a real device.
 
-    >>> means_real_devices("cpu:0,cuda:0"), means_real_devices("k40x4")
-    (True, False)
+    >>> means_real_devices("cpu:0,cuda:0"), means_real_devices("host1/cpu:0"), means_real_devices("k40x4")
+    (True, True, False)
     """
-    return text.startswith(("cpu:", "cuda:", "ep:"))
+    return _BEGINNING.match(text) is not None
+
+
+def host_of(name: str) -> str:
+    """The host that a device's name begins with; empty where it names none.
+
+    >>> host_of("host1/cpu:0"), host_of("cpu:0")
+    ('host1', '')
+    """
+    match = _BEGINNING.match(name)
+    return "" if match is None else match["host"] or ""
 
 
 def split_names(text: str) -> list[str]:
@@ -106,6 +122,7 @@ def parse_real(name: str) -> RealDevice:
         InvalidTopology: it means no device, or an option makes no sense.
     """
     match = _NAME.fullmatch(name)
+    host = match["host"] or "" if match else ""
     if match is None:
         raise InvalidTopology(f"device {name!r} does not exist on this machine; {_FORMS}")
     options = _options(name, match["options"])
@@ -113,18 +130,19 @@ def parse_real(name: str) -> RealDevice:
     if match["first"] is not None:
         if options:
             raise InvalidTopology(f"device {name!r}: a core has no option {next(iter(options))!r}; it has memory")
-        return RealDevice(name, cores=_cores(name, match["first"], match["last"]), memory_bytes=memory_bytes)
+        cores = _cores(name, match["first"], match["last"])
+        return RealDevice(name, cores=cores, memory_bytes=memory_bytes, host=host)
     cores = _core_option(name, options.pop("cores", None))
     if match["gpu"] is None:
         provider = match["provider"].removesuffix(_SUFFIX) + _SUFFIX
         if provider in {CPU_PROVIDER, CUDA_PROVIDER}:
             raise InvalidTopology(f"device {name!r}: this provider has names of its own; write cpu:K or cuda:K")
-        return RealDevice(name, provider, match["id"], cores, memory_bytes, options=options)
+        return RealDevice(name, provider, match["id"], cores, memory_bytes, options=options, host=host)
     sms, index, peer = (_number(name, options, key) for key in ("sms", "slice", "peer"))
     if sms == 0 or (sms is None and index is not None):
         raise InvalidTopology(f"device {name!r}: a slice needs its streaming multiprocessors, for example sms=66")
     return RealDevice(
-        name, CUDA_PROVIDER, str(int(match["gpu"])), cores, memory_bytes, sms, index or 0, bool(peer), options
+        name, CUDA_PROVIDER, str(int(match["gpu"])), cores, memory_bytes, sms, index or 0, bool(peer), options, host
     )
 
 

@@ -59,6 +59,11 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
             reals = [parse_real(name) for name in split_names(text)]
         except InvalidTopology as error:
             raise InvalidTopology(f"devices {text!r}: {error}") from None
+        elsewhere = next((real for real in reals if real.host), None)
+        if elsewhere is not None:
+            raise InvalidTopology(
+                f"devices {text!r}: {elsewhere.name} is on another host; say by --ray ADDRESS in which cluster, or give the topology that gnnplace devices --ray ADDRESS --json writes"
+            )
         return _real(text, reals)
     return preset(text)
 

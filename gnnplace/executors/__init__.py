@@ -7,7 +7,7 @@ is under way), `task_thread` and `device_memory` (copies beside computing), `wor
 `state` (what lives on between steps), `runner` (one request, many, or later), `input_feed`, `array_file` (inputs and outputs as files), `training_loop`, `session` (the
 placed model behind ONNX Runtime's methods), `onnx_backend` (and behind ONNX's interface for backends). Measuring: `busy`
 (whether devices are free), `measure`, `measure_options`, `throughput`, `plain`, `grouped_parts`, `segment_record`, `process_watch`,
-`profiled_session`, `worker_process`, `link_probe`, `profile`, `measured_evaluator`.
+`profiled_session`, `worker_process`, `link_probe`, `profile`, `execution` (one placement on its way through such a process), `measured_evaluator`.
 """
 
 __all__: list[str] = []

@@ -65,16 +65,20 @@ def is_real(topology: Topology) -> bool:
         return False
 
 
-def parse_device(name: str) -> RealDevice:
-    """The real device that a name means, its cores looked for.
+def parse_device(name: str, host: str = "") -> RealDevice:
+    """The real device that a name means, its cores looked for; `host` is what names of this machine's devices begin with.
 
     >>> parse_device("cpu:0").cores, parse_device("cuda:1").gpu
     ((0,), 1)
 
     Raises:
-        InvalidTopology: the name means no real device, or a core that this process may not use.
+        InvalidTopology: the name means no real device, one of another host, or a core that this process may not use.
     """
     device = parse_real(name)
+    if device.host != host:
+        raise InvalidTopology(
+            f"device {name!r} is on the host {device.host!r}; say by --ray ADDRESS, or DistributedSession, in which cluster"
+        )
     allowed = _usable_cores()
     missing = next((core for core in device.cores if core not in allowed), None)
     if missing is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from gnnplace.arrays import IntArray
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.onnx_io.external_data import external_files
 from gnnplace.onnx_io.light_copy import light_copy
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment, segments
@@ -67,9 +68,19 @@ class PartMaker:
     def __init__(self, model: OnnxModel, folder: Path) -> None:
         """Writes the weights to `folder` unless they lie in files already."""
         light, self._data_folder = light_copy(model, folder)
+        self._light = light
         self._custom_ops = model.custom_ops
         self._cutter = ModelCutter(light)
         self._cut = lru_cache(_MAX_PARTS)(self._cut_anew)
+
+    @property
+    def data_files(self) -> dict[str, Path]:
+        """Where the weights lie that no part holds, by the names that parts have for them.
+
+        Raises:
+            UnsupportedModel: a file is missing.
+        """
+        return external_files(self._light)
 
     def part(self, ops: Iterable[int], device: str, name: str) -> RunnerPart:
         """The ops as a part for a device; its key, the ops, makes a session cache know it again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -14,12 +14,21 @@ from gnnplace.executors.measure import StoppingRule, quiet_s
 from gnnplace.executors.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.probe import probe_model
 
-__all__ = ["device_pairs", "dispatch_overhead_s", "probe_link", "probe_links", "probing_process"]
+__all__ = [
+    "FLOATS",
+    "device_pairs",
+    "dispatch_overhead_s",
+    "fitted_link",
+    "probe_link",
+    "probe_links",
+    "probing_process",
+]
 
 PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
 # Two lengths of a chain of one-op parts: their difference is free of what a run costs once.
 _SHORT, _LONG = 4, 24
-_SIZES = (1, 1 << 16, 1 << 18, 1 << 20)  # floats
+FLOATS = (1, 1 << 16, 1 << 18, 1 << 20)
+"""In each tensor that is handed over."""
 _LAST = "y"  # what every chain writes in the end
 _TIMEOUT_S = 300.0  # for the some hundred sessions of one probe
 _FREE_BYTES_PER_S = (
@@ -29,7 +38,7 @@ _FREE_BYTES_PER_S = (
 
 def probing_process() -> WorkerProcess:
     """Where probes of any devices run; close it in the end."""
-    feed = {_fed(size): np.ones(size, dtype=np.float32) for size in _SIZES}
+    feed = {_fed(size): np.ones(size, dtype=np.float32) for size in FLOATS}
     return WorkerProcess(Setup(tuple(feed), (_LAST,), feed, kept_jobs=0), _TIMEOUT_S)
 
 
@@ -52,11 +61,20 @@ def probe_link(source: str, target: str, worker: WorkerProcess, rule: StoppingRu
         MeasurementFailed: as `dispatch_overhead_s`.
     """
     extra_s = []
-    for size in _SIZES:
+    for size in FLOATS:
         alternating, on_source, on_target = _per_part_s(((source, target), (source,), (target,)), size, worker, rule)
         extra_s.append(alternating - (on_source + on_target) / 2)
+    return fitted_link(extra_s)
+
+
+def fitted_link(extra_s: Sequence[float]) -> LinkCosts:
+    """Latency and bandwidth from the seconds that handing over tensors of `FLOATS` numbers takes.
+
+    >>> fitted_link([1e-3, 1.25e-3, 2e-3, 5e-3]).latency_s
+    0.001
+    """
     latency_s = max(extra_s[0], 0.0)
-    num_bytes = 4.0 * np.array(_SIZES[1:])
+    num_bytes = 4.0 * np.array(FLOATS[1:])
     beyond_s = np.array(extra_s[1:]) - latency_s
     s_per_byte = float(num_bytes @ beyond_s / (num_bytes @ num_bytes))  # least squares through the latency
     return LinkCosts(latency_s, 1 / max(s_per_byte, 1 / _FREE_BYTES_PER_S))

@@ -6,13 +6,12 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import psutil
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.measurement_store import MeasurementStore, StoredPlacement
@@ -21,38 +20,27 @@ from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation, EvaluationBatch, SimulatedEvaluator
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.devices import parse_device
+from gnnplace.executors.execution import (
+    Comparison,
+    Execution,
+    JobRunner,
+    Kept,
+    PlacementKey,
+    executed,
+    placement_key,
+    worker_setup,
+)
 from gnnplace.executors.grouped_parts import GroupedModel, PartMaker, group_order, model_segments
 from gnnplace.executors.measure import StoppingRule, median_interval, quiet_s, without_drift
 from gnnplace.executors.measure_options import SLOWEST, MeasureOptions
 from gnnplace.executors.segment_record import measured_segments
-from gnnplace.executors.worker_process import Answer, Job, Setup, WorkerProcess
+from gnnplace.executors.worker_process import Answer, Job, WorkerProcess
 from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 
-__all__ = ["Comparison", "Kept", "MeasuredEvaluator"]
-
-_MAX_KEPT_JOBS = 64
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """Where measurements are kept, and what they are compared with."""
-
-    store: MeasurementStore
-    op_time_s: FloatArray  # [N, D] of the model's ops
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Placements measured side by side, as they will run."""
-
-    evaluations: tuple[Evaluation, ...]
-    """In the order in which they were given."""
-    single: Evaluation | None
-    """A plain session of the whole model on the best single device; None when no device runs it."""
-    single_device: str | None
+__all__ = ["MeasuredEvaluator"]
 
 
 class MeasuredEvaluator:
@@ -84,6 +72,8 @@ class MeasuredEvaluator:
         """Placements that were executed during the search."""
         self.recalled = 0
         """Placements that were known from before."""
+        self.elsewhere: JobRunner | None = None
+        """What executes placements in the search; None: this machine. Its plain session stands for those of others."""
         self._best_ratio = np.inf
         self.executing_s = 0.0
         """In which models ran, of all that measuring placements during the search took."""
@@ -93,14 +83,15 @@ class MeasuredEvaluator:
         """Why the store could not be told of something; it is told nothing from then on."""
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
         self._kept = kept
-        self._known: dict[tuple[bytes, bytes], tuple[Placement, Evaluation]] = {}
+        self._known: dict[PlacementKey, tuple[Placement, Evaluation]] = {}
         feeds = [
             sample_inputs(model, np.random.default_rng(options.seed)) for model in (grouped.model, *grouped.others)
         ]
         self._open = ExitStack()
         try:
             self._maker = PartMaker(grouped.model, self._open.enter_context(temporary_folder()))
-            worker = WorkerProcess(self._setup(feeds), options.timeout_s, options.memory_limit_bytes)
+            self.setup = worker_setup(grouped, self._maker, feeds, topology.num_devices, options.dims_objective)
+            worker = WorkerProcess(self.setup, options.timeout_s, options.memory_limit_bytes)
             self._worker = self._open.enter_context(worker)
             self._reference, self.single = self._measured_single()
         except BaseException:
@@ -127,13 +118,24 @@ class MeasuredEvaluator:
         """Placements that were evaluated and have a `failure`."""
         return sum(bool(evaluation.failure) for _, evaluation in self._known.values())
 
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Of the devices that placements run on."""
+        return self._topology.device_names
+
+    @property
+    def reference(self) -> RunnerPart | None:
+        """The whole model on the best single device, which runs in turns with every placement; None when no device runs it."""
+        return self._reference
+
+    @property
+    def data_files(self) -> Mapping[str, Path]:
+        """Where the weights lie that no part holds, by the names that parts have for them."""
+        return self._maker.data_files
+
     def evaluate(self, placement: Placement) -> Evaluation:
         """The measured cost of a placement of the groups; what fails or hangs has a `failure` and takes forever."""
-        priorities = b"" if placement.priorities is None else placement.priorities.tobytes()
-        key = (placement.assignment.tobytes(), priorities)
-        if key not in self._known:
-            self._known[key] = placement, self._measured(placement)
-        return self._known[key][1]
+        return self._evaluated([placement])[0]
 
     def fastest(self, count: int) -> list[Placement]:
         """The placements that took least, of those that were evaluated, ran and fit; fastest first."""
@@ -141,8 +143,8 @@ class MeasuredEvaluator:
         return [placement for placement, _ in sorted(found, key=lambda pair: pair[1].makespan_s)[:count]]
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
-        """The measured costs of `[B, G]` assignments, one after the other."""
-        found = [self.evaluate(Placement(row)) for row in assignments]
+        """The measured costs of `[B, G]` assignments, one after the other or, elsewhere, side by side."""
+        found = self._evaluated([Placement(row) for row in assignments])
         missing = [np.inf if evaluation.failure else float(evaluation.shortfall_bytes.sum()) for evaluation in found]
         return EvaluationBatch(
             makespan_s=np.array([evaluation.makespan_s for evaluation in found], dtype=np.float64),
@@ -178,25 +180,55 @@ class MeasuredEvaluator:
     ) -> None:
         self.close()
 
-    def _measured(self, placement: Placement) -> Evaluation:
+    def _evaluated(self, placements: Sequence[Placement]) -> list[Evaluation]:
+        """What each costs; those that are not known are executed."""
+        for new in [placements] if self.elsewhere is not None else [[placement] for placement in placements]:
+            waiting: dict[PlacementKey, Execution] = {}
+            for placement in new:
+                key = placement_key(placement)
+                if key not in self._known and key not in waiting:
+                    found = self._without_executing(placement)
+                    if isinstance(found, Evaluation):
+                        self._known[key] = placement, found
+                    else:
+                        waiting[key] = found
+            self._execute(waiting)
+        return [self._known[placement_key(placement)][1] for placement in placements]
+
+    def _without_executing(self, placement: Placement) -> Evaluation | Execution:
+        """What it costs where that is known or cannot be measured, else what is to be executed."""
         simulated = self._simulated.evaluate(placement)
         if not np.isfinite(simulated.makespan_s):
             return self._evaluation(simulated, None, simulated.failure or "an op has no device or a tensor no route")
         try:
-            parts = self._pieces(placement)
+            execution = Execution(placement, simulated, self._pieces(placement))
         except UnsupportedModel as error:
             return self._evaluation(simulated, None, str(error))
-        pieces = [[part.device, part.key] for part in parts]
         if self._kept is not None and self.single is not None:
-            stored = self._kept.store.placement(self._model_key, pieces)
+            stored = self._kept.store.placement(self._model_key, execution.pieces)
             if stored is not None:
                 self.recalled += 1
                 self._best_ratio = min(self._best_ratio, stored.ratio)
                 single_s = self.single.makespan_s
-                return _executed(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
-        self.measurements += 1
+                return executed(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
+        return execution
+
+    def _execute(self, waiting: Mapping[PlacementKey, Execution]) -> None:
+        """Executes placements, and learns what each costs as soon as that is known."""
+        self.measurements += len(waiting)
         hopeless_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
-        answer = self._ask([parts], dataclasses.replace(self._options.search, abandon_at=hopeless_at))
+        rule = dataclasses.replace(self._options.search, abandon_at=hopeless_at)
+        jobs = [self._job([execution.parts], rule) for execution in waiting.values()]
+        answers = enumerate(map(self._worker.ask, jobs)) if self.elsewhere is None else self.elsewhere.answers(jobs)
+        executions = list(waiting.items())
+        for index, answer in answers:
+            key, execution = executions[index]
+            self.retried += answer.retries
+            self._known[key] = execution.placement, self._learned(execution, answer)
+
+    def _learned(self, execution: Execution, answer: Answer) -> Evaluation:
+        """What an execution says, of which the store is told."""
+        simulated, parts = execution.simulated, execution.parts
         self.executing_s += answer.executing_s
         if answer.samples is None or self.single is None:
             return self._evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
@@ -207,7 +239,7 @@ class MeasuredEvaluator:
             interval = median_interval(ratios)
             seconds = float(np.median(answer.samples[0]))
             measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
-            self._keep(lambda store: store.add_placement(self._model_key, pieces, measured))
+            self._keep(lambda store: store.add_placement(self._model_key, execution.pieces, measured))
             self._keep_segments(parts, answer)
         return self._evaluation(simulated, ratios * self.single.makespan_s, "")
 
@@ -249,7 +281,7 @@ class MeasuredEvaluator:
                 simulated, evaluator="measured", makespan_s=np.inf, period_s=np.inf, spread_s=0.0, failure=failure
             )
         interval = median_interval(row_s)
-        return _executed(simulated, interval.median, interval.spread, len(row_s))
+        return executed(simulated, interval.median, interval.spread, len(row_s))
 
     def side_by_side(self, placements: Sequence[Placement], rule: StoppingRule) -> list[Answer]:
         """For each placement `[2, R]` seconds, its own and those of the plain session, all of which took turns; or why there are none.
@@ -283,16 +315,20 @@ class MeasuredEvaluator:
         return answers
 
     def _ask(self, candidates: Sequence[tuple[RunnerPart, ...]], rule: StoppingRule) -> Answer:
-        """What became of candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""
+        """What became of candidates beside the reference."""
+        answer = self._worker.ask(self._job(candidates, rule))
+        self.retried += answer.retries
+        return answer
+
+    def _job(self, candidates: Sequence[tuple[RunnerPart, ...]], rule: StoppingRule) -> Job:
+        """Candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""
         together = (*candidates, *self._references)
         limit_s = self._options.timeout_s
         if self.single is not None:
             loading_s = self._options.loading_s + SLOWEST * self._loading_s
             repeat_s = SLOWEST * self._options.requests * self.single.makespan_s * (1 + len(self._grouped.others))
             limit_s = len(together) * loading_s + rule.longest_s(len(together), repeat_s)
-        answer = self._worker.ask(Job(together, rule, limit_s, self._options.requests))
-        self.retried += answer.retries
-        return answer
+        return Job(together, rule, limit_s, self._options.requests)
 
     @property
     def _references(self) -> tuple[tuple[RunnerPart, ...], ...]:
@@ -333,38 +369,6 @@ class MeasuredEvaluator:
             for number, segment in enumerate(self.segments_of(placement))
         )
 
-    def _setup(self, feeds: Sequence[Mapping[str, Any]]) -> Setup:
-        """What the process has to know: inputs and outputs, and how many copies of the weights there is room for."""
-        model = self._grouped.model
-        graph = model.model.graph
-        # No op makes an output that is a weight, so no part does.
-        made = [value for value in graph.outputs if value.is_graph_input() or not value.is_initializer()]
-        outputs = tuple(str(value.name) for value in made)
-        read = {*self._maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
-        room = psutil.virtual_memory().available // (4 * max(model.graph.total_weight_bytes, 1))
-        given = [{name: value for name, value in feed.items() if name in read} for feed in feeds]
-        return Setup(
-            inputs=tuple(str(value.name) for value in graph.inputs),
-            outputs=outputs,
-            feed=given[0],
-            other_feeds=tuple(given[1:]),
-            dims_objective=self._options.dims_objective,
-            kept_jobs=int(np.clip(room, self._topology.num_devices, _MAX_KEPT_JOBS)),
-        )
-
     def _group_order(self, placement: Placement) -> list[int]:
         """The groups in a global run order, by simulated start."""
         return group_order(self._grouped, placement.assignment, self._simulated.schedule(placement).order())
-
-
-def _executed(simulated: Evaluation, seconds: float, spread_s: float, repeats: int) -> Evaluation:
-    """What was simulated, with measured seconds in place of the simulated ones."""
-    return dataclasses.replace(
-        simulated,
-        evaluator="measured",
-        makespan_s=seconds,
-        period_s=seconds,
-        spread_s=spread_s,
-        repeats=repeats,
-        failure="",
-    )

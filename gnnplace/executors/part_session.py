@@ -48,8 +48,10 @@ class PartSession:
         Devices on one GPU do: every call ends with a synchronised stream. With the option `peer` those of other GPUs do too: ONNX
         Runtime copies from GPU to GPU when it is fed.
         """
-        here, gpu = self.device.gpu, parse_real(reader).gpu
-        return here is not None and (gpu == here or (self.device.peer and gpu is not None))
+        here, other = self.device, parse_real(reader)
+        if here.gpu is None or other.gpu is None or other.host != here.host:
+            return False
+        return other.gpu == here.gpu or here.peer
 
     def run(
         self, values: Mapping[str, Value], homes: Sequence[Any] | None = None, options: ort.RunOptions | None = None

@@ -1,4 +1,4 @@
-"""The devices of a placed model at work: several with a thread each, or one on the thread of the caller."""
+"""The devices of a placed model at work: several with a thread each, one on the thread of the caller, or others behind the same seam."""
 
 from __future__ import annotations
 
@@ -7,16 +7,45 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from queue import SimpleQueue
 from threading import Lock, Semaphore
+from typing import Any, Protocol
 
 from gnnplace.errors import GnnplaceError, InvalidInput, MeasurementFailed
 from gnnplace.executors.dataflow import START
 from gnnplace.executors.devices import pinned
+from gnnplace.executors.part_session import PartSession
 from gnnplace.executors.request import Request
 from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.values import Value
 from gnnplace.executors.worker import Message, Worker
 
-__all__ = ["OneDevice", "Pipeline"]
+__all__ = ["Devices", "OneDevice", "Pipeline", "closed_error", "modelmeta_of", "providers_of"]
+
+
+class Devices(Protocol):
+    """What works on requests."""
+
+    @property
+    def num_workers(self) -> int:
+        """Who has to be done with a request before it ends; see `Request`."""
+
+    def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
+        """Sets to work on a request as soon as there is room for it; `inputs` are by device.
+
+        Raises:
+            InvalidInput: closed.
+        """
+
+    def give_up(self, request: Request) -> None:
+        """Ends a request that nobody waits for any more."""
+
+    def close(self) -> None:
+        """Ends the work after the steps that are running; requests that are under way fail."""
+
+    def providers(self) -> list[str]:
+        """ONNX Runtime's execution providers of all parts, in the global run order."""
+
+    def modelmeta(self) -> Any:
+        """What the model says about itself, as `onnxruntime.ModelMetadata`; None when there is no part."""
 
 
 class Pipeline:
@@ -43,6 +72,11 @@ class Pipeline:
         if failures:
             self.close()
             raise failures[0]
+
+    @property
+    def num_workers(self) -> int:
+        """One per device."""
+        return len(self._workers)
 
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
         """Sets the devices to work on a request as soon as there is room for it; `inputs` are by device.
@@ -78,6 +112,14 @@ class Pipeline:
         for request in list(self._in_flight):
             request.fail(MeasurementFailed("the runner was closed before the request was done"))
 
+    def providers(self) -> list[str]:
+        """ONNX Runtime's execution providers of all parts, in the global run order."""
+        return providers_of(self._workers)
+
+    def modelmeta(self) -> Any:
+        """What the first part says about the model."""
+        return modelmeta_of(self._workers)
+
     def _ended(self, request: Request) -> None:
         with self._lock:
             self._in_flight.discard(request)
@@ -94,11 +136,22 @@ class OneDevice:
             GnnplaceError: a session cannot be created.
         """
         self._worker = worker
+        self._workers = [] if worker is None else [worker]
         self._closed = False
         self.turn = Lock()
         if worker is not None:
             with pinned(worker.device):
                 worker.create_sessions(cache)
+
+    @property
+    def num_workers(self) -> int:
+        """One, who does nothing where there is no part."""
+        return 1
+
+    @property
+    def only_part(self) -> PartSession:
+        """The session of the first part."""
+        return _compiled(self._workers)[0]
 
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
         """Does all of a request here and now.
@@ -127,10 +180,35 @@ class OneDevice:
             if self._worker is not None:
                 self._worker.close()
 
+    def providers(self) -> list[str]:
+        """ONNX Runtime's execution providers of all parts."""
+        return providers_of(self._workers)
+
+    def modelmeta(self) -> Any:
+        """What the first part says about the model; None when there is none."""
+        return modelmeta_of(self._workers)
+
 
 def closed_error() -> InvalidInput:
     """What a closed runner says."""
     return InvalidInput("the runner is closed; make a new one")
+
+
+def _compiled(workers: Sequence[Worker]) -> list[PartSession]:
+    """All parts in the global run order."""
+    pairs = [(step.number, part) for worker in workers for step, part in worker.compiled]
+    return [part for _, part in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def providers_of(workers: Sequence[Worker]) -> list[str]:
+    """ONNX Runtime's execution providers of all parts, in the global run order."""
+    return list(dict.fromkeys(name for part in _compiled(workers) for name in part.session.get_providers()))
+
+
+def modelmeta_of(workers: Sequence[Worker]) -> Any:
+    """What the first part says about the model; None when there is none."""
+    parts = _compiled(workers)
+    return parts[0].session.get_modelmeta() if parts else None
 
 
 def _stop(inboxes: Sequence[SimpleQueue[Message | None]]) -> None:

@@ -14,17 +14,20 @@ from typing import Any
 import onnxruntime as ort
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
-from gnnplace.executors.dataflow import RunnerPart, plan_steps
+from gnnplace.executors.dataflow import RunnerPart, Step, plan_steps
 from gnnplace.executors.devices import parse_device, pinned
 from gnnplace.executors.part_session import PartSession
-from gnnplace.executors.pipeline import OneDevice, Pipeline, closed_error
+from gnnplace.executors.pipeline import Devices, OneDevice, Pipeline, closed_error
 from gnnplace.executors.request import Request
 from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.state import State, plan_state
 from gnnplace.executors.task_thread import TaskThread
 from gnnplace.executors.worker import Worker, one_line
 
-__all__ = ["PlacedRunner"]
+__all__ = ["DevicesOf", "PlacedRunner"]
+
+DevicesOf = Callable[[Mapping[str, Sequence[Step]], int], Devices]
+"""What runs the steps of each device, with so many requests under way at once."""
 
 
 class PlacedRunner:
@@ -46,8 +49,11 @@ class PlacedRunner:
         outputs: Sequence[str],
         cache: SessionCache | None = None,
         max_in_flight: int | None = None,
+        devices_of: DevicesOf | None = None,
     ) -> None:
         """Creates all sessions. `parts` are in a global run order; `inputs` and `outputs` are those of the model.
+
+        `devices_of` says who runs the steps; None: threads of this process, with the sessions that `cache` has.
 
         Raises:
             InvalidPlacement: the parts do not fit together.
@@ -72,25 +78,30 @@ class PlacedRunner:
         self._closed = False
         self._lock = Lock()
         self._direct: PartSession | None = None
-        self._workers = [Worker(parse_device(name), steps) for name, steps in self._steps.items()]
-        self._devices: Pipeline | OneDevice
-        if len(self._workers) > 1:
-            self._devices = Pipeline(self._workers, cache, self.max_in_flight)
+        self._devices: Devices
+        if devices_of is not None:
+            self._devices = devices_of(self._steps, self.max_in_flight)
             return
-        self._devices = OneDevice(self._workers[0] if self._workers else None, cache)
+        workers = [Worker(parse_device(name), steps) for name, steps in self._steps.items()]
+        if len(workers) > 1:
+            self._devices = Pipeline(workers, cache, self.max_in_flight)
+            return
+        self._devices = OneDevice(workers[0] if workers else None, cache)
         if len(parts) == 1 and _covers(parts[0], inputs, outputs):
-            self._direct = self._workers[0].compiled[0][1]
+            self._direct = self._devices.only_part
 
     @property
     def in_one_piece(self) -> bool:
         """The whole model is one session, which checks its inputs itself."""
         return self._direct is not None
 
-    @property
-    def sessions(self) -> list[ort.InferenceSession]:
-        """Of all parts, in the global run order."""
-        pairs = [(step.number, part.session) for worker in self._workers for step, part in worker.compiled]
-        return [session for _, session in sorted(pairs, key=lambda pair: pair[0])]
+    def providers(self) -> list[str]:
+        """ONNX Runtime's execution providers of all parts."""
+        return self._devices.providers()
+
+    def modelmeta(self) -> Any:
+        """What the model says about itself, as `onnxruntime.ModelMetadata`; None when there is no part."""
+        return self._devices.modelmeta()
 
     def run(
         self,
@@ -182,7 +193,7 @@ class PlacedRunner:
                     deliverer.put(partial(deliver, partial(self.run, wanted, input_feed, run_options)))
             else:
                 self._begin(
-                    Request(wanted, run_options, len(self._workers)),
+                    Request(wanted, run_options, self._devices.num_workers),
                     input_feed,
                     lambda request: deliverer.put(partial(deliver, partial(request.outputs, wanted, input_feed))),
                 )
@@ -283,7 +294,7 @@ class PlacedRunner:
         state: State | None = None,
     ) -> _Begun:
         """A request for a caller who will wait for it."""
-        request = Request(wanted, options, max(len(self._workers), 1), {} if state is None else state.plan.stays)
+        request = Request(wanted, options, self._devices.num_workers, {} if state is None else state.plan.stays)
         done: SimpleQueue[Request] = SimpleQueue()
         self._begin(request, feed, done.put, state)
         return request, done

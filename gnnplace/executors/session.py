@@ -15,7 +15,7 @@ import onnxruntime as ort
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.executors.dataflow import RunnerPart
 from gnnplace.executors.input_feed import check_given, checked_feed
-from gnnplace.executors.runner import PlacedRunner
+from gnnplace.executors.runner import DevicesOf, PlacedRunner
 from gnnplace.executors.training_loop import TrainingLoop
 from gnnplace.executors.value_types import with_known_types
 from gnnplace.files import parsed_json, scratch_folder, temporary_folder
@@ -84,7 +84,11 @@ class Session:
     """
 
     def __init__(
-        self, placed: str | Path, max_in_flight: int | None = None, custom_ops: Sequence[str | Path] = ()
+        self,
+        placed: str | Path,
+        max_in_flight: int | None = None,
+        custom_ops: Sequence[str | Path] = (),
+        devices_of: DevicesOf | None = None,
     ) -> None:
         """Loads all parts onto their devices.
 
@@ -92,6 +96,7 @@ class Session:
             placed: The folder, or the model file with the placement in it.
             max_in_flight: Requests that are under way at once, by default two per device.
             custom_ops: Shared libraries with operators that ONNX Runtime does not have.
+            devices_of: What runs the parts; None: threads of this process.
 
         Raises:
             InvalidPlacement: there is no placed model, or a broken one.
@@ -109,6 +114,7 @@ class Session:
                 list(self._inputs),
                 [info.name for info in self._manifest.outputs],
                 max_in_flight=max_in_flight,
+                devices_of=devices_of,
             )
 
     @property
@@ -237,7 +243,7 @@ class Session:
 
     def get_providers(self) -> list[str]:
         """ONNX Runtime's execution providers of all parts."""
-        return list(dict.fromkeys(name for session in self._runner.sessions for name in session.get_providers()))
+        return self._runner.providers()
 
     def get_modelmeta(self) -> ort.ModelMetadata:
         """What the model says about itself; every part carries it.
@@ -245,9 +251,10 @@ class Session:
         Raises:
             InvalidInput: the model has no op, so there is no part to ask.
         """
-        if not self._runner.sessions:
+        found = self._runner.modelmeta()
+        if found is None:
             raise InvalidInput(f"{MANIFEST} lists no part, so the model has no metadata")
-        return self._runner.sessions[0].get_modelmeta()
+        return found
 
     def get_devices(self) -> list[str]:
         """The devices of the placement."""

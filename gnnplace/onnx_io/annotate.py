@@ -110,7 +110,7 @@ def layer_assignment(device_names: Sequence[str]) -> dict[str, str]:
     except InvalidTopology:
         return {}
     gpus = {device.gpu for device in devices if device.family == "cuda"}
-    if len(gpus) != 1 or any(device.family not in _LAYERS for device in devices):
+    if len(gpus) != 1 or any(device.family not in _LAYERS or device.host for device in devices):
         return {}
     rules = ";".join(f"{family}(={layer})" for family, layer in _LAYERS.items())
     return {"session.layer_assignment_settings": rules}

@@ -17,9 +17,10 @@ import onnx_ir as ir
 from onnx.external_data_helper import set_external_data
 
 from gnnplace.errors import UnsupportedModel
-from gnnplace.files import new_file
+from gnnplace.files import file_inside, new_file
 
 __all__ = [
+    "external_beside",
     "external_files",
     "external_tensors",
     "link_files",
@@ -71,6 +72,21 @@ def external_files(model: ir.Model) -> dict[str, Path]:
         if not path.is_file():
             raise UnsupportedModel(
                 f"{path}: the weights that the model keeps in {location!r} are missing; put the file there"
+            )
+    return found
+
+
+def external_beside(path: Path) -> dict[str, Path]:
+    """The files that the weights of a model file lie in, by location; all of them are in its folder.
+
+    Raises:
+        UnsupportedModel: a file is missing, or lies elsewhere.
+    """
+    found = external_files(ir.load(path))
+    for location in found:
+        if file_inside(path.parent, location) is None:
+            raise UnsupportedModel(
+                f"{path}: keeps weights in {location!r}, outside of its folder; place the model again"
             )
     return found
 

@@ -159,6 +159,8 @@ class PlannerRow(TypedDict):
     wall_s: float
     feasible: bool
     error: str | None
+    host: NotRequired[str]
+    """Of a cluster, on which it ran and its seconds were taken."""
 
 
 class LowerBoundRecord(TypedDict):

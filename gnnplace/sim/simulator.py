@@ -77,6 +77,10 @@ class Simulator:
             raise InvalidGraph(f"op {self.graph.op_names[op]!r} has a time that is negative or no number")
         check_sums(self.graph, self.topology, self.op_time_s)
 
+    def __reduce__(self) -> tuple[type[Simulator], tuple[OpGraph, Topology, FloatArray, int]]:
+        """As another process makes it anew; the arrays that it gets may be read-only."""
+        return Simulator, (self.graph, self.topology, self.op_time_s, self.num_threads)
+
     @property
     def kind(self) -> EvaluatorKind:
         """Simulated."""

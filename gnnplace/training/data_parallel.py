@@ -19,11 +19,11 @@ import numpy as np
 
 from gnnplace.policy.network import PolicyNetwork, policy_inputs
 from gnnplace.training.problems import Searches, TrainingProblem, TrainingTask
-from gnnplace.training.process_group import ProcessGroup, process_group
+from gnnplace.training.process_group import GroupOf, ProcessGroup, process_group
 from gnnplace.training.run_state import RunState, read_state, write_state
 from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, search_ppo_update
 
-__all__ = ["DataParallelConfig", "train_data_parallel"]
+__all__ = ["DataParallelConfig", "RunControl", "train_data_parallel"]
 
 Row = Mapping[str, Any]
 
@@ -45,15 +45,25 @@ class DataParallelConfig:
     """Updates between two saved states."""
 
 
+@dataclass(frozen=True)
+class RunControl:
+    """How a run begins and when it ends before its time."""
+
+    should_stop: Callable[[], bool] = lambda: False
+    """Asked before each update."""
+    group_of: GroupOf = process_group
+    """What starts the processes."""
+
+
 def train_data_parallel(
     path: Path,
     task: TrainingTask,
     config: DataParallelConfig,
     on_update: Callable[[Row], None],
     on_save: Callable[[RunState], None],
-    should_stop: Callable[[], bool] = lambda: False,
+    control: RunControl = RunControl(),
 ) -> RunState:
-    """Goes on from the state in file `path` until all updates are done or `should_stop`, asked before each; gives the last state.
+    """Goes on from the state in file `path` until all updates are done or it should stop; gives the last state.
 
     The file is written anew every `save_every` updates and at the end, each time followed by `on_save`. `on_update` gets
     one row per update: means over all problems and processes, and what each problem was.
@@ -62,11 +72,11 @@ def train_data_parallel(
         InvalidRun: there is no state to go on from.
         ProcessLost: another process has ended early; the file holds the last saved state.
     """
-    with process_group(config.num_processes, _follow, (path, task, config)) as group:
+    with control.group_of(config.num_processes, _follow, (path, task, config)) as group:
         state = read_state(path)
         saved_update = -1
         begin_s, before_s = time.perf_counter(), state.wall_s
-        while state.update < config.ppo.num_updates and not group.any(should_stop()):
+        while state.update < config.ppo.num_updates and not group.any(control.should_stop()):
             row = _update(group, state, task, config)
             state.wall_s = before_s + time.perf_counter() - begin_s
             on_update({**row, "wall_s": state.wall_s})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -20,7 +20,7 @@ from gnnplace.child_processes import end_with_parent
 from gnnplace.errors import ProcessLost
 from gnnplace.files import temporary_folder
 
-__all__ = ["ProcessGroup", "process_group"]
+__all__ = ["GroupOf", "ProcessGroup", "joined", "one_thread", "process_group"]
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,7 @@ def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, 
     Raises:
         ProcessLost: another process has ended early, or could not start.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         if size == 1:
             yield ProcessGroup()
             return
@@ -89,7 +87,7 @@ def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, 
             others: list[BaseProcess] = []
             try:
                 _start(others, size, rendezvous, work, arguments)
-                with _joined(0, size, rendezvous) as group:
+                with joined(0, size, rendezvous) as group:
                     yield group
                 for process in others:
                     process.join()
@@ -98,6 +96,19 @@ def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, 
                     if process.pid is not None:
                         process.kill()
                         process.join()
+
+
+GroupOf = Callable[[int, Callable[..., object], tuple[Any, ...]], AbstractContextManager[ProcessGroup]]
+"""What starts a group, as `process_group` does on this machine."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch computes on one thread within the block."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
     finally:
         torch.set_num_threads(threads)
 
@@ -139,12 +150,17 @@ def _work(
     began.send(rank)
     end_with_parent()
     torch.set_num_threads(1)
-    with _joined(rank, size, rendezvous) as group:
+    with joined(rank, size, rendezvous) as group:
         work(group, *arguments)
 
 
 @contextmanager
-def _joined(rank: int, size: int, rendezvous: str) -> Iterator[ProcessGroup]:
+def joined(rank: int, size: int, rendezvous: str) -> Iterator[ProcessGroup]:
+    """This process as one of a group that meets at an address of `torch.distributed`.
+
+    Raises:
+        ProcessLost: another process has ended.
+    """
     with _others_there():
         dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=size)
     try:

@@ -13,7 +13,7 @@ from gnnplace.api.setting import setting_of
 from gnnplace.api.workload import load_workload
 from gnnplace.devices.spec import load_topology
 from gnnplace.evaluation import Evaluation
-from gnnplace.executors.measured_evaluator import Comparison
+from gnnplace.executors.execution import Comparison
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement

@@ -17,7 +17,7 @@ import gnnplace
 
 ROOMS = ("graph", "devices", "placement", "schedule", "evaluation", "cost", "sim", "planners", "units", "objectives")
 SCOTCH = "gnnplace.planners.heuristic.scotch"
-NEED_A_PROGRAM = {f"{SCOTCH}.plan", f"{SCOTCH}.scotch_assignment"}
+NEED_A_PROGRAM = {"DistributedSession", f"{SCOTCH}.plan", f"{SCOTCH}.scotch_assignment"}
 NOT_ASKED = {"gnnplace.planners.heuristic.mtkahypar_process.main": "a program, which the example of `mtkahypar` runs"}
 
 

@@ -18,15 +18,15 @@ from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.evaluation import Evaluator
+from gnnplace.executors.execution import Kept
 from gnnplace.executors.grouped_parts import GroupedModel
 from gnnplace.executors.measure import StoppingRule
 from gnnplace.executors.measure_options import MeasureOptions
-from gnnplace.executors.measured_evaluator import Kept, MeasuredEvaluator
+from gnnplace.executors.measured_evaluator import MeasuredEvaluator
 from gnnplace.executors.session_cache import SessionCache
 from gnnplace.executors.worker_process import Job, _measure
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.onnx_io.read import read_onnx
-from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.sim.simulator import Simulator
 
@@ -171,7 +171,7 @@ def test_moving_one_group_compiles_at_most_one_new_session_when_groups_are_the_p
     evaluator: Callable[..., MeasuredEvaluator],
 ) -> None:
     measured = evaluator(BRANCHES, options=MeasureOptions(search=QUICK, final=QUICK, pieces="groups"))
-    cache, setup = SessionCache(), measured._setup([sample_inputs(measured._grouped.model, np.random.default_rng(0))])
+    cache, setup = SessionCache(), measured.setup
     before = measured._pieces(placement(0, 0, 0, 0, 0, 0))
     after = measured._pieces(placement(0, 0, 0, 1, 0, 0))
     assert len(before) == 6

@@ -85,7 +85,7 @@ def test_a_device_goes_on_with_the_oldest_request_that_is_ready(
             assert all_here.wait(_PATIENCE_S)
         elif order[-1] == ("v0", 2):  # request 3 could begin when request 1 is back from the other device
             second_begun.set()
-            until(lambda: not runner._workers[0].inbox.empty())
+            until(lambda: not runner._devices._workers[0].inbox.empty())
 
     before_each_part(note)
     with PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=3) as runner:

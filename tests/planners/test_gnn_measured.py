@@ -230,3 +230,24 @@ def test_failures_and_what_does_not_fit_teach_nothing() -> None:
     assert correction.estimate_s(fits) == pytest.approx(fits.simulated_s)
     assert correction.estimate_s(too_much) == pytest.approx(too_much.simulated_s)
     assert not too_much.fits
+
+
+class SideBySide(Distorted):
+    """The same that notes how many are executed at once."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.sizes: list[int] = []
+
+    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        self.sizes.append(len(assignments))
+        return super().evaluate_batch(assignments)
+
+
+def test_as_many_placements_are_executed_at_once_as_there_are_hosts_and_none_twice() -> None:
+    problem = random_layers(1)
+    evaluator = SideBySide(problem)
+    solution = quick(replace(problem, evaluator=evaluator, executed_at_once=4), Budget(61), 0)  # type: ignore[arg-type]
+    singles, rehearsed, *searched = evaluator.sizes
+    assert (singles, rehearsed, set(searched[:-1])) == (problem.topology.num_devices, 3, {4})
+    assert sum(evaluator.sizes) == len(set(evaluator.executed)) == solution.evaluations == 61

@@ -14,7 +14,7 @@ import torch
 from gnnplace.errors import ProcessLost
 from gnnplace.planners.learned.search_episode import trace_searches
 from gnnplace.policy.network import PolicyConfig, build_policy
-from gnnplace.training.data_parallel import DataParallelConfig, _follow, train_data_parallel
+from gnnplace.training.data_parallel import DataParallelConfig, RunControl, _follow, train_data_parallel
 from gnnplace.training.problems import TrainingProblem, TrainingTask
 from gnnplace.training.process_group import ProcessGroup, process_group
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
@@ -46,7 +46,9 @@ def begun(path: Path) -> Path:
 
 def trained(path: Path, config: DataParallelConfig, stop_after: int = 10**6) -> tuple[RunState, list[Any]]:
     rows: list[Any] = []
-    state = train_data_parallel(path, TASK, config, rows.append, lambda _: None, lambda: len(rows) >= stop_after)
+    state = train_data_parallel(
+        path, TASK, config, rows.append, lambda _: None, RunControl(lambda: len(rows) >= stop_after)
+    )
     return state, rows
 
 

@@ -43,7 +43,7 @@ def bench_generalization(options: BenchOptions) -> BenchResult:
             options.on_progress(note)
     runs = _runs(cases, rows, policies, options)
     found = run_resumable(
-        runs, partial(run_result, policies=policies), Run, options.jobs, options.kept, partial(_report, options)
+        runs, partial(run_result, policies=policies), Run, options.workers, options.kept, partial(_report, options)
     )
     facts = {run.case: result for run, result in found.items() if run.row == FACTS}
     order = {row.name: number for number, row in enumerate(rows)}

@@ -84,7 +84,7 @@ def _run(
             said = str(result["error"]) if seconds is None else format_s(seconds)
             options.on_progress(f"{case.row} {case.planner} seed {case.seed}: {said}, took {result['wall_s']:.0f} s")
 
-    return run_resumable(cases, case_result, Case, options.jobs, options.kept, report)
+    return run_resumable(cases, case_result, Case, options.workers, options.kept, report)
 
 
 def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iterator[dict[str, Any]]:
@@ -110,7 +110,7 @@ def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iter
             "to_within_1_percent": statistics.median(count for count in near if count is not None) if near else None,
             "wall_s": statistics.median(result["wall_s"] for result in results),
             "published_s": row.published.get(planner),
-            "error": next((result["error"] for result in results if result["error"]), None), "cpu": cpu_model(),
+            "error": next((result["error"] for result in results if result["error"]), None), **_where(results),
         }  # fmt: skip
 
 
@@ -203,3 +203,10 @@ def _results(row: TableRow, planner: str, found: Results) -> list[Mapping[str, A
 
 def _finite(seconds: float) -> float | None:
     return float(seconds) if np.isfinite(seconds) else None
+
+
+def _where(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What the seconds were taken on, and on which hosts if there was a cluster."""
+    cpus = dict.fromkeys(str(result.get("cpu", cpu_model())) for result in results)
+    hosts = dict.fromkeys(str(result["host"]) for result in results if "host" in result)
+    return {"cpu": ", ".join(cpus), **({"hosts": ", ".join(hosts)} if hosts else {})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,8 +69,7 @@ def plan_measured(problem: Problem, budget: Budget, seed: int, planner: Planner,
             for assignment, value in zip(singles, seconds.tolist(), strict=True):
                 execution.note(execution.candidate(assignment), value)
             pool = [execution.candidate(assignment) for assignment in rehearsal.assignments]
-            for candidate in pool[: config.rehearsed]:
-                execution.execute(candidate)
+            execution.execute(pool[: config.rehearsed])
             search.stage("rehearsal")
             execution.go_on(pool)
             search.stage("execution")
@@ -90,10 +90,20 @@ class _Execution:
         self._search.simulated += 1
         return self._candidates.of(assignment)
 
-    def execute(self, candidate: Candidate) -> None:
+    def execute(self, candidates: Sequence[Candidate]) -> None:
         """Executes what was not executed before."""
-        if candidate.key not in self._executed:
-            self.note(candidate, float(self._search.evaluate_batch(candidate.assignment[None])[0]))
+        self._run(
+            [found for key, found in {found.key: found for found in candidates}.items() if key not in self._executed]
+        )
+
+    def _run(self, candidates: Sequence[Candidate]) -> None:
+        """Executes as many at once as there are hosts."""
+        while candidates:
+            at_once = max(1, min(self._search.problem.executed_at_once, self._search.remaining))
+            now, candidates = candidates[:at_once], candidates[at_once:]
+            seconds = self._search.evaluate_batch(np.array([candidate.assignment for candidate in now]))
+            for candidate, value in zip(now, seconds.tolist(), strict=True):
+                self.note(candidate, value)
 
     def note(self, candidate: Candidate, seconds: float) -> None:
         """Learns from an execution."""
@@ -108,19 +118,26 @@ class _Execution:
         idle, turn = 0, 0
         while idle < self._config.max_idle and self._search.remaining:
             self._correction.refit(self._rng)
-            best = self._best()
-            rehearsed = self._most_promising(pool)
-            found: Candidate | None
-            if turn % 3 == 0 and rehearsed is not None and self._is_worth_it(rehearsed, best):
-                found = rehearsed
-            elif turn % 3 == 1:
-                found = self._most_promising([self._moved(best) for _ in range(self._config.neighbours)])
-            else:
-                found = self._end_of_walk(best)
-            turn, idle = turn + 1, idle + 1
-            if found is not None:
-                self.execute(found)
-                idle = 0
+            best, batch = self._best(), list[Candidate]()
+            while len(batch) < self._search.problem.executed_at_once and idle < self._config.max_idle:
+                found = self._next(turn, best, pool)
+                turn, idle = turn + 1, idle + 1
+                if found is not None:
+                    self._executed.add(found.key)  # not to be chosen once more
+                    batch.append(found)
+                    idle = 0
+                elif not batch:
+                    break
+            self._run(batch)
+
+    def _next(self, turn: int, best: Candidate, pool: list[Candidate]) -> Candidate | None:
+        """What is most promising by the turn's way of looking for it."""
+        rehearsed = self._most_promising(pool)
+        if turn % 3 == 0 and rehearsed is not None and self._is_worth_it(rehearsed, best):
+            return rehearsed
+        if turn % 3 == 1:
+            return self._most_promising([self._moved(best) for _ in range(self._config.neighbours)])
+        return self._end_of_walk(best)
 
     def _best(self) -> Candidate:
         assert self._search.best is not None

@@ -1,0 +1,56 @@
+"""`gnnplace bench ray`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.result import BenchResult
+from gnnplace.bench.scaling.costs import DEVICES, WORKLOAD, measured_costs, measured_speed_up
+from gnnplace.bench.scaling.growth import grown, saturating_hosts
+from gnnplace.distributed.raylets import local_cluster
+from gnnplace.versions import installed_versions
+
+__all__ = ["bench_ray"]
+
+_HOSTS = (1, 10, 100, 1000)
+_BATCHES = (1, 8, 64)
+_EVALUATION_S = 0.05
+_ROW_BYTES = 512
+_STORE_BYTES = 1_000_000_000
+COLUMNS = ("hosts", "batch", "evaluations_per_s", "efficiency", "driver_busy", "messages_per_s", "network_bytes_per_s")
+
+
+def bench_ray(options: BenchOptions) -> BenchResult:
+    """One host and two of this machine, measured; up to 1,000 hosts of one worker each, simulated with what messages cost here.
+
+    The simulated evaluations take 50 ms and place 512 groups, a byte each.
+
+    Raises:
+        MissingDependency: Ray is not installed.
+    """
+    report = options.on_progress or (lambda text: None)
+    with local_cluster(num_hosts=1, store_bytes=_STORE_BYTES) as cluster:
+        costs = measured_costs(report)
+        speed_up = measured_speed_up(cluster, options.seed, report)
+    # An item that is simulated costs more than an empty one: caches are cold, and threads have gone to sleep.
+    working = dataclasses.replace(costs, round_trip_s=max(costs.round_trip_s, speed_up.overhead_s))
+    rows = [
+        {"hosts": growth.workers, **{key: value for key, value in vars(growth).items() if key != "workers"}}
+        for batch in _BATCHES
+        for hosts in _HOSTS
+        for growth in [grown(working, hosts, batch, _EVALUATION_S, _ROW_BYTES)]
+    ]
+    summary = {
+        "ray": installed_versions("ray")["ray"],
+        "workload": WORKLOAD,
+        "devices": DEVICES,
+        **{key: value for key, value in dataclasses.asdict(speed_up).items() if key != "rounds"},
+        "two_hosts_to_one": speed_up.two_hosts_per_s / speed_up.one_host_per_s,
+        **dataclasses.asdict(costs),
+        **{
+            f"hosts_that_saturate_the_driver_batch_{batch}": saturating_hosts(costs, batch, _EVALUATION_S)
+            for batch in _BATCHES
+        },
+    }
+    return BenchResult("ray", rows, summary, options.seed, options.arguments, {"rounds": speed_up.rounds}, COLUMNS)

@@ -1,0 +1,68 @@
+"""Several raylets on this machine, each of which stands for a host of one core: for tests and benches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+
+from gnnplace.distributed.cluster import connected, require_ray
+
+__all__ = ["LocalCluster", "local_cluster"]
+
+_END_S = 10.0
+
+
+class LocalCluster:
+    """Hosts that can be added and taken away."""
+
+    def __init__(self, store_bytes: int) -> None:
+        """Starts the first one, `host1`; each has so many bytes for objects that travel."""
+        from ray.cluster_utils import Cluster
+
+        self._options = {"num_cpus": 1, "object_store_memory": store_bytes}
+        head = {**self._options, "node_name": "host1", "include_dashboard": False}
+        self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+
+    @property
+    def address(self) -> str:
+        """Of its head node."""
+        return str(self._cluster.address)
+
+    def add(self, name: str) -> object:
+        """A host more."""
+        return self._cluster.add_node(node_name=name, **self._options)
+
+    def remove(self, host: object, *, at_once: bool = False) -> None:
+        """Takes a host away; at once: its processes are killed, as if its power had failed."""
+        if host in self._cluster.list_all_nodes():
+            self._cluster.remove_node(host, allow_graceful=not at_once)
+
+    def shutdown(self) -> None:
+        """Ends all hosts."""
+        self._cluster.shutdown()
+
+
+@contextmanager
+def local_cluster(num_hosts: int, store_bytes: int = 100_000_000) -> Iterator[LocalCluster]:
+    """A cluster of `host1`, `host2` and so on, to which this process is connected; no process of it outlives the block.
+
+    Raises:
+        MissingDependency: Ray is not installed.
+    """
+    require_ray()
+    before = set(psutil.Process().children(recursive=True))
+    cluster = LocalCluster(store_bytes)
+    try:
+        for number in range(2, num_hosts + 1):
+            cluster.add(f"host{number}")
+        with connected(cluster.address):
+            yield cluster
+    finally:
+        cluster.shutdown()
+        mine = [process for process in psutil.Process().children(recursive=True) if process not in before]
+        _, left = psutil.wait_procs(mine, timeout=_END_S)
+        for process in left:
+            process.kill()

@@ -1,0 +1,38 @@
+"""A driver that can be killed: `python -m tests.distributed.driver ADDRESS KEPT MARKS` runs twelve cases and prints their results."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gnnplace.bench.resumable import Hosts, run_resumable
+from tests.distributed.work import once
+
+__all__ = ["Case", "run_all"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A number to be squared."""
+
+    number: int
+
+
+def squared(marks: Path, case: Case) -> dict[str, Any]:
+    once(marks, str(case.number))
+    time.sleep(0.4)
+    return {"square": case.number**2}
+
+
+def run_all(address: str, kept: Path, marks: Path) -> dict[Case, dict[str, Any]]:
+    """The squares of twelve numbers, made on the hosts of a cluster."""
+    return run_resumable([Case(number) for number in range(12)], partial(squared, marks), Case, Hosts(address), kept)
+
+
+if __name__ == "__main__":
+    found = run_all(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    print([result["square"] for result in found.values()])

@@ -1,0 +1,72 @@
+"""A connection to a cluster, and the hosts in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from threading import Thread
+
+import pytest
+
+from gnnplace.distributed import cluster as clusters
+from gnnplace.distributed import connected, hosts
+from gnnplace.distributed.cluster import machine_fingerprint
+from gnnplace.distributed.raylets import LocalCluster
+from gnnplace.errors import GnnplaceError, MissingDependency
+
+
+def test_every_host_has_its_name_its_cores_and_what_it_is(cluster: LocalCluster) -> None:
+    found = hosts()
+    assert [(host.name, host.cores) for host in found] == [("host1", 1), ("host2", 1)]
+    assert [host.fingerprint for host in found] == [machine_fingerprint()] * 2
+
+
+def test_a_connection_within_a_connection_is_the_same_one(cluster: LocalCluster) -> None:
+    with connected(cluster.address), connected("auto"):
+        assert len(hosts()) == 2
+    assert len(hosts()) == 2
+
+
+def test_another_cluster_at_the_same_time_is_refused(cluster: LocalCluster) -> None:
+    with pytest.raises(GnnplaceError, match=r"10\.0\.0\.1:6379: this process is connected to .* already"):
+        connected("10.0.0.1:6379").__enter__()
+
+
+@pytest.mark.parametrize("address", ["somewhere", "ray://10.0.0.1:10001", "10.0.0.1:99999"])
+def test_what_is_no_address_is_said(address: str) -> None:
+    with pytest.raises(GnnplaceError, match="expected HOST:PORT of a cluster's head node"):
+        clusters._knock(address)
+
+
+def test_an_address_where_nobody_answers_is_said() -> None:
+    with pytest.raises(GnnplaceError, match=r"127\.0\.0\.1:9: no cluster answers there"):
+        clusters._knock("127.0.0.1:9")
+
+
+def test_an_address_of_something_else_is_said_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = Thread(target=answer)
+        thread.start()
+        with pytest.raises(GnnplaceError, match="what answers there is no Ray cluster"):
+            clusters._knock(f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+
+def test_a_cluster_answers_when_it_is_knocked_at(cluster: LocalCluster) -> None:
+    assert clusters._knock(cluster.address) is None
+
+
+def test_names_are_ordered_by_their_numbers() -> None:
+    assert sorted(["host10", "host2", "10.0.0.2", "a"], key=clusters._by_number) == ["10.0.0.2", "a", "host2", "host10"]
+
+
+def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match=r'pip install "gnnplace\[ray\]"'), connected("auto"):
+        pass

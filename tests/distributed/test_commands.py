@@ -1,0 +1,60 @@
+"""`--ray` gives the answers of the same commands without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnnplace.api import PlaceOptions, place
+from gnnplace.distributed.simulated import HostsSimulator
+from tests.cli.calls import as_json, called
+
+COMPARE = "compare zoo:layered_200 --devices k40x4 --evaluations 100 --seed 3 --planners"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_comparison_over_hosts_has_the_rows_of_one_here_in_the_order_asked(
+    cluster: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = "gnn,single,annealing,heft,genetic"
+    here = as_json(capsys, *COMPARE.split(), names)["rows"]
+    there = as_json(capsys, *COMPARE.split(), names, "--ray", cluster.address)["rows"]
+    assert [row["planner"] for row in there] == names.split(",")
+    assert {row["host"] for row in there} <= {"host1", "host2"}
+    facts = ("planner", "makespan_s", "gap", "evaluations", "feasible", "error")
+    assert [[row[fact] for fact in facts] for row in there] == [[row[fact] for fact in facts] for row in here]
+
+
+def test_the_table_says_where_each_planner_ran(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = called(capsys, *COMPARE.split(), "single,heft", "--ray", cluster.address)
+    assert code == 0
+    assert "host1" in out or "host2" in out
+
+
+def test_a_placement_whose_batches_go_to_hosts_is_the_one_that_is_found_here(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = []
+    evaluate_batch = HostsSimulator.evaluate_batch
+    monkeypatch.setattr("gnnplace.distributed.simulated._WORTH_OPS", 0)
+    monkeypatch.setattr(
+        HostsSimulator, "evaluate_batch", lambda self, rows: sent.append(len(rows)) or evaluate_batch(self, rows)
+    )
+    options = {"planner": "genetic", "evaluations": 200, "seed": 5}
+    here = place("zoo:layered_200", "k40x4", PlaceOptions(**options))
+    assert sent == []
+    there = place("zoo:layered_200", "k40x4", PlaceOptions(**options, ray=cluster.address))
+    assert sum(sent) >= 200
+    assert there.placement.assignment.tolist() == here.placement.assignment.tolist()
+    assert there.makespan_s == here.makespan_s
+
+
+def test_a_cluster_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, errors = called(capsys, *COMPARE.split(), "single", "--ray", "127.0.0.1:9")
+    assert (code, out) == (2, "")
+    assert "--ray 127.0.0.1:9:" in errors

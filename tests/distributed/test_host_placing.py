@@ -1,0 +1,136 @@
+"""A model placed over the devices of several hosts, from the command line's text to outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnplace.api import PlaceOptions, compare, place
+from gnnplace.api.host_placing import means_hosts, topology_on_hosts
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost
+from gnnplace.devices.spec import load_topology
+from gnnplace.distributed.cluster import Host, nodes
+from gnnplace.distributed.execution import DistributedSession
+from gnnplace.distributed.placing import HostDevices, HostsTopology, devices_on_hosts, probe_host_links
+from gnnplace.distributed.placing.host_devices import HOST_BANDWIDTH_BYTES_PER_S, HOST_LATENCY_S
+from gnnplace.errors import InvalidTopology, UnsupportedModel
+from gnnplace.onnx_io.model import OnnxModel
+
+HOSTS = "host1/cpu:0,host2/cpu:0"
+
+
+@pytest.fixture(autouse=True)
+def nothing_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+
+
+def two_hosts() -> HostsTopology:
+    own = load_topology("cpu:0")
+    return HostsTopology("two", tuple(HostDevices(Host(name, name, 1, {}), own) for name in ("a", "b")))
+
+
+def test_every_host_says_what_its_devices_are(cluster: Any) -> None:
+    topology = devices_on_hosts(HOSTS).topology()
+    (here,) = load_topology("cpu:0").devices
+    assert topology.device_names == ("host1/cpu:0", "host2/cpu:0")
+    assert {device.kind for device in topology.devices} == {here.kind}
+    assert {device.memory_bytes for device in topology.devices} == {here.memory_bytes}
+    assert topology.channel_names == ("host1->host2", "host2->host1")
+    assert {(link.latency_s, link.bandwidth_bytes_per_s) for link in topology.links} == {
+        (HOST_LATENCY_S, HOST_BANDWIDTH_BYTES_PER_S)
+    }
+
+
+def test_auto_is_all_devices_of_all_hosts(cluster: Any) -> None:
+    own = load_topology("auto", with_gpus=False).device_names
+    found = devices_on_hosts("auto").topology()
+    assert found.device_names == tuple(f"{host}/{name}" for host in ("host1", "host2") for name in own)
+    assert means_hosts("auto", cluster.address)
+    assert not means_hosts("cpu:0", cluster.address)
+    assert not means_hosts(HOSTS, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("host1/cpu:0,cpu:1", "'cpu:1' names no host; name one for every device, such as host1/cpu:1"),
+        ("host1/cpu:0,hots2/cpu:0", "the cluster has no host 'hots2', but host1, host2; did you mean 'host2'?"),
+        ("host1/cpu:0,host2/cpu:99", "host 'host2': devices 'cpu:99': core 99 is not open to this process"),
+    ],
+)
+def test_devices_that_are_not_there_are_one_line(cluster: Any, spec: str, message: str) -> None:
+    with pytest.raises(InvalidTopology, match=message.replace("?", r"\?")):
+        devices_on_hosts(spec)
+
+
+def test_links_between_hosts_are_probed_once_and_remembered(cluster: Any) -> None:
+    probed = probe_host_links([nodes()])
+    assert probed["host1", "host2"] == probed["host2", "host1"]
+    costs = probed["host1", "host2"]
+    first, second = (topology_on_hosts(HOSTS, cluster.address).links for _ in range(2))
+    assert first == second
+    assert first[0].latency_s != HOST_LATENCY_S
+    assert 1e-5 < costs.latency_s < 1.0
+    assert 1e6 < costs.bandwidth_bytes_per_s < 1e11
+
+
+def test_what_was_measured_on_a_kind_serves_its_hosts_and_leaves_the_network_as_it_is() -> None:
+    hosts = two_hosts()
+    kind = hosts.parts[0].topology.devices[0].kind
+    measured = CostStore({kind: KindCosts({"Relu 4": 2e-6}, 3e-6)}, {(kind, kind): LinkCosts(1e-9, 1e12)})
+    calibrated = MeasuredCost(hosts.costs([measured, CostStore()])).calibrated(
+        hosts.topology({("a", "b"): LinkCosts(0.5, 1e6)})
+    )
+    assert [device.dispatch_overhead_s for device in calibrated.devices] == [3e-6, 3e-6]
+    assert [(link.latency_s, link.bandwidth_bytes_per_s) for link in calibrated.links] == [
+        (0.5, 1e6),
+        (HOST_LATENCY_S, HOST_BANDWIDTH_BYTES_PER_S),
+    ]
+
+
+def test_a_model_is_profiled_planned_measured_saved_and_run_over_hosts(
+    cluster: Any, small_model: Callable[[str], OnnxModel], tmp_path: Path
+) -> None:
+    path = small_model("shared_weights").path
+    options = PlaceOptions(planner="heft", measure=True, force=True, ray=cluster.address, dims={"N": 4})
+    plan = place(path, HOSTS, options)
+    assert plan.measured is not None
+    labels = [run["label"] for run in plan.measured["runs"]]
+    assert sorted(labels[:-1]) == ["annealing", "heft", "single"]
+    assert labels[-1].startswith("one session on host")
+    assert all(run["median_s"] > 0 and run["repeats"] >= 15 for run in plan.measured["runs"])
+    latencies = {link.latency_s for link in plan.setting.topology.links}
+    assert len(latencies) == 1
+    assert latencies != {HOST_LATENCY_S}
+    again = place(path, HOSTS, PlaceOptions(planner="heft", force=True, ray=cluster.address, dims={"N": 4}))
+    assert {link.latency_s for link in again.setting.topology.links} == latencies
+    folder = again.save(tmp_path / "placed")
+    saved = json.loads((folder / "placement.json").read_text(encoding="utf-8"))
+    assert saved["devices"] == HOSTS.split(",")
+    with DistributedSession(folder, cluster.address) as session:
+        (found,) = session.run(None, {"x": np.ones((4, 2), np.float32)})
+    x, w, bias = np.ones((4, 2), np.float32), np.array([[1, 2], [3, 4]], np.float32), np.array([0.5, -0.5], np.float32)
+    np.testing.assert_allclose(found, (x @ w + bias) @ w + bias)
+
+
+def test_planners_are_compared_on_the_devices_of_hosts(cluster: Any) -> None:
+    (row,) = compare("zoo:layered_200", HOSTS, ["heft"], PlaceOptions(ray=cluster.address))
+    assert (row["feasible"], row["error"]) == (True, None)
+
+
+def test_devices_of_hosts_need_a_cluster() -> None:
+    with pytest.raises(InvalidTopology, match="host1/cpu:0 is on another host; say by --ray ADDRESS"):
+        place("zoo:layered_200", HOSTS)
+
+
+def test_several_sizes_are_not_measured_over_hosts(
+    cluster: Any, small_model: Callable[[str], OnnxModel], tmp_path: Path
+) -> None:
+    options = PlaceOptions(planner="heft", measure=True, force=True, ray=cluster.address, dims={"N": (1, 4)})
+    with pytest.raises(UnsupportedModel, match="one size of the inputs can be measured"):
+        place(small_model("chain").path, HOSTS, options)

@@ -1,0 +1,168 @@
+"""Placements that are executed on several hosts: each once, beside its own plain session, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+
+from gnnplace.cost.measurement_store import MeasurementStore
+from gnnplace.cost.roofline import RooflineCost
+from gnnplace.devices.spec import load_topology
+from gnnplace.distributed.measured import HostsMeasuring, measuring, measuring_options
+from gnnplace.distributed.pool import Pool, PoolOptions
+from gnnplace.executors.execution import Kept
+from gnnplace.executors.grouped_parts import GroupedModel
+from gnnplace.executors.measure import StoppingRule
+from gnnplace.executors.measure_options import MeasureOptions
+from gnnplace.executors.measured_evaluator import MeasuredEvaluator
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.sim.simulator import Simulator
+
+CORES = sorted(os.sched_getaffinity(0))
+pytestmark = [
+    pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"),
+    pytest.mark.usefixtures("cluster"),
+]
+
+RULE = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
+OPTIONS = MeasureOptions(search=RULE, final=RULE, timeout_s=30.0)
+MODEL = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 4] x, float[N, 4] z) => (float[N, 4] y, float[N, 8] both)
+    { a = Relu(x)  b = Tanh(z)  c = Add(a, b)  d = Mul(a, z)  y = Sub(c, d)  both = Concat<axis=1>(c, b) }"""
+
+
+@dataclass
+class Opened:
+    """An evaluator of six ops on two cores, and the pool that executes for it."""
+
+    evaluator: MeasuredEvaluator
+    pool: Pool[Any, Any]
+    store: MeasurementStore
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    ends = []
+
+    def make(options: PoolOptions | None = None, weights: bool = False) -> Opened:
+        path = tmp_path / "model.onnx"
+        proto = onnx.parser.parse_model(MODEL)
+        if weights:  # too many to travel in the parts
+            heavy = onnx.numpy_helper.from_array(np.ones((400_000, 4), dtype=np.float32)[:, :4], "heavy")
+            proto.graph.initializer.append(heavy)
+            proto.graph.node[0].op_type, proto.graph.node[0].input[:] = "Add", ["x", "top"]
+            proto.graph.node.insert(0, onnx.helper.make_node("ReduceMax", ["heavy"], ["top"], keepdims=0))
+        onnx.save(proto, path)
+        model = read_onnx(path)
+        topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
+        seconds = RooflineCost().op_time_s(model.graph, topology)
+        simulator = Simulator(model.graph, topology, seconds)
+        grouped = GroupedModel(model, model.graph, np.arange(model.graph.num_ops))
+        store = MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "this"})
+        evaluator = MeasuredEvaluator(grouped, topology, simulator, OPTIONS, Kept(store, seconds))
+        ends.append(evaluator.close)
+        role = measuring(evaluator, OPTIONS.timeout_s, force=True)
+        pool: Pool[Any, Any] = Pool(role, options or measuring_options(OPTIONS.timeout_s))
+        ends.append(pool.close)
+        pool.wait_ready()
+        evaluator.elsewhere = HostsMeasuring(pool)
+        return Opened(evaluator, pool, store)
+
+    yield make
+    for end in ends:
+        end()
+
+
+def different(count: int, num_ops: int = 6) -> np.ndarray[Any, Any]:
+    """So many placements, `[B, N]`."""
+    return np.array([[row >> op & 1 for op in range(num_ops)] for row in range(1, count + 1)])
+
+
+def wait_for_worker(state: str) -> psutil.Process:
+    """The process of a worker that is doing this now."""
+    for _ in range(600):
+        for process in psutil.Process().children(recursive=True):
+            if process.status() != psutil.STATUS_ZOMBIE and f"_Actor.{state}" in " ".join(process.cmdline()):
+                return process
+        time.sleep(0.02)
+    raise AssertionError(f"no worker does {state}")
+
+
+def test_each_placement_is_executed_once_on_one_of_the_hosts_and_kept(opened: Callable[..., Opened]) -> None:
+    there = opened()
+    assert there.pool.hosts == ("host1", "host2")
+    rows = different(10)
+    batch = there.evaluator.evaluate_batch(np.concatenate([rows, rows[:3]]))
+    assert batch.makespan_s.shape == (13,)
+    assert np.array_equal(batch.makespan_s[:3], batch.makespan_s[10:])
+    assert there.evaluator.measurements == there.pool.tally.counted == 10
+    assert np.isfinite(batch.makespan_s).all()
+    assert there.evaluator.single is not None
+    there.pool.close()  # its workers have the hosts' cores
+    again = opened()
+    repeated = again.evaluator.evaluate_batch(rows)
+    assert (again.evaluator.measurements, again.evaluator.recalled, again.pool.tally.handed_out) == (0, 10, 0)
+    # Both are stated by the plain session of the driver: the ratio is what was measured.
+    assert again.evaluator.single is not None
+    before, now = there.evaluator.single.makespan_s, again.evaluator.single.makespan_s
+    assert repeated.makespan_s / now == pytest.approx(batch.makespan_s[:10] / before)
+
+
+def test_weights_that_lie_outside_the_parts_are_sent_to_each_host(opened: Callable[..., Opened]) -> None:
+    there = opened(weights=True)
+    assert [path.stat().st_size > 2**20 for path in there.evaluator.data_files.values()] == [True]
+    batch = there.evaluator.evaluate_batch(different(4, num_ops=7))
+    assert np.isfinite(batch.makespan_s).all()
+    assert there.evaluator.failed == 0
+
+
+def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[..., Opened]) -> None:
+    there = opened()
+    killed = []
+
+    def kill() -> None:
+        worker = wait_for_worker("work")
+        os.kill(worker.pid, signal.SIGKILL)
+        killed.append(worker.pid)
+
+    thread = Thread(target=kill)
+    thread.start()
+    batch = there.evaluator.evaluate_batch(different(40))
+    thread.join()
+    assert len(killed) == 1
+    assert np.isfinite(batch.makespan_s).all()
+    assert (there.evaluator.measurements, there.evaluator.failed) == (40, 0)
+    assert (there.pool.tally.counted, there.pool.tally.lost) == (40, 1)
+    assert there.pool.tally.handed_out == 41 + there.pool.tally.dropped
+
+
+def test_a_host_that_stops_answering_is_given_up_and_its_measurement_made_elsewhere(
+    opened: Callable[..., Opened],
+) -> None:
+    there = opened(replace(measuring_options(OPTIONS.timeout_s), timeout_s=4.0, copy_after=1e9))
+    stopped = []
+
+    def stop() -> None:
+        worker = wait_for_worker("work")
+        worker.suspend()
+        stopped.append(worker)
+
+    thread = Thread(target=stop)
+    thread.start()
+    batch = there.evaluator.evaluate_batch(different(30))
+    thread.join()
+    assert len(stopped) == 1
+    assert np.isfinite(batch.makespan_s).all()
+    assert (there.pool.tally.counted, there.pool.tally.hung, there.evaluator.failed) == (30, 1, 0)
+    _, alive = psutil.wait_procs(stopped, timeout=20.0)
+    assert alive == []

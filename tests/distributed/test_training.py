@@ -1,0 +1,92 @@
+"""Training over the hosts of a cluster comes to the weights of a run on one machine, also when a process is killed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from gnnplace.api.train import RunFiles, begin_run, continue_run
+from gnnplace.distributed.cluster import Node
+from gnnplace.distributed.training import _turns, cores_of_cluster, hosts_process_group
+from gnnplace.errors import ProcessLost
+from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
+from gnnplace.training.run_state import RunState, read_state
+from tests.api.test_train import TINY
+from tests.training.test_data_parallel import QUICK, TASK, begun, weights
+
+
+def trained(
+    path: Path, config: DataParallelConfig, control: RunControl, on_update: Callable[[Mapping[str, Any]], None]
+) -> RunState:
+    return train_data_parallel(path, TASK, config, on_update, lambda _: None, control)
+
+
+def kill_a_rank() -> None:
+    """One of the actors that train."""
+    for process in psutil.Process().children(recursive=True):
+        if "RankActor" in " ".join(process.cmdline()):
+            process.kill()
+            return
+
+
+def test_ranks_on_two_hosts_come_to_the_weights_of_processes_here(cluster: Any, tmp_path: Path) -> None:
+    config = replace(QUICK, num_processes=2)
+    rows: dict[str, list[Any]] = {"here": [], "hosts": []}
+    here = trained(begun(tmp_path / "here"), config, RunControl(), rows["here"].append)
+    on_hosts = RunControl(group_of=hosts_process_group(cluster.address))
+    hosts = trained(begun(tmp_path / "hosts"), config, on_hosts, rows["hosts"].append)
+    assert torch.equal(weights(here), weights(hosts))
+    names = [[fact["name"] for row in rows[where] for fact in row["problems"]] for where in ("here", "hosts")]
+    assert names[0] == names[1] == [f"toy {number}" for number in range(6)]
+
+
+def test_a_rank_that_is_killed_ends_the_run_with_a_clear_line_and_the_state_goes_on(
+    cluster: Any, tmp_path: Path
+) -> None:
+    config = replace(QUICK, num_processes=2, save_every=1)
+    whole = trained(begun(tmp_path / "whole"), config, RunControl(), lambda row: None)
+    path, on_hosts = begun(tmp_path / "killed"), RunControl(group_of=hosts_process_group(cluster.address))
+    with pytest.raises(ProcessLost, match=r"ended .*go on with --resume"):
+        trained(path, config, on_hosts, lambda row: kill_a_rank() if row["update"] == 1 else None)
+    assert 1 <= read_state(path).update <= 2
+    assert torch.equal(weights(trained(path, config, on_hosts, lambda row: None)), weights(whole))
+
+
+def test_a_run_on_hosts_goes_on_by_itself_when_a_rank_is_killed(cluster: Any, tmp_path: Path) -> None:
+    training = replace(TINY.training, save_every=1, ppo=replace(TINY.training.ppo, num_updates=3))
+    settings = replace(TINY, training=training)
+    warnings: list[str] = []
+    for name in ("whole", "killed"):
+        begin_run(tmp_path / name, settings)
+    continue_run(tmp_path / "whole")
+    killed: list[int] = []
+
+    def kill_once(row: Mapping[str, Any]) -> None:
+        if row["update"] == 1 and not killed:
+            killed.append(1)
+            kill_a_rank()
+
+    continue_run(tmp_path / "killed", kill_once, ray=cluster.address, on_warning=warnings.append)
+    whole, after = (read_state(RunFiles(tmp_path / name).state) for name in ("whole", "killed"))
+    assert torch.equal(weights(whole), weights(after))
+    assert len(warnings) == 1
+    assert "the run goes on by itself from update" in warnings[0]
+    lines = RunFiles(tmp_path / "killed").metrics.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["update"] for line in lines] == [0, 1, 2]
+
+
+def test_ranks_go_to_hosts_by_their_cores_and_the_driver_counts_for_its_own() -> None:
+    found = [Node("a", "A", 1), Node("b", "B", 3)]
+    assert Counter(node.name for node in _turns(found, "A", 7)) == {"a": 1, "b": 6}
+
+
+def test_the_cores_of_all_hosts_are_counted(cluster: Any) -> None:
+    assert cores_of_cluster(cluster.address) == 2

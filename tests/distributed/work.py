@@ -1,0 +1,47 @@
+"""What the workers of tests do; what they did is in the files of a folder, as they may not live to tell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from gnnplace.errors import MeasurementFailed
+
+__all__ = ["marks", "once", "worker"]
+
+
+def marks(folder: Path, name: str) -> int:
+    """How many workers left a mark of that name."""
+    return len(list(folder.glob(f"{name}.*")))
+
+
+def once(folder: Path, name: str) -> bool:
+    """Leaves a mark; true for the first one."""
+    first = marks(folder, name) == 0
+    (folder / f"{name}.{time.monotonic_ns()}").touch()
+    return first
+
+
+def worker(folder: Path) -> Callable[[str], str]:
+    """Does what an item says: `WORD` or `WORD ARGUMENT`."""
+    return partial(_do, folder)
+
+
+def _do(folder: Path, item: str) -> str:
+    word, _, argument = item.partition(" ")
+    first = once(folder, word)
+    if word == "dies" or (word == "dies_once" and first):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if word == "hangs" or (word == "hangs_once" and first):
+        time.sleep(1000.0)
+    if word == "slow_once" and first:
+        time.sleep(6.0)
+    if word == "raises":
+        raise MeasurementFailed("this item cannot be done")
+    if word == "sleeps":
+        time.sleep(float(argument))
+    return f"{item} done"
