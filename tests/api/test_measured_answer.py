@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnplace.api.measuring import _finalists, _plan
+from gnnplace.api.measuring import finalists_of, side_by_side_plan
 from gnnplace.api.plan import Plan
 from gnnplace.api.setting import setting_of
 from gnnplace.api.workload import load_workload
@@ -28,7 +28,7 @@ def on(*devices: int) -> Placement:
 
 
 def test_each_placement_of_the_search_is_a_finalist_once_and_others_follow() -> None:
-    found = _finalists("gnn", [on(0, 1), on(0, 1), on(1, 1)], {"single": on(0, 0), "heft": on(0, 1)})
+    found = finalists_of("gnn", [on(0, 1), on(0, 1), on(1, 1)], {"single": on(0, 0), "heft": on(0, 1)})
     assert [(finalist.label, finalist.planner) for finalist in found] == [
         ("gnn", "gnn"), ("gnn, rank 2", "gnn"), ("single", "single"), ("heft", "heft"),
     ]  # fmt: skip
@@ -41,7 +41,7 @@ def answered(tmp_path: Path) -> Callable[[list[float], float], Plan]:
     graph = OpGraph.build("pair", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 8, ("b",))])
     write_graph(graph, tmp_path / "pair.json")
     setting = setting_of(load_workload(tmp_path / "pair.json"), load_topology("k40x2"))
-    finalists = _finalists("gnn", [on(0, 1), on(1, 0)], {"heft": on(1, 1)})
+    finalists = finalists_of("gnn", [on(0, 1), on(1, 0)], {"heft": on(1, 1)})
     solution = Solution("gnn", 0, on(0, 1), 1.0, 5, 2.0, ())
     base = setting.simulator.evaluate(on(0, 1))
 
@@ -50,7 +50,7 @@ def answered(tmp_path: Path) -> Callable[[list[float], float], Plan]:
 
     def plan(medians: list[float], single_s: float) -> Plan:
         comparison = Comparison(tuple(map(measured, medians)), measured(single_s), setting.topology.device_names[0])
-        return _plan(setting, solution, finalists, (comparison, SEARCH), 0.0)
+        return side_by_side_plan(setting, solution, finalists, (comparison, SEARCH), 0.0)
 
     return plan
 

@@ -57,7 +57,7 @@ def test_the_search_and_the_comparison_pipeline_when_throughput_counts(jobs: lis
         assert plan.measured["median_s"] > 0
         asked.append({job.requests for job in jobs})
         jobs.clear()
-    assert asked == [{1, measuring._REQUESTS}, {1}]  # what segments cost is learned from single requests
+    assert asked == [{1, measuring.REQUESTS}, {1}]  # what segments cost is learned from single requests
 
 
 def test_an_evaluation_has_the_seconds_of_a_step_alone_and_of_pipelined_ones(jobs: list[Job], tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_an_evaluation_has_the_seconds_of_a_step_alone_and_of_pipelined_ones(job
     found = evaluate(model(tmp_path), devices, placement, PlaceOptions(measure=True))
     assert found["evaluator"] == "measured"
     assert 0 < found["throughput_s"] != found["makespan_s"] > 0
-    assert {1, measuring._REQUESTS} == {job.requests for job in jobs}
+    assert {1, measuring.REQUESTS} == {job.requests for job in jobs}

@@ -20,7 +20,7 @@ from gnnplace.planners.learned.multilevel import MultilevelConfig
 from gnnplace.planners.search import Search, Step
 from models_zoo.networks.generated.layered import Settings, layered
 
-LEVELS = MultilevelConfig(least_ops=100, coarsest_groups=32, clusters=(60, 120))
+LEVELS = MultilevelConfig(more_ops_than=100, coarsest_groups=32, clusters=(60, 120))
 
 
 def setting(num_ops: int = 400, seed: int = 0, threads: int = 2) -> Setting:

@@ -31,7 +31,7 @@ def run_case(case: Case | OnnxCase) -> dict[str, Any]:
 
 def _placed(case: Case) -> dict[str, Any]:
     place(
-        graph_of(Case("layered", LARGE)), "v100x2", PlaceOptions(evaluations=20)
+        graph_of(Case("layered", 2 * LARGE)), "v100x2", PlaceOptions(evaluations=20)
     )  # loads and compiles what is measured
     stages = Stages()
     with temporary_folder() as folder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +56,8 @@ class GnnConfig:
     """Where evaluations are executions; all else is then said of searches in the simulator."""
     unlimited_evaluations_per_unit: int = 1000
     """Where the budget knows no end."""
-    multilevel: MultilevelConfig = MultilevelConfig()
+    multilevel: MultilevelConfig = field(default=MultilevelConfig(), repr=False)
+    """For graphs of more ops than stored benches of this planner have; those tell by the `repr` of the rest whether they still hold."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnConfig()) -> Solution:
@@ -81,7 +82,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     rng = np.random.default_rng(seed)
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
     with Search(problem, budget, "gnn", seed) as search, one_thread():
-        if problem.graph.num_ops >= config.multilevel.least_ops:
+        if problem.graph.num_ops > config.multilevel.more_ops_than:
             search_levels(search, rng, partial(_improve_coarse, network=network, config=config), config.multilevel)
             return search.solution()
         count = config.max_starts

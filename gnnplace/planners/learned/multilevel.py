@@ -1,4 +1,4 @@
-"""Graphs of tens of thousands of ops: list schedules of all ops, the policy on a coarse graph, then ever smaller clusters."""
+"""Graphs of thousands of ops: list schedules of all ops, the policy on a coarse graph, then ever smaller clusters."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ __all__ = ["MultilevelConfig", "search_levels"]
 class MultilevelConfig:
     """How large graphs are searched; shares are of the whole budget, each stage ends at its own."""
 
-    least_ops: int = 20_000
-    """Graphs of so many ops are placed so. Five training graphs of 6,000 to 11,000 ops, 2,000 evaluations: what clusters gain after
-    the policy's search is less than what the same evaluations gain in it."""
+    more_ops_than: int = 2_000
+    """Graphs of more ops than that are searched so."""
     schedules_share: float = 0.2
     coarsest_groups: int = 512
     coarsest_share: float = 0.75
