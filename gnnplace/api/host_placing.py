@@ -23,7 +23,7 @@ from gnnplace.api.measuring import (
 )
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import Setting, measurement_store, setting_of, topology_of
+from gnnplace.api.setting import MAX_GROUPS, Setting, measurement_store, setting_of, topology_of
 from gnnplace.api.shapes import Dims
 from gnnplace.api.solved import chosen_planner, planned
 from gnnplace.api.workload import Workload, load_workload
@@ -111,7 +111,7 @@ def setting_on_hosts(workload: Workload, devices: str, options: PlaceOptions) ->
         topology,
         MeasuredCost(store),
         options.objective,
-        options.max_groups,
+        options.max_groups or (MAX_GROUPS if options.measure else None),
         options.dims_objective,
     )
     return setting, warnings

@@ -12,7 +12,7 @@ import numpy as np
 from gnnplace.api.hosts import executed_on_hosts
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import Setting, measurement_store, setting_of
+from gnnplace.api.setting import MAX_GROUPS, Setting, measurement_store, setting_of
 from gnnplace.api.solved import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
@@ -227,7 +227,8 @@ def place_measured(workload: Workload, topology: Topology, options: PlaceOptions
     executable(workload)
     warnings = check_free(topology.device_names, options.force)
     cost = MeasuredCost(profiled(workload, topology, options.seed))
-    setting = setting_of(workload, topology, cost, options.objective, options.max_groups, options.dims_objective)
+    groups = options.max_groups or MAX_GROUPS  # each is compiled once, so every planner decides on groups
+    setting = setting_of(workload, topology, cost, options.objective, groups, options.dims_objective)
     simulated = setting.problem()
     solutions = {
         name: load_planner(name)(simulated, Budget(), options.seed) for name in REHEARSED if name != options.planner

@@ -103,7 +103,7 @@ class Plan:
         return {
             "model": self.setting.workload.name,
             "ops": self.setting.workload.graph.num_ops,
-            "groups": self.setting.coarsening.graph.num_ops,
+            "groups": self.setting.for_planner(self.solution.planner).coarsening.graph.num_ops,
             "planner": self.solution.planner,
             "objective": self.setting.objective,
             "makespan_s": finite(self.makespan_s),

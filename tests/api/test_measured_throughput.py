@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import gnnplace
-from gnnplace.api import measuring
+from gnnplace.api import measuring, setting
 from gnnplace.api.comparison import evaluate
 from gnnplace.api.options import PlaceOptions
 from gnnplace.executors import busy
@@ -67,3 +67,14 @@ def test_an_evaluation_has_the_seconds_of_a_step_alone_and_of_pipelined_ones(job
     assert found["evaluator"] == "measured"
     assert 0 < found["throughput_s"] != found["makespan_s"] > 0
     assert {1, measuring.REQUESTS} == {job.requests for job in jobs}
+
+
+def test_a_measured_search_decides_on_groups_however_large_the_model_is(
+    jobs: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setting, "LARGE", 2)
+    plan = gnnplace.place(
+        model(tmp_path), f"cpu:{CORES[0]},cpu:{CORES[1]}", PlaceOptions("gnn", evaluations=3, measure=True)
+    )
+    assert jobs
+    assert plan.setting.for_planner("gnn") is plan.setting

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import gnnplace
+from gnnplace.api import setting
 from gnnplace.api.options import PlaceOptions
+from gnnplace.api.record import run_record
 from gnnplace.api.setting import topology_of
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
@@ -81,6 +83,18 @@ def test_a_coarsened_graph_is_judged_as_a_whole() -> None:
     assert len(plan.placement.assignment) == plan.setting.workload.graph.num_ops == 121
     assert plan.evaluation.makespan_s == pytest.approx(plan.schedule.makespan_s)
     assert plan.summary()["groups"] <= 20
+
+
+@pytest.mark.parametrize(("max_groups", "groups"), [(None, 121), (20, 20)])
+def test_a_large_graph_is_placed_op_by_op_unless_groups_are_asked_for(
+    max_groups: int | None, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setting, "LARGE", 100)
+    plan = gnnplace.place(towers(4, 30), machine(4), PlaceOptions("gnn", evaluations=200, max_groups=max_groups))
+    decided_on = plan.setting.for_planner("gnn").coarsening.graph
+    assert plan.summary()["groups"] == decided_on.num_ops
+    assert groups - 4 <= decided_on.num_ops <= groups
+    assert {op for step in run_record(plan)["steps"] for op, _, _ in step["moves"]} <= set(decided_on.op_names)
 
 
 def test_throughput_is_the_objective_when_asked() -> None:
