@@ -8,6 +8,7 @@
 #   make bench-backend  all cases of ONNX's own test suite, in minutes
 #   make bench-interrupted  commands that are killed and started again, in a quarter of an hour
 #   make bench-hostile  200,000 damaged and harmful files, in half an hour
+#   make bench-scale  graphs of 1,000 to 200,000 ops, in half an hour      make bench-ray  two hosts of Ray against one, in a minute
 # Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ STAMP := .venv/.installed
 MODEL := build/light_inception_v2.onnx
 OPENVINO := build/openvino/.installed
 
-.PHONY: install demo test docs wheel-test bench bench-backend bench-hostile bench-interrupted zoo tables notebooks clean
+.PHONY: install demo test docs wheel-test bench bench-backend bench-hostile bench-interrupted bench-scale bench-ray zoo tables notebooks clean
 
 install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo, or source .venv/bin/activate and gnnplace --help"
@@ -108,6 +109,14 @@ notebooks: $(STAMP)
 bench-interrupted: $(STAMP)
 	@echo "killing commands at random moments, in half an hour; started again, it goes on where it was stopped"
 	$(BIN)/gnnplace bench interrupted --jobs 2 --out notebooks/results/bench-interrupted.json
+
+bench-scale: $(STAMP)
+	@echo "placing graphs of 1,000 to 200,000 ops, in half an hour of an otherwise idle machine; started again, it goes on where it was stopped"
+	$(BIN)/gnnplace bench scale --out notebooks/results/bench-scale.json
+
+bench-ray: $(STAMP)
+	@echo "two hosts of Ray on this machine against one, in a minute of an otherwise idle machine"
+	$(BIN)/gnnplace bench ray --out notebooks/results/bench-ray.json
 
 clean:
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
