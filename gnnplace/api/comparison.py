@@ -56,8 +56,9 @@ def compare(
     for name, plan in plans.items():
         begin_s = time.perf_counter()
         try:
-            solution = plan(setting.for_planner(name).problem(), options.budget, options.seed)
-            rows.append(planner_row(setting, *planned(setting, solution)))
+            chosen = setting.for_planner(name)
+            solution = plan(chosen.problem(), options.budget, options.seed)
+            rows.append(planner_row(setting, *planned(chosen, solution)))
             if solution.interrupted:
                 break
         except KeyboardInterrupt:

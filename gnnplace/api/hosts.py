@@ -139,7 +139,8 @@ def _comparing(
 
 
 def _compared(setting: Setting, budget: Budget, seed: int, policy: _PolicyFiles | None, name: str) -> PlannerRow:
-    problem = setting.for_planner(name).problem()
+    chosen = setting.for_planner(name)
+    problem = chosen.problem()
     try:
         if policy is None or name != LEARNED:
             solution = chosen_planner(name)(problem, budget, seed)
@@ -148,4 +149,4 @@ def _compared(setting: Setting, budget: Budget, seed: int, policy: _PolicyFiles 
                 solution = chosen_planner(name, path)(problem, budget, seed)
     except GnnplaceError as error:
         return failed_row(name, str(error), 0.0)
-    return planner_row(setting, *planned(setting, solution))
+    return planner_row(setting, *planned(chosen, solution))

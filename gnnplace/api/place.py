@@ -107,7 +107,7 @@ def _searched(setting: Setting, options: PlaceOptions, begin_s: float) -> Plan:
 
 def _answer(setting: Setting, solutions: Mapping[str, Solution], planner: str, begin_s: float) -> Plan:
     """The solution of the chosen planner, of the last one where it was not reached; the best single device where that is better."""
-    runs = {name: planned(setting, solution) for name, solution in solutions.items()}
+    runs = {name: planned(setting.for_planner(name), solution) for name, solution in solutions.items()}
     found = planner if planner in runs else list(runs)[-1]
     solution, placement, evaluation = runs[found]
     warnings: tuple[str, ...] = ()

@@ -46,8 +46,8 @@ def finite(seconds: float) -> float | None:
 
 
 def planned(setting: Setting, solution: Solution) -> tuple[Solution, Placement, Evaluation]:
-    """A solution on op groups as a placement of every op, evaluated by the simulator of the whole graph."""
-    placement = expanded(setting.for_planner(solution.planner).coarsening, solution.placement)
+    """A solution on the setting's op groups as a placement of every op, evaluated by the simulator of the whole graph."""
+    placement = expanded(setting.coarsening, solution.placement)
     return solution, placement, setting.evaluator.evaluate(placement)
 
 

@@ -8,6 +8,7 @@ from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.scaling.costs import DEVICES, WORKLOAD, measured_costs, measured_speed_up
 from gnnplace.bench.scaling.growth import grown, saturating_hosts
+from gnnplace.bench.scaling.sessions import measured_sessions
 from gnnplace.distributed.raylets import local_cluster
 from gnnplace.versions import installed_versions
 
@@ -22,7 +23,7 @@ COLUMNS = ("hosts", "batch", "evaluations_per_s", "efficiency", "driver_busy", "
 
 
 def bench_ray(options: BenchOptions) -> BenchResult:
-    """One host and two of this machine, measured; up to 1,000 hosts of one worker each, simulated with what messages cost here.
+    """One host and two of this machine, measured; up to 1,000 hosts of one worker each, simulated with what messages cost here; a placed model over them.
 
     The simulated evaluations take 50 ms and place 512 groups, a byte each.
 
@@ -33,6 +34,8 @@ def bench_ray(options: BenchOptions) -> BenchResult:
     with local_cluster(num_hosts=1, store_bytes=_STORE_BYTES) as cluster:
         costs = measured_costs(report)
         speed_up = measured_speed_up(cluster, options.seed, report)
+        cluster.add("host2")
+        sessions = measured_sessions(cluster.address, options.seed, report)
     # An item that is simulated costs more than an empty one: caches are cold, and threads have gone to sleep.
     working = dataclasses.replace(costs, round_trip_s=max(costs.round_trip_s, speed_up.overhead_s))
     rows = [
@@ -53,4 +56,5 @@ def bench_ray(options: BenchOptions) -> BenchResult:
             for batch in _BATCHES
         },
     }
-    return BenchResult("ray", rows, summary, options.seed, options.arguments, {"rounds": speed_up.rounds}, COLUMNS)
+    details = {"rounds": speed_up.rounds, "sessions": sessions}
+    return BenchResult("ray", rows, summary, options.seed, options.arguments, details, COLUMNS)
