@@ -8,7 +8,7 @@
 #   make bench-backend  all cases of ONNX's own test suite, in minutes
 #   make bench-interrupted  commands that are killed and started again, in a quarter of an hour
 #   make bench-hostile  200,000 damaged and harmful files, in half an hour
-#   make bench-scale  graphs of 1,000 to 200,000 ops, in half an hour      make bench-ray  two hosts of Ray against one, in a minute
+#   make bench-scale  graphs of 1,000 to 200,000 ops, in half an hour      make bench-ray  two hosts of Ray against one, in two minutes
 # Another interpreter: make install PYTHON=python3.12
 
 PYTHON ?= python3
@@ -115,7 +115,7 @@ bench-scale: $(STAMP)
 	$(BIN)/gnnplace bench scale --out notebooks/results/bench-scale.json
 
 bench-ray: $(STAMP)
-	@echo "two hosts of Ray on this machine against one, in a minute of an otherwise idle machine"
+	@echo "two hosts of Ray on this machine against one, in two minutes of an otherwise idle machine"
 	$(BIN)/gnnplace bench ray --out notebooks/results/bench-ray.json
 
 clean:
