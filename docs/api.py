@@ -6,9 +6,22 @@ import pkgutil
 import sys
 from pathlib import Path
 
+import pdoc.doc
 import pdoc.render
 
 import gnnplace
+
+_LONGEST_VALUE = 300
+"""Characters of a constant's value: longer ones tell a reader nothing, and the search cannot be prepared with words of thousands."""
+
+
+class _ShortValue(pdoc.doc.Variable):
+    """A variable whose value is cut."""
+
+    @property
+    def default_value_str(self) -> str:
+        whole = str(super().default_value_str)
+        return whole if len(whole) <= _LONGEST_VALUE else f"{whole[:_LONGEST_VALUE]}..."
 
 
 def main(folder: Path) -> None:
@@ -17,6 +30,7 @@ def main(folder: Path) -> None:
         setattr(gnnplace, name, getattr(gnnplace, name))  # they load on first use, and pdoc does not use them
     found = pkgutil.walk_packages(gnnplace.__path__, "gnnplace.")
     modules = [module.name for module in found if not module.name.endswith("__main__")]
+    pdoc.doc.Variable = _ShortValue
     pdoc.render.configure(docformat="google", show_source=False, footer_text=f"gnnplace {gnnplace.__version__}")
     pdoc.pdoc("gnnplace", *modules, output_directory=folder)
     print(f"{folder / 'index.html'}: {len(modules) + 1} modules")
