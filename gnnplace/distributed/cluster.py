@@ -8,10 +8,12 @@ import os
 import platform
 import re
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gnnplace.devices.detect import machine_facts
@@ -31,6 +33,9 @@ __all__ = [
     "require_ray",
 ]
 
+_TOKEN_HINT = "; a cluster that asks for a token wants it in ~/.ray/auth_token here too, and RAY_AUTH_MODE=token"
+_joined: set[str] = set()
+"""What this process calls the cluster that it is connected to; Ray itself has another name for 127.0.0.1."""
 _KNOCK_S = 5.0
 _HTTP2_SETTINGS = b"\x04"  # the type of a frame, with which every server of gRPC answers
 _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _HTTP2_SETTINGS + b"\0\0\0\0\0"
@@ -80,11 +85,12 @@ def connected(address: str) -> Iterator[None]:
         GnnplaceError: there is no cluster at the address, or one of another version.
     """
     require_ray()
+    _show_token()
     import ray
 
     if ray.is_initialized():
         known = ray.get_runtime_context().gcs_address
-        if address not in ("auto", "local", known):
+        if address not in {"auto", "local", known, *_joined}:
             raise GnnplaceError(f"--ray {address}: this process is connected to {known} already; disconnect first")
         yield
         return
@@ -92,8 +98,10 @@ def connected(address: str) -> Iterator[None]:
         _knock(address)
     try:
         _connect(address)
+        _joined.add(address)
         yield
     finally:
+        _joined.clear()
         ray.shutdown()
 
 
@@ -169,6 +177,16 @@ def require_ray() -> None:
         raise MissingDependency('work on many machines needs Ray, which is not installed: pip install "gnnplace[ray]"')
 
 
+def _show_token() -> None:
+    """Lets Ray show its token to clusters that ask for one; `ray start` makes one ask where a token exists, `ray.init` must be told.
+
+    Clusters that ask for none let one in that shows it. Ray reads this when it is imported; who has imported it has decided.
+    """
+    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    if "ray" not in sys.modules and (named or (Path.home() / ".ray" / "auth_token").exists()):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
 def _connect(address: str) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # GPUs stay visible; what Ray will do in future
     try:
@@ -179,7 +197,8 @@ def _connect(address: str) -> None:
                 raise
             _init("local")
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise GnnplaceError(f"--ray {address}: {error}") from None
+        asked = "" if os.environ.get("RAY_AUTH_MODE") == "token" else _TOKEN_HINT
+        raise GnnplaceError(f"--ray {address}: {error}{asked}") from None
 
 
 def _init(address: str) -> None:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 
+import psutil
 import pytest
 
 from gnnplace.distributed import cluster as clusters
@@ -70,3 +77,54 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match=r'pip install "gnnplace\[ray\]"'), connected("auto"):
         pass
+
+
+@pytest.mark.parametrize("with_token", [True, False])
+def test_a_cluster_begun_by_ray_start_is_shown_the_token_of_this_user_and_goes_by_the_address_given(
+    with_token: bool, tmp_path: Path
+) -> None:
+    port = free_port()
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment |= {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("0123456789abcdef" * 4)
+    head = {**environment, "RAY_AUTH_MODE": "token" if with_token else "disabled"}
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--head",
+        "--block",
+        f"--port={port}",
+        "--num-cpus=1",
+    ]
+    quiet = ["--include-dashboard=false", "--disable-usage-stats", "--node-name=alone"]
+    with subprocess.Popen(
+        [*command, *quiet], env=head, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as started:
+        try:
+            wait_for_port(port)
+            asked = f"with connected('127.0.0.1:{port}'), connected('127.0.0.1:{port}'): print([host.name for host in hosts()])"
+            client = [sys.executable, "-c", f"from gnnplace.distributed import connected, hosts\n{asked}"]
+            found = subprocess.run(client, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            assert found.stdout == "['alone']\n", found.stderr
+        finally:
+            below = psutil.Process(started.pid).children(recursive=True)
+            started.terminate()
+            started.wait(20)
+            for process in psutil.wait_procs(below, timeout=5)[1]:
+                process.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def wait_for_port(port: int) -> None:
+    for _ in range(300):
+        with suppress(GnnplaceError):
+            return clusters._knock(f"127.0.0.1:{port}")
+        time.sleep(0.1)
+    raise AssertionError("the cluster does not begin")
