@@ -8,12 +8,10 @@ import os
 import platform
 import re
 import socket
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gnnplace.devices.detect import machine_facts
@@ -33,7 +31,9 @@ __all__ = [
     "require_ray",
 ]
 
-_TOKEN_HINT = "; a cluster that asks for a token wants it in ~/.ray/auth_token here too, and RAY_AUTH_MODE=token"
+_TOKEN_HINT = (
+    "; where Ray says that a token is missing, set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
+)
 _joined: set[str] = set()
 """What this process calls the cluster that it is connected to; Ray itself has another name for 127.0.0.1."""
 _KNOCK_S = 5.0
@@ -85,7 +85,6 @@ def connected(address: str) -> Iterator[None]:
         GnnplaceError: there is no cluster at the address, or one of another version.
     """
     require_ray()
-    _show_token()
     import ray
 
     if ray.is_initialized():
@@ -175,16 +174,6 @@ def require_ray() -> None:
     """
     if importlib.util.find_spec("ray") is None:
         raise MissingDependency('work on many machines needs Ray, which is not installed: pip install "gnnplace[ray]"')
-
-
-def _show_token() -> None:
-    """Lets Ray show its token to clusters that ask for one; `ray start` makes one ask where a token exists, `ray.init` must be told.
-
-    Clusters that ask for none let one in that shows it. Ray reads this when it is imported; who has imported it has decided.
-    """
-    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
-    if "ray" not in sys.modules and (named or (Path.home() / ".ray" / "auth_token").exists()):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _connect(address: str) -> None:

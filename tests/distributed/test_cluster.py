@@ -79,16 +79,15 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPat
         pass
 
 
-@pytest.mark.parametrize("with_token", [True, False])
-def test_a_cluster_begun_by_ray_start_is_shown_the_token_of_this_user_and_goes_by_the_address_given(
-    with_token: bool, tmp_path: Path
+@pytest.mark.parametrize("mode", ["token", "disabled"])
+def test_a_cluster_begun_by_ray_start_goes_by_the_address_given_with_a_token_and_without(
+    mode: str, tmp_path: Path
 ) -> None:
     port = free_port()
     environment = {name: text for name, text in os.environ.items() if not name.startswith("RAY_AUTH")}
-    environment |= {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment |= {"RAY_AUTH_MODE": mode, "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("0123456789abcdef" * 4)
-    head = {**environment, "RAY_AUTH_MODE": "token" if with_token else "disabled"}
     command = [
         sys.executable,
         "-m",
@@ -101,7 +100,7 @@ def test_a_cluster_begun_by_ray_start_is_shown_the_token_of_this_user_and_goes_b
     ]
     quiet = ["--include-dashboard=false", "--disable-usage-stats", "--node-name=alone"]
     with subprocess.Popen(
-        [*command, *quiet], env=head, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, *quiet], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as started:
         try:
             wait_for_port(port)
