@@ -13,6 +13,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.graph.units import colocated_units
 from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.placement import Placement, allowed_mask
 from gnnplace.schedule import Schedule
@@ -245,10 +246,7 @@ class Problem:
     def unit_of_op(self) -> IntArray:
         """`[N]` unit of each op, units in topological order of their first op."""
         order = self.graph.topological_order
-        key = self.clusters
-        if key is None:
-            alone = self.graph.num_ops + np.arange(self.graph.num_ops)
-            key = np.where(self.graph.colocation >= 0, self.graph.colocation, alone)
+        key = colocated_units(self.graph) if self.clusters is None else self.clusters
         _, first, inverse = np.unique(key[order], return_index=True, return_inverse=True)
         rank = np.empty(len(first), dtype=np.int64)
         rank[np.argsort(first)] = np.arange(len(first))

@@ -34,7 +34,7 @@ __all__ = [
 _TOKEN_HINT = (
     "; where Ray says that a token is missing, set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
 )
-_joined: set[str] = set()
+_names_of_cluster: set[str] = set()
 """What this process calls the cluster that it is connected to; Ray itself has another name for 127.0.0.1."""
 _KNOCK_S = 5.0
 _HTTP2_SETTINGS = b"\x04"  # the type of a frame, with which every server of gRPC answers
@@ -89,7 +89,7 @@ def connected(address: str) -> Iterator[None]:
 
     if ray.is_initialized():
         known = ray.get_runtime_context().gcs_address
-        if address not in {"auto", "local", known, *_joined}:
+        if address not in {"auto", "local", known, *_names_of_cluster}:
             raise GnnplaceError(f"--ray {address}: this process is connected to {known} already; disconnect first")
         yield
         return
@@ -97,10 +97,10 @@ def connected(address: str) -> Iterator[None]:
         _knock(address)
     try:
         _connect(address)
-        _joined.add(address)
+        _names_of_cluster.add(address)
         yield
     finally:
-        _joined.clear()
+        _names_of_cluster.clear()
         ray.shutdown()
 
 

@@ -15,9 +15,21 @@ from gnnplace.graph.clustering import Clusters, may_merge
 from gnnplace.graph.coarsen import Coarsening, coarsen, device_kinds, op_loads
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["coarsen_units", "joined_units"]
+__all__ = ["coarsen_units", "colocated_units", "joined_units"]
 
 _STALLED = 0.98  # a round that leaves more than this share of the units has come to an end
+
+
+def colocated_units(graph: OpGraph) -> IntArray:
+    """`[N]` from 0, equal for ops of one colocation group.
+
+    >>> from gnnplace.graph.op_graph import Op
+    >>> colocated_units(OpGraph.build("three", [Op("a", group="1"), Op("b"), Op("c", group="1")])).tolist()
+    [0, 1, 0]
+    """
+    alone = len(graph.colocation_names) + np.arange(graph.num_ops)
+    key = np.where(graph.colocation >= 0, graph.colocation, alone)
+    return np.asarray(np.unique(key, return_inverse=True)[1], dtype=np.int64)
 
 
 def joined_units(graph: OpGraph, unit_of_op: IntArray, most: int, apart: IntArray | None = None) -> IntArray:
@@ -70,7 +82,7 @@ def coarsen_units(graph: OpGraph, max_groups: int) -> Coarsening:
     [4, 1]
     """
     coarse = coarsen(graph, max_groups)
-    unit = _units(coarse.graph)
+    unit = colocated_units(coarse.graph)
     if unit.max(initial=-1) < max_groups:
         return coarse
     joined = joined_units(coarse.graph, unit, max_groups)
@@ -80,13 +92,6 @@ def coarsen_units(graph: OpGraph, max_groups: int) -> Coarsening:
         coarse.graph, colocation=frozen(np.where(labelled, joined, -1), np.int64), colocation_names=names
     )
     return coarsen(relabelled, max_groups).after(coarse)
-
-
-def _units(graph: OpGraph) -> IntArray:
-    """`[N]` from 0, equal for ops of one colocation group."""
-    alone = len(graph.colocation_names) + np.arange(graph.num_ops)
-    key = np.where(graph.colocation >= 0, graph.colocation, alone)
-    return np.asarray(np.unique(key, return_inverse=True)[1], dtype=np.int64)
 
 
 @njit(cache=True, nogil=True)
