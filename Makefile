@@ -39,7 +39,7 @@ $(MODEL): models_zoo/networks/light.py | $(STAMP)
 	@echo "writing $@: a real network that ships with the onnx package, with random weights"
 	$(BIN)/python -m models_zoo.networks.light inception_v2 --out $@ --seed 0
 
-# Shares its files with onnxruntime, so it lies beside it; tests/executors/test_openvino.py finds it there.
+# Shares its files with onnxruntime, so it lies beside it; tests/running/test_openvino.py finds it there.
 $(OPENVINO): tests/constraints.txt | $(STAMP)
 	@echo "unpacking onnxruntime-openvino into build/openvino: the second provider that devices are tested with"
 	@rm -rf $(@D)

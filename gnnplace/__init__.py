@@ -11,7 +11,7 @@ from gnnplace.compiled_code import find_room_for_compiled_code
 if TYPE_CHECKING:
     from gnnplace.api import PlaceOptions, Plan, compare, evaluate, load_topology, place, read_onnx
     from gnnplace.distributed.execution import DistributedSession
-    from gnnplace.executors.session import Session
+    from gnnplace.running.session import Session
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 find_room_for_compiled_code()
-_HOMES = {"DistributedSession": "gnnplace.distributed.execution", "Session": "gnnplace.executors.session"}
+_HOMES = {"DistributedSession": "gnnplace.distributed.execution", "Session": "gnnplace.running.session"}
 
 
 def __getattr__(name: str) -> Any:

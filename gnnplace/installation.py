@@ -122,7 +122,7 @@ def _version(name: str) -> str | None:
 
 
 def _runtime(name: str) -> Check:
-    from gnnplace.executors.devices import offered_providers
+    from gnnplace.running.devices import offered_providers
 
     builds = [f"{build} {version}" for build in _RUNTIMES if (version := _version(build))]
     offered = [provider.removesuffix("ExecutionProvider") for provider in offered_providers()]
@@ -136,7 +136,7 @@ def _runtime(name: str) -> Check:
 
 def _devices(name: str) -> Check:
     from gnnplace.devices.detect import allowed_cores, cpu_model, gpus, machine_memory_bytes
-    from gnnplace.executors.devices import cuda_is_offered
+    from gnnplace.running.devices import cuda_is_offered
     from gnnplace.units import format_bytes
 
     cores, there = allowed_cores(), gpus()
@@ -148,8 +148,8 @@ def _devices(name: str) -> Check:
 
 
 def _links(name: str) -> Check:
-    from gnnplace.api.setting import stored_costs, topology_of
-    from gnnplace.executors.link_probe import device_pairs
+    from gnnplace.api.problem_setup import stored_costs, topology_of
+    from gnnplace.measuring.link_probe import device_pairs
 
     topology = topology_of("auto")
     pairs, costs = device_pairs(topology), stored_costs()
@@ -201,9 +201,9 @@ def _execution(name: str) -> Check:
     import numpy as np
 
     from gnnplace.api import PlaceOptions, place
-    from gnnplace.executors.session import Session
     from gnnplace.files import temporary_folder
-    from gnnplace.onnx_io.probe import probe_model
+    from gnnplace.onnx_io.sample_inputs import probe_model
+    from gnnplace.running.session import Session
 
     core = f"cpu:{min(os.sched_getaffinity(0))}" if hasattr(os, "sched_getaffinity") else "cpu:0"
     with temporary_folder() as folder:

@@ -20,9 +20,9 @@ g (float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x)  b = Relu(a)  c = Ma
 PROGRAM = """
 from gnnplace.api import measuring
 from gnnplace.cli.main import main
-from gnnplace.executors import busy
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
+from gnnplace.measuring import busy
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.measuring.timing import MeasureOptions
 quick = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
 measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick), quick
 busy.busy_shares = lambda devices: dict.fromkeys(devices, 0.0)

@@ -11,16 +11,16 @@ from gnnplace.api.host_placing import topology_on_hosts
 from gnnplace.api.hosts import compared_on_hosts
 from gnnplace.api.measuring import executable, measured_evaluation, profiled
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.setting import setting_of, topology_of
-from gnnplace.api.solved import LEARNED, chosen_planner, failed_row, finite, planned, planner_row
+from gnnplace.api.problem_setup import setting_of, topology_of
+from gnnplace.api.solution import LEARNED, chosen_planner, failed_row, finite, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.topology import Topology
-from gnnplace.distributed.placing import names_hosts
+from gnnplace.distributed.host_devices import names_hosts
 from gnnplace.errors import GnnplaceError
-from gnnplace.executors.busy import check_free
+from gnnplace.measuring.busy import check_free
 from gnnplace.placement import Placement, check_legal, load_placement
-from gnnplace.report.run_record import PlannerRow
+from gnnplace.run_record import PlannerRow
 
 __all__ = ["compare", "evaluate"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import setting_of, topology_of
+from gnnplace.api.problem_setup import setting_of, topology_of
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
 from gnnplace.placement import Placement, check_legal

@@ -21,17 +21,16 @@ from gnnplace.api.measuring import (
     profiled,
     side_by_side_plan,
 )
-from gnnplace.api.options import PlaceOptions
+from gnnplace.api.options import Dims, PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import MAX_GROUPS, Setting, measurement_store, setting_of, topology_of
-from gnnplace.api.shapes import Dims
-from gnnplace.api.solved import chosen_planner, planned
+from gnnplace.api.problem_setup import MAX_GROUPS, Setting, measurement_store, setting_of, topology_of
+from gnnplace.api.solution import chosen_planner, planned
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.distributed.cluster import Host, connected, nodes
 from gnnplace.distributed.execution import HostPipeline
-from gnnplace.distributed.placing import (
+from gnnplace.distributed.host_devices import (
     HostsTopology,
     called_on_all,
     devices_on_hosts,
@@ -42,13 +41,10 @@ from gnnplace.distributed.placing import (
 )
 from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import Evaluation
-from gnnplace.executors.busy import check_free
-from gnnplace.executors.execution import Comparison, executed
-from gnnplace.executors.measure import interleaved, median_interval
-from gnnplace.executors.runner import PlacedRunner
-from gnnplace.executors.session import runner_parts
-from gnnplace.executors.throughput import run_pipelined
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.busy import check_free
+from gnnplace.measuring.execution import Comparison, executed
+from gnnplace.measuring.timing import interleaved, median_interval, run_pipelined
 from gnnplace.onnx_io.external_data import external_beside
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -56,6 +52,8 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
+from gnnplace.running.runner import PlacedRunner
+from gnnplace.running.session import runner_parts
 
 __all__ = ["means_hosts", "measured_on_hosts", "setting_on_hosts", "topology_on_hosts"]
 

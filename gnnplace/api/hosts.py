@@ -12,20 +12,27 @@ from pathlib import Path
 import numpy as np
 
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.setting import Setting
-from gnnplace.api.solved import LEARNED, chosen_planner, failed_row, planned, planner_row
+from gnnplace.api.problem_setup import Setting
+from gnnplace.api.solution import LEARNED, chosen_planner, failed_row, planned, planner_row
 from gnnplace.api.workload import Workload
 from gnnplace.distributed.cluster import connected, different_results
-from gnnplace.distributed.measured import HostsMeasuring, MeasuringPool, measuring, measuring_options
+from gnnplace.distributed.evaluators import (
+    HostsMeasuring,
+    HostsSimulator,
+    MeasuringPool,
+    SimulationPool,
+    measuring,
+    measuring_options,
+    simulating,
+)
 from gnnplace.distributed.pool import Pool
-from gnnplace.distributed.simulated import HostsSimulator, SimulationPool, simulating
-from gnnplace.distributed.staff import Role
+from gnnplace.distributed.workers import Role
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Evaluator
-from gnnplace.executors.measured_evaluator import MeasuredEvaluator
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.planners.budget import Budget, Progress
-from gnnplace.report.run_record import PlannerRow
+from gnnplace.run_record import PlannerRow
 
 __all__ = ["compared_on_hosts", "executed_on_hosts", "simulated_on_hosts"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from gnnplace.api.hosts import executed_on_hosts
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import MAX_GROUPS, Setting, measurement_store, setting_of
-from gnnplace.api.solved import chosen_planner, finite, planned
+from gnnplace.api.problem_setup import MAX_GROUPS, Setting, measurement_store, setting_of
+from gnnplace.api.solution import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost
@@ -21,22 +21,21 @@ from gnnplace.cost.measurement_store import measured_ops
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
-from gnnplace.executors.busy import check_free
-from gnnplace.executors.execution import Comparison, Kept
-from gnnplace.executors.grouped_parts import GroupedModel
-from gnnplace.executors.link_probe import device_pairs, probe_links, probing_process
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
-from gnnplace.executors.measured_evaluator import MeasuredEvaluator
-from gnnplace.executors.profile import measured_costs
 from gnnplace.interruption import first_interrupt_noted
+from gnnplace.measuring.busy import check_free
+from gnnplace.measuring.execution import Comparison, Kept
+from gnnplace.measuring.grouped_parts import GroupedModel
+from gnnplace.measuring.link_probe import device_pairs, probe_links, probing_process
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.profile import measured_costs
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
-from gnnplace.report.run_record import MeasuredRecord, MeasuredSearch, PlannerRow
+from gnnplace.run_record import MeasuredRecord, MeasuredSearch, PlannerRow
 
 __all__ = [
     "MEASURE_OPTIONS",

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from gnnplace.api.setting import Setting
+from gnnplace.api.problem_setup import Setting
 from gnnplace.placement import allowed_mask
 
 __all__ = ["what_holds"]

@@ -12,16 +12,16 @@ from gnnplace.api.hosts import simulated_on_hosts
 from gnnplace.api.measuring import place_measured
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import Setting, setting_of, topology_of
-from gnnplace.api.solved import chosen_planner, planned, planner_row
+from gnnplace.api.problem_setup import Setting, setting_of, topology_of
+from gnnplace.api.solution import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
 from gnnplace.distributed.cluster import connected
-from gnnplace.executors.devices import is_real
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
+from gnnplace.running.devices import is_real
 
 __all__ = ["BASELINES", "place"]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.api.artefacts import write_artefacts
+from gnnplace.api.problem_setup import Setting
 from gnnplace.api.record import run_record
-from gnnplace.api.setting import Setting
-from gnnplace.api.solved import bound_of, finite
+from gnnplace.api.solution import bound_of, finite
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
-from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord, ShapeRecord, Summary
+from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, ShapeRecord, Summary
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnplace.api.mobility import what_holds
-from gnnplace.api.solved import finite
+from gnnplace.api.solution import finite
 from gnnplace.api.timeline import critical_path, memory_over_time
-from gnnplace.report.run_record import OpsRecord, RunRecord, StepRecord, TransferRecord
+from gnnplace.run_record import OpsRecord, RunRecord, StepRecord, TransferRecord
 from gnnplace.versions import installed_versions
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from gnnplace.arrays import IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.report.run_record import Link
+from gnnplace.run_record import Link
 from gnnplace.schedule import Schedule, memory_changes
 
 __all__ = ["critical_path", "memory_over_time"]

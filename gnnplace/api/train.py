@@ -15,15 +15,14 @@ from pydantic import TypeAdapter, ValidationError
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
 from gnnplace.distributed.training import hosts_process_group
 from gnnplace.errors import ProcessLost
-from gnnplace.planners.learned.search_episode import trace_searches
+from gnnplace.planners.gnn.fine_tuning import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training.ablation import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
-from gnnplace.training.metrics import MetricsLog
 from gnnplace.training.problems import TrainingTask
 from gnnplace.training.process_group import process_group
-from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
+from gnnplace.training.run_state import InvalidRun, MetricsLog, RunState, fresh_state, read_state, write_state
 from gnnplace.versions import installed_versions
 
 __all__ = [

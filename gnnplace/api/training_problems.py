@@ -8,18 +8,17 @@ from functools import cache
 
 import numpy as np
 
-from gnnplace.api.setting import Setting, setting_of
+from gnnplace.api.problem_setup import Setting, setting_of
 from gnnplace.api.workload import Workload
-from gnnplace.cost.per_type import PerTypeCost
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import WalkRequest
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic.annealing import AnnealingConfig
-from gnnplace.planners.learned.constructions import evaluate_starts
+from gnnplace.planners.classical.annealing import AnnealingConfig
+from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.search import Search
 from gnnplace.training.problems import TrainingProblem
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gnnplace.api.shapes import Dims, shapes_of
+from gnnplace.api.options import Dims, shapes_of
 from gnnplace.arrays import IntArray
 from gnnplace.errors import UnsupportedModel
-from gnnplace.executors.value_types import with_known_types
 from gnnplace.graph.json_format import read_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import at_dims, read_onnx
 from gnnplace.onnx_io.segments import Segment, segments
+from gnnplace.running.part_session import with_known_types
 
 __all__ = ["ModelSource", "Workload", "load_workload"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.api.setting import Setting
+from gnnplace.api.problem_setup import Setting
 from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.placement import Placement
 

@@ -22,7 +22,7 @@ from gnnplace.bench.result import BenchResult
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
-from gnnplace.planners.heuristic.list_schedule import list_schedule
+from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.sim.simulator import Simulator
 
 __all__ = ["bench_engine", "four_devices", "layered_graph"]

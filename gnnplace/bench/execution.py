@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api.measuring import executable
-from gnnplace.api.setting import setting_of
+from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload
 from gnnplace.arrays import IntArray
 from gnnplace.bench.fidelity.cases import MODELS
@@ -23,10 +23,9 @@ from gnnplace.bench.result import BenchResult
 from gnnplace.bench.resumable import run_resumable
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
-from gnnplace.executors.measure import StoppingRule, interleaved, median_interval, quiet_s
-from gnnplace.executors.plain import PlainSession
-from gnnplace.executors.session import Session
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.plain_session import PlainSession
+from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, quiet_s
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -34,6 +33,7 @@ from gnnplace.onnx_io.segments import segments
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.running.session import Session
 
 __all__ = ["bench_equality", "bench_execution"]
 

@@ -16,7 +16,7 @@ from gnnplace.api.options import PlaceOptions
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import BenchResult
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import Topology
 from gnnplace.files import temporary_folder

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from gnnplace.api.measuring import executable, profiled
-from gnnplace.api.setting import Setting, setting_of, topology_of
+from gnnplace.api.problem_setup import Setting, setting_of, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.cost.measured import MeasuredCost
-from gnnplace.executors.grouped_parts import GroupedModel
+from gnnplace.measuring.grouped_parts import GroupedModel
 
 __all__ = ["grouped_model", "real_setting"]
 

@@ -14,7 +14,7 @@ from gnnplace.child_processes import spawned_pool
 from gnnplace.devices.detect import cpu_model
 from gnnplace.distributed.cluster import connected, different_results
 from gnnplace.distributed.pool import Pool
-from gnnplace.distributed.staff import Role
+from gnnplace.distributed.workers import Role
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import append_json_line, read_json_lines, write_json_lines
 

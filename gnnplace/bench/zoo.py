@@ -15,12 +15,12 @@ from gnnplace.bench.result import BenchResult
 from gnnplace.child_processes import spawned_pool
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import GnnplaceError, UnsupportedModel
-from gnnplace.executors.plain import PlainSession
-from gnnplace.executors.session import Session
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segments
+from gnnplace.running.session import Session
 from gnnplace.units import format_s
 
 if TYPE_CHECKING:

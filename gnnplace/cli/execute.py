@@ -48,10 +48,9 @@ def run(
     """
     import numpy as np
 
-    from gnnplace.executors.array_file import read_arrays, write_arrays
-    from gnnplace.executors.measure import median_interval
-    from gnnplace.executors.session import Session
-    from gnnplace.executors.throughput import measured_period
+    from gnnplace.measuring.timing import measured_period, median_interval
+    from gnnplace.running.feed import read_arrays, write_arrays
+    from gnnplace.running.session import Session
 
     if ray is None:
         opened: Callable[[], Session] = partial(Session, folder, custom_ops=custom_ops or ())
@@ -124,9 +123,9 @@ def profile(
     """
     from gnnplace.api import load_workload
     from gnnplace.api.measuring import executable, profiled_anew
-    from gnnplace.api.setting import topology_of
+    from gnnplace.api.problem_setup import topology_of
     from gnnplace.cost.measured import write_costs
-    from gnnplace.executors.busy import check_free
+    from gnnplace.measuring.busy import check_free
 
     topology = topology_of(devices)
     workload = load_workload(model, parse_dims(dim), custom_ops=custom_ops or (), to_run=True)

@@ -33,7 +33,7 @@ from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.units import format_bytes, format_s
 
 if TYPE_CHECKING:
-    from gnnplace.report.run_record import PlannerRow
+    from gnnplace.run_record import PlannerRow
 
 __all__ = ["compare", "devices", "evaluate", "planners"]
 
@@ -150,7 +150,7 @@ def devices(
 ) -> None:
     """The devices of a set, or of this machine, and the names of the presets; with --ray those of a cluster's hosts, and the links between them."""
     from gnnplace.api.host_placing import topology_on_hosts
-    from gnnplace.api.setting import topology_of
+    from gnnplace.api.problem_setup import topology_of
     from gnnplace.devices.json_format import topology_to_json
     from gnnplace.devices.presets import preset_names
 

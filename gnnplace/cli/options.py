@@ -95,7 +95,7 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, int | tuple[int, ...]]:
     Raises:
         GnnplaceError: a text of another form, or a range that is empty.
     """
-    from gnnplace.api.shapes import sizes_between
+    from gnnplace.api.options import sizes_between
 
     dims: dict[str, int | tuple[int, ...]] = {}
     for text in texts or ():

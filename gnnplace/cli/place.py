@@ -126,7 +126,7 @@ def _print(plan: Plan, saved: Path | None, ray: str | None) -> None:
 
 def _next(plan: Plan, saved: Path | None, ray: str | None) -> str:
     from gnnplace.devices.real_names import host_of
-    from gnnplace.executors.devices import is_real
+    from gnnplace.running.devices import is_real
 
     if saved is None:
         return "the same with --out DIR keeps it"
@@ -156,8 +156,8 @@ def report(
     from gnnplace.report.bench_page import read_bench, write_bench_page
     from gnnplace.report.page import write_report
     from gnnplace.report.pictures import write_pictures
-    from gnnplace.report.run_record import read_run
     from gnnplace.report.trace import write_trace
+    from gnnplace.run_record import read_run
 
     written: list[Path] = []
     if folder.suffix == ".json":

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from gnnplace.arrays import BoolArray, FloatArray
+from gnnplace.cost.cost_model import Efficiency, bound_s, op_class
 from gnnplace.cost.measured import SegmentCosts
-from gnnplace.cost.roofline import Efficiency, bound_s, op_class
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import OpGraph

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gnnplace.arrays import FloatArray
-from gnnplace.cost.roofline import Efficiency, RooflineCost, stated_time_s
+from gnnplace.cost.cost_model import Efficiency, RooflineCost, stated_time_s
 from gnnplace.devices.real_names import host_of
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, shown

@@ -18,8 +18,8 @@ import numpy as np
 
 from gnnplace.arrays import IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline, fit_segments
+from gnnplace.cost.cost_model import Efficiency
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, median_links
-from gnnplace.cost.roofline import Efficiency
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph

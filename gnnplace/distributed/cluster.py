@@ -1,4 +1,4 @@
-"""The hosts of a Ray cluster: a connection for as long as it is needed, and what each host is."""
+"""The priority of processes that Ray starts: Ray makes its workers yield to everything else on a host."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gnnplace.devices.detect import machine_facts
@@ -29,7 +30,21 @@ __all__ = [
     "machine_fingerprint",
     "nodes",
     "require_ray",
+    "take_usual_priority",
 ]
+
+
+def take_usual_priority() -> bool:
+    """Gives every thread of this process the priority of a program that was started by hand; whether that was allowed.
+
+    Only who may raise priorities can: others start Ray with RAY_worker_niceness=0. Threads that are begun later inherit it.
+    """
+    with suppress(OSError):  # no permission, a thread that has just ended, or a system that counts no threads there
+        for thread in Path("/proc/self/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
+        return True
+    return False
+
 
 _TOKEN_HINT = (
     "; where Ray says that a token is missing, set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from gnnplace.distributed.staff import Role, Staff, StaffOptions, Worker
+from gnnplace.distributed.workers import Role, Staff, StaffOptions, Worker
 
 if TYPE_CHECKING:
     from ray import ObjectRef

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gnnplace.distributed.cluster import Node, connected, host_options, nodes
-from gnnplace.distributed.priority import take_usual_priority
+from gnnplace.distributed.cluster import Node, connected, host_options, nodes, take_usual_priority
 from gnnplace.errors import ProcessLost
 from gnnplace.files import temporary_folder
 from gnnplace.training.process_group import GroupOf, ProcessGroup, joined, one_thread, process_group

@@ -1,20 +1,123 @@
-"""The Gymnasium environment: one placement, one unit per step."""
+"""What an agent of the Gymnasium environment sees, as a dictionary of arrays of fixed shape.
+
+`static` does not change within a problem, `dynamic` does with every step. Times are fractions of the mean unit time (static) or
+of the current makespan (dynamic), bytes fractions of the graph's totals: nothing carries seconds or bytes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
-from gnnplace.arrays import BoolArray, IntArray
-from gnnplace.env.batch import EnvConfig, PlacementBatch
-from gnnplace.env.observation import Observation, observation_space, observe, static_observation
-from gnnplace.env.runtime import Runtime
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.env.batch import EnvConfig, PlacementBatch, Runtime
 from gnnplace.evaluation import Problem
 
-__all__ = ["PlacementEnv"]
+__all__ = ["Observation", "PlacementEnv", "observation_space", "observe", "static_observation"]
+
+
+LARGEST = 1e6
+"""Ratios above it are cut: a space needs finite bounds."""
+
+Observation = dict[str, Any]
+
+
+def observation_space(problem: Problem) -> spaces.Dict:
+    """The shapes and bounds of every entry."""
+    units, devices, edges = problem.num_units, problem.topology.num_devices, len(problem.graph.edges[0])
+    static: dict[str, spaces.Space[Any]] = {
+        "unit_time": _amount(units, devices),
+        "unit_allowed": spaces.MultiBinary((units, devices)),
+        "unit_memory": _share(units),
+        "edges": _index(units, edges, 2),
+        "edge_bytes": _share(edges),
+        "device_memory": _amount(devices),
+    }
+    dynamic: dict[str, spaces.Space[Any]] = {
+        "unit": _index(units, 1),
+        "device": _index(devices, units),
+        "start": _share(units),
+        "end": _share(units),
+        "slack": _share(units),
+        "load": _share(devices),
+        "peak_memory": _amount(devices),
+        "candidate_change": spaces.Box(-LARGEST, LARGEST, (devices,), np.float32),
+        "action_mask": spaces.MultiBinary(devices),
+    }
+    return spaces.Dict({"static": spaces.Dict(static), "dynamic": spaces.Dict(dynamic)})
+
+
+def static_observation(batch: PlacementBatch) -> dict[str, NDArray[np.generic]]:
+    """Unit times per device, memory, edges between units (an edge per tensor and consumer), capacities."""
+    problem, tables = batch.problem, batch.tables
+    allowed = problem.action_mask
+    times = np.where(allowed, tables.unit_time_s, 0.0)
+    mean_s = max(float(times.sum() / max(1, allowed.sum())), 1e-30)
+    total = max(1.0, float(problem.graph.total_weight_bytes))
+    sources, targets = problem.graph.edges
+    edge_bytes = problem.graph.tensor_bytes[problem.graph.consumer_tensor]
+    return {
+        "unit_time": _ratio(times / mean_s),
+        "unit_allowed": allowed.astype(np.int8),
+        "unit_memory": np.clip(tables.unit_memory_bytes / total, 0.0, 1.0).astype(np.float32),
+        "edges": np.stack([problem.unit_of_op[sources], problem.unit_of_op[targets]], axis=1).astype(np.int64),
+        "edge_bytes": (edge_bytes / max(1.0, float(edge_bytes.sum()))).astype(np.float32),
+        "device_memory": _ratio(problem.topology.memory_bytes / total),
+    }
+
+
+def observe(batch: PlacementBatch, static: Mapping[str, NDArray[np.generic]]) -> Observation:
+    """What is seen before the current step of the first placement; after the last step the last unit stays current."""
+    timing, tables = batch.timing, batch.tables
+    makespan_s = max(float(timing.makespan_s[0]), 1e-30)
+    first = tables.unit_ops[tables.unit_offsets[:-1]]
+    units = batch.problem.num_units
+    start, end, slack = np.full(units, np.inf), np.zeros(units), np.full(units, np.inf)
+    np.minimum.at(start, tables.unit_of_op, timing.start_s[0])
+    np.maximum.at(end, tables.unit_of_op, timing.end_s[0])
+    np.minimum.at(slack, tables.unit_of_op, timing.slack_s[0])
+    devices = batch.problem.topology.num_devices
+    mask = np.zeros(devices, dtype=np.bool_) if batch.is_done else batch.action_mask[0]
+    change = np.zeros(devices)
+    if batch.candidate_s is not None:
+        change[mask] = (batch.candidate_s[0, mask] - batch.seconds[0]) / batch.reference_s
+    dynamic = {
+        "unit": np.array([batch.visited[-1] if batch.is_done else batch.unit], dtype=np.int64),
+        "device": timing.assignment[0, first],
+        "start": _fraction(start, makespan_s),
+        "end": _fraction(end, makespan_s),
+        "slack": _fraction(slack, makespan_s),
+        "load": _fraction(timing.busy_s[0], makespan_s),
+        "peak_memory": _ratio(timing.peak_memory_bytes[0] / batch.problem.topology.memory_bytes.clip(min=1)),
+        "candidate_change": _ratio(change),
+        "action_mask": mask.astype(np.int8),
+    }
+    return {"static": {name: values.copy() for name, values in static.items()}, "dynamic": dynamic}
+
+
+def _share(*shape: int) -> spaces.Box:
+    return spaces.Box(0.0, 1.0, shape, np.float32)
+
+
+def _amount(*shape: int) -> spaces.Box:
+    return spaces.Box(0.0, LARGEST, shape, np.float32)
+
+
+def _index(size: int, *shape: int) -> spaces.Box:
+    return spaces.Box(0, size - 1, shape, np.int64)
+
+
+def _ratio(values: FloatArray) -> NDArray[np.float32]:
+    return np.clip(values, -LARGEST, LARGEST).astype(np.float32)
+
+
+def _fraction(seconds: FloatArray, makespan_s: float) -> NDArray[np.float32]:
+    return np.clip(seconds / makespan_s, 0.0, 1.0).astype(np.float32)
 
 
 class PlacementEnv(gymnasium.Env[Observation, np.int64]):

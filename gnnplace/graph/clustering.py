@@ -8,8 +8,7 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
-from gnnplace.graph.depth_first import depth_first_order
-from gnnplace.graph.orders import topological_order
+from gnnplace.graph.orders import depth_first_order, topological_order
 
 __all__ = ["Clusters", "may_merge", "merge_bands", "merge_convex", "merge_intervals", "merge_single_ended"]
 

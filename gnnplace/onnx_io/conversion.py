@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping
 import onnx_ir as ir
 
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.onnx_io.folding import constant_tensor, subgraphs, values_read
 from gnnplace.onnx_io.metadata import node_group, node_stage, state_of
-from gnnplace.onnx_io.normalise.captures import subgraphs, values_read
-from gnnplace.onnx_io.normalise.constants import constant_tensor
 from gnnplace.onnx_io.op_costs.matrix import INTEGER_PRODUCTS
-from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost
-from gnnplace.onnx_io.op_costs.signature import signature
+from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost, signature
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from gnnplace.onnx_io.map_types import set_aside
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.value_types import set_aside
 
 __all__ = ["Kernel", "ops_of_kernels"]
 

@@ -13,16 +13,15 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.onnx_io.checks import check_nodes, settle_external_data
+from gnnplace.onnx_io.checks import check_nodes, check_tensors, settle_external_data
 from gnnplace.onnx_io.conversion import convert
 from gnnplace.onnx_io.external_data import take_in_attributes
-from gnnplace.onnx_io.map_types import attach, set_aside
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.normalise.normalise import normalise
-from gnnplace.onnx_io.shapes.dimensions import choose_dimensions
+from gnnplace.onnx_io.normalise import normalise
 from gnnplace.onnx_io.shapes.inference import infer_shapes
 from gnnplace.onnx_io.shapes.node_types import annotate_types
-from gnnplace.onnx_io.tensor_checks import check_tensors
+from gnnplace.onnx_io.shapes.tensor_info import choose_dimensions
+from gnnplace.onnx_io.value_types import attach, set_aside
 
 __all__ = ["at_dims", "read_onnx"]
 
@@ -39,7 +38,7 @@ def read_onnx(
     on every device when a step starts, free of cost.
 
     >>> from gnnplace.files import temporary_folder
-    >>> from gnnplace.onnx_io.probe import probe_model
+    >>> from gnnplace.onnx_io.sample_inputs import probe_model
     >>> with temporary_folder() as folder:
     ...     _ = (folder / "negative.onnx").write_bytes(probe_model(4, "x", "y"))  # y = -x
     ...     read_onnx(folder / "negative.onnx").graph.op_types

@@ -1,17 +1,39 @@
-"""Made-up inputs that any model accepts, for measuring: time depends on shapes, hardly ever on values."""
+"""Models in ONNX's text form, as the bytes of a file."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.onnx_io.model import OnnxModel
 
-__all__ = ["sample_inputs"]
+__all__ = ["model_from_text", "probe_model", "sample_inputs"]
+
+
+def model_from_text(text: str) -> bytes:
+    """The bytes of the `.onnx` file that the text describes; see `onnx.parser` for its grammar.
+
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    >>> onnx.load_from_string(model_from_text(text)).graph.node[0].op_type
+    'Relu'
+    """
+    return bytes(onnx.parser.parse_model(text).SerializeToString())
+
+
+def probe_model(num_floats: int, source: str, target: str) -> bytes:
+    """A model of one op: the tensor `target` is the negative of `source`, both of `num_floats` float32 numbers."""
+    tensor, shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([num_floats])
+    read = ir.Value(name=source, shape=shape, type=tensor)
+    node = ir.node("Neg", inputs=[read], name="probe")
+    written = node.outputs[0]
+    written.name, written.shape, written.type = target, shape, tensor
+    graph = ir.Graph([read], [written], nodes=[node], opset_imports={"": 13}, name="probe")
+    return bytes(ir.to_proto(ir.Model(graph, ir_version=8)).SerializeToString())
 
 
 def sample_inputs(model: OnnxModel, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

@@ -13,10 +13,9 @@ import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import new_file
-from gnnplace.onnx_io.constant_ops import constant_ops
 from gnnplace.onnx_io.external_data import external_files, link_files, refer, relocate, written_outside
-from gnnplace.onnx_io.map_types import kept_type, put_back
-from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.model import OnnxModel, constant_ops
+from gnnplace.onnx_io.value_types import kept_type, put_back
 
 __all__ = [
     "MAX_IR_VERSION",

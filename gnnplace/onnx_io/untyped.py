@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from gnnplace.onnx_io.map_types import holds_map, keep, kept_type
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.split import MAX_IR_VERSION
+from gnnplace.onnx_io.value_types import holds_map, keep, kept_type
 
 __all__ = ["TypeText", "state_types", "with_untyped_outputs"]
 

@@ -12,7 +12,7 @@ __all__ = ["Budget", "Progress"]
 class Progress:
     """Where a search stands.
 
-    >>> from gnnplace.planners.heuristic.single import plan
+    >>> from gnnplace.planners.classical.single import plan
     >>> from gnnplace.sim.example import diamond
     >>> seen: list[Progress] = []
     >>> _ = plan(diamond(), Budget(evaluations=10, on_progress=seen.append), seed=0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gnnplace.evaluation import Problem
-from gnnplace.policy.encoder.neighbours import Messages
+from gnnplace.policy.encoder import Messages
 from gnnplace.policy.features import GraphFeatures
 
 __all__ = ["DglNeighbours", "dgl_messages", "to_dgl"]

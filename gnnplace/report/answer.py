@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 from gnnplace.units import format_s
 
 __all__ = ["answer", "evaluator_of", "percent", "seconds", "speed"]

@@ -19,7 +19,6 @@ from gnnplace.files import write_text
 from gnnplace.report.answer import answer, evaluator_of
 from gnnplace.report.charts import graph_picture, memory_chart, progress_chart
 from gnnplace.report.charts.theme import device_colour
-from gnnplace.report.run_record import RunRecord
 from gnnplace.report.steps import critical_line, stages_table, steps_table
 from gnnplace.report.tables import (
     devices_table,
@@ -29,6 +28,7 @@ from gnnplace.report.tables import (
     runs_table,
     warnings_list,
 )
+from gnnplace.run_record import RunRecord
 
 __all__ = ["REPORT_FILE", "chart_html", "framed", "render_report", "template", "write_report"]
 

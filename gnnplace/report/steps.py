@@ -8,8 +8,8 @@ from html import escape
 from gnnplace.report.answer import percent, seconds
 from gnnplace.report.charts.progress import stage_of
 from gnnplace.report.charts.theme import device_colour
-from gnnplace.report.run_record import RunRecord, StepRecord
 from gnnplace.report.tables import html_table, swatch
+from gnnplace.run_record import RunRecord, StepRecord
 
 __all__ = ["critical_line", "stages_table", "steps_table"]
 

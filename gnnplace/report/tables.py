@@ -9,7 +9,7 @@ from typing import Any
 
 from gnnplace.report.answer import evaluator_of, percent, seconds, speed
 from gnnplace.report.charts.theme import TRANSFER, device_colour
-from gnnplace.report.run_record import MeasuredRecord, PlannerRow, RunRecord
+from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord
 from gnnplace.units import format_bytes
 
 __all__ = [

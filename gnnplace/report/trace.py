@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.files import write_text
-from gnnplace.report.run_record import Link, RunRecord
+from gnnplace.run_record import Link, RunRecord
 
 __all__ = ["trace_events", "write_trace"]
 

@@ -20,22 +20,30 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from gnnplace.sim.queues import NOTHING, ONE, Index, join, pop_event, pop_ready, push_event, push_ready, touch
 from gnnplace.sim.state import (
     COMPLETED,
     FAILED,
     FREE_TRANSFER,
     HOP,
     NEXT,
+    NOTHING,
     NUM_EVENTS,
     NUM_TRANSFERS,
+    ONE,
     RECORDED,
     SENT_BYTES,
     SOURCE,
     TARGET,
     TENSOR,
     EngineState,
+    Index,
     Recording,
+    join,
+    pop_event,
+    pop_ready,
+    push_event,
+    push_ready,
+    touch,
 )
 from gnnplace.sim.tables import FIRST_HOP, LAST_HOP, EngineTables, IndexArray
 

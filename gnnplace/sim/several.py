@@ -23,8 +23,8 @@ from gnnplace.graph.coarsen import Coarsening
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
 from gnnplace.sim.grouped import GroupedSimulator
+from gnnplace.sim.proposals import movable_units
 from gnnplace.sim.simulator import Simulator
-from gnnplace.sim.walk.proposals import movable_units
 
 __all__ = ["SeveralSimulators"]
 

@@ -35,7 +35,7 @@ from gnnplace.sim.state import (
     recording,
 )
 from gnnplace.sim.tables import EngineTables, IndexArray, check_sums, engine_tables, mean_upward_rank, priority_order
-from gnnplace.sim.walk.walker import Walker
+from gnnplace.sim.walk import Walker
 
 __all__ = ["Simulator"]
 

@@ -9,16 +9,16 @@ import pytest
 
 from gnnplace.api.measuring import finalists_of, side_by_side_plan
 from gnnplace.api.plan import Plan
-from gnnplace.api.setting import setting_of
+from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import load_workload
 from gnnplace.devices.spec import load_topology
 from gnnplace.evaluation import Evaluation
-from gnnplace.executors.execution import Comparison
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.measuring.execution import Comparison
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
-from gnnplace.report.run_record import MeasuredSearch
+from gnnplace.run_record import MeasuredSearch
 
 SEARCH: MeasuredSearch = {"executed": 5, "recalled": 0, "executing_s": 1.0, "wall_s": 2.0}
 

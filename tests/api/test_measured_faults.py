@@ -18,12 +18,11 @@ from gnnplace.api import measuring
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
 from gnnplace.errors import MeasurementFailed
-from gnnplace.executors import busy
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
-from gnnplace.executors.profile import measured_costs
+from gnnplace.measuring import busy
+from gnnplace.measuring.profile import measured_costs
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.planners.budget import Progress
-from gnnplace.report.run_record import MeasuredSearch
+from gnnplace.run_record import MeasuredSearch
 from gnnplace.units import GIB
 from tests.measuring_processes import measuring_processes
 
@@ -112,7 +111,9 @@ class Faults:
 def test_a_placement_with_a_segment_that_raises_is_a_failure_that_is_not_stored_and_others_are(
     place: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnnplace.api.setting._fused", lambda *_: None)  # else what is multiplied stays with its kernel
+    monkeypatch.setattr(
+        "gnnplace.api.problem_setup._fused", lambda *_: None
+    )  # else what is multiplied stays with its kernel
     search = searched(place(FRAGILE))
     assert (search["executed"] > search["failed"] > 0, search["retried"]) == (True, 0)
     again = searched(place(FRAGILE))

@@ -8,14 +8,14 @@ import onnx
 import pytest
 
 import gnnplace
-from gnnplace.api import measuring, setting
+from gnnplace.api import measuring
+from gnnplace.api import problem_setup as setting
 from gnnplace.api.comparison import evaluate
 from gnnplace.api.options import PlaceOptions
-from gnnplace.executors import busy
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
-from gnnplace.executors.profiled_session import ProfileJob
-from gnnplace.executors.worker_process import Answer, Job, WorkerProcess
+from gnnplace.measuring import busy
+from gnnplace.measuring.plain_session import ProfileJob
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
+from gnnplace.measuring.worker_process import Answer, Job, WorkerProcess
 from gnnplace.placement import Placement
 
 CORES = sorted(os.sched_getaffinity(0))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import gnnplace
-from gnnplace.api import setting
+from gnnplace.api import problem_setup as setting
 from gnnplace.api.options import PlaceOptions
+from gnnplace.api.problem_setup import topology_of
 from gnnplace.api.record import run_record
-from gnnplace.api.setting import topology_of
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
-from gnnplace.executors.devices import cuda_is_offered
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.running.devices import cuda_is_offered
 from gnnplace.schedule import check_schedule
 
 
@@ -136,7 +136,7 @@ def test_importing_gnnplace_loads_no_heavy_library() -> None:
 
 def test_the_measuring_side_needs_neither_torch_nor_dgl() -> None:
     code = (
-        "import sys, gnnplace.executors.measured_evaluator, gnnplace.executors.session, gnnplace.executors.worker_process;"
+        "import sys, gnnplace.measuring.measured_evaluator, gnnplace.running.session, gnnplace.measuring.worker_process;"
         "print([m for m in ('torch', 'dgl') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

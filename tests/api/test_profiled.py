@@ -10,12 +10,12 @@ import pytest
 
 from gnnplace.api import measuring
 from gnnplace.api.measuring import profiled, profiled_anew
-from gnnplace.api.setting import stored_costs
+from gnnplace.api.problem_setup import stored_costs
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.executors.link_probe import device_pairs
-from gnnplace.executors.profile import MeasuredCosts
+from gnnplace.measuring.link_probe import device_pairs
+from gnnplace.measuring.profile import MeasuredCosts
 from gnnplace.onnx_io.model import OnnxModel
 
 RATES = {"peak_flops_per_s": {"float32": 1e10}, "memory_bandwidth_bytes_per_s": 1e10}

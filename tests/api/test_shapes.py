@@ -10,16 +10,14 @@ from onnx import TensorProto, helper
 
 import gnnplace
 from gnnplace.api import measuring
-from gnnplace.api.options import PlaceOptions
-from gnnplace.api.setting import measurement_store
-from gnnplace.api.shapes import shapes_of, sizes_between
+from gnnplace.api.options import PlaceOptions, shapes_of, sizes_between
+from gnnplace.api.problem_setup import measurement_store
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import DimsObjective
-from gnnplace.executors import busy
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
-from gnnplace.executors.worker_process import Setup, WorkerProcess
+from gnnplace.measuring import busy
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
+from gnnplace.measuring.worker_process import Setup, WorkerProcess
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.placement import Placement
 

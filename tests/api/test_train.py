@@ -21,8 +21,7 @@ from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.training.ablation import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig
-from gnnplace.training.metrics import read_metrics
-from gnnplace.training.run_state import InvalidRun, read_state
+from gnnplace.training.run_state import InvalidRun, read_metrics, read_state
 from gnnplace.training.search_ppo import SearchPpoConfig
 
 UPDATES = 12

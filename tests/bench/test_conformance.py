@@ -14,8 +14,8 @@ from gnnplace.bench.conformance.isolated import IsolatedProcess
 from gnnplace.bench.conformance.suite import Question, bench_backend, outcomes_of
 from gnnplace.bench.options import BenchOptions
 from gnnplace.errors import GnnplaceError, InvalidTopology, ProcessLost
-from gnnplace.executors.devices import parse_device
 from gnnplace.onnx_io.backend_cases import BackendCase
+from gnnplace.running.devices import parse_device
 
 
 def work(what: str) -> int:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gnnplace.api.setting import setting_of
+from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload
 from gnnplace.bench import execution
 from gnnplace.bench.options import BenchOptions
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.spec import load_topology
-from gnnplace.executors.measure import StoppingRule
+from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 
 

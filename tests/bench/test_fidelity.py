@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnplace.api.setting import setting_of
+from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload
 from gnnplace.bench.fidelity import run as run_module
 from gnnplace.bench.fidelity.cases import MODELS, Case
@@ -19,11 +19,11 @@ from gnnplace.bench.fidelity.suite import bench_fidelity
 from gnnplace.bench.fidelity.summary import fidelity_line, totals
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import write_result
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import GnnplaceError
-from gnnplace.executors.measure import StoppingRule
+from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.report import fidelity_page

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gnnplace.api.setting import Setting, setting_of, topology_of
+from gnnplace.api.problem_setup import Setting, setting_of, topology_of
 from gnnplace.api.workload import Workload
 from gnnplace.bench.measured import run as run_module
 from gnnplace.bench.measured.cases import MODELS, PLANNERS, Run
@@ -22,10 +22,9 @@ from gnnplace.bench.measured.summary import planner_lines, totals
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import library_versions, write_result
 from gnnplace.bench.suites import run_suite
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.errors import GnnplaceError
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.report.bench_page import read_bench, write_bench_page
 from gnnplace.report.measured_page import render_measured

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.executors import busy
+from gnnplace.measuring import busy
 
 
 @pytest.fixture(autouse=True)

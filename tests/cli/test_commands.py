@@ -10,11 +10,10 @@ import pytest
 
 from gnnplace.api import measuring
 from gnnplace.cost.measured import read_costs
-from gnnplace.executors import busy
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.measuring import busy
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from models_zoo.networks.light import write_light_model
 from tests.cli.calls import as_json, called
 

@@ -23,9 +23,9 @@ import sys
 from contextlib import contextmanager
 from gnnplace.cli import main, place
 from gnnplace.api import measuring
-from gnnplace.executors import busy
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
+from gnnplace.measuring import busy
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.measuring.timing import MeasureOptions
 
 @contextmanager
 def progress(evaluations, seconds):

@@ -50,7 +50,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_planner_is_one_file_and_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = module_of("gnnplace/planners/heuristic/coin.py", monkeypatch)
+    module = module_of("gnnplace/planners/classical/coin.py", monkeypatch)
     tests = doctest.DocTestFinder().find(module, globs=vars(module).copy())
     assert sum(doctest.DocTestRunner().run(test).attempted for test in tests) == 2
     entry = eval(f"{{{line_of('coin')}}}", vars(catalog))

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from gnnplace.cost.cost_model import CostModel
+from gnnplace.cost.cost_model import CostModel, PerTypeCost, RooflineCost
 from gnnplace.cost.measured import CostStore, KindCosts, MeasuredCost
-from gnnplace.cost.per_type import PerTypeCost
-from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 

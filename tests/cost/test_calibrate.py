@@ -5,7 +5,7 @@ import pytest
 
 from gnnplace.arrays import FloatArray
 from gnnplace.cost.calibrate import fit_roofline, fit_segments
-from gnnplace.cost.roofline import Efficiency, RooflineCost
+from gnnplace.cost.cost_model import Efficiency, RooflineCost
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnplace.cost.cost_model import CostModel
+from gnnplace.cost.cost_model import CostModel, Efficiency
 from gnnplace.cost.measured import (
     FORMAT,
     CostStore,
@@ -17,7 +17,6 @@ from gnnplace.cost.measured import (
     read_costs,
     write_costs,
 )
-from gnnplace.cost.roofline import Efficiency
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.graph.op_graph import Op, OpGraph

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from gnnplace.cost.per_type import PerTypeCost
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.graph.op_graph import Op, OpGraph
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnplace.cost.cost_model import CostModel
-from gnnplace.cost.roofline import Efficiency, RooflineCost, op_class
+from gnnplace.cost.cost_model import CostModel, Efficiency, RooflineCost, op_class
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.errors import InvalidPlacement, InvalidTopology

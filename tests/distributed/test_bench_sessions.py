@@ -6,7 +6,7 @@ import pytest
 
 from gnnplace.bench.scaling import sessions
 from gnnplace.distributed.raylets import LocalCluster
-from gnnplace.executors.measure import StoppingRule
+from gnnplace.measuring.timing import StoppingRule
 
 ONCE = StoppingRule(warmup=0, min_repeats=1, max_repeats=1)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnnplace.api import PlaceOptions, place
-from gnnplace.distributed.simulated import HostsSimulator
+from gnnplace.distributed.evaluators import HostsSimulator
 from tests.cli.calls import as_json, called
 
 COMPARE = "compare zoo:layered_200 --devices k40x4 --evaluations 100 --seed 3 --planners"
@@ -41,7 +41,7 @@ def test_a_placement_whose_batches_go_to_hosts_is_the_one_that_is_found_here(
 ) -> None:
     sent = []
     evaluate_batch = HostsSimulator.evaluate_batch
-    monkeypatch.setattr("gnnplace.distributed.simulated._WORTH_OPS", 0)
+    monkeypatch.setattr("gnnplace.distributed.evaluators._WORTH_OPS", 0)
     monkeypatch.setattr(
         HostsSimulator, "evaluate_batch", lambda self, rows: sent.append(len(rows)) or evaluate_batch(self, rows)
     )

@@ -17,7 +17,6 @@ import pytest
 
 from gnnplace.distributed.execution import DistributedSession, host_pipeline
 from gnnplace.errors import InvalidInput, InvalidTopology, MeasurementFailed, ProcessLost
-from gnnplace.executors.session import PARTS, Session
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.metadata import STATE_KEY
 from gnnplace.onnx_io.model import OnnxModel
@@ -25,6 +24,7 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import segments
 from gnnplace.placement import scattered
+from gnnplace.running.session import PARTS, Session
 from models_zoo.networks.light import write_light_model
 
 HOSTS = ("host1/cpu:0", "host2/cpu:0")

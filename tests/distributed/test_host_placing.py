@@ -16,8 +16,14 @@ from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.distributed.cluster import Host, nodes
 from gnnplace.distributed.execution import DistributedSession
-from gnnplace.distributed.placing import HostDevices, HostsTopology, devices_on_hosts, probe_host_links
-from gnnplace.distributed.placing.host_devices import HOST_BANDWIDTH_BYTES_PER_S, HOST_LATENCY_S
+from gnnplace.distributed.host_devices import (
+    HOST_BANDWIDTH_BYTES_PER_S,
+    HOST_LATENCY_S,
+    HostDevices,
+    HostsTopology,
+    devices_on_hosts,
+    probe_host_links,
+)
 from gnnplace.errors import InvalidTopology, UnsupportedModel
 from gnnplace.onnx_io.model import OnnxModel
 

@@ -16,16 +16,15 @@ import onnx
 import psutil
 import pytest
 
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.cost.measurement_store import MeasurementStore
-from gnnplace.cost.roofline import RooflineCost
 from gnnplace.devices.spec import load_topology
-from gnnplace.distributed.measured import HostsMeasuring, measuring, measuring_options
+from gnnplace.distributed.evaluators import HostsMeasuring, measuring, measuring_options
 from gnnplace.distributed.pool import Pool, PoolOptions
-from gnnplace.executors.execution import Kept
-from gnnplace.executors.grouped_parts import GroupedModel
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
-from gnnplace.executors.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.execution import Kept
+from gnnplace.measuring.grouped_parts import GroupedModel
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.sim.simulator import Simulator
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnnplace.distributed.pool import Pool, PoolOptions, Tally
-from gnnplace.distributed.staff import Role, StaffOptions
+from gnnplace.distributed.workers import Role, StaffOptions
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from tests.distributed.work import marks, worker
 
@@ -167,7 +167,7 @@ def test_a_cluster_whose_cores_are_taken_is_no_endless_wait(tmp_path: Path) -> N
 
 
 def test_a_cluster_without_any_host_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnnplace.distributed.staff.nodes", lambda: ())
+    monkeypatch.setattr("gnnplace.distributed.workers.nodes", lambda: ())
     options = PoolOptions(StaffOptions(patience_s=0.5))
     with Pool[str, str](Role(worker, (tmp_path,)), options) as pool, pytest.raises(ProcessLost, match="no host"):
         pool.map(["a"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnnplace.distributed.cluster import nodes
-from gnnplace.distributed.placing import called_on_all
+from gnnplace.distributed.host_devices import called_on_all
 
 
 def niceness() -> int:

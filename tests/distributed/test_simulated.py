@@ -8,11 +8,11 @@ import pickle
 import numpy as np
 import pytest
 
-from gnnplace.api.setting import Setting, setting_of, topology_of
+from gnnplace.api.problem_setup import Setting, setting_of, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.distributed.cluster import different_results, different_seconds, machine_fingerprint
+from gnnplace.distributed.evaluators import HostsSimulator, simulating
 from gnnplace.distributed.pool import Pool
-from gnnplace.distributed.simulated import HostsSimulator, simulating
 from gnnplace.evaluation import EvaluationBatch
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.graph.depth_first import depth_first_order
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.graph.orders import depth_first_order
 
 
 def test_a_branch_is_finished_before_the_next_begins() -> None:

@@ -14,13 +14,13 @@ import pytest
 
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import GnnplaceError, InvalidGraph, InvalidInput, InvalidTopology, UnsupportedModel
-from gnnplace.executors.array_file import read_arrays
 from gnnplace.graph.json_format import read_graph
 from gnnplace.onnx_io.read import read_onnx
-from gnnplace.onnx_io.text import model_from_text
+from gnnplace.onnx_io.sample_inputs import model_from_text
 from gnnplace.policy.checkpoint import checked_config, restored_network
 from gnnplace.report.answer import speed
 from gnnplace.report.bench_page import read_bench, write_bench_page
+from gnnplace.running.feed import read_arrays
 
 TEXT = '<ir_version: 8, opset_import: ["": 17]> g (float[{dim}] xyz) => (float[2] y) {{ y = Relu(xyz) }}'
 

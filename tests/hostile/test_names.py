@@ -15,9 +15,9 @@ from gnnplace.api.place import place
 from gnnplace.cli.main import _run as run_command
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InvalidPlacement, shown
-from gnnplace.executors.session import Session
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import load_placement
+from gnnplace.running.session import Session
 
 NAMES = (
     "../../x", "/etc/passwd", "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "a\0b", "n" * 10_000, "a\nb", "\x1b[2J", "${title}", "%s",

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from gnnplace.errors import GnnplaceError, InvalidInput
-from gnnplace.executors.array_file import read_arrays, write_arrays
-from gnnplace.executors.session import Session
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
+from gnnplace.running.feed import read_arrays, write_arrays
+from gnnplace.running.session import Session
 from gnnplace.training.run_state import read_state
 
 

@@ -15,7 +15,7 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InvalidGraph, InvalidTopology
 from gnnplace.graph.json_format import graph_from_json, read_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.report.run_record import read_run
+from gnnplace.run_record import read_run
 
 TWO = Topology("two", (Device("a", "cpu"), Device("b", "cpu")), (Link("a", "b", 0.0, 1e9), Link("b", "a", 0.0, 1e9)))
 CHAIN = 10_000

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
 from gnnplace.errors import InvalidPlacement, MeasurementFailed, UnsupportedModel
-from gnnplace.executors.session import Session
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.running.session import Session
 
 SECRET = np.arange(4, dtype=np.float32)
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from gnnplace.cost.cost_model import CostModel
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import CostModel, RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.json_format import graph_to_json, read_graph, write_graph

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from gnnplace.errors import UnsupportedModel
-from gnnplace.executors.session import PARTS, Session
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.metadata import GROUP_KEY, STAGE_KEY, STATE_KEY
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segments
+from gnnplace.running.session import PARTS, Session
 from models_zoo.networks.export import comparison
 from models_zoo.networks.export.comparison import Case, Comparison, compare, exact, torch_noise, training_case
 from models_zoo.networks.export.stages import mark_stages

@@ -8,8 +8,7 @@ import pytest
 
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.errors import InvalidPlacement, UnsupportedModel
-from gnnplace.onnx_io.annotate import annotate, write_placed
-from gnnplace.onnx_io.annotation import check_annotation, read_annotation
+from gnnplace.onnx_io.annotate import annotate, check_annotation, read_annotation, write_placed
 from gnnplace.onnx_io.model import OnnxModel
 
 PAIR = Topology("pair", (Device("cpu:0"), Device("cpu:1")))

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from gnnplace.onnx_io.light_copy import light_copy
+from gnnplace.onnx_io.external_data import light_copy
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.split import ModelCutter

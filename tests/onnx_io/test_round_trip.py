@@ -9,13 +9,12 @@ import onnxruntime as ort
 import pytest
 
 from gnnplace.devices.topology import Device, Topology
-from gnnplace.executors.value_types import with_known_types
-from gnnplace.onnx_io.annotate import LAYER_KEY, layer_assignment, write_placed
-from gnnplace.onnx_io.annotation import annotated_segments
+from gnnplace.onnx_io.annotate import LAYER_KEY, annotated_segments, layer_assignment, write_placed
 from gnnplace.onnx_io.manifest import MANIFEST, read_manifest, write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import Segment
+from gnnplace.running.part_session import with_known_types
 
 TEXT = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1], producer_name: "exporter", producer_version: "1.2",
            domain: "org.example", model_version: 7, doc_string: "about", metadata_props: ["key": "value"]>

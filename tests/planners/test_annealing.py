@@ -14,8 +14,8 @@ from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem, Proposals
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
-from gnnplace.planners.heuristic import annealing, heft, single
-from gnnplace.planners.heuristic.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
+from gnnplace.planners.classical import annealing, heft, single
+from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
 from gnnplace.planners.search import Search
 from gnnplace.sim.simulator import Simulator
 

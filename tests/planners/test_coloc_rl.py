@@ -15,15 +15,14 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.learned import coloc_rl
-from gnnplace.planners.learned.coloc_rl import PAPER, ColocRlConfig, plan, reinforce_loss
-from gnnplace.planners.learned.moving_average import MovingAverage
-from gnnplace.planners.learned.policy_search import one_thread
-from gnnplace.planners.learned.relative_runtime import which_ran
-from gnnplace.planners.learned.seq2seq import network
-from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
-from gnnplace.planners.learned.seq2seq.op_groups import OpGroups, group_units, op_groups
-from gnnplace.planners.learned.seq2seq.sampling import Rewards, Sampled, SamplingConfig
+from gnnplace.planners.papers import coloc_rl
+from gnnplace.planners.papers.coloc_rl import PAPER, ColocRlConfig, plan, reinforce_loss
+from gnnplace.planners.papers.rewards import MovingAverage, which_ran
+from gnnplace.planners.papers.seq2seq import network
+from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
+from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op_groups
+from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled, SamplingConfig
+from gnnplace.planners.policy_search import one_thread
 from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 
 TINY = Seq2SeqConfig(hidden=3, attention_width=2, type_width=2)

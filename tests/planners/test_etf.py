@@ -15,9 +15,9 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.graph.orders import longest_path
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import etf
-from gnnplace.planners.heuristic.earliest_task import earliest_task_schedule
-from gnnplace.planners.heuristic.list_schedule import rank_order
+from gnnplace.planners.classical import etf
+from gnnplace.planners.classical.earliest_task import earliest_task_schedule
+from gnnplace.planners.classical.list_schedule import rank_order
 from gnnplace.schedule import check_schedule
 from gnnplace.sim.simulator import Simulator
 from tests.parity.random_problems import random_graph, random_times, random_topology

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.planners.heuristic.expert import balanced_cuts, expert_assignment
+from gnnplace.planners.classical.expert import balanced_cuts, expert_assignment
 from gnnplace.sim.simulator import Simulator
 
 

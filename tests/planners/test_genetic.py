@@ -15,8 +15,8 @@ from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget, Progress
-from gnnplace.planners.heuristic import genetic
-from gnnplace.planners.heuristic.genetic import GeneticConfig, decode, next_generation, population_size
+from gnnplace.planners.classical import genetic
+from gnnplace.planners.classical.genetic import GeneticConfig, decode, next_generation, population_size
 from gnnplace.sim.simulator import Simulator
 
 

@@ -13,15 +13,15 @@ from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import heft, single
-from gnnplace.planners.learned.constructions import evaluate_starts
-from gnnplace.planners.learned.fine_tuning import FineTuningConfig, fine_tune
-from gnnplace.planners.learned.gnn import GnnConfig, _revisit_limit, plan
-from gnnplace.planners.learned.policy_search import CountedRuntime, PolicySearch, ShareUsed
-from gnnplace.planners.learned.revisit.known import note, nothing_known, placement_hash, recall, unit_hashes
-from gnnplace.planners.learned.revisit.odds import MoveOdds, OddsConfig, OddsTable, draw_pair
-from gnnplace.planners.learned.revisit.search import RevisitConfig, _Clock, _temperature_s, _warmth, revisit
-from gnnplace.planners.learned.revisit.stretch import rebuild, stretch_tables
+from gnnplace.planners.classical import heft, single
+from gnnplace.planners.gnn.constructions import evaluate_starts
+from gnnplace.planners.gnn.fine_tuning import FineTuningConfig, fine_tune
+from gnnplace.planners.gnn.known import note, nothing_known, placement_hash, recall, unit_hashes
+from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, draw_pair
+from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
+from gnnplace.planners.gnn.search import RevisitConfig, _Clock, _temperature_s, _warmth, revisit
+from gnnplace.planners.gnn.stretch import rebuild, stretch_tables
+from gnnplace.planners.policy_search import CountedRuntime, PolicySearch, ShareUsed
 from gnnplace.planners.search import Search
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs

@@ -14,12 +14,11 @@ from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import annealing, single
-from gnnplace.planners.learned.gnn import GnnConfig, plan
-from gnnplace.planners.learned.measured.candidates import Candidates, crossings
-from gnnplace.planners.learned.measured.correction import Correction, CorrectionConfig
-from gnnplace.planners.learned.measured.execution import ExecutionConfig, plan_measured
-from gnnplace.planners.learned.measured.rehearsal import RehearsalConfig, rehearse
+from gnnplace.planners.classical import annealing, single
+from gnnplace.planners.gnn.correction import Candidates, Correction, CorrectionConfig, crossings
+from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
+from gnnplace.planners.gnn.planner import GnnConfig, plan
+from gnnplace.planners.gnn.rehearsal import RehearsalConfig, rehearse
 from gnnplace.planners.search import Search, Solution
 from gnnplace.sim.simulator import Simulator
 from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains

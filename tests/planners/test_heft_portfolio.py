@@ -11,8 +11,8 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import heft, heft_portfolio
-from gnnplace.planners.heuristic.heft_portfolio import PortfolioConfig, held_shares, noisy_schedules, plain_schedules
+from gnnplace.planners.classical import heft, heft_portfolio
+from gnnplace.planners.classical.heft_portfolio import PortfolioConfig, held_shares, noisy_schedules, plain_schedules
 from gnnplace.sim.simulator import Simulator
 
 

@@ -11,19 +11,20 @@ import torch
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.learned.hierarchical import no_grouping, random_grouping
-from gnnplace.planners.learned.hierarchical import placer as placer_module
-from gnnplace.planners.learned.hierarchical.embeddings import (
+from gnnplace.planners.papers.hierarchical import networks as placer_module
+from gnnplace.planners.papers.hierarchical import no_grouping, random_grouping
+from gnnplace.planners.papers.hierarchical.networks import (
     MAX_NEIGHBOURS,
     MAX_OUTPUTS,
+    Chooser,
+    Placer,
     group_embeddings,
     placer_inputs,
+    squashed,
     unit_embeddings,
     unit_traits,
 )
-from gnnplace.planners.learned.hierarchical.grouper import Chooser
-from gnnplace.planners.learned.hierarchical.placer import Placer, squashed
-from gnnplace.planners.learned.hierarchical.planner import (
+from gnnplace.planners.papers.hierarchical.planner import (
     PAPER,
     Grouping,
     HierarchicalConfig,
@@ -31,8 +32,8 @@ from gnnplace.planners.learned.hierarchical.planner import (
     plan,
     rewards,
 )
-from gnnplace.planners.learned.hierarchical.policies import DirectPolicy, GroupedPolicy, group_mask
-from gnnplace.planners.learned.relative_runtime import landing_devices, relative_runtime, single_device_s
+from gnnplace.planners.papers.hierarchical.policies import DirectPolicy, GroupedPolicy, group_mask
+from gnnplace.planners.papers.rewards import landing_devices, relative_runtime, single_device_s
 from gnnplace.planners.search import Planner
 from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
@@ -224,7 +225,7 @@ def test_every_parameter_of_grouper_and_placer_gets_a_gradient() -> None:
 def test_what_is_drawn_late_is_better_than_what_is_drawn_early(
     grouping: Grouping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "gnnplace.planners.learned.hierarchical.planner"
+    module = "gnnplace.planners.papers.hierarchical.planner"
     seen: list[float] = []
 
     def noted(problem: Problem, seconds: np.ndarray, reference_s: float) -> np.ndarray:

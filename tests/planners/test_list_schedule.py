@@ -13,8 +13,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.graph.orders import longest_path
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import heft, single
-from gnnplace.planners.heuristic.list_schedule import ListScheduling, build_list_schedule, list_schedule
+from gnnplace.planners.classical import heft, single
+from gnnplace.planners.classical.list_schedule import ListScheduling, build_list_schedule, list_schedule
 from gnnplace.sim.simulator import Simulator
 
 # Topcuoglu, Hariri and Wu 2002, figure 2: seconds of ten tasks on three processors, and bytes of the edges.

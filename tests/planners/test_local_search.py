@@ -11,7 +11,7 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Objective, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import annealing, greedy, heft, round_robin, segments, single
+from gnnplace.planners.classical import annealing, greedy, heft, round_robin, segments, single
 from gnnplace.sim.simulator import Simulator
 
 

@@ -16,7 +16,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement, check_legal
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.heuristic.metis import MetisConfig, metis_assignment
+from gnnplace.planners.classical.metis import MetisConfig, metis_assignment
 from gnnplace.sim.simulator import Simulator
 
 

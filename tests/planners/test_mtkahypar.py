@@ -18,10 +18,10 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import check_legal
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import mtkahypar
-from gnnplace.planners.heuristic.mtkahypar import MtKahyparConfig, part_limits, plan, unit_bytes
-from gnnplace.planners.heuristic.partition_graph import parts_of
-from gnnplace.planners.heuristic.single import single_device_assignments
+from gnnplace.planners.classical import mtkahypar
+from gnnplace.planners.classical.mtkahypar import MtKahyparConfig, part_limits, plan, unit_bytes
+from gnnplace.planners.classical.partition_graph import parts_of
+from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.sim.simulator import Simulator
 
 needs_mtkahypar = pytest.mark.usefixtures("_mtkahypar")

@@ -7,16 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnplace.api.setting import Setting, setting_of, topology_of
+from gnnplace.api.problem_setup import Setting, setting_of, topology_of
 from gnnplace.api.workload import Workload
 from gnnplace.evaluation import Problem
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.heuristic.refinement import RefinementConfig, clustered, refine
-from gnnplace.planners.learned.gnn import GnnConfig, plan
-from gnnplace.planners.learned.multilevel import MultilevelConfig
+from gnnplace.planners.gnn.multilevel import MultilevelConfig, RefinementConfig, clustered, refine
+from gnnplace.planners.gnn.planner import GnnConfig, plan
 from gnnplace.planners.search import Search, Step
 from models_zoo.networks.generated.layered import Settings, layered
 

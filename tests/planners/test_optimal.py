@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.sampled import DeviceRanges, sample_devices
 from gnnplace.devices.topology import Device, Link, Topology
@@ -20,11 +20,10 @@ from gnnplace.evaluation import Objective, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic.optimal import planner as optimal
-from gnnplace.planners.heuristic.optimal.model import IntervalModel
-from gnnplace.planners.heuristic.optimal.paths import path_ticks
-from gnnplace.planners.heuristic.optimal.planner import OptimalConfig, plan
-from gnnplace.planners.heuristic.optimal.symmetry import in_order, interchangeable_devices
+from gnnplace.planners.classical.optimal import planner as optimal
+from gnnplace.planners.classical.optimal.limits import path_ticks
+from gnnplace.planners.classical.optimal.model import IntervalModel, in_order, interchangeable_devices
+from gnnplace.planners.classical.optimal.planner import OptimalConfig, plan
 from gnnplace.planners.search import Search
 from gnnplace.sim.simulator import Simulator
 from models_zoo.networks.generated.sampling import sample_graph

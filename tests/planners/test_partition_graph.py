@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.planners.heuristic.partition_graph import nets_of, parts_of, undirected_graph, whole_numbers
+from gnnplace.planners.classical.partition_graph import nets_of, parts_of, undirected_graph, whole_numbers
 from gnnplace.sim.simulator import Simulator
 
 

@@ -11,9 +11,9 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import peft
-from gnnplace.planners.heuristic.list_schedule import build_list_schedule
-from gnnplace.planners.heuristic.peft import optimistic_cost_table, peft_order, peft_schedule
+from gnnplace.planners.classical import peft
+from gnnplace.planners.classical.list_schedule import build_list_schedule
+from gnnplace.planners.classical.peft import optimistic_cost_table, peft_order, peft_schedule
 from gnnplace.sim.simulator import Simulator
 
 # Arabnejad and Barbosa 2014, figure 1: seconds of ten tasks on three processors, and of the edges.

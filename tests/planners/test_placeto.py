@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 from gnnplace.env.batch import PlacementBatch
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.learned.placeto import episodes as episodes_module
-from gnnplace.planners.learned.placeto import planner as planner_module
-from gnnplace.planners.learned.placeto.baseline import StepBaseline
-from gnnplace.planners.learned.placeto.episodes import PlacetoModel, judge, roll_out
-from gnnplace.planners.learned.placeto.features import look, node_features, static_features
-from gnnplace.planners.learned.placeto.network import PlacetoNetwork, adjacency
-from gnnplace.planners.learned.placeto.planner import PAPER, Learner, PlacetoConfig, build_network, plan
-from gnnplace.planners.learned.placeto.reachability import pooling_sets, reachability
-from gnnplace.planners.learned.unit_edges import unit_edges
+from gnnplace.planners.papers.placeto import episodes as episodes_module
+from gnnplace.planners.papers.placeto import planner as planner_module
+from gnnplace.planners.papers.placeto.episodes import PlacetoModel, StepBaseline, judge, roll_out
+from gnnplace.planners.papers.placeto.features import look, node_features, pooling_sets, reachability, static_features
+from gnnplace.planners.papers.placeto.network import PlacetoNetwork, adjacency
+from gnnplace.planners.papers.placeto.planner import PAPER, Learner, PlacetoConfig, build_network, plan
+from gnnplace.planners.papers.rewards import unit_edges
 from gnnplace.training.advantage import returns_to_go
 from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 

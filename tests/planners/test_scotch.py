@@ -15,9 +15,9 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import check_legal
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import scotch
-from gnnplace.planners.heuristic.partition_graph import UndirectedGraph
-from gnnplace.planners.heuristic.scotch import link_distances, plan, source_text, target_text
+from gnnplace.planners.classical import scotch
+from gnnplace.planners.classical.partition_graph import UndirectedGraph
+from gnnplace.planners.classical.scotch import link_distances, plan, source_text, target_text
 from gnnplace.sim.simulator import Simulator
 
 needs_scotch = pytest.mark.skipif(shutil.which("scotch_gmap") is None, reason="Debian's scotch is not installed")

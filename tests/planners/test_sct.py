@@ -13,9 +13,9 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.graph.orders import longest_path
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import etf, sct
-from gnnplace.planners.heuristic.earliest_task import earliest_task_schedule
-from gnnplace.planners.heuristic.sct import SctConfig, favourite_children
+from gnnplace.planners.classical import etf, sct
+from gnnplace.planners.classical.earliest_task import earliest_task_schedule
+from gnnplace.planners.classical.sct import SctConfig, favourite_children
 from gnnplace.sim.simulator import Simulator
 
 

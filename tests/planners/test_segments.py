@@ -15,7 +15,7 @@ from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.heuristic import heft, heft_portfolio, mtkahypar, segments
+from gnnplace.planners.classical import heft, heft_portfolio, mtkahypar, segments
 from gnnplace.sim.simulator import Simulator
 
 

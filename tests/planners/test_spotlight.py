@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.learned import spotlight
-from gnnplace.planners.learned.policy_search import one_thread
-from gnnplace.planners.learned.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
-from gnnplace.planners.learned.seq2seq.op_groups import op_groups
-from gnnplace.planners.learned.seq2seq.sampling import Rewards
-from gnnplace.planners.learned.spotlight import (
+from gnnplace.planners.papers import spotlight
+from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
+from gnnplace.planners.papers.seq2seq.op_groups import op_groups
+from gnnplace.planners.papers.seq2seq.sampling import Rewards
+from gnnplace.planners.papers.spotlight import (
     PAPER,
     SpotlightConfig,
     SpotlightUpdate,
@@ -27,6 +26,7 @@ from gnnplace.planners.learned.spotlight import (
     plan,
     proximal_update,
 )
+from gnnplace.planners.policy_search import one_thread
 from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 TINY = Seq2SeqConfig(hidden=8, attention_width=4, type_width=2)

@@ -8,8 +8,16 @@ from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.policy.dgl_graph import to_dgl
 from gnnplace.policy.features import sweep_features
-from gnnplace.policy.head import PairHead, masked_logits
-from gnnplace.policy.network import PolicyConfig, PolicyInputs, PolicyNetwork, Questions, build_policy, policy_inputs
+from gnnplace.policy.network import (
+    PairHead,
+    PolicyConfig,
+    PolicyInputs,
+    PolicyNetwork,
+    Questions,
+    build_policy,
+    masked_logits,
+    policy_inputs,
+)
 from gnnplace.policy.pair_features import PAIR_FEATURES, pair_features
 from tests.env.toy_problems import random_layers, renamed, two_chains
 

@@ -10,7 +10,7 @@ import pytest
 from gnnplace.api.train import TrainSettings
 from gnnplace.api.training_problems import training_families
 from gnnplace.bench.generalization.rows import ROWS, fingerprint
-from gnnplace.planners.learned.gnn import GnnConfig
+from gnnplace.planners.gnn.planner import GnnConfig
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.policy.shipped import SHIPPED_POLICY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from gnnplace.cli.main import _run as run_command
 from gnnplace.files import write_text
 from gnnplace.report.browser_page import chromium
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 
 
 @pytest.mark.skipif(chromium() is None, reason="no Chromium is installed; apt install chromium")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gnnplace.report.charts import graph_picture, memory_chart, progress_chart
 from gnnplace.report.charts.graph import MOST_GROUPS
 from gnnplace.report.charts.layered_layout import layered_layout
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 
 
 def chain(run: RunRecord, count: int, group_size: int) -> RunRecord:

@@ -13,7 +13,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 
 from gnnplace.report.browser_page import browser, chromium, drawn_page
 from gnnplace.report.page import write_report
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed; apt install chromium")
 

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 import gnnplace.report
 from gnnplace.report.page import render_report, write_report
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 
 HOSTILE = "<script>alert(1)</script>"
 VENDOR = Path(gnnplace.report.__file__).parent / "vendor"

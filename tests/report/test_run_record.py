@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnnplace.errors import GnnplaceError
-from gnnplace.report.run_record import RunRecord, read_run
+from gnnplace.run_record import RunRecord, read_run
 
 
 def written(run: Any, folder: Path) -> Path:

@@ -11,8 +11,8 @@ import pytest
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.place import place
-from gnnplace.report.run_record import RunRecord
 from gnnplace.report.trace import trace_events, write_trace
+from gnnplace.run_record import RunRecord
 
 
 def of_phase(trace: dict[str, Any], phase: str) -> list[dict[str, Any]]:

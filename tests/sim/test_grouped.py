@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gnnplace.api.setting import setting_of
+from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.evaluation import Evaluator, ScheduleEstimator
 from gnnplace.graph import Op, OpGraph, Tensor

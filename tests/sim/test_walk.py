@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.api.setting import setting_of
+from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Objective, Problem, Proposals, Walk, WalkRequest

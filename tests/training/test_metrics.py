@@ -4,7 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-from gnnplace.training.metrics import MetricsLog, read_metrics
+from gnnplace.training.run_state import MetricsLog, read_metrics
 
 
 def test_there_is_a_line_per_update_and_updates_that_are_done_again_are_there_once(tmp_path: Path) -> None:

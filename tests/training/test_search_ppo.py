@@ -10,9 +10,9 @@ import torch
 
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.planners.learned.revisit.moves import MovesConfig
-from gnnplace.planners.learned.revisit.search import RevisitConfig
-from gnnplace.planners.learned.search_episode import trace_searches
+from gnnplace.planners.gnn.fine_tuning import trace_searches
+from gnnplace.planners.gnn.moves import MovesConfig
+from gnnplace.planners.gnn.search import RevisitConfig
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
 from gnnplace.training.problems import TrainingProblem
 from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, draw_advantages, search_ppo_update

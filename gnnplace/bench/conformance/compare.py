@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.errors import GnnplaceError
-from gnnplace.executors.onnx_backend import DEVICES, PlacedBackend
-from gnnplace.executors.plain import PlainSession
+from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.onnx_io.backend_cases import BackendCase
+from gnnplace.running.onnx_backend import DEVICES, PlacedBackend
 
 __all__ = ["Outcome", "compare", "placed_outcome", "plain_outcome"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnplace.devices.detect import multiprocessors
-from gnnplace.executors.devices import cuda_is_offered
+from gnnplace.running.devices import cuda_is_offered
 
 __all__ = ["MODELS", "Case", "device_sets"]
 

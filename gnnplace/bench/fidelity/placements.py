@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gnnplace.api.setting import Setting
+from gnnplace.api.problem_setup import Setting
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api.measuring import executable
-from gnnplace.api.setting import Setting
+from gnnplace.api.problem_setup import Setting
 from gnnplace.bench.fidelity.cases import Case
 from gnnplace.bench.fidelity.placements import placements_of_every_kind
 from gnnplace.bench.fidelity.slowdown import overlap_s, slowdown_together
 from gnnplace.bench.real_setting import grouped_model, real_setting
-from gnnplace.executors.measure import StoppingRule, median_interval, quiet_s
-from gnnplace.executors.measured_evaluator import MeasuredEvaluator
-from gnnplace.executors.worker_process import Answer
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
+from gnnplace.measuring.worker_process import Answer
 from gnnplace.placement import Placement
 from gnnplace.sim.simulator import Simulator
 

@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from gnnplace.executors.grouped_parts import PartMaker
-from gnnplace.executors.measure import StoppingRule, interleaved, quiet_s
-from gnnplace.executors.runner import PlacedRunner
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.grouped_parts import PartMaker
+from gnnplace.measuring.timing import StoppingRule, interleaved, quiet_s
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
+from gnnplace.running.runner import PlacedRunner
 from gnnplace.schedule import Schedule
 
 __all__ = ["overlap_s", "slowdown_together"]

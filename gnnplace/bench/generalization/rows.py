@@ -17,7 +17,7 @@ from gnnplace.planners.search import Planner
 from gnnplace.training.ablation import Ablation
 
 if TYPE_CHECKING:
-    from gnnplace.planners.learned.gnn import GnnConfig
+    from gnnplace.planners.gnn.planner import GnnConfig
 
 __all__ = [
     "ABLATED",
@@ -115,7 +115,7 @@ def policy_of(row: Row, policy: Path) -> Path | None:
 
 def gnn_config(variant: Variant, policy: Path | None) -> GnnConfig:
     """How the improver is run: the one place that knows its settings."""
-    from gnnplace.planners.learned.gnn import GnnConfig
+    from gnnplace.planners.gnn.planner import GnnConfig
 
     search = GnnConfig(policy=policy)
     match variant:
@@ -135,7 +135,7 @@ def planner_of(row: Row, policy: Path | None) -> Planner:
     """What places; `policy` is the row's own."""
     if row.variant is None:
         return load_planner(row.planner)
-    from gnnplace.planners.learned.gnn import plan
+    from gnnplace.planners.gnn.planner import plan
 
     return partial(plan, config=gnn_config(row.variant, policy))
 

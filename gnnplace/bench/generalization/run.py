@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.setting import Setting, setting_of
-from gnnplace.api.solved import planned
+from gnnplace.api.problem_setup import Setting, setting_of
+from gnnplace.api.solution import planned
 from gnnplace.api.workload import Workload
 from gnnplace.bench.compiled import compiled_problem
 from gnnplace.bench.generalization.cases import case_of
@@ -23,8 +23,7 @@ from gnnplace.bench.generalization.devices import held_out_devices
 from gnnplace.bench.generalization.graphs import family_of_graph, held_out_graph, training_types
 from gnnplace.bench.generalization.rows import ROWS, planner_of
 from gnnplace.bench.generalization.unlike_training import unlike_training, unseen_count
-from gnnplace.cost.per_type import PerTypeCost
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Problem

@@ -27,7 +27,7 @@ __all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "run_inputs"]
 ACCEPTED, REFUSED = "accepted", "refused"
 _INSTRUMENTED = (
     "gnnplace.onnx_io", "gnnplace.devices", "gnnplace.graph.json_format", "gnnplace.graph.op_graph", "gnnplace.placement",
-    "gnnplace.files", "gnnplace.cost.measured", "gnnplace.policy.checkpoint", "gnnplace.report", "gnnplace.executors.array_file",
+    "gnnplace.files", "gnnplace.cost.measured", "gnnplace.policy.checkpoint", "gnnplace.report", "gnnplace.running.feed",
 )  # fmt: skip
 """What coverage is told of, besides onnx-ir: code that reads. What numba compiles cannot be instrumented."""
 

@@ -16,8 +16,8 @@ from gnnplace.api.options import PlaceOptions
 from gnnplace.api.place import place
 from gnnplace.api.workload import Workload
 from gnnplace.bench.hostile.folder import Files, write_files
+from gnnplace.cost.cost_model import Efficiency
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, write_costs
-from gnnplace.cost.roofline import Efficiency
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.devices.json_format import topology_to_json
 from gnnplace.devices.presets import preset
@@ -29,8 +29,8 @@ from gnnplace.onnx_io.annotate import write_placed
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.sample_inputs import model_from_text
 from gnnplace.onnx_io.segments import segment_numbers
-from gnnplace.onnx_io.text import model_from_text
 from gnnplace.placement import Placement, save_placement
 
 __all__ = ["GRAPH", "TOPOLOGY", "annotated", "arrays", "benches", "costs", "graphs", "models", "placed", "placements", "policies", "runs", "specs", "states", "topologies"]  # fmt: skip

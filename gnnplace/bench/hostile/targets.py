@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.place import place
-from gnnplace.api.setting import setting_of
+from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.bench.hostile import seeds
 from gnnplace.bench.hostile.folder import Files
@@ -19,12 +19,12 @@ from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidInput
-from gnnplace.executors.array_file import read_arrays
-from gnnplace.executors.session import Session
 from gnnplace.graph.json_format import graph_from_json, graph_to_json, read_graph
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.placement import Placement, check_legal, load_placement
+from gnnplace.running.feed import read_arrays
+from gnnplace.running.session import Session
 
 __all__ = ["TARGETS", "Target"]
 
@@ -112,7 +112,7 @@ def _arrays(folder: Path, _: Path) -> None:
 
 def _run(folder: Path, out: Path) -> None:
     from gnnplace.report.page import write_report
-    from gnnplace.report.run_record import read_run
+    from gnnplace.run_record import read_run
 
     write_report(read_run(folder / "run.json"), out)
 

@@ -20,8 +20,8 @@ MODEL, CACHE, SYSTEM = "model.onnx", "cache", "tmp"
 _PROGRAM = "from gnnplace.cli.main import main; main()"
 _QUICKLY = f"""
 from gnnplace.api import measuring
-from gnnplace.executors.measure import StoppingRule
-from gnnplace.executors.measure_options import MeasureOptions
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.measuring.timing import MeasureOptions
 quick = StoppingRule(warmup=1, min_repeats=4, max_repeats=4)
 measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick), quick
 {_PROGRAM}

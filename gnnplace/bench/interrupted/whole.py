@@ -12,12 +12,12 @@ from gnnplace.bench.interrupted.commands import SYSTEM
 from gnnplace.cost.measured import read_costs
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.errors import GnnplaceError
-from gnnplace.executors.session import Session
 from gnnplace.files import read_json, read_json_lines
-from gnnplace.onnx_io.annotation import read_annotation
+from gnnplace.onnx_io.annotate import read_annotation
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.policy.checkpoint import load_policy
-from gnnplace.report.run_record import read_run
+from gnnplace.run_record import read_run
+from gnnplace.running.session import Session
 from gnnplace.training.run_state import read_state
 
 __all__ = ["broken_files", "digest", "leftovers"]

@@ -15,7 +15,7 @@ from gnnplace.arrays import IntArray
 from gnnplace.bench.measured.cases import DEVICES, Run
 from gnnplace.bench.real_setting import grouped_model, real_setting
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, EvaluatorKind
-from gnnplace.executors.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner

@@ -11,7 +11,7 @@ import numpy as np
 from gnnplace.api.measuring import MEASURE_OPTIONS
 from gnnplace.bench.measured.cases import DEVICES
 from gnnplace.bench.real_setting import grouped_model, real_setting
-from gnnplace.executors.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.placement import Placement
 from gnnplace.report.bench_format import devices_of_letters
 

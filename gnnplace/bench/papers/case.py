@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.setting import Setting, setting_of
-from gnnplace.api.solved import finite, planned
+from gnnplace.api.problem_setup import Setting, setting_of
+from gnnplace.api.solution import finite, planned
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.compiled import compiled_problem
 from gnnplace.bench.papers.tables import row_of
-from gnnplace.cost.roofline import RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.errors import GnnplaceError, MissingDependency

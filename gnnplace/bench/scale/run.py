@@ -10,7 +10,7 @@ import numpy as np
 from gnnplace.api.comparison import compare
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.place import place
-from gnnplace.api.setting import LARGE, setting_of, topology_of
+from gnnplace.api.problem_setup import LARGE, setting_of, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.scale.cases import Case, OnnxCase, graph_of
 from gnnplace.bench.scale.stages import Stages

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import psutil
 
-from gnnplace.api.setting import setting_of, topology_of
+from gnnplace.api.problem_setup import setting_of, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.scaling.work import echoing, timed_simulating
+from gnnplace.distributed.evaluators import Rows
 from gnnplace.distributed.pool import Done, Pool, PoolOptions, turn_s
 from gnnplace.distributed.raylets import LocalCluster
-from gnnplace.distributed.simulated import Rows
-from gnnplace.distributed.staff import StaffOptions
+from gnnplace.distributed.workers import StaffOptions
 
 __all__ = ["MessageCosts", "SpeedUp", "measured_costs", "measured_speed_up"]
 

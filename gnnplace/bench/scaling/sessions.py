@@ -13,14 +13,13 @@ import numpy as np
 from gnnplace.api.workload import Workload
 from gnnplace.distributed.cluster import nodes
 from gnnplace.distributed.execution import DistributedSession
-from gnnplace.distributed.placing import probe_host_links
-from gnnplace.executors.measure import StoppingRule, interleaved
-from gnnplace.executors.session import PARTS, Session
-from gnnplace.executors.throughput import run_pipelined
+from gnnplace.distributed.host_devices import probe_host_links
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.timing import StoppingRule, interleaved, run_pipelined
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
+from gnnplace.running.session import PARTS, Session
 
 __all__ = ["MODELS", "measured_sessions"]
 

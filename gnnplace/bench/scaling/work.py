@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from gnnplace.distributed.simulated import Rows
-from gnnplace.distributed.staff import Role
+from gnnplace.distributed.evaluators import Rows
+from gnnplace.distributed.workers import Role
 from gnnplace.evaluation import Evaluator
 
 __all__ = ["echoing", "timed_simulating"]

@@ -17,14 +17,12 @@ import numpy as np
 from gnnplace.devices.real_names import host_of
 from gnnplace.distributed.cluster import Node, connected, nodes
 from gnnplace.distributed.execution.host_process import HostProcess
-from gnnplace.distributed.execution.host_worker import HostFacts, Order
-from gnnplace.distributed.execution.parts_transfer import packed_parts
+from gnnplace.distributed.execution.host_worker import HostFacts, Order, packed_parts
 from gnnplace.errors import GnnplaceError, InvalidInput, InvalidTopology, MeasurementFailed, ProcessLost, did_you_mean
-from gnnplace.executors.dataflow import Step
-from gnnplace.executors.pipeline import closed_error
-from gnnplace.executors.request import Request
-from gnnplace.executors.task_thread import TaskThread
-from gnnplace.executors.values import Value
+from gnnplace.running.dataflow import Request, Step
+from gnnplace.running.pipeline import closed_error
+from gnnplace.running.values import Value
+from gnnplace.running.worker import TaskThread
 
 __all__ = ["HostPipeline", "StayingValue"]
 
@@ -67,7 +65,7 @@ class _Attempt:
 
 
 class HostPipeline:
-    """The processes of all hosts, behind the seam `gnnplace.executors.pipeline.Devices`.
+    """The processes of all hosts, behind the seam `gnnplace.running.pipeline.Devices`.
 
     A process that is lost is started again where its host lives, and what was under way is run again from its inputs: what a
     model computes depends on nothing else. Answers to the first try are then dropped, so that a request is answered once.

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gnnplace.distributed.cluster import Node, host_options
-from gnnplace.distributed.execution.host_worker import HostFacts, HostWorker
-from gnnplace.distributed.execution.parts_transfer import HostParts
+from gnnplace.distributed.execution.host_worker import HostFacts, HostParts, HostWorker
 from gnnplace.errors import GnnplaceError, ProcessLost
 
 __all__ = ["HostProcess"]

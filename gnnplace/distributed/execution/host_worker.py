@@ -1,30 +1,69 @@
-"""The process of one host: the threads of its devices, and what the driver and the processes of other hosts tell it."""
+"""The parts of a placed model on their way to a host: files in pieces in Ray's object store, each host's own and no others."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
 from gnnplace.devices.real_names import host_of
-from gnnplace.distributed.execution.parts_transfer import HostParts, unpacked_parts
-from gnnplace.distributed.priority import take_usual_priority
+from gnnplace.distributed.cluster import take_usual_priority
+from gnnplace.distributed.host_devices import sent_file, written_files
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
-from gnnplace.executors.dataflow import START
-from gnnplace.executors.devices import parse_device
-from gnnplace.executors.pipeline import modelmeta_of, providers_of
-from gnnplace.executors.request import Request
-from gnnplace.executors.task_thread import TaskThread
-from gnnplace.executors.values import as_numpy
-from gnnplace.executors.worker import Message, Worker
 from gnnplace.files import temporary_folder
+from gnnplace.onnx_io.external_data import external_beside
+from gnnplace.running.dataflow import START, Request, RunnerPart, Step
+from gnnplace.running.devices import parse_device
+from gnnplace.running.pipeline import modelmeta_of, providers_of
+from gnnplace.running.values import as_numpy
+from gnnplace.running.worker import Message, TaskThread, Worker
 
-__all__ = ["HostFacts", "HostWorker", "ModelMeta", "Order"]
+__all__ = ["HostFacts", "HostParts", "HostWorker", "ModelMeta", "Order", "packed_parts", "unpacked_parts"]
+
+
+@dataclass(frozen=True)
+class HostParts:
+    """What one host runs."""
+
+    steps: Mapping[str, Sequence[Step]]
+    """Of each device; models and libraries are names in `files`."""
+    files: Mapping[str, tuple[Any, ...]]
+    """The pieces of each file, as references to Ray's object store."""
+
+
+def packed_parts(steps: Mapping[str, Sequence[Step]]) -> HostParts:
+    """Puts the models of all steps, the weights in files beside them, and libraries of operators into the object store."""
+    contents: dict[str, Path | bytes] = {}
+
+    def packed(step: Step) -> Step:
+        part, name = step.part, f"part-{step.number:04d}.onnx"
+        contents[name] = part.model
+        if isinstance(part.model, Path):
+            contents.update(external_beside(part.model))
+        libraries = {f"{number}-{path.name}": path for number, path in enumerate(part.custom_ops)}
+        contents.update(libraries)
+        return replace(step, part=replace(part, model=Path(name), custom_ops=tuple(map(Path, libraries))))
+
+    packed_steps = {device: [packed(step) for step in own] for device, own in steps.items()}
+    files = {name: sent_file(content) for name, content in contents.items()}
+    return HostParts(packed_steps, files)
+
+
+def unpacked_parts(parts: HostParts, folder: Path) -> Mapping[str, Sequence[Step]]:
+    """Writes the files into `folder`; the steps with their paths there."""
+    written_files(parts.files, folder)
+
+    def unpacked(part: RunnerPart) -> RunnerPart:
+        assert isinstance(part.model, Path)
+        return replace(part, model=folder / part.model, custom_ops=tuple(folder / path for path in part.custom_ops))
+
+    return {device: [replace(step, part=unpacked(step.part)) for step in own] for device, own in parts.steps.items()}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from gnnplace.distributed.execution.host_pipeline import HostPipeline
-from gnnplace.executors.session import Session
+from gnnplace.running.session import Session
 
 __all__ = ["DistributedSession"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from gnnplace.onnx_io.normalise.captures import subgraphs
+from gnnplace.onnx_io.folding import subgraphs
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 
 __all__ = ["ScanLayout", "branches_taken", "trip_count"]

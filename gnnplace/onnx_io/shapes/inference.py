@@ -16,11 +16,8 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from gnnplace.onnx_io.normalise.captures import subgraphs
-from gnnplace.onnx_io.normalise.constants import constant_tensor
-from gnnplace.onnx_io.normalise.folding import evaluate
+from gnnplace.onnx_io.folding import constant_tensor, evaluate, subgraphs
 from gnnplace.onnx_io.shapes.control_flow import ScanLayout, branches_taken, trip_count
-from gnnplace.onnx_io.shapes.dimensions import Dimensions
 from gnnplace.onnx_io.shapes.node_types import (
     SMALL,
     NodeTypes,
@@ -30,7 +27,7 @@ from gnnplace.onnx_io.shapes.node_types import (
     tensor_type,
     with_shape,
 )
-from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
+from gnnplace.onnx_io.shapes.tensor_info import Dimensions, TensorInfo
 
 __all__ = ["Shapes", "infer_shapes"]
 

@@ -10,9 +10,8 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from gnnplace.onnx_io.map_types import holds_map, keep, kept_type
-from gnnplace.onnx_io.normalise.captures import captured_values
-from gnnplace.onnx_io.normalise.constants import constant_array
+from gnnplace.onnx_io.folding import captured_values, constant_array
+from gnnplace.onnx_io.value_types import holds_map, keep, kept_type
 
 __all__ = [
     "SMALL",

@@ -7,7 +7,7 @@ from collections import defaultdict
 import plotly.graph_objects as go
 
 from gnnplace.report.charts.theme import device_colour, label, new_figure, time_unit
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 from gnnplace.units import format_s
 
 __all__ = ["gantt_chart"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.report.charts.layered_layout import Layout, Point, layered_layout
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 
 __all__ = ["GraphPicture", "graph_picture"]
 

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from gnnplace.report.charts.theme import TRANSFER, device_colour, label, new_figure, time_unit
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 from gnnplace.units import format_bytes, format_s
 
 __all__ = ["memory_chart"]

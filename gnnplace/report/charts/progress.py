@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from gnnplace.report.answer import evaluator_of
 from gnnplace.report.charts.theme import MUTED, device_colour, label, new_figure, time_unit
-from gnnplace.report.run_record import RunRecord
+from gnnplace.run_record import RunRecord
 from gnnplace.units import format_s
 
 __all__ = ["progress_chart", "stage_of"]

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
-from gnnplace.cost.roofline import RooflineCost, op_class
+from gnnplace.cost.cost_model import RooflineCost, op_class
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor

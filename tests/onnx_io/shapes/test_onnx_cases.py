@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from gnnplace.onnx_io.read import read_onnx
-from gnnplace.onnx_io.shapes.dimensions import choose_dimensions
 from gnnplace.onnx_io.shapes.inference import infer_shapes
+from gnnplace.onnx_io.shapes.tensor_info import choose_dimensions
 
 OPS = (
     "Attention", "BatchNormalization", "Col2Im", "Compress", "Conv", "ConvTranspose", "DeformConv", "DFT", "Dropout",

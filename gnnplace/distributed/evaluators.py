@@ -1,0 +1,172 @@
+"""Placements simulated by the workers of all hosts: the results of the local simulator, bit for bit and in order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnplace.arrays import IntArray
+from gnnplace.distributed.cluster import different_results, different_seconds, take_usual_priority
+from gnnplace.distributed.pool import Pool, PoolOptions
+from gnnplace.distributed.workers import Role, StaffOptions
+from gnnplace.errors import MeasurementFailed, ProcessLost
+from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator
+from gnnplace.files import temporary_folder
+from gnnplace.measuring.busy import check_free
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.measuring.worker_process import Answer, Job, Setup, WorkerProcess
+from gnnplace.placement import Placement
+from gnnplace.running.dataflow import RunnerPart
+
+__all__ = [
+    "HostsMeasuring",
+    "HostsSimulator",
+    "MeasuringPool",
+    "Rows",
+    "SimulationPool",
+    "measuring",
+    "measuring_options",
+    "simulating",
+]
+
+
+_WORTH_OPS = 500_000
+_CHUNKS_PER_WORKER = 3
+
+Rows = NDArray[np.unsignedinteger]
+"""`[B, N]` devices, in as few bytes as their number needs: what travels."""
+SimulationPool = Pool[Rows, EvaluationBatch]
+
+
+def simulating(evaluator: Evaluator) -> Role:
+    """Workers that hold this simulator; it should use one thread, as there is a worker for each core."""
+    return Role(_simulates, (evaluator,), different_results)
+
+
+class HostsSimulator:
+    """The evaluator that a pool of `simulating` workers holds too; small batches are not worth a message and stay here."""
+
+    def __init__(self, local: Evaluator, pool: SimulationPool, num_ops: int, num_devices: int) -> None:
+        """`num_ops` is how many ops an evaluation simulates, which says how long it takes."""
+        self._local, self._pool, self._num_ops = local, pool, num_ops
+        self._dtype = np.min_scalar_type(max(0, num_devices - 1))
+
+    @property
+    def kind(self) -> Literal["simulated"]:
+        """Simulated."""
+        return "simulated"
+
+    def evaluate(self, placement: Placement) -> Evaluation:
+        """The cost of one placement, simulated here."""
+        return self._local.evaluate(placement)
+
+    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        """The costs of `[B, N]` assignments.
+
+        Raises:
+            ProcessLost: what was to be simulated has cost several workers, or no host is left.
+        """
+        if len(assignments) < 2 or len(assignments) * self._num_ops < _WORTH_OPS:
+            return self._local.evaluate_batch(assignments)
+        num_chunks = min(len(assignments), _CHUNKS_PER_WORKER * max(1, self._pool.num_workers))
+        done = self._pool.map(np.array_split(np.asarray(assignments).astype(self._dtype), num_chunks))
+        found = [one.value for one in done if one.value is not None]
+        if len(found) < len(done):
+            failures = [f"{one.failure}" for one in done if one.failure]
+            raise ProcessLost(f"{len(failures)} of {num_chunks} parts of a batch could not be simulated: {failures[0]}")
+        return EvaluationBatch(
+            makespan_s=np.concatenate([one.makespan_s for one in found]),
+            period_s=np.concatenate([one.period_s for one in found]),
+            shortfall_bytes=np.concatenate([one.shortfall_bytes for one in found]),
+        )
+
+
+def _simulates(evaluator: Evaluator) -> Callable[[Rows], EvaluationBatch]:
+    return partial(_simulated, evaluator)
+
+
+def _simulated(evaluator: Evaluator, rows: Rows) -> EvaluationBatch:
+    return evaluator.evaluate_batch(rows.astype(np.int64))
+
+
+_START_S = 120.0
+_TRIAL = StoppingRule(warmup=1, min_repeats=1, max_repeats=1)
+
+MeasuringPool = Pool[Job, Answer]
+
+
+def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> Role:
+    """Workers that execute what this evaluator wants to know, on the devices of their hosts; hosts that differ may not take part.
+
+    Each one runs the plain session once before it is given anything. With `force` it does so where other work keeps a device busy.
+    """
+    data = {name: np.fromfile(path, dtype=np.uint8) for name, path in evaluator.data_files.items()}
+    trial = _Trial(evaluator.setup, evaluator.reference, evaluator.device_names, timeout_s, force)
+    return Role(_measuring, (trial, data), different_seconds)
+
+
+def measuring_options(timeout_s: float) -> PoolOptions:
+    """One worker per host; a measuring process ends what hangs itself, so who does not answer after two tries is lost."""
+    limit_s = 2 * timeout_s + _START_S
+    return PoolOptions(StaffOptions(per_host=1, prepare_s=limit_s), timeout_s=limit_s, retry_hung=True)
+
+
+class HostsMeasuring:
+    """Executes placements on the hosts of a pool, one at a time on each."""
+
+    def __init__(self, pool: MeasuringPool) -> None:
+        self._pool = pool
+
+    def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
+        """What became of each job, by its index, as it becomes known.
+
+        Raises:
+            ProcessLost: no host is left.
+        """
+        for done in self._pool.results(jobs):
+            yield done.index, done.value or Answer(None, done.failure)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """What a host needs to begin, and shows by executing the plain session."""
+
+    setup: Setup
+    reference: RunnerPart | None
+    device_names: tuple[str, ...]
+    timeout_s: float
+    force: bool
+
+
+def _measuring(trial: _Trial, data: Mapping[str, NDArray[np.uint8]]) -> Callable[[Job], Answer]:
+    take_usual_priority()  # the measuring process inherits it
+    check_free(trial.device_names, trial.force)
+    until_the_end = ExitStack()  # of this process
+    folder = until_the_end.enter_context(temporary_folder())
+    for name, content in data.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        content.tofile(folder / name)
+    worker = until_the_end.enter_context(WorkerProcess(trial.setup, trial.timeout_s))
+    run = partial(_measured, until_the_end, worker, folder if data else None)
+    if trial.reference is not None:
+        answer = run(Job(((trial.reference,),), _TRIAL))
+        if answer.samples is None:
+            raise MeasurementFailed(f"the plain session does not run there: {answer.failure}")
+    return run
+
+
+def _measured(until_the_end: ExitStack, worker: WorkerProcess, folder: Path | None, job: Job) -> Answer:
+    """What became of a job whose parts find their weights in a folder of this host."""
+    if folder is not None:
+        here = tuple(tuple(dataclasses.replace(part, data_folder=folder) for part in parts) for parts in job.candidates)
+        job = dataclasses.replace(job, candidates=here)
+    return worker.ask(job)

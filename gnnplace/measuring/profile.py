@@ -1,0 +1,171 @@
+"""Seconds of every op on a real device, from ONNX Runtime's profiler, and what they say about other models."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
+from gnnplace.cost.cost_model import RooflineCost
+from gnnplace.cost.measured import CostStore, KindCosts, median_links
+from gnnplace.devices.spec import load_topology
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import MeasurementFailed
+from gnnplace.files import temporary_folder
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.measuring.grouped_parts import PartMaker
+from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
+from gnnplace.measuring.plain_session import OPTIMISED, PROFILE, ProfileJob
+from gnnplace.measuring.timing import StoppingRule, quiet_s
+from gnnplace.measuring.worker_process import Setup, WorkerProcess
+from gnnplace.onnx_io.kernels import ops_of_kernels
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.sample_inputs import sample_inputs
+from gnnplace.running.devices import check_offered, parse_device
+
+__all__ = ["MeasuredCosts", "OpProfile", "by_signature", "measured_costs", "profile_model"]
+
+
+PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
+_TIMEOUT_S = 900.0  # for some thirty runs; those of one placement may take 300 s
+_KERNEL = "_kernel_time"
+
+
+@dataclass(frozen=True, eq=False)
+class OpProfile:
+    """What one model costs on one device."""
+
+    op_s: FloatArray
+    """`[N]` seconds of each op inside a session; 0 for what is fused into another op or folded away."""
+    session_s: float
+    """Of the whole model in a session that is not profiled; `op_s` sums up to it."""
+    kernel_of_op: IntArray
+    """`[N]` ops that one kernel does have the same number: that of the first of them."""
+    ratio: float
+    """`session_s` over the sum of what the profiler saw: how much it adds (below 1) or misses (above 1); on an `ep:` device
+    over the sum of the roofline."""
+
+
+def profile_model(
+    model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any]], rule: StoppingRule = PROFILE_RULE
+) -> OpProfile:
+    """Seconds of each op of a model on a device such as `cpu:0`, which runs it in a process of its own.
+
+    The profiled session is the one that runs, with all of ONNX Runtime's optimisations: at lower levels the same models
+    take up to twice as long, unevenly. Kernels are charged to ops by `ops_of_kernels`. Each kernel's seconds are the median
+    of the repeats, which alternate with those of a session that is not profiled, and are scaled to its quiet seconds. On a GPU the
+    profiler sees launches, so the share of each op is only as good as launches are.
+
+    On an `ep:` device only the session's seconds are measured: such a provider may compile whole subgraphs into one
+    kernel, of which the profiler tells one time. Ops get shares in proportion to their roofline on the device, so their
+    sum is measured and how it is divided is an estimate.
+
+    Raises:
+        InvalidTopology: the device is not on this machine.
+        MissingDependency: ONNX Runtime has no provider for it.
+        MeasurementFailed: the session fails, takes longer than 15 minutes or too much memory, or its process is lost twice; or
+            the profile holds no kernel of the model.
+    """
+    device = parse_device(device_name)
+    check_offered(device)
+    with temporary_folder() as folder:
+        part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
+        feed = {key: inputs[key] for key in part.inputs}
+        with WorkerProcess(Setup(part.inputs, part.outputs, feed, kept_jobs=0), _TIMEOUT_S) as worker:
+            what = f"{model.path.name} cannot be profiled on {device_name!r}"
+            seconds = worker.samples(ProfileJob(part, folder, rule), what)
+        op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
+        if device.family == "ep":
+            op_s = _roofline_s(model.graph, device_name)
+        else:
+            kernel_s = _kernel_s(json.loads((folder / PROFILE).read_text(encoding="utf-8")), rule.warmup)
+            for kernel, stands_for in ops_of_kernels(model, folder / OPTIMISED).items():
+                op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
+                kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
+    if not op_s.any():
+        raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
+    session_s = float(quiet_s(seconds[-1]))
+    ratio = session_s / float(op_s.sum())
+    return OpProfile(op_s * ratio, session_s, kernel_of_op, ratio)
+
+
+class MeasuredCosts(NamedTuple):
+    """What one model says of a machine, by device kind."""
+
+    store: CostStore
+    fits: dict[str, FittedRoofline]
+    """How well a roofline explains it."""
+    kernels: dict[str, IntArray]
+    """`[N]` each: see `OpProfile.kernel_of_op`."""
+
+
+def measured_costs(
+    model: OnnxModel,
+    topology: Topology,
+    rng: np.random.Generator,
+    rule: StoppingRule = PROFILE_RULE,
+    pairs: Sequence[tuple[str, str]] | None = None,
+) -> MeasuredCosts:
+    """What this machine says about a set of real devices.
+
+    Each kind is profiled on its first device: the model's ops by signature, the dispatch overhead, the fitted roofline.
+    Links are probed for latency and bandwidth between the devices of `pairs`; None: between every two that a link joins.
+
+    Raises:
+        InvalidTopology: a device is not on this machine.
+        MeasurementFailed: a session fails.
+    """
+    inputs = sample_inputs(model, rng)
+    kinds: dict[str, KindCosts] = {}
+    fits: dict[str, FittedRoofline] = {}
+    kernels: dict[str, IntArray] = {}
+    with probing_process() as worker:
+        for device in topology.devices:
+            if device.kind in kinds:
+                continue
+            profile = profile_model(model, device.name, inputs, rule)
+            kernels[device.kind] = profile.kernel_of_op
+            fit = fits[device.kind] = fit_roofline(model.graph, device, profile.op_s)
+            kinds[device.kind] = KindCosts(
+                op_s=by_signature(model.graph, profile.op_s),
+                dispatch_overhead_s=dispatch_overhead_s(device.name, worker),
+                efficiency=fit.efficiency,
+                launch_s=fit.launch_s,
+            )
+        links = probe_links(device_pairs(topology) if pairs is None else pairs, worker)
+    kind_of = {device.name: device.kind for device in topology.devices}
+    of_kinds = median_links(((kind_of[source], kind_of[target]), costs) for (source, target), costs in links.items())
+    return MeasuredCosts(CostStore(kinds, of_kinds, links), fits, kernels)
+
+
+def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
+    """Mean seconds of the ops of each signature, so that the sum over the graph stays; ops without one are left out."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for signature, seconds in zip(graph.signatures, op_s.tolist(), strict=True):
+        if signature:
+            found[signature].append(seconds)
+    return {signature: sum(seconds) / len(seconds) for signature, seconds in found.items()}
+
+
+def _roofline_s(graph: OpGraph, device_name: str) -> FloatArray:
+    """`[N]` seconds of each op by FLOPs, bytes and the device's published rates."""
+    device = load_topology(device_name).devices[0]
+    return RooflineCost().completed(
+        graph, device, np.full(graph.num_ops, np.nan), np.ones(graph.num_ops, dtype=np.bool_)
+    )
+
+
+def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:
+    """Median seconds of each kernel by name, without its first `skip` runs."""
+    runs: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
+            runs[event["name"].removesuffix(_KERNEL)].append(event["dur"] * 1e-6)
+    return {name: float(np.median(seconds[skip:])) for name, seconds in runs.items() if len(seconds) > skip}

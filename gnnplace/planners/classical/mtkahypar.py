@@ -1,0 +1,268 @@
+"""Mt-KaHyPar: a hypergraph of tensors cut into parts that fit into the devices' memories."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.errors import MissingDependency
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.classical.partition_graph import Parts, nets_of, parts_of, whole_numbers
+from gnnplace.planners.classical.single import single_device_assignments
+from gnnplace.planners.search import Search, Seen, Solution
+
+__all__ = ["MtKahyparConfig", "part_limits", "plan", "unit_bytes"]
+
+
+_PROGRAM = Path(__file__).with_name("mtkahypar_process.py")
+_TOTAL = 1 << 24  # the library's weights are 32-bit integers
+
+
+@dataclass(frozen=True)
+class MtKahyparConfig:
+    """What is swept; the partitioner itself keeps the defaults of its deterministic preset (Gottesbüren and Hamann 2022)."""
+
+    imbalances: tuple[float, ...] = (np.inf, 0.3, 0.05)
+    """A part may have this share more than its due, but never more than its device holds (infinite: all that)."""
+    orders: int = 3
+    """Random numberings of the units, each partitioned anew."""
+    device_orders: int = 4
+    """Random orders in which the parts of one partition go to devices, besides as cut and busiest part to fastest."""
+    timeout_s: float = 30.0
+    """After this long a partition, or the start of the library, is given up; the library hangs now and then. These are
+    seconds of a clock, whatever else the machine does meanwhile."""
+    max_timeouts: int = 3
+    """So many partitions that were given up end the sweep."""
+    activation_shares: tuple[float, ...] = (1.0, 0.3, 0.0)
+    """Of the bytes that a unit produces how many weigh; the next one only while memories limit every partition."""
+
+
+def plan(problem: Problem, budget: Budget, seed: int, config: MtKahyparConfig = MtKahyparConfig()) -> Solution:
+    """The best of many partitions with the least sum of (parts that a tensor touches - 1) times its transfer.
+
+    Mt-KaHyPar (Gottesbüren, Heuer, Maas, Sanders and Schlag 2024), deterministic mode. Vertices are units and
+    weigh bytes, weights and results; a net is a tensor and weighs the seconds of its transfer over a mean link, so that
+    objective km1 counts a tensor once for each device it is sent to; imbalance is what memory leaves. The number of
+    parts runs from 2 to all devices, fastest first. As with plenty of memory this would leave everything in one part,
+    smaller imbalances are tried as well, about shares by the devices' speeds. Every part has a limit of its own, as
+    memories differ; a unit that may not run where it was cut to goes to the fastest device that may run it. Fixed
+    vertices would serve better, but make release 1.7 crash. `set_seed` of release 1.7 does not change what
+    the deterministic mode returns, so that the seed renumbers the units instead. The single devices are candidates too,
+    and each distinct placement is evaluated once. Where the library crashes, or gives no answer in `timeout_s`, that
+    partition is left out: a loaded machine may lack some that an idle one finds.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
+
+    Raises:
+        MissingDependency: the library is not installed, or does not start.
+    """
+    with Search(problem, budget, "mtkahypar", seed) as search:
+        singles = single_device_assignments(problem)
+        search.evaluate_batch(singles)
+        if problem.num_units > 1 and problem.topology.num_devices > 1:
+            with _Cutter(problem, config) as cutter:
+                _search_partitions(search, cutter, Seen(singles), np.random.default_rng(seed), config)
+    return search.solution()
+
+
+def unit_bytes(problem: Problem, activation_share: float) -> FloatArray:
+    """`[U]` resident bytes, with an equal share of each shared weight, and `activation_share` of the bytes produced.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> unit_bytes(diamond(), activation_share=0.5).tolist()
+    [4.0, 4.0, 4.0, 0.0]
+    """
+    graph, unit = problem.graph, problem.unit_of_op
+    num_bytes = np.zeros(problem.num_units)
+    np.add.at(num_bytes, unit, graph.memory_bytes)
+    np.add.at(num_bytes, unit[graph.tensor_producer], activation_share * graph.tensor_bytes)
+    sharers = np.diff(graph.weight_offsets)
+    np.add.at(num_bytes, unit[graph.weight_consumers], np.repeat(graph.weight_bytes / np.maximum(1, sharers), sharers))
+    return num_bytes
+
+
+def part_limits(total: float, capacity: FloatArray, speed: FloatArray, imbalance: float) -> FloatArray | None:
+    """`[P]` the most that each part may weigh: `1 + imbalance` times `total` in sum, by speed, as far as devices hold it.
+
+    What a device cannot hold the others take over, but for half of what full devices hold. None when all of them hold
+    too little, or when one may take it all, which needs no partitioner.
+
+    >>> part_limits(96.0, np.array([32.0, 90.0, 90.0]), np.array([0.4, 0.4, 0.2]), 0.25).round(6).tolist()
+    [32.0, 53.333333, 26.666667]
+    """
+    limits, left = capacity.astype(np.float64), (1.0 + imbalance) * total
+    if limits.sum() < total:
+        return None
+    rest = list(np.argsort(limits / speed, kind="stable"))
+    while rest and limits[rest[0]] * speed[rest].sum() <= left * speed[rest[0]]:
+        left -= limits[rest.pop(0)]
+    if rest:
+        held = np.delete(limits, rest).sum()
+        limits[rest] = min(left, total - held / 2 if held else left) * speed[rest] / speed[rest].sum()
+    return limits if limits.max() < total else None
+
+
+def _search_partitions(
+    search: Search, cutter: _Cutter, seen: Seen, rng: np.random.Generator, config: MtKahyparConfig
+) -> None:
+    """Evaluates the whole sweep, activations in full first, and less of them while memories limit every partition."""
+    problem = search.problem
+    parts = parts_of(problem, hosts=True)
+    for activation_share in config.activation_shares:
+        weight = unit_bytes(problem, activation_share)
+        weight = weight if weight.any() else np.ones(problem.num_units)
+        roomy = False
+        for _ in range(config.orders):
+            order = rng.permutation(problem.num_units)
+            for used, limits in _limits(weight, problem, parts, config):
+                if not search.remaining or cutter.timeouts >= config.max_timeouts:
+                    return
+                roomy |= bool((limits < problem.topology.memory_bytes[used.devices]).all())
+                left_s = None if search.budget.seconds is None else search.budget.seconds - search.wall_s
+                part = cutter.cut(weight, limits, used, order, left_s)
+                if part is None:
+                    continue
+                found = [used.assignment(problem, p) for p in _on_devices(used, part, rng, config.device_orders)]
+                fresh = seen.fresh(found)
+                if fresh:
+                    search.evaluate_batch(np.stack(fresh))
+        if roomy and search.best_s <= problem.worst_case_s:
+            return
+
+
+def _limits(
+    weight: FloatArray, problem: Problem, parts: Parts, config: MtKahyparConfig
+) -> Iterator[tuple[Parts, FloatArray]]:
+    """The first 2, 3, ... devices with the limits `[P]` that each imbalance gives; the same ones once."""
+    total = float(weight.sum())
+    for count in range(2, len(parts.devices) + 1):
+        used = Parts(parts.devices[:count], parts.speed[:count], parts.unit_s[:, :count], parts.fallback)
+        capacity = problem.topology.memory_bytes[used.devices].astype(np.float64)
+        seen: set[bytes] = set()
+        for imbalance in config.imbalances:
+            limits = part_limits(total, capacity, used.speed, imbalance)
+            if limits is not None and limits.tobytes() not in seen:
+                seen.add(limits.tobytes())
+                yield used, limits
+
+
+def _on_devices(used: Parts, part: IntArray, rng: np.random.Generator, random_orders: int) -> list[IntArray]:
+    """`[U]` parts renumbered: as cut, the busiest part on the fastest device, and at random."""
+    count = len(used.devices)
+    busy_s = np.bincount(part, used.mean_s, minlength=count)
+    busiest_first = np.empty(count, dtype=np.int64)
+    busiest_first[np.argsort(-busy_s, kind="stable")] = np.arange(count)
+    return [part, busiest_first[part], *(rng.permutation(count)[part] for _ in range(random_orders))]
+
+
+class _Cutter:
+    """The library, in a process of its own, with the nets of one problem."""
+
+    def __init__(self, problem: Problem, config: MtKahyparConfig) -> None:
+        if importlib.util.find_spec("mtkahypar") is None:
+            raise MissingDependency("the planner 'mtkahypar' needs mtkahypar; pip install 'gnnplace[partition]'")
+        graph, nets = problem.graph, nets_of(problem)
+        latency_s, per_byte_s = problem.topology.mean_transfer
+        transfer_s: FloatArray = latency_s + per_byte_s * graph.tensor_bytes[nets.tensors].astype(np.float64)
+        self._net_weights = whole_numbers(transfer_s, least=1).tolist()
+        self._process: subprocess.Popen[str] | None = None
+        self._has_started = False
+        self._nets, self._mask, self._timeout_s = nets, problem.action_mask, config.timeout_s
+        self.timeouts = 0
+        """Questions, and starts, without an answer in time."""
+
+    def cut(
+        self, weight: FloatArray, limits: FloatArray, used: Parts, order: IntArray, left_s: float | None
+    ) -> IntArray | None:
+        """`[U]` part of each unit, which `order` `[U]` numbers for the library; None when it found no partition."""
+        # What none of the devices may run goes elsewhere and weighs nothing here.
+        heavy = np.where(self._mask[:, used.devices].any(axis=1), weight, 0.0)
+        scale = _TOTAL / max(1.0, float(heavy.sum()))
+        weights = np.empty_like(order)
+        weights[order] = np.rint(heavy * scale)
+        # Rounding must not leave less room than there is weight.
+        room = np.ceil(np.minimum(limits * scale, _TOTAL)).astype(np.int64) + len(order)
+        if weights.max() > room.max():
+            return None
+        pins = np.split(order[self._nets.units], self._nets.offsets[1:-1]) if self._net_weights else []
+        asked = {
+            "vertex_weights": weights.tolist(), "limits": room.tolist(),
+            "nets": [net.tolist() for net in pins], "net_weights": self._net_weights,
+        }  # fmt: skip
+        found = self._answer(json.dumps(asked), self._timeout_s if left_s is None else min(left_s, self._timeout_s))
+        return None if found is None else np.array(found, dtype=np.int64)[order]
+
+    def __enter__(self) -> _Cutter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _answer(self, question: str, timeout_s: float) -> list[int] | None:
+        """What the process says to one line; None when it crashed or said nothing in time, and the next one is new."""
+        until_s = time.monotonic() + timeout_s
+        if self._process is None:
+            self._start(until_s)
+        if self._process is None:
+            return None
+        assert self._process.stdin is not None
+        line = None
+        with suppress(BrokenPipeError):  # it died after its last answer
+            self._process.stdin.write(question + "\n")
+            self._process.stdin.flush()
+            line = self._line(self._process, until_s)
+        if not line:
+            self.__exit__()
+            return None
+        return [int(part) for part in json.loads(line)]
+
+    def _start(self, until_s: float) -> None:
+        """A new process, where it says in time that it is there.
+
+        Raises:
+            MissingDependency: it ended instead, and none before it has ever started.
+        """
+        # `-P`: this file's folder, in which it has the library's name, is not searched for modules.
+        command, pipe = [sys.executable, "-P", str(_PROGRAM)], subprocess.PIPE
+        with tempfile.TemporaryFile("w+", errors="replace") as errors:
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+            line = self._line(self._process, until_s)
+            if line:
+                self._has_started = True
+                return
+            if line is not None and not self._has_started:
+                status = self._process.wait()
+                errors.seek(0)
+                reason = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
+                raise MissingDependency(
+                    f"the planner 'mtkahypar' needs a working mtkahypar; the one of {sys.executable} ended with status "
+                    f"{status} on a graph of four vertices: {reason}; pip install --force-reinstall 'gnnplace[partition]'"
+                )
+        self.__exit__()
+
+    def _line(self, process: subprocess.Popen[str], until_s: float) -> str | None:
+        """The next line; empty when the process has ended, None when it says nothing in time."""
+        assert process.stdout is not None
+        said, _, _ = select.select([process.stdout], [], [], max(0.0, until_s - time.monotonic()))
+        if not said:
+            self.timeouts += 1
+            return None
+        return process.stdout.readline()

@@ -1,0 +1,301 @@
+"""Devices that could change places without changing any schedule."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnplace.arrays import IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.schedule import Schedule
+
+__all__ = ["TICKS", "Hop", "IntervalModel", "in_order", "interchangeable_devices"]
+
+
+def interchangeable_devices(problem: Problem) -> list[list[int]]:
+    """Groups of two and more devices that any unit could swap, each in rising order.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> interchangeable_devices(diamond())
+    [[0, 1]]
+    """
+    groups: list[list[int]] = []
+    for device in range(problem.topology.num_devices):
+        home = next((group for group in groups if all(_may_swap(problem, other, device) for other in group)), None)
+        if home is None:
+            groups.append([device])
+        else:
+            home.append(device)
+    return [group for group in groups if len(group) > 1]
+
+
+def in_order(devices: IntArray, groups: list[list[int]]) -> IntArray:
+    """`[U]` the same placement with interchangeable devices in order of first use.
+
+    >>> in_order(np.array([2, 0, 1, 2]), [[1, 2]]).tolist()
+    [1, 0, 2, 1]
+    """
+    renamed = devices.copy()
+    for group in groups:
+        used = [device for device in dict.fromkeys(devices.tolist()) if device in group]
+        for new, old in zip(group, used, strict=False):
+            renamed[devices == old] = new
+    return renamed
+
+
+def _may_swap(problem: Problem, first: int, second: int) -> bool:
+    """Swapping the two maps times, masks, memories and every route onto themselves, channels one to one."""
+    topology, count = problem.topology, problem.topology.num_devices
+    swapped = np.arange(count)
+    swapped[[first, second]] = second, first
+    columns = (
+        problem.op_time_s,
+        problem.action_mask,
+        topology.memory_bytes,
+        topology.dispatch_overhead_s,
+        topology.segment_overhead_s,
+        topology.intake_bandwidth_bytes_per_s,
+    )
+    if any(not np.array_equal(column, column[..., swapped]) for column in columns):
+        return False
+    twin: dict[int, int] = {}
+    for source in range(count):
+        for target in range(count):
+            route, other = topology.route(source, target), topology.route(int(swapped[source]), int(swapped[target]))
+            if (route is None) != (other is None) or len(route or ()) != len(other or ()):
+                return False
+            for here, there in zip(route or (), other or (), strict=True):
+                if topology.latency_s[here] != topology.latency_s[there]:
+                    return False
+                if topology.bandwidth_bytes_per_s[here] != topology.bandwidth_bytes_per_s[there]:
+                    return False
+                channel = int(topology.link_channel[there])
+                if twin.setdefault(int(topology.link_channel[here]), channel) != channel:
+                    return False
+    return len(set(twin.values())) == len(twin)
+
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+
+TICKS = 10**7
+"""In the horizon. With 50 roundings in a row a bound loses 5e-6 of itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """A tensor on one link of its route, if it is sent that way."""
+
+    tensor: int
+    source: int
+    """The device of the producer."""
+    target: int
+    """The device that wants the tensor."""
+    channel: int
+    is_first: bool
+    is_last: bool
+    sent: cp_model.IntVar
+    """True where the tensor is sent from `source` to `target`."""
+    ready: cp_model.LinearExprT
+    """Tick at which it joins the channel's queue."""
+    start: cp_model.IntVar
+    size: int
+
+    @property
+    def end(self) -> cp_model.LinearExprT:
+        """Tick at which the next hop, or a consumer, may start."""
+        return self.start + self.size
+
+
+class IntervalModel:
+    """Rules 1, 2, 3 and 5 of the execution model; rule 4 and what only the simulator does are added to it.
+
+    Every op has a start, an end, and an optional interval on each device; every tensor has an optional interval for each
+    hop from each source to each target. For throughput there is no time: the busiest device or channel is the value.
+
+    Seconds become whole ticks, and every duration is rounded down. As `floor(a) + floor(b) <= floor(a + b)`, a simulated
+    schedule with its starts rounded down still meets every constraint; so the least value of the model, in seconds, is
+    not above what the simulator says of any placement with any priorities.
+
+    >>> from ortools.sat.python import cp_model
+    >>> from gnnplace.placement import Placement
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> schedule = IntervalModel(problem, horizon_s=10.0)
+    >>> schedule.ticks(2.0), schedule.devices_of(0), len(schedule.hops_of(0))  # the hop there and the one back
+    (2000000, [0, 1], 2)
+    >>> schedule.hint(problem.estimator.schedule(Placement(np.array([0, 0, 1, 1]))))
+    >>> solver = cp_model.CpSolver()
+    >>> solver.parameters.num_workers = 1
+    >>> solver.solve(schedule.model) == cp_model.OPTIMAL, round(solver.objective_value * schedule.tick_s, 3)
+    (True, 4.001)
+    >>> len(set(schedule.assignment([solver.boolean_value(here) for row in schedule.on for here in row]).tolist()))
+    2
+    """
+
+    def __init__(self, problem: Problem, horizon_s: float, at_least_s: float = 0.0) -> None:
+        """Values between `at_least_s` and `horizon_s`, which is above zero."""
+        from ortools.sat.python import cp_model
+
+        self.problem = problem
+        self.model = cp_model.CpModel()
+        self.tick_s = horizon_s / TICKS
+        self.timed = problem.objective == "latency"
+        self.value = self.model.new_int_var(min(TICKS, self.ticks(at_least_s)), TICKS, "value")
+        self._device_load: dict[int, list[cp_model.LinearExprT]] = defaultdict(list)
+        self._channel_load: dict[int, list[cp_model.LinearExprT]] = defaultdict(list)
+        self.on = self._assignment()
+        self.hops: list[Hop] = []
+        self._hops_of: dict[int, list[Hop]] = defaultdict(list)
+        self.start: list[cp_model.IntVar] = []
+        self.end: list[cp_model.IntVar] = []
+        self.waits: list[cp_model.IntVar] = []
+        """`[N]` true where the op's device sat idle before it, so that it pays the dispatch overhead."""
+        self._run_ops()
+        self._send_tensors()
+        for load in (*self._device_load.values(), *self._channel_load.values()):
+            self.model.add(sum(load) <= self.value)
+        self.model.minimize(self.value)
+
+    def ticks(self, seconds: float) -> int:
+        """Whole ticks, rounded down."""
+        return int(seconds / self.tick_s)
+
+    def new_time(self) -> cp_model.IntVar:
+        """A tick within the horizon.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> list(IntervalModel(diamond(), horizon_s=10.0).new_time().proto.domain) == [0, TICKS]
+        True
+        """
+        return self.model.new_int_var(0, TICKS, "")
+
+    def op_on(self, op: int, device: int) -> cp_model.IntVar:
+        """True where the op is on the device.
+
+        >>> from gnnplace.sim.example import diamond
+        >>> schedule = IntervalModel(diamond(), horizon_s=10.0)
+        >>> schedule.op_on(2, 1) is schedule.on[2][1]  # no unit has more than one op
+        True
+        """
+        return self.on[int(self.problem.unit_of_op[op])][device]
+
+    def devices_of(self, op: int) -> list[int]:
+        """Where the op may be."""
+        allowed: list[int] = np.flatnonzero(self.problem.action_mask[self.problem.unit_of_op[op]]).tolist()
+        return allowed
+
+    def hops_of(self, tensor: int) -> list[Hop]:
+        """Every hop that a tensor may take."""
+        return self._hops_of[tensor]
+
+    def hint(self, schedule: Schedule) -> None:
+        """Begin the search at a schedule."""
+        first_op = np.array([ops[0] for ops in self.problem.unit_ops], dtype=np.int64)
+        devices = in_order(schedule.assignment[first_op], interchangeable_devices(self.problem))
+        for unit, row in enumerate(self.on):
+            for device, here in enumerate(row):
+                self.model.add_hint(here, bool(devices[unit] == device))
+        for op, start in enumerate(self.start):
+            self.model.add_hint(start, min(TICKS, self.ticks(float(schedule.start_s[op]))))
+
+    def _assignment(self) -> list[list[cp_model.IntVar]]:
+        """`[U][D]` true where the unit is. Of interchangeable devices the first ones are used, in order of units."""
+        mask = self.problem.action_mask
+        on = [[self.model.new_bool_var("") for _ in row] for row in mask]
+        for unit, row in enumerate(on):
+            self.model.add_exactly_one(row)
+            for device in np.flatnonzero(~mask[unit]).tolist():
+                self.model.add(row[device] == 0)
+        for devices in interchangeable_devices(self.problem):
+            for before, after in pairwise(devices):
+                for unit, row in enumerate(on):
+                    self.model.add_bool_or([~row[after], *(earlier[before] for earlier in on[:unit])])
+        return on
+
+    def _run_ops(self) -> None:
+        """Rules 1 and 5: a device runs one op at a time; rule 3: an op that `waits` takes longer."""
+        problem, model = self.problem, self.model
+        intervals: dict[int, list[cp_model.IntervalVar]] = defaultdict(list)
+        for op in range(problem.graph.num_ops):
+            for device in self.devices_of(op):
+                self._device_load[device].append(self.ticks(problem.op_time_s[op, device]) * self.op_on(op, device))
+            if not self.timed:
+                continue
+            start, end, waits = self.new_time(), self.new_time(), model.new_bool_var("")
+            self.start.append(start)
+            self.end.append(end)
+            self.waits.append(waits)
+            model.add(end <= self.value)
+            for device in self.devices_of(op):
+                op_s, overhead_s = float(problem.op_time_s[op, device]), problem.topology.dispatch_overhead_s[device]
+                size = self.ticks(op_s) + (self.ticks(op_s + overhead_s) - self.ticks(op_s)) * waits
+                intervals[device].append(
+                    model.new_optional_interval_var(start, size, end, self.op_on(op, device), f"op{op} on {device}")
+                )
+        for on_device in intervals.values():
+            model.add_no_overlap(on_device)
+
+    def _send_tensors(self) -> None:
+        """Rule 2: a tensor is sent once per destination, each hop of the route alone on its channel."""
+        graph, unit = self.problem.graph, self.problem.unit_of_op
+        intervals: dict[int, list[cp_model.IntervalVar]] = defaultdict(list)
+        for tensor, producer in enumerate(graph.tensor_producer.tolist()):
+            for target in range(self.problem.topology.num_devices):
+                readers = [op for op in graph.consumers_of(tensor).tolist() if target in self.devices_of(op)]
+                readers = [op for op in readers if unit[op] != unit[producer]]
+                if readers:
+                    self._send(tensor, target, readers)
+        if self.timed:
+            for producer, reader in dict.fromkeys(zip(*(ends.tolist() for ends in graph.edges), strict=True)):
+                self.model.add(self.start[reader] >= self.end[producer])
+            for hop in self.hops:
+                intervals[hop.channel].append(
+                    self.model.new_optional_fixed_size_interval_var(hop.start, hop.size, hop.sent, "")
+                )
+        for on_channel in intervals.values():
+            self.model.add_no_overlap(on_channel)
+
+    def _send(self, tensor: int, target: int, readers: list[int]) -> None:
+        """One tensor to one device, from wherever its producer may be."""
+        model, topology, graph = self.model, self.problem.topology, self.problem.graph
+        producer, num_bytes = int(graph.tensor_producer[tensor]), int(graph.tensor_bytes[tensor])
+        starts: list[cp_model.IntVar] = []  # of the first hop, the second, ...; the producer has only one source
+        for source in self.devices_of(producer):
+            route = topology.route(source, target)
+            if source == target:
+                continue
+            here, sent = self.op_on(producer, source), model.new_bool_var("")
+            model.add_implication(sent, here)
+            model.add_bool_or([~sent, *(self.op_on(op, target) for op in readers)])
+            for op in readers:
+                model.add_bool_or([~here, ~self.op_on(op, target), sent])
+            if route is None:
+                model.add(sent == 0)
+                continue
+            ready: cp_model.LinearExprT = self.end[producer] if self.timed else 0
+            starts.extend(self.new_time() for _ in range(len(route) - len(starts)))
+            for place, link in enumerate(route):
+                size, channel = self.ticks(topology.links[link].transfer_s(num_bytes)), int(topology.link_channel[link])
+                hop = Hop(tensor, source, target, channel, place == 0, place == len(route) - 1, sent,
+                          ready, starts[place], size)  # fmt: skip
+                self._channel_load[channel].append(size * sent)
+                self.hops.append(hop)
+                self._hops_of[tensor].append(hop)
+                if self.timed:
+                    model.add(hop.start >= ready).only_enforce_if(sent)
+                ready = hop.end
+            if self.timed:
+                model.add(ready <= self.value).only_enforce_if(sent)
+                for op in readers:
+                    model.add(self.start[op] >= ready).only_enforce_if([sent, self.op_on(op, target)])
+
+    def assignment(self, on: list[bool]) -> IntArray:
+        """`[N]` devices from the values of `on`, one row after the other."""
+        rows = np.array(on, dtype=np.bool_).reshape(self.problem.action_mask.shape)
+        return np.asarray(np.argmax(rows, axis=1)[self.problem.unit_of_op])

@@ -1,0 +1,101 @@
+"""PEFT: predicted earliest finish time."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evaluate_in_order
+from gnnplace.planners.classical.list_schedule import ListSchedule, ListScheduling, build_list_schedule, mean_costs
+from gnnplace.planners.search import Search, Solution
+
+__all__ = ["optimistic_cost_table", "peft_order", "peft_schedule", "plan"]
+
+
+def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
+    """The better of PEFT's placement in PEFT's order of ops, and the same placement in order of upward rank.
+
+    Arabnejad and Barbosa 2014, section 4: each op, by falling mean of its row of the optimistic cost table among those
+    whose inputs are placed, goes where its earliest finish time (with insertion) plus its entry in the table is least.
+    Departures, as in HEFT here: a tensor is sent once per device however many ops there read it; colocation groups
+    follow their first op; an op that waited pays the dispatch overhead, one that has inputs sent to it the segment
+    overhead; only devices that may run the op count; and
+    where the placement does not fit, devices whose memory would be filled too far are no candidates.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
+    """
+    with Search(problem, budget, "peft", seed) as search:
+        evaluate_in_order(search, (peft_schedule(problem, *shares) for shares in MEMORY_AND_ACTIVATION_SHARES))
+    return search.solution()
+
+
+def peft_schedule(problem: Problem, memory_share: float | None = None, activation_share: float = 0.0) -> ListSchedule:
+    """PEFT's schedule; the shares are those of `ListScheduling`.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> schedule = peft_schedule(diamond())
+    >>> schedule.assignment.tolist(), round(schedule.length_s, 3)
+    ([0, 0, 1, 1], 4.001)
+    """
+    table = optimistic_cost_table(problem)
+    scheduling = ListScheduling(
+        memory_share=memory_share,
+        activation_share=activation_share,
+        order=peft_order(problem, table),
+        remaining_s=table,
+    )
+    return build_list_schedule(problem, scheduling=scheduling)
+
+
+def optimistic_cost_table(problem: Problem) -> FloatArray:
+    """`[N, D]` seconds from the end of an op on a device to the end of the graph, if every device were free.
+
+    Equation (5): the worst child, on its best device, with its own entry and the mean transfer unless it stays.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> optimistic_cost_table(diamond()).tolist()  # on the best devices, side by side
+    [[3.0, 3.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+    """
+    graph = problem.graph
+    times = np.where(problem.action_mask[problem.unit_of_op], problem.op_time_s, np.inf)
+    _, edge_s = mean_costs(problem)
+    table = np.zeros_like(times)
+    for op in graph.topological_order[::-1].tolist():
+        begin, end = graph.successor_offsets[op], graph.successor_offsets[op + 1]
+        if begin == end:
+            continue
+        children = graph.successors[begin:end]
+        stay = table[children] + times[children]  # [children, D]
+        leave = stay.min(axis=1) + edge_s[begin:end]
+        table[op] = np.minimum(stay, leave[:, None]).max(axis=0)
+    return table
+
+
+def peft_order(problem: Problem, table: FloatArray) -> IntArray:
+    """`[N]`: of the ops whose inputs are placed, always the one with the largest mean entry; ties by topological order.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> peft_order(diamond(), np.array([[9.0], [1.0], [5.0], [0.0]])).tolist()
+    [0, 2, 1, 3]
+    """
+    graph = problem.graph
+    position = np.argsort(graph.topological_order).tolist()
+    rank = table.mean(axis=1).tolist()
+    missing = np.diff(graph.input_offsets).tolist()
+    ready = [(-rank[op], position[op], op) for op in range(graph.num_ops) if not missing[op]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        op = heapq.heappop(ready)[2]
+        order.append(op)
+        for child in graph.successors[graph.successor_offsets[op] : graph.successor_offsets[op + 1]].tolist():
+            missing[child] -= 1
+            if not missing[child]:
+                heapq.heappush(ready, (-rank[child], position[child], child))
+    return np.array(order, dtype=np.int64)

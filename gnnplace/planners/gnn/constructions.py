@@ -1,0 +1,68 @@
+"""Starts for the improver: placements that are built in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.planners.classical.expert import expert_assignment
+from gnnplace.planners.classical.heft import evaluate_heft
+from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_schedules, plain_schedules
+from gnnplace.planners.classical.segments import segment_assignments
+from gnnplace.planners.classical.single import single_device_assignments
+from gnnplace.planners.search import Search
+
+__all__ = ["evaluate_starts"]
+
+
+def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
+    """Evaluates the best single device, HEFT, whole layers, segments and list schedules, about `count` in all.
+
+    Gives the distinct ones `[S, N]` from best to worst and their penalised seconds `[S]`. Half of the list schedules keep
+    the channels' occupancy while they decide.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(), "example", seed=0) as search:
+    ...     assignments, seconds = evaluate_starts(search, 6, np.random.default_rng(0))
+    >>> assignments[0].tolist(), seconds.round(3).tolist()
+    ([0, 0, 1, 1], [4.001, 4.001, 4.002, 6.0, 6.0])
+    """
+    problem = search.problem
+    singles = single_device_assignments(problem)
+    rows, seconds = [singles], [search.evaluate_batch(singles)]
+    evaluate_heft(search)
+    left = count - len(singles) - 1
+    candidates = list(_distinct(_constructions(problem, max(0, left), rng), max(0, left)))
+    if candidates:
+        rows.append(np.array(candidates))
+        seconds.append(search.evaluate_batch(rows[-1]))
+    assignments, values = np.concatenate(rows), np.concatenate(seconds)
+    order = np.argsort(values, kind="stable")
+    return assignments[order], values[order]
+
+
+def _constructions(problem: Problem, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """Whole layers where they are known, plain list schedules, segments of a few orders, list schedules with noise."""
+    shares = held_shares(problem)
+    if (problem.graph.stages >= 0).any():
+        yield expert_assignment(problem)
+    yield from plain_schedules(problem, shares)
+    for turn in range(1 + count // 50):
+        yield from segment_assignments(problem, rng, turn)
+    yield from islice(noisy_schedules(problem, rng, shares), count)
+
+
+def _distinct(candidates: Iterator[IntArray], count: int) -> Iterator[IntArray]:
+    seen: set[bytes] = set()
+    for candidate in candidates:
+        if len(seen) >= count:
+            return
+        key = candidate.tobytes()
+        if key not in seen:
+            seen.add(key)
+            yield candidate

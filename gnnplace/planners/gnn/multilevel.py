@@ -1,0 +1,190 @@
+"""Refinement of a placement of many ops: clusters of ops on one device move, large ones first, at its boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.devices.detect import allowed_cores
+from gnnplace.evaluation import Problem, Proposals, WalkRequest
+from gnnplace.graph.units import coarsen_units, joined_units
+from gnnplace.planners.classical.heft import evaluate_heft
+from gnnplace.planners.classical.heft_portfolio import TRANSFER_FACTORS, held_shares
+from gnnplace.planners.classical.list_schedule import ListScheduling, list_schedule
+from gnnplace.planners.classical.single import single_device_assignments
+from gnnplace.planners.policy_search import ShareUsed
+from gnnplace.planners.search import Search
+
+__all__ = ["MultilevelConfig", "RefinementConfig", "clustered", "refine", "search_levels"]
+
+
+@dataclass(frozen=True)
+class RefinementConfig:
+    """How clusters move."""
+
+    num_walks: int = 4
+    """Side by side, each at clusters of its own, so that what they gain adds up. As many on any machine, so that all find the same."""
+    ops_per_round: int = 10_000_000
+    """Simulated by each walk before the walks meet."""
+    inner_weight: float = 0.05
+    """How likely a move begins at a cluster whose neighbours are all on its device, against one at the boundary."""
+    proposals: Proposals = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
+
+
+def clustered(problem: Problem, assignment: IntArray, most: int) -> Problem:
+    """The problem with at most about `most` units, each of ops on one device; as it is where it has no more than that.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> clustered(diamond(), np.array([0, 0, 1, 0]), most=2).unit_of_op.tolist()
+    [0, 0, 1, 0]
+    """
+    if problem.num_units <= most:
+        return problem
+    return replace(problem, clusters=joined_units(problem.graph, problem.unit_of_op, most, assignment))
+
+
+def refine(
+    search: Search, start: tuple[IntArray, float], rng: np.random.Generator, config: RefinementConfig
+) -> tuple[IntArray, float]:
+    """Goes down from `start` (an assignment `[N]` and its seconds) until the budget ends or the walks find nothing.
+
+    In each round several walks begin at the same placement, each at its own stretch of the clusters. Then what all of them
+    have moved is tried at once; the best of that and of the walks is where the next round begins.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> everything_here = np.zeros(4, dtype=np.int64)
+    >>> with Search(diamond(), Budget(100), "refinement", 0) as search:
+    ...     _, seconds = refine(search, (everything_here, 6.0), np.random.default_rng(0), RefinementConfig(ops_per_round=40))
+    >>> round(seconds, 3)
+    4.001
+    """
+    problem, (assignment, value) = search.problem, start
+    per_round = max(1, config.ops_per_round // max(1, problem.local_search.ops_per_evaluation))
+    while search.remaining and problem.num_moves:
+        requests = [
+            WalkRequest(assignment, per_round, 0.0, 0.0, replace(config.proposals, unit_weights=weights))
+            for weights in _shares(problem, assignment, rng, config)
+        ]
+        walks = search.walk_side_by_side(requests, rng)
+        found = sorted(((walk.best_s, walk.best) for walk in walks), key=lambda pair: pair[0])
+        together = assignment.copy()
+        for _, moved in reversed(found):  # the best walk has the last word
+            together = np.where(moved != assignment, moved, together)
+        before = value
+        if search.remaining:
+            found.append((float(search.evaluate_batch(together[None])[0]), together))
+        value, assignment = min(found, key=lambda pair: pair[0])
+        if value >= before:
+            break
+    return assignment, value
+
+
+def _shares(
+    problem: Problem, assignment: IntArray, rng: np.random.Generator, config: RefinementConfig
+) -> list[FloatArray]:
+    """`[U]` weights for each walk: a stretch of the units, which stand in topological order, from a random first one."""
+    source, target = problem.graph.edges
+    cut = assignment[source] != assignment[target]
+    weights = np.full(problem.num_units, config.inner_weight)
+    weights[problem.unit_of_op[source[cut]]] = 1.0
+    weights[problem.unit_of_op[target[cut]]] = 1.0
+    turned = (np.arange(problem.num_units) + int(rng.integers(problem.num_units))) % problem.num_units
+    walk_of_unit = turned * config.num_walks // problem.num_units
+    return [np.where(walk_of_unit == walk, weights, 0.0) for walk in range(config.num_walks)]
+
+
+@dataclass(frozen=True)
+class MultilevelConfig:
+    """How large graphs are searched; shares are of the whole budget, each stage ends at its own."""
+
+    more_ops_than: int = 2_000
+    """Graphs of more ops than that are searched so."""
+    schedules_share: float = 0.2
+    coarsest_groups: int = 512
+    coarsest_share: float = 0.75
+    clusters: tuple[int, ...] = (2_048, 8_192, 32_768)
+    """How many there are at each level between the coarsest and the units themselves."""
+    refinement: RefinementConfig = RefinementConfig()
+
+
+def search_levels(
+    search: Search,
+    rng: np.random.Generator,
+    improve: Callable[[Search, np.random.Generator], None],
+    config: MultilevelConfig,
+) -> None:
+    """Searches until the budget ends; the best is kept in `search`.
+
+    Coarsening with heavy edges, a search at the coarsest level and refinement on the way back is multilevel partitioning
+    (Hendrickson and Leland 1995; Karypis and Kumar 1998), here with whole schedules as the measure. The levels below the coarsest
+    are clusters of the best placement so far, as in iterated multilevel search (Walshaw 2004): where a list schedule beats
+    the coarse graph, as on graphs without structure, it is what is refined.
+
+    >>> from gnnplace.planners.budget import Budget
+    >>> from gnnplace.sim.example import diamond
+    >>> with Search(diamond(), Budget(60), "levels", 0) as search:
+    ...     search_levels(search, np.random.default_rng(0), lambda part, rng: None, MultilevelConfig())
+    >>> round(search.best_s, 3), [name for name, _ in search.stages]
+    (4.001, ['schedules', 'coarsest', '4 units'])
+
+    Args:
+        search: over all ops.
+        rng: source of chance.
+        improve: searches the coarsest level, for as long as the search that it is given lasts.
+        config: shares and sizes.
+    """
+    _schedules(search, config.schedules_share)
+    search.stage("schedules")
+    coarsening = coarsen_units(search.problem.graph, config.coarsest_groups)
+    coarse = search.problem.over_groups(coarsening)
+    with search.part(coarse, config.coarsest_share, coarsening) as part, suppress(ShareUsed):
+        assert search.best is not None
+        part.evaluate_batch(coarsening.project(search.best.assignment)[None])
+        improve(part, rng)
+    search.stage("coarsest")
+    for share, most in _levels(search.problem, config):
+        assert search.best is not None
+        problem = clustered(search.problem, search.best.assignment, most)
+        with search.part(problem, share) as part:
+            refine(part, (search.best.assignment, search.best_s), rng, config.refinement)
+        search.stage(f"{problem.num_units} units")
+
+
+def _levels(problem: Problem, config: MultilevelConfig) -> Iterator[tuple[float, int]]:
+    """(share of the budget at its end, most units) of each level."""
+    sizes = [most for most in config.clusters if most < problem.num_units]
+    sizes.append(problem.num_units)
+    for number, most in enumerate(sizes, start=1):
+        yield config.coarsest_share + (1.0 - config.coarsest_share) * number / len(sizes), most
+
+
+def _schedules(search: Search, end_share: float) -> None:
+    """Evaluates the best single device, HEFT, and list schedules with several prices of transfers."""
+    problem = search.problem
+    with search.part(problem, end_share) as part:
+        part.evaluate_batch(single_device_assignments(problem))
+        evaluate_heft(part)
+        _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # once, not in every thread
+        schedulings, num_threads = _schedulings(problem), len(allowed_cores())
+        with ThreadPoolExecutor(num_threads) as pool:
+            while batch := list(islice(schedulings, num_threads)):
+                built = list(pool.map(lambda each: list_schedule(problem, each[0], scheduling=each[1]), batch))
+                part.evaluate_batch(np.array(built))
+
+
+def _schedulings(problem: Problem) -> Iterator[tuple[float, ListScheduling]]:
+    """Prices of transfers and how they are scheduled; those that wait on channels first."""
+    for memory_share, activation_share in held_shares(problem):
+        for channels in (True, False):
+            for factor in TRANSFER_FACTORS:
+                yield (
+                    factor,
+                    ListScheduling(channels=channels, memory_share=memory_share, activation_share=activation_share),
+                )

@@ -1,0 +1,116 @@
+"""Candidates that rebuild a stretch of a placement by list scheduling, compiled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.evaluation import Problem
+from gnnplace.graph.orders import upward_rank
+from gnnplace.planners.classical.heft_portfolio import NOISE, TRANSFER_FACTORS, memory_shares
+from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, schedule_ops
+from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
+
+__all__ = ["StretchTables", "rebuild", "stretch_tables"]
+
+
+class StretchTables(NamedTuple):
+    """What list schedules of one problem are made from."""
+
+    work: Work
+    machine: Machine
+    connected_time_s: FloatArray  # [N, D] on devices that exchange tensors with all others; infinite elsewhere
+    mean_s: FloatArray  # [N]
+    edge_s: FloatArray  # [E] mean seconds of a transfer
+    topological_order: IntArray  # [N]
+    position: IntArray  # [N] in that order
+    successor_offsets: IntArray  # [N + 1]
+    successors: IntArray
+    transfer_factors: FloatArray
+    memory_shares: FloatArray
+    nothing_remains_s: FloatArray  # [N, D] zeros
+
+
+def stretch_tables(problem: Problem) -> StretchTables:
+    """The tables of a problem.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> tables = stretch_tables(diamond())
+    >>> tables.mean_s.tolist(), tables.position.tolist(), tables.memory_shares.tolist()
+    ([1.0, 2.0, 2.0, 1.0], [0, 1, 2, 3], [1.0])
+    """
+    graph = problem.graph
+    mean_s, edge_s = mean_costs(problem)
+    connected = connected_mask(problem)[problem.unit_of_op]
+    return StretchTables(
+        work=list_work(problem, problem.action_mask),
+        machine=list_machine(problem.topology, 1.0, 1.0, channels=False),
+        connected_time_s=np.where(connected, problem.op_time_s, np.inf),
+        mean_s=mean_s,
+        edge_s=edge_s,
+        topological_order=graph.topological_order,
+        position=np.argsort(graph.topological_order),
+        successor_offsets=graph.successor_offsets,
+        successors=graph.successors,
+        transfer_factors=np.array(TRANSFER_FACTORS),
+        memory_shares=np.array(memory_shares(problem)),
+        nothing_remains_s=np.zeros_like(problem.op_time_s),
+    )
+
+
+@njit(cache=True, nogil=True)
+def rebuild(
+    tables: StretchTables, assignment: IntArray, window: int, pull: float, rng: np.random.Generator
+) -> IntArray:
+    """`[N]` a list schedule that is drawn to `assignment` everywhere but in a stretch of the topological order.
+
+    Outside of the stretch of `2 * window + 1` ops, devices other than the present one look `pull` times slower.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> tables, apart = stretch_tables(diamond()), np.array([0, 1, 0, 1])
+    >>> [rebuild(tables, apart, window, 1e6, np.random.default_rng(0)).tolist() for window in (0, 4)]  # one op, or all
+    [[0, 1, 0, 1], [0, 1, 0, 0]]
+    """
+    num_ops, num_devices = tables.work.op_time_s.shape
+    centre = int(rng.random() * num_ops)
+    factor = tables.transfer_factors[int(rng.random() * len(tables.transfer_factors))]
+    share = tables.memory_shares[int(rng.random() * len(tables.memory_shares))]
+    channels = rng.random() < 0.5
+    factors = np.empty((num_ops, num_devices))
+    noisy_s = np.empty(num_ops)
+    for op in range(num_ops):
+        noisy_s[op] = tables.mean_s[op] * np.exp(0.5 * NOISE * rng.standard_normal())
+        outside = abs(tables.position[op] - centre) > window
+        for device in range(num_devices):
+            factors[op, device] = np.exp(0.5 * NOISE * rng.standard_normal())
+            if outside and device != assignment[op]:
+                factors[op, device] *= pull
+    rank = upward_rank(
+        tables.topological_order, noisy_s, tables.successor_offsets, tables.successors, factor * tables.edge_s
+    )
+    falling = np.argsort(-rank[tables.topological_order], kind="mergesort")
+    order = tables.topological_order[falling]
+    base = tables.machine
+    machine = Machine(
+        share * base.limit_bytes, base.overhead_s, factor * base.segment_s, factor * base.intake_s_per_byte, base.route_offsets, base.route_links, factor * base.latency_s,
+        factor * base.per_byte_s, base.link_channel, base.num_channels, channels,
+    )  # fmt: skip
+    schedule = schedule_ops(
+        order, tables.nothing_remains_s, True, _timed(tables.work, factors * tables.work.op_time_s), machine
+    )
+    if not schedule[3]:
+        connected = _timed(tables.work, factors * tables.connected_time_s)
+        schedule = schedule_ops(order, tables.nothing_remains_s, True, connected, machine)
+    return schedule[0]
+
+
+@njit(cache=True, nogil=True)
+def _timed(work: Work, op_time_s: FloatArray) -> Work:
+    """The same work with other times."""
+    return Work(
+        work.unit_of_op, op_time_s, work.input_offsets, work.input_tensors, work.producer, work.num_bytes,
+        work.unit_bytes, work.unit_weight_offsets, work.unit_weights, work.weight_bytes,
+    )  # fmt: skip

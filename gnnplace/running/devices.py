@@ -1,0 +1,278 @@
+"""How ONNX Runtime is told to use a real device, and how it is made sure that it does."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import onnxruntime as ort
+
+from gnnplace.devices.real_names import RealDevice, parse_real
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
+from gnnplace.running.gpu_slices import slice_stream
+
+__all__ = [
+    "RealDevice",
+    "check_offered",
+    "create_session",
+    "cuda_is_offered",
+    "is_real",
+    "offered_providers",
+    "parse_device",
+    "parse_devices",
+    "pin",
+    "pinned",
+    "provider_options",
+    "register_custom_ops",
+    "session_options",
+]
+
+
+_ERRORS_ONLY = 3  # ONNX Runtime's log level: a declared shape that does not hold is no news in a cut model
+_OPENVINO = "OpenVINOExecutionProvider"
+_PACKAGES = {"CUDAExecutionProvider": "onnxruntime-gpu", _OPENVINO: "onnxruntime-openvino"}
+
+# Ops through which shapes are computed. The CUDA provider leaves them to the CPU on purpose, where their operands of a few
+# integers are needed; anything else on the CPU is there because the GPU cannot run it. ONNX Runtime tells op types only, so
+# one of these for whose element type CUDA has no kernel passes too.
+_SHAPE_OPS = frozenset({
+    "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Gather",
+    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range",
+    "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze", "Sub",
+    "Tile", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+
+
+def cuda_is_offered() -> bool:
+    """The installed ONNX Runtime has a CUDA provider."""
+    return "CUDAExecutionProvider" in offered_providers()
+
+
+def offered_providers() -> list[str]:
+    """The execution providers of the installed ONNX Runtime."""
+    return list(ort.get_available_providers())
+
+
+def is_real(topology: Topology) -> bool:
+    """Every device has the name of one that can run a model."""
+    try:
+        return all(parse_real(name) is not None for name in topology.device_names)
+    except InvalidTopology:
+        return False
+
+
+def parse_device(name: str, host: str = "") -> RealDevice:
+    """The real device that a name means, its cores looked for; `host` is what names of this machine's devices begin with.
+
+    >>> parse_device("cpu:0").cores, parse_device("cuda:1").gpu
+    ((0,), 1)
+
+    Raises:
+        InvalidTopology: the name means no real device, one of another host, or a core that this process may not use.
+    """
+    device = parse_real(name)
+    if device.host != host:
+        raise InvalidTopology(
+            f"device {name!r} is on the host {device.host!r}; say by --ray ADDRESS, or DistributedSession, in which cluster"
+        )
+    allowed = _usable_cores()
+    missing = next((core for core in device.cores if core not in allowed), None)
+    if missing is not None:
+        listed = ", ".join(map(str, sorted(allowed)))
+        raise InvalidTopology(f"device {name!r}: core {missing} is not available to this process; it may use {listed}")
+    return device
+
+
+def parse_devices(names: Sequence[str]) -> tuple[RealDevice, ...]:
+    """One real device per name; see `parse_device`."""
+    return tuple(parse_device(name) for name in names)
+
+
+def pin(device: RealDevice) -> None:
+    """Keeps the calling thread on the device's cores; nothing when it has none or where the system cannot pin."""
+    if device.cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, _caller_cores(device))
+
+
+@contextmanager
+def pinned(device: RealDevice) -> Iterator[None]:
+    """The calling thread stays on the device's cores within the block, and may go where it could before after it."""
+    if not device.cores or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before, cores = os.sched_getaffinity(0), _caller_cores(device)
+    if before == cores:
+        yield
+        return
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def session_options(device: RealDevice, spinning: bool = False) -> ort.SessionOptions:
+    """Options under which a session uses this device's cores and no other, and says which provider each op is on.
+
+    The calling thread counts as one of the threads, so the affinities name the other cores, and ONNX Runtime counts
+    cores from one there. No spinning unless asked for: workers of several sessions share the machine.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    options.intra_op_num_threads = max(1, len(device.cores)) if device.family == "cpu" else 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    if spinning:  # and stop it after a run, so that no time of the next session is taken
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+    _share_arena()
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    if options.intra_op_num_threads > 1:
+        others = ";".join(str(core + 1) for core in device.cores[1:])
+        options.add_session_config_entry("session.intra_op_thread_affinities", others)
+    if device.family != "cpu":
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return options
+
+
+def provider_options(device: RealDevice) -> dict[str, str]:
+    """What the device's provider is told; options of the device's name win.
+
+    A memory limit is one of each session's arena, which then grows by what is asked for and not in powers of two. OpenVINO
+    computes as precisely as the model says, and on as many threads as there are cores in the name; they inherit the
+    affinity of the thread that creates the session.
+
+    >>> provider_options(parse_real("cuda:1[memory=1GiB]"))
+    {'device_id': '1', 'gpu_mem_limit': '1073741824', 'arena_extend_strategy': 'kSameAsRequested'}
+    >>> provider_options(parse_real("ep:OpenVINO:CPU[cores=0-1]"))
+    {'device_type': 'CPU', 'precision': 'ACCURACY', 'num_of_threads': '2'}
+    """
+    if device.family == "cpu":
+        return {}
+    found = {"device_type" if device.provider == _OPENVINO else "device_id": device.device_id}
+    if device.provider == _OPENVINO:
+        found["precision"] = "ACCURACY"
+        if device.cores and device.on_host:
+            found["num_of_threads"] = str(len(device.cores))
+    if device.family == "cuda" and device.memory_bytes is not None:
+        found |= {"gpu_mem_limit": str(device.memory_bytes), "arena_extend_strategy": "kSameAsRequested"}
+    if device.sms is not None and (handle := slice_stream(device).handle) is not None:
+        found["user_compute_stream"] = str(handle)
+    return {**found, **device.options}
+
+
+def check_offered(device: RealDevice) -> None:
+    """Makes sure that ONNX Runtime has the device's provider; whether that works, a session shows.
+
+    Raises:
+        MissingDependency: it does not; the message says what to install.
+    """
+    if device.provider not in offered_providers():
+        package = _PACKAGES.get(device.provider, "a build of ONNX Runtime that has it")
+        raise MissingDependency(
+            f"device {device.name!r} needs ONNX Runtime's {device.provider}; "
+            f"installed are {', '.join(offered_providers())}: install {package} or choose other devices"
+        )
+
+
+def create_session(
+    model: Path | bytes,
+    device: RealDevice,
+    data_folder: Path | None = None,
+    options: ort.SessionOptions | None = None,
+    custom_ops: Sequence[Path] = (),
+) -> ort.InferenceSession:
+    """A session of a model on a device and nowhere else; call it on the thread that `pin` keeps on the device.
+
+    `data_folder` is where external weights of a model in memory lie; `options` are those of `session_options`, with more;
+    `custom_ops` are libraries with operators that ONNX Runtime does not have.
+
+    Raises:
+        MissingDependency: ONNX Runtime does not offer the device's provider, or did not use it.
+        MeasurementFailed: the provider cannot run some ops of the model; the message names them. Or a library cannot be loaded.
+    """
+    check_offered(device)
+    options = options or session_options(device)
+    register_custom_ops(options, custom_ops)
+    if data_folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(data_folder))
+    try:
+        session = ort.InferenceSession(
+            model if isinstance(model, bytes) else str(model),
+            options,
+            providers=[(device.provider, provider_options(device))],
+            enable_fallback=0,
+        )
+    except Exception as error:  # ONNX Runtime's errors have no base class of their own
+        if device.family == "cpu":
+            raise
+        reason = str(error).strip().rpartition("\n")[2].strip()  # before it, where in its sources
+        raise MeasurementFailed(f"device {device.name!r}: {device.provider} refuses the model: {reason}") from error
+    if session.get_providers()[0] != device.provider:
+        raise MissingDependency(
+            f"device {device.name!r}: ONNX Runtime runs on {session.get_providers()[0]} instead of {device.provider}; "
+            "check the device's driver and libraries"
+        )
+    if device.family != "cpu":
+        _check_assignment(session, device)
+    return session
+
+
+def register_custom_ops(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
+    """Lets sessions with these options run the operators of shared libraries.
+
+    Raises:
+        MeasurementFailed: a library is missing, or is none of custom operators.
+    """
+    for library in libraries:
+        try:
+            options.register_custom_ops_library(str(library))
+        except Exception as error:  # ONNX Runtime's errors have no base class of their own
+            reason = str(error).strip().rpartition("\n")[2].strip()
+            raise MeasurementFailed(
+                f"{library}: cannot be loaded as a library of custom operators: {reason}"
+            ) from error
+
+
+def _check_assignment(session: ort.InferenceSession, device: RealDevice) -> None:
+    """Every op is on the device's provider; ONNX Runtime would run others on the CPU without a word."""
+    elsewhere = Counter(
+        node.op_type
+        for part in session.get_provider_graph_assignment_info()
+        if part.ep_name != device.provider
+        for node in part.get_nodes()
+        if device.family != "cuda" or node.op_type not in _SHAPE_OPS
+    )
+    if elsewhere:
+        named = ", ".join(f"{op_type} ({count})" for op_type, count in elsewhere.most_common(5))
+        raise MeasurementFailed(
+            f"device {device.name!r} cannot run these ops, which {device.provider} left to the CPU: {named}; "
+            "place them on another device"
+        )
+
+
+def _caller_cores(device: RealDevice) -> set[int]:
+    """ONNX Runtime pins the other threads of its own kernels; those of a provider stay where their creator may be."""
+    return set(device.cores[:1] if device.family == "cpu" else device.cores)
+
+
+@cache
+def _share_arena() -> None:
+    """One arena of main memory for all sessions of the process.
+
+    With an arena each, the outputs of many small sessions lie far apart and fall out of the cache: a cell of 52 segments then
+    took 1.23 times as long on two cores.
+    """
+    arena = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(arena, None)
+
+
+def _usable_cores() -> set[int]:
+    """Cores of the process, asked of its main thread, as other threads may be pinned."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(os.getpid()))
+    return set(range(os.cpu_count() or 1))

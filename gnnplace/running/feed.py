@@ -1,0 +1,133 @@
+"""What a caller feeds to a placed model, checked against what the model declares."""
+
+from __future__ import annotations
+
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from gnnplace.errors import InvalidInput
+from gnnplace.files import new_file
+from gnnplace.onnx_io.manifest import ValueInfo
+from gnnplace.onnx_io.value_types import numpy_dtype
+from gnnplace.running.values import as_numpy
+
+__all__ = ["check_given", "checked_feed", "read_arrays", "write_arrays"]
+
+
+def check_given(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> None:
+    """Every input that has no default is there.
+
+    Raises:
+        InvalidInput: one is missing.
+    """
+    for info in declared.values():
+        if not info.optional and info.name not in feed:
+            raise InvalidInput(f"the model input {info.name!r} is missing; given are {', '.join(feed) or 'none'}")
+
+
+def checked_feed(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> dict[str, Any]:
+    """The feed, lists made into arrays.
+
+    Raises:
+        InvalidInput: an input is missing, unknown, or of another dtype or rank.
+    """
+    check_given(declared, feed)
+    checked: dict[str, Any] = {}
+    for name, value in feed.items():
+        if name not in declared:
+            raise InvalidInput(f"{name!r} is no input of the model; it has {', '.join(declared) or 'none'}")
+        checked[name] = _checked_value(declared[name], value)
+    return checked
+
+
+def _checked_value(info: ValueInfo, value: Any) -> Any:
+    """The value as an array of the right dtype and shape; sequences and optionals are left to ONNX Runtime."""
+    if not info.type.startswith("tensor("):
+        return value
+    element = info.type[len("tensor(") : -1]
+    expected = numpy_dtype(element)
+    if isinstance(value, ort.OrtValue):
+        value = as_numpy(value._get_c_value())
+    if not isinstance(value, np.ndarray):
+        value = np.asarray(value, dtype=expected)
+    fits = value.dtype.kind in "OUS" if element == "string" else value.dtype.name == expected.name
+    if not fits:
+        raise InvalidInput(f"the model input {info.name!r} is of dtype {value.dtype.name}; expected {expected.name}")
+    if info.shape and value.ndim != len(info.shape):  # ONNX Runtime lets any shape be fed where a scalar is declared
+        raise InvalidInput(
+            f"the model input {info.name!r} has {value.ndim} dimensions {list(value.shape)}; expected {list(info.shape)}"
+        )
+    for axis, (found, declared) in enumerate(zip(value.shape, info.shape, strict=False)):
+        if isinstance(declared, int) and 0 <= declared != found:  # some exporters write -1 for any size
+            raise InvalidInput(
+                f"the model input {info.name!r} has size {found} in dimension {axis}; expected {list(info.shape)}"
+            )
+    return value
+
+
+_NO_ARRAYS = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError)
+"""What the libraries raise for a damaged archive or header besides."""
+_SMALL_BYTES = 2**26
+_MOST_RATIO = 200
+"""Of unpacked to packed bytes, beyond `_SMALL_BYTES`; arrays that compute something are far below it."""
+_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an `.npz` file by name.
+
+    Raises:
+        InvalidInput: it is missing, is no such file, or holds something else than arrays of numbers and texts.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {info.filename.removesuffix(".npy"): _array(archive, info) for info in archive.infolist()}
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror or error}); expected an .npz file") from None
+    except (ValueError, LookupError, TypeError, EOFError, RuntimeError, *_NO_ARRAYS) as error:
+        raise InvalidInput(f"{path}: is no .npz file of plain arrays ({error})") from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Writes arrays by name, whatever the names are; texts in arrays of objects become arrays of texts."""
+    with new_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, value in arrays.items():
+            array = np.asarray(value)
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, array.astype(str) if array.dtype.hasobject else array, allow_pickle=False)
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    """One array, once its header and its bytes are seen to agree."""
+    if info.file_size > max(_SMALL_BYTES, _MOST_RATIO * info.compress_size):
+        raise ValueError(f"{info.filename!r} unpacks to {info.file_size} bytes from {info.compress_size}")
+    with archive.open(info) as member:
+        expected = _stated_bytes(member)
+        if expected != info.file_size:
+            raise ValueError(f"{info.filename!r} has {info.file_size} bytes; its header asks for {expected}")
+    with archive.open(info) as member:
+        return npy.read_array(member, allow_pickle=False)
+
+
+def _stated_bytes(member: IO[bytes]) -> int:
+    version = npy.read_magic(member)
+    if version not in _READERS:
+        raise ValueError(f"version {version} of the array format is not known")
+    shape, _, dtype = _READERS[version](member)
+    if dtype.hasobject:
+        raise ValueError("an array holds objects, which are never unpickled")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"the shape is {shape}")
+    size = dtype.itemsize
+    for length in shape:
+        size *= length
+    return member.tell() + size

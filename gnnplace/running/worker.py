@@ -1,0 +1,290 @@
+"""A thread that does what it is given, one thing after the other."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread, current_thread
+from typing import Any, Literal
+
+from gnnplace.errors import GnnplaceError, MeasurementFailed
+from gnnplace.running.dataflow import START, Request, RunnerPart, Step
+from gnnplace.running.devices import RealDevice, pin
+from gnnplace.running.part_session import COPIED_TYPES, DeviceMemory, PartSession, SessionCache, device_memory
+from gnnplace.running.values import Value
+
+__all__ = ["Message", "TaskThread", "Worker", "one_line"]
+
+
+class TaskThread:
+    """Tasks run in the order in which they come, beside the threads that bring them; a task must not raise.
+
+    The thread ends when it is closed or forgotten, after the tasks that are there.
+    """
+
+    def __init__(self, name: str) -> None:
+        tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._tasks = tasks
+        self._thread = Thread(target=_serve, args=(tasks,), name=name, daemon=True)
+        self._thread.start()
+        self._end = weakref.finalize(self, tasks.put, None)
+
+    @property
+    def is_current(self) -> bool:
+        """The calling thread is this one."""
+        return current_thread() is self._thread
+
+    def put(self, task: Callable[[], object]) -> None:
+        """Hands over a task and returns at once."""
+        self._tasks.put(task)
+
+    def close(self) -> None:
+        """Ends the thread after what it was given; called by a task, without waiting."""
+        self._end()
+        if not self.is_current:
+            self._thread.join()
+
+
+def _serve(tasks: SimpleQueue[Callable[[], object] | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # it holds values
+
+
+Message = tuple[Request, int, Mapping[str, Value]]
+"""A request, the part that delivers (or `START`), and the values."""
+
+_NONE: frozenset[str] = frozenset()
+
+
+class _Progress:
+    """How far the device is with one request, and the request's values that are on it."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.values: dict[str, Value] = {}
+        self.arrived: set[int] = set()
+        self.position = 0
+
+
+class Worker:
+    """The steps of one device, in order.
+
+    Where the device has memory of its own, a second thread copies between that and the host, beside the computing: what
+    arrives is on the device before the step that reads it begins, and what is made leaves it while the next step runs.
+    """
+
+    def __init__(self, device: RealDevice, steps: Sequence[Step]) -> None:
+        self.device = device
+        self.steps = steps
+        self.inbox: SimpleQueue[Message | None] = SimpleQueue()
+        self.peers: Mapping[str, Callable[[Message], None]] = {}
+        """How a message gets to each device."""
+        self.thread: Thread | None = None
+        self.compiled: list[tuple[Step, PartSession]] = []
+        self._homes: list[Any] = []
+        self._memory: DeviceMemory | None = None
+        self._copier: TaskThread | None = None
+
+    def start(self, cache: SessionCache | None, ready: SimpleQueue[GnnplaceError | None]) -> None:
+        """Begins to serve on a thread of its own; `ready` gets None, or why there are no sessions."""
+        self._memory = device_memory(self.device)
+        if self._memory is not None:
+            self._copier = TaskThread(f"{self.device.name} copies")
+        self.thread = Thread(target=self._serve, args=(cache, ready), name=self.device.name, daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        """Waits for the threads, which have been told to end, and lets go of the sessions."""
+        if self.thread is not None:
+            self.thread.join()
+        if self._copier is not None:
+            self._copier.close()
+        self.compiled = []
+
+    def create_sessions(self, cache: SessionCache | None) -> None:
+        """Creates the session of every step, or takes it from the cache."""
+        for step in self.steps:
+            try:
+                session = self._session(step.part, cache)
+            except GnnplaceError:
+                raise
+            except Exception as error:  # ONNX Runtime's errors have no base class of their own
+                raise MeasurementFailed(
+                    f"part {step.part.name!r} cannot be loaded on {self.device.name!r}: {one_line(error)}"
+                ) from error
+            self.compiled.append((step, session))
+            self._homes.append(session.home_of(self._left_on_device(step, session)))
+
+    def _left_on_device(self, step: Step, session: PartSession) -> Sequence[str]:
+        """Outputs that a run does not bring to the host: where a thread copies, all that it can copy."""
+        if self._memory is not None:
+            return [arg.name for arg in session.session.get_outputs() if arg.type in COPIED_TYPES]
+        return list(set(step.keeps) - set(step.results) - {name for _, names in step.sends for name in names})
+
+    def _session(self, part: RunnerPart, cache: SessionCache | None) -> PartSession:
+        def create() -> PartSession:
+            return PartSession(part.model, self.device, part.outputs, part.data_folder, part.custom_ops)
+
+        if cache is None or part.key is None:
+            return create()
+        return cache.get((part.key, self.device.name), create)
+
+    def deliver(self, message: Message) -> None:
+        """Takes a message from another thread; the values are on the host."""
+        if self._copier is None:
+            self.inbox.put(message)
+        else:
+            self._copier.put(partial(self._copy_in, message))
+
+    def _serve(self, cache: SessionCache | None, ready: SimpleQueue[GnnplaceError | None]) -> None:
+        """The life of the thread: compile, then run steps as far as the messages allow, until told to end."""
+        try:
+            pin(self.device)
+            self.create_sessions(cache)
+        except GnnplaceError as error:
+            ready.put(error)
+            return
+        ready.put(None)
+        under_way: dict[Request, _Progress] = {}
+        while True:
+            current = self._oldest_ready(under_way)
+            while current is None or not self.inbox.empty():
+                message = self.inbox.get()
+                if message is None:
+                    return
+                _take_in(message, under_way)
+                del message  # it holds values
+                current = self._oldest_ready(under_way)
+            self._advance(current, under_way)
+
+    def _oldest_ready(self, under_way: Mapping[Request, _Progress]) -> _Progress | None:
+        """Of the requests whose next step has all it waits for, the oldest."""
+        ready = [found for found in under_way.values() if self.steps[found.position].waits <= found.arrived]
+        return min(ready, key=lambda found: found.request.number, default=None)
+
+    def _advance(self, progress: _Progress, under_way: dict[Request, _Progress]) -> None:
+        """Runs the next step of a request, and forgets the request after the last one."""
+        request = progress.request
+        failure = None if request.stopped else self._do(progress.position, request, progress.values)
+        progress.position += 1
+        if failure is not None:
+            self._fail(request, failure)
+        if request.stopped or progress.position == len(self.steps):
+            progress.values.clear()
+            under_way.pop(request)
+
+    def _fail(self, request: Request, failure: GnnplaceError) -> None:
+        """Ends the request, and wakes the other devices so that they let go of its values."""
+        request.fail(failure)
+        for deliver in self.peers.values():
+            deliver((request, START, {}))
+
+    def _do(self, position: int, request: Request, values: dict[str, Value]) -> GnnplaceError | None:
+        """Runs one step and hands its outputs on; the error instead of raising it, as nobody above could catch it."""
+        begin_s = time.perf_counter()
+        step, session = self.compiled[position]
+        part = step.part
+        stays = request.stays.get(self.device.name, _NONE)
+        homes = self._homes[position]
+        if stays and self._memory is None:
+            homes = session.home_of((*step.keeps, *stays))
+        try:
+            feed = {name: values[name] for name in part.inputs}
+            for name in part.optional_inputs:
+                if name in values:
+                    feed[name] = values[name]
+            outputs = dict(zip(part.outputs, session.run(feed, homes, request.options), strict=True))
+        except Exception as error:  # ONNX Runtime's errors have no base class of their own
+            return MeasurementFailed(f"part {part.name!r} failed on {self.device.name!r}: {one_line(error)}")
+        if stays:
+            request.resident.update({name: outputs[name] for name in part.outputs if name in stays})
+        for name in step.keeps:
+            values[name] = outputs[name]
+        for name in step.releases:
+            values.pop(name, None)
+        if self._copier is None:
+            self._hand_on(step, request, outputs, outputs)
+        request.part_s[step.number] = time.perf_counter() - begin_s
+        if self._copier is None:
+            self._end_step(step, request)
+        else:
+            self._copier.put(partial(self._copy_out, step, session, request, outputs))
+        return None
+
+    def run_alone(self, request: Request, values: dict[str, Value]) -> GnnplaceError | None:
+        """All steps on the calling thread; the error of the one that failed."""
+        for position in range(len(self.compiled)):
+            failure = self._do(position, request, values)
+            if failure is not None:
+                return failure
+        return None
+
+    def _hand_on(
+        self,
+        step: Step,
+        request: Request,
+        outputs: Mapping[str, Value],
+        on_host: Mapping[str, Value],
+        sharing: Collection[str] = (),
+    ) -> None:
+        """Passes on what the caller and other devices read of a step; to those that share this one's memory as it is there."""
+        for device, names in step.sends:
+            values = outputs if device in sharing else on_host
+            self.peers[device]((request, step.number, {name: values[name] for name in names}))
+        for name in step.results:
+            if name in request.wanted:
+                request.results[name] = on_host[name]
+
+    def _end_step(self, step: Step, request: Request) -> None:
+        if step is self.steps[-1]:
+            request.device_done()
+
+    def _copy_in(self, message: Message) -> None:
+        """On the copying thread: brings the values of a message into the device's memory."""
+        request, source, values = message
+        if not request.stopped:
+            values = self._copied(request, "to", values)
+        self.inbox.put((request, source, values))
+
+    def _copy_out(self, step: Step, session: PartSession, request: Request, outputs: Mapping[str, Value]) -> None:
+        """On the copying thread: brings to the host what others read there, each value once, and hands it on."""
+        if request.stopped:
+            return
+        sharing = [device for device, _ in step.sends if session.shares_memory_with(device)]
+        read = {name for device, names in step.sends if device not in sharing for name in names}.union(request.wanted)
+        on_host = self._copied(request, "from", {name: outputs[name] for name in read & outputs.keys()})
+        if not request.stopped:
+            self._hand_on(step, request, outputs, on_host, sharing)
+            self._end_step(step, request)
+
+    def _copied(self, request: Request, way: Literal["to", "from"], values: Mapping[str, Value]) -> Mapping[str, Value]:
+        """The values after the way to or from the device; when that fails, the request has failed."""
+        assert self._memory is not None
+        copy = self._memory.from_host if way == "to" else self._memory.to_host
+        try:
+            return {name: copy(value) for name, value in values.items()}
+        except Exception as error:  # ONNX Runtime's errors have no base class of their own
+            self._fail(request, MeasurementFailed(f"a copy {way} {self.device.name!r} failed: {one_line(error)}"))
+            return {}
+
+
+def _take_in(message: Message, under_way: dict[Request, _Progress]) -> None:
+    """Notes what has arrived for a request, and forgets the request when it has failed."""
+    request, source, values = message
+    if request.stopped:
+        under_way.pop(request, None)
+        return
+    progress = under_way.get(request)
+    if progress is None:
+        progress = under_way[request] = _Progress(request)
+    progress.values.update(values)
+    progress.arrived.add(source)
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, or else what it is."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,127 @@
+"""Statistics and repeats, by hand."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from gnnplace.errors import MeasurementFailed
+from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, without_drift
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high"),
+    # The usual table of ranks for a 95 % interval of a median.
+    [(1, 1, 1), (2, 1, 2), (5, 1, 5), (6, 1, 6), (8, 1, 8), (9, 2, 8), (12, 3, 10), (20, 6, 15), (50, 18, 33)],
+)
+def test_the_interval_of_a_median_is_that_of_the_published_table(count: int, low: int, high: int) -> None:
+    samples = np.random.default_rng(0).permutation(np.arange(1.0, count + 1))
+    interval = median_interval(samples)
+    assert (interval.low, interval.high) == (low, high)
+    assert interval.median == (count + 1) / 2
+    assert interval.spread == (high - low) / 2
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("count", [10, 31, 100])
+def test_the_interval_covers_as_often_as_it_says_and_no_narrower_one_does(count: int, confidence: float) -> None:
+    interval = median_interval(np.arange(1.0, count + 1), confidence)
+    k = int(interval.low)
+    covered = 1 - 2 * binom.cdf(k - 1, count, 0.5)
+    narrower = 1 - 2 * binom.cdf(k, count, 0.5)
+    assert narrower < confidence <= covered
+
+
+def test_what_slows_a_round_down_cancels_and_what_slows_one_call_down_stays() -> None:
+    samples = np.array([[2.0, 4.0, 6.0], [1.0, 2.0, 1.0]])
+    assert without_drift(samples).tolist() == [[2.0, 2.0, 6.0], [1.0, 1.0, 1.0]]
+
+
+class Stage:
+    """A clock that only the calls move on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.played: list[str] = []
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def actor(self, name: str, *seconds: float) -> Callable[[], None]:
+        def act() -> None:
+            self.now_s += seconds[self.played.count(name) % len(seconds)]
+            self.played.append(name)
+
+        return act
+
+
+def test_rounds_go_forwards_and_backwards_and_end_when_all_is_known() -> None:
+    stage = Stage()
+    rule = StoppingRule(warmup=1, min_repeats=2, max_repeats=9)
+    samples = interleaved([stage.actor("a", 2.0), stage.actor("b", 1.0)], rule, stage.clock)
+    assert samples.tolist() == [[2.0, 2.0], [1.0, 1.0]]
+    assert "".join(stage.played) == "ab" + "ab" + "ba"
+
+
+def test_the_reference_may_run_in_some_rounds_only() -> None:
+    stage = Stage()
+    rule = StoppingRule(warmup=0, min_repeats=5, max_repeats=5, reference_every=2)
+    samples = interleaved([stage.actor("a", 2.0), stage.actor("r", 1.0, 3.0)], rule, stage.clock)
+    assert samples.tolist() == [[2.0] * 5, [1.0, 1.0, 3.0, 3.0, 1.0]]
+    assert "".join(stage.played) == "ar" + "a" + "ar" + "a" + "ar"
+    alone = Stage()
+    assert interleaved([alone.actor("a", 2.0, 4.0)], rule, alone.clock).tolist() == [[2.0, 4.0, 2.0, 4.0, 2.0]]
+
+
+def test_noise_makes_more_rounds_up_to_the_limit() -> None:
+    stage = Stage()
+    rule = StoppingRule(warmup=0, min_repeats=3, max_repeats=7, max_s=1e9)
+    samples = interleaved([stage.actor("a", 1.0, 9.0), stage.actor("b", 1.0)], rule, stage.clock)
+    assert samples.shape == (2, 7)
+
+
+def test_drift_of_the_whole_machine_makes_no_more_rounds() -> None:
+    stage = Stage()
+    slower = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
+    rule = StoppingRule(warmup=0, min_repeats=6, max_repeats=50)
+    calls = [stage.actor("a", *slower), stage.actor("b", *slower)]
+    assert interleaved(calls, rule, stage.clock).shape == (2, 6)
+
+
+def test_no_round_begins_after_the_time_is_up() -> None:
+    stage = Stage()
+    rule = StoppingRule(warmup=0, min_repeats=2, max_repeats=100, max_s=10.0, relative_spread=0.0)
+    # Rounds of 4 and 2 seconds in turn: 10 s are up after the third.
+    assert interleaved([stage.actor("a", 4.0, 2.0)], rule, stage.clock).tolist() == [[4.0, 2.0, 4.0]]
+
+
+def test_a_candidate_that_is_hopelessly_slow_three_times_is_not_repeated_further() -> None:
+    rule = StoppingRule(warmup=0, min_repeats=6, max_repeats=6, abandon_at=10.0)
+
+    def rounds(*candidates: list[float]) -> int:
+        stage = Stage()
+        calls = [stage.actor(f"c{number}", *seconds) for number, seconds in enumerate(candidates)]
+        return interleaved([*calls, stage.actor("reference", 1.0)], rule, stage.clock).shape[1]
+
+    assert rounds([11.0]) == 3
+    assert rounds([10.0]) == 6
+    assert rounds([11.0, 9.0]) == 6
+    assert rounds([11.0], [12.0]) == 3
+    assert rounds([11.0], [2.0]) == 6
+    assert rounds() == 6
+
+
+def test_the_longest_measurement_is_that_of_slow_calls_that_use_up_all_that_the_rule_allows() -> None:
+    stage = Stage()
+    rule = StoppingRule(
+        warmup=2, min_repeats=3, max_repeats=100, max_s=13.0, relative_spread=-1.0
+    )  # never narrow enough
+    interleaved([stage.actor("a", 2.0), stage.actor("b", 2.0)], rule, stage.clock)
+    assert stage.now_s == 2 * 2 + 2 + 16.0 <= rule.longest_s(2, 2.0) == 6 * 2 * 2 + 13.0
+
+
+@pytest.mark.parametrize("broken", [{"min_repeats": 0}, {"min_repeats": 9, "max_repeats": 8}, {"confidence": 1.0}])
+def test_a_rule_that_cannot_be_followed_is_refused(broken: dict[str, float]) -> None:
+    with pytest.raises(MeasurementFailed, match="make no rule"):
+        StoppingRule(**broken)  # type: ignore[arg-type]

@@ -1,0 +1,158 @@
+"""Profiles of real sessions: seconds per op, what they add up to, and what becomes of them in a cost model."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost, read_costs, write_costs
+from gnnplace.devices.spec import load_topology
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import InvalidTopology, MeasurementFailed
+from gnnplace.graph.op_graph import Op, OpGraph
+from gnnplace.measuring import link_probe
+from gnnplace.measuring.link_probe import (
+    device_pairs,
+    dispatch_overhead_s,
+    probe_link,
+    probe_links,
+    probing_process,
+)
+from gnnplace.measuring.profile import by_signature, measured_costs, profile_model
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.sample_inputs import sample_inputs
+
+CORES = sorted(os.sched_getaffinity(0))
+FIRST = f"cpu:{CORES[0]}"
+QUICK = StoppingRule(warmup=1, min_repeats=5, max_repeats=5)
+two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> OnnxModel:
+    """A large product, the same product again, a small product, and two elementwise ops."""
+    rng = np.random.default_rng(0)
+    weights = [("w", 256, 256), ("u", 256, 2)]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "large"),
+        helper.make_node("Tanh", ["a"], ["b"], "tanh"),
+        helper.make_node("MatMul", ["b", "w"], ["c"], "again"),
+        helper.make_node("MatMul", ["c", "u"], ["d"], "small"),
+        helper.make_node("Exp", ["d"], ["y"], "exp"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "products",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 256])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 2])],
+        [numpy_helper.from_array(rng.random(shape, dtype=np.float32), name) for name, *shape in weights],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    return read_onnx(tmp_path / "m.onnx", {"N": 256})
+
+
+def inputs(model: OnnxModel) -> dict[str, np.ndarray]:
+    return sample_inputs(model, np.random.default_rng(0))
+
+
+def test_seconds_of_the_ops_add_up_to_the_session_and_go_where_the_work_is(model: OnnxModel) -> None:
+    profile = profile_model(model, FIRST, inputs(model), QUICK)
+    assert profile.op_s.shape == (5,)
+    assert profile.op_s.sum() == pytest.approx(profile.session_s)
+    assert profile.session_s > 0
+    assert profile.ratio > 0
+    seconds = dict(zip(model.graph.op_names, profile.op_s, strict=True))
+    assert min(seconds["large"], seconds["again"]) > max(seconds["small"], seconds["exp"])
+
+
+def test_profiling_leaves_the_calling_thread_where_it_was_and_no_file_behind(
+    model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    profile_model(model, FIRST, inputs(model), QUICK)
+    assert os.sched_getaffinity(0) == set(CORES)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_model_that_fails_or_a_device_that_is_not_there_is_an_error_in_one_line(model: OnnxModel) -> None:
+    with pytest.raises(MeasurementFailed, match=r"m\.onnx cannot be profiled") as error:
+        profile_model(model, FIRST, {"x": np.zeros((2, 3), np.float32)}, QUICK)
+    assert "\n" not in str(error.value)
+    with pytest.raises(InvalidTopology, match="does not exist on this machine"):
+        profile_model(model, "k40:0", inputs(model), QUICK)
+
+
+def test_equal_signatures_share_their_mean_so_that_the_sum_stays() -> None:
+    graph = OpGraph.build("g", [Op("a", signature="s"), Op("b", signature="s"), Op("c", signature="t"), Op("d")])
+    assert by_signature(graph, np.array([1.0, 3.0, 5.0, 7.0])) == {"s": 2.0, "t": 5.0}
+
+
+@two_cores
+def test_measured_costs_make_a_cost_model_that_knows_the_model_and_the_links(model: OnnxModel, tmp_path: Path) -> None:
+    topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
+    store, fits, _ = measured_costs(model, topology, np.random.default_rng(0), QUICK)
+    (kind,) = {device.kind for device in topology.devices}
+    assert set(store.kinds) == set(fits) == {kind}
+    assert set(store.links) == {(kind, kind)}
+    first, second = topology.device_names
+    assert set(store.device_links) == {(first, second), (second, first)}
+    write_costs(store, tmp_path / "costs.json")
+    assert read_costs(tmp_path / "costs.json") == store
+    cost = MeasuredCost(store)
+    seconds = cost.op_time_s(model.graph, topology)
+    assert seconds.sum(axis=0) == pytest.approx(sum(store.kinds[kind].op_s[s] for s in model.graph.signatures))
+    calibrated = cost.calibrated(topology)
+    assert calibrated.devices[0].dispatch_overhead_s == store.kinds[kind].dispatch_overhead_s != 10e-6
+    assert {link.latency_s for link in calibrated.links} == {store.links[kind, kind].latency_s}
+
+
+def test_a_session_call_takes_some_microseconds() -> None:
+    with probing_process() as worker:
+        assert 1e-7 < dispatch_overhead_s(FIRST, worker, QUICK) < 1e-2
+
+
+@two_cores
+def test_a_handover_has_a_latency_and_a_bandwidth() -> None:
+    with probing_process() as worker:
+        costs = probe_link(f"cpu:{CORES[0]}", f"cpu:{CORES[1]}", worker, QUICK)
+    assert 0 <= costs.latency_s < 1e-1
+    assert 1e6 < costs.bandwidth_bytes_per_s <= 1e11
+
+
+def test_every_two_devices_that_are_linked_are_a_pair_once() -> None:
+    names = ("cpu:0", "cpu:1", "cpu:2", "cuda:0")
+    links = [("cpu:0", "cpu:1"), ("cpu:1", "cpu:0"), ("cpu:2", "cpu:0"), ("cpu:1", "cuda:0")]
+    topology = Topology("t", tuple(map(Device, names, names)), tuple(Link(*ends, 0.0, 1.0) for ends in links))
+    assert device_pairs(topology) == [("cpu:0", "cpu:1"), ("cpu:0", "cpu:2"), ("cpu:1", "cuda:0")]
+    assert device_pairs(load_topology(FIRST)) == []
+
+
+def test_each_pair_is_probed_and_has_the_costs_of_its_probe_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = LinkCosts(1e-6, 1e10), LinkCosts(9e-6, 1e9)
+    monkeypatch.setattr(link_probe, "probe_link", lambda source, target, *_: near if source == "cpu:0" else far)
+    with probing_process() as worker:
+        found = probe_links([("cpu:0", "cpu:1"), ("cpu:1", "cpu:2")], worker)
+        assert worker.pid is None
+    assert found == {
+        ("cpu:0", "cpu:1"): near, ("cpu:1", "cpu:0"): near, ("cpu:1", "cpu:2"): far, ("cpu:2", "cpu:1"): far,
+    }  # fmt: skip
+
+
+@two_cores
+def test_of_given_pairs_alone_are_costs_measured(model: OnnxModel) -> None:
+    topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
+    store, _, _ = measured_costs(model, topology, np.random.default_rng(0), QUICK, pairs=[])
+    assert (store.links, store.device_links) == ({}, {})
+    assert len(store.kinds) == 1
+
+
+def test_a_store_of_another_machine_says_nothing_about_this_one(model: OnnxModel) -> None:
+    topology = load_topology(FIRST)
+    store = CostStore({"cpu-of-another-make-x1": KindCosts(dict.fromkeys(model.graph.signatures, 1e9))})
+    assert MeasuredCost(store).op_time_s(model.graph, topology).max() < 1.0

@@ -1,0 +1,139 @@
+"""Faults that are caused for real while a model is profiled or a link probed: each is an error in one line, in time."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+
+from gnnplace.errors import MeasurementFailed, MissingDependency
+from gnnplace.measuring import link_probe, profile, worker_process
+from gnnplace.measuring.link_probe import dispatch_overhead_s, probe_link, probing_process
+from gnnplace.measuring.profile import OpProfile, profile_model
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.sample_inputs import sample_inputs
+from tests.measuring_processes import measuring_processes
+
+CORES = sorted(os.sched_getaffinity(0))
+CORE = f"cpu:{CORES[0]}"
+QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
+
+GOOD = "(float[3] x) => (float[3] y) { y = Exp(x) }"
+RAISING = """(float[3] x) => (float[3] y) <float far = {1000}>
+    { a = Exp(x)  b = Add(a, far)  at = Cast<to=7>(b)  y = GatherElements(x, at) }"""
+ENDLESS = """(float[3] x) => (float[3] y) <int64 trips = {1000000000}, bool go = {1}>
+    { y = Loop (trips, go, x) <body = l (int64 i, bool on, float[3] s) => (bool still, float[3] t)
+      { still = Identity(on)  t = Cos(s) }> }"""
+LONG = """(float[1] x) => (float[1500, 1500] y) <int64[2] n = {1500, 1500}> { a = Expand(x, n)  y = MatMul(a, a) }"""
+LARGE = """(float[1] x) => (float[1] y) <int64[1] n = {50000000}>
+    { a = Expand(x, n)  b = Relu(a)  c = Neg(b)  d = Abs(c)  e = Ceil(d)  y = ReduceMax<keepdims=1>(e) }"""
+
+
+def profiled(text: str, folder: Path, device: str = CORE) -> OpProfile:
+    path = folder / "m.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}'), path)
+    model = read_onnx(path)
+    return profile_model(model, device, sample_inputs(model, np.random.default_rng(0)), QUICK)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No measuring process lives on, and none waits to be buried."""
+    yield
+    assert measuring_processes() == []
+
+
+@contextmanager
+def killed(times: int) -> Iterator[None]:
+    """Kills that many measuring processes, one after the other, once ONNX Runtime has opened the profile."""
+
+    def kill() -> None:
+        before: list[psutil.Process] = []
+        for _ in range(times):
+            while not (found := [process for process in measuring_processes() if process not in before]):
+                time.sleep(0.01)
+            while not any("profile_" in file.path for file in found[0].open_files()):
+                time.sleep(0.01)
+            found[0].kill()
+            before += found
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    yield
+    killer.join()
+
+
+def test_a_model_that_raises_is_named_with_the_device_and_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementFailed, match=rf"^m\.onnx cannot be profiled on '{CORE}': .*Out of range") as error:
+        profiled(RAISING, tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_that_hangs_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "_TIMEOUT_S", 1.0)
+    with pytest.raises(MeasurementFailed) as error:
+        profiled(ENDLESS, tmp_path)
+    assert str(error.value) == (
+        f"m.onnx cannot be profiled on '{CORE}': took longer than 1 s; the measuring process was stopped"
+    )
+
+
+def test_a_model_that_takes_too_much_memory_is_stopped_at_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "_SHARE_OF_AVAILABLE", 300 * 2**20 / psutil.virtual_memory().available)
+    with pytest.raises(MeasurementFailed, match=rf"^m\.onnx cannot be profiled on '{CORE}': out of memory: more than"):
+        profiled(LARGE, tmp_path)
+
+
+def test_a_profile_whose_process_is_killed_is_tried_again(tmp_path: Path) -> None:
+    with killed(1):
+        found = profiled(LONG, tmp_path)
+    assert found.op_s.sum() == pytest.approx(found.session_s)
+
+
+def test_a_profile_whose_process_is_killed_twice_has_failed(tmp_path: Path) -> None:
+    with killed(2), pytest.raises(MeasurementFailed) as error:
+        profiled(ENDLESS, tmp_path)
+    assert str(error.value).startswith(
+        f"m.onnx cannot be profiled on '{CORE}': tried twice: the measuring process ended with signal SIGKILL"
+    )
+    assert "\n" not in str(error.value)
+
+
+def test_a_provider_that_is_not_installed_is_said_before_any_process_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "_PROGRAM", "raise SystemExit('started: {}')")
+    with pytest.raises(MissingDependency, match="needs ONNX Runtime's NoSuchExecutionProvider"):
+        profiled(GOOD, tmp_path, "ep:NoSuch:0")
+
+
+def test_a_probe_that_hangs_names_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_probe, "_TIMEOUT_S", 5.0)
+    with probing_process() as worker:
+        dispatch_overhead_s(CORE, worker, QUICK)
+        (process,) = measuring_processes()
+        process.suspend()
+        with pytest.raises(MeasurementFailed) as error:
+            dispatch_overhead_s(CORE, worker, QUICK)
+    assert str(error.value) == f"'{CORE}' cannot be probed: took longer than 5 s; the measuring process was stopped"
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_a_probe_whose_process_is_lost_is_tried_again_and_its_next_one_has_a_process() -> None:
+    with probing_process() as worker:
+        dispatch_overhead_s(CORE, worker, QUICK)
+        (process,) = measuring_processes()
+        process.suspend()
+        threading.Timer(0.3, process.kill).start()
+        costs = probe_link(CORE, f"cpu:{CORES[1]}", worker, QUICK)
+        assert costs.bandwidth_bytes_per_s > 1e6
+        assert worker.pid not in (None, process.pid)

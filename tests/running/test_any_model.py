@@ -1,0 +1,376 @@
+"""Unusual models, cut where it hurts most, give what one plain session of the file gives."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.errors import InvalidInput, InvalidPlacement
+from gnnplace.onnx_io.annotate import write_placed
+from gnnplace.onnx_io.manifest import MANIFEST, write_parts
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.segments import segment_numbers, segments
+from gnnplace.running.part_session import with_known_types
+from gnnplace.running.session import PARTS, Session
+
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
+NAMES = ("cpu:0", "cpu:1")
+TOPOLOGY = Topology(
+    "two cores", tuple(Device(name, "cpu") for name in NAMES), (Link(*NAMES, 0.0, 1e9), Link(*NAMES[::-1], 0.0, 1e9))
+)
+Feed = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model as text, and what it is run with, one after the other."""
+
+    text: str
+    feeds: tuple[Feed, ...]
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+
+
+X = {"x": numbers(3, 4)}
+CASES = {
+    "weights_read_on_both_devices_and_in_a_body": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 4] x, bool on) => (float[N, 4] y) <float[4, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}>
+        { a = MatMul(x, w)  b = Relu(a)  c = MatMul(b, w)
+          d = If (on) <then_branch = t () => (float[N, 4] p) { p = MatMul(c, w) },
+                       else_branch = e () => (float[N, 4] q) { q = Identity(w) }>
+          y = Add(d, a) }""",
+        ({**X, "on": np.array(True)}, {"x": numbers(4, 4), "on": np.array(False)}),
+    ),
+    "weights_as_inputs_of_an_old_model": Case(
+        """<ir_version: 3, opset_import: ["": 9]>
+        g (float[3, 4] x, float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] b = {1, -1}) => (float[3, 2] y)
+        { a = MatMul(x, w)  c = Add(a, b)  d = Softmax(c)  e = Add(d, b)  y = Neg(e) }""",
+        (X,),
+    ),
+    "weights_that_callers_may_replace": Case(
+        """<ir_version: 4, opset_import: ["": 9]>
+        g (float[3, 4] x, float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] b = {1, -1}) => (float[3, 2] y)
+        { a = MatMul(x, w)  c = Add(a, b)  d = Softmax(c)  e = Add(d, b)  y = Neg(e) }""",
+        (X, {**X, "b": numbers(2)}, {**X, "w": numbers(4, 2)}),
+    ),
+    "initialisers_and_inputs_as_outputs": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[3, 4] x, float[4] k = {5, 6, 7, 8}) => (float[3, 4] y, float[4] w, float[3, 4] x, float[4] k, float[4] f)
+        <float[4] w = {1, 2, 3, 4}, float[4] s = {1, 1, 1, 1}>
+        { f = Add(w, s)  a = Add(x, w)  b = Mul(a, k)  c = Sub(b, f)  y = Neg(c) }""",
+        (X, {**X, "k": numbers(4)}),
+    ),
+    "absent_inputs_and_outputs": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[5, 2, 3] x, float[1, 16, 3] w, float[1, 16, 4] r) => (float[1, 2, 4] y, float[1, 2, 8] z)
+        <float limit = {0.5}, float[3] scales = {1, 1, 2}>
+        { a = Clip(x, , limit)  , h, c = LSTM<hidden_size=4>(a, w, r)
+          , , d = LSTM<hidden_size=4>(a, w, r, , , h, c)  y = Add(h, d)  z = Resize<mode="nearest">(y, , scales) }""",
+        ({"x": numbers(5, 2, 3), "w": numbers(1, 16, 3), "r": numbers(1, 16, 4)},),
+    ),
+    "names_that_several_bodies_use": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 4] x, bool on) => (float[N, 4] y)
+        { a = Relu(x)  b = Neg(a)
+          c = If (on) <then_branch = t () => (float[N, 4] p) { [n] q = Exp(a)  [m] p = Add(q, b) },
+                       else_branch = e () => (float[N, 4] p) { [n] q = Neg(b)  [m] p = Mul(q, a) }>
+          d = If (on) <then_branch = t () => (float[N, 4] p) { [n] q = Abs(c)  [m] p = Add(q, b) },
+                       else_branch = e () => (float[N, 4] p) { [n] q = Neg(c)  [m] p = Mul(q, a) }>
+          y = Add(c, d) }""",
+        ({**X, "on": np.array(True)}, {**X, "on": np.array(False)}),
+    ),
+    "captured_three_levels_deep": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x, bool on) => (float[2] y) <float[2] w = {3, 4}, int64 trips = {3}, bool go = {1}, float[2] v = {1, 2}>
+        { a = Exp(x)  b = Neg(a)  u = Abs(b)
+          c = If (on) <
+            then_branch = t () => (float[2] p) {
+              m = Add(a, b)
+              p = Loop (trips, go, m) <body = l (int64 i, bool k, float[2] s) => (bool still, float[2] r) {
+                  still = Identity(k)
+                  j = Mul(s, m)
+                  r = If (on) <then_branch = tt () => (float[2] o) { n = Add(u, w)  o = Sub(n, j) },
+                               else_branch = ee () => (float[2] o) { o = Add(b, j) }> }> },
+            else_branch = e () => (float[2] q) { q = Mul(u, v) }>
+          y = Add(c, a) }""",
+        ({"x": numbers(2), "on": np.array(True)}, {"x": numbers(2), "on": np.array(False)}),
+    ),
+    "operators_of_onnx_runtime": Case(
+        """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+        g (float[N, 4] x) => (float[N, 4] y, float[N, 4] z) <float[4] b = {1, 2, 3, 4}, float[4] s = {1, 1, 2, 2}>
+        { a = com.microsoft.FusedMatMul<transB=1, alpha=0.5>(x, x)  m = com.microsoft.FusedMatMul(a, x)
+          c = com.microsoft.BiasGelu(m, b)  d = com.microsoft.QuickGelu<alpha=1.5>(c)
+          y, , , z = com.microsoft.SkipLayerNormalization(d, c, s, b) }""",
+        (X, {"x": numbers(6, 4)}),
+    ),
+    "sequences_and_optionals": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (seq(float[2, 2]) q, float[2, 2] x, int64 at) => (seq(float[2, 2]) r, float[2, 2] y, int64 count)
+        { a = Relu(x)  s = SequenceInsert(q, a)  t = SequenceInsert(s, x)  r = SequenceErase(t, at)
+          count = SequenceLength(r)  o = Optional(a)  has = OptionalHasElement(o)
+          e = OptionalGetElement(o)  f = Cast<to=1>(has)  g = SequenceAt(r, at)  h = Mul(e, f)  y = Add(g, h) }""",
+        ({"q": [numbers(2, 2)], "x": numbers(2, 2), "at": np.array(0)},),
+    ),
+    "maps": Case(
+        """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 1]>
+        g (float[N, 3] x) => (seq(map(int64, float)) m)
+        { a = Relu(x)  b = Neg(a)  m = ai.onnx.ml.ZipMap<classlabels_int64s=[7, 8, 9]>(b) }""",
+        ({"x": numbers(2, 3)},),
+    ),
+    "maps_across_the_cut": Case(
+        """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 1]>
+        g (map(int64, float) m, float[1, 3] x) => (float[1, 3] y)
+        { v = ai.onnx.ml.DictVectorizer<int64_vocabulary=[7, 8, 9]>(m)  n = Neg(v)  y = Add(n, x) }""",
+        ({"m": {7: 1.0, 9: 2.5}, "x": numbers(1, 3)},),
+    ),
+    "maps_in_a_body": Case(
+        """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 1]>
+        g (map(int64, float) m, float[1, 3] x, bool on) => (float[1, 3] y)
+        { a = Relu(x)
+          d = If (on) <then_branch = t () => (float[1, 3] p) { v = ai.onnx.ml.DictVectorizer<int64_vocabulary=[7, 8, 9]>(m)  p = Add(v, a) },
+                       else_branch = e () => (float[1, 3] q) { q = Neg(a) }>
+          y = Add(d, x) }""",
+        ({"m": {7: 1.0, 9: 2.5}, "x": numbers(1, 3), "on": np.array(True)},),
+    ),
+    "shapes_that_differ_from_run_to_run": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 4] x, float[M, 4] z) => (float[N, M] y, int64[2, K] places, float[L] flat)
+        <int64[1] all = {-1}>
+        { a = Relu(x)  t = Transpose<perm=[1, 0]>(z)  p = MatMul(a, t)  s = Shape(p)  f = Reshape(p, all)
+          g = Exp(f)  y = Reshape(g, s)  places = NonZero(a)  w = Abs(y)  flat = Reshape(w, all) }""",
+        tuple({"x": numbers(n, 4), "z": numbers(m, 4)} for n, m in ((3, 2), (1, 7), (5, 1), (0, 2), (3, 2))),
+    ),
+    "a_stated_shape_that_does_not_hold": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 4] x, int64[2] s) => (float[A, B] y) <float[1, 4] a, float[1, 4] b, float[1, 4] c>
+        { a = Relu(x)  b = Reshape(a, s)  c = Neg(b)  y = Exp(c) }""",
+        ({**X, "s": np.array([2, 6])}, {"x": numbers(1, 4), "s": np.array([4, 1])}),
+    ),
+    "sizes_of_zero": Case(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[P, 4] past, float[2, 4] x, float[0, 4] none) => (float[Q, 4] y, float[4] total, float[0, 4] still)
+        <int64[1] rows = {0}>
+        { a = Concat<axis=0>(past, x)  b = Relu(a)  c = Concat<axis=0>(b, none)  y = Neg(c)
+          total = ReduceSum<keepdims=0>(past, rows)  still = Exp(none) }""",
+        tuple({"past": numbers(p, 4), "x": numbers(2, 4), "none": numbers(0, 4)} for p in (0, 3)),
+    ),
+    "no_node_at_all": Case(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[N, 4] x) => (float[N, 4] x, float[2] w) <float[2] w = {3, 4}> {}',
+        (X,),
+    ),
+}
+
+
+def saved(path: Path, proto: onnx.ModelProto) -> OnnxModel:
+    """Written to a file, and read from there as `gnnplace.place` does."""
+    onnx.save(proto, path)
+    return with_known_types(read_onnx(path))
+
+
+def place(model: OnnxModel, assignment: Sequence[int], folder: Path) -> int:
+    """Writes the placed model and its parts; how many values cross between devices."""
+    found = segments(model.graph, assignment, model.graph.topological_order, model.constant_ops)
+    write_placed(model, TOPOLOGY, assignment, segment_numbers(found, model.graph.num_ops), folder / "placed.onnx")
+    manifest = write_parts(model, found, NAMES, folder / PARTS)
+    producer = {name: part.device for part in manifest.parts for name in part.outputs}
+    return sum(producer.get(name, part.device) != part.device for part in manifest.parts for name in part.inputs)
+
+
+def plain(path: Path) -> ort.InferenceSession:
+    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def placements(num_ops: int) -> Iterator[list[int]]:
+    """All on one, every other op elsewhere both ways, and at random."""
+    yield [0] * num_ops
+    yield [op % 2 for op in range(num_ops)]
+    yield [(op + 1) % 2 for op in range(num_ops)]
+    yield from np.random.default_rng(1).integers(0, 2, (3, num_ops)).tolist()
+
+
+def assert_equal(found: Any, wanted: Any) -> None:
+    if isinstance(wanted, dict):
+        assert found == pytest.approx(wanted)
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            assert_equal(one, other)
+    else:
+        assert found.dtype == wanted.dtype
+        if found.dtype.kind in "OU":
+            assert found.tolist() == wanted.tolist()
+        else:
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_placement_of_an_unusual_model_gives_the_outputs_of_one_session(name: str, tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(CASES[name].text))
+    session = plain(model.path)
+    expected = [session.run(None, dict(feed)) for feed in CASES[name].feeds]
+    crossed = 0
+    for assignment in placements(model.graph.num_ops):
+        crossed += place(model, assignment, tmp_path / "out")
+        with Session(tmp_path / "out") as placed:
+            for feed, wanted in zip(CASES[name].feeds, expected, strict=True):
+                assert_equal(placed.run(None, feed), wanted)
+    assert crossed or model.graph.num_ops < 2
+
+
+def test_a_placement_made_at_one_shape_runs_at_others_from_the_model_file_alone(tmp_path: Path) -> None:
+    case = CASES["shapes_that_differ_from_run_to_run"]
+    onnx.save(onnx.parser.parse_model(case.text), tmp_path / "model.onnx")
+    model = read_onnx(tmp_path / "model.onnx", {"N": 3, "M": 2})
+    assert place(model, [op % 2 for op in range(model.graph.num_ops)], tmp_path / "out")
+    session = plain(model.path)
+    with Session(tmp_path / "out" / "placed.onnx") as placed:
+        for feed in case.feeds:
+            assert_equal(placed.run(None, feed), session.run(None, dict(feed)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_annotation_alone_runs_every_model_as_it_was_placed(name: str, tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(CASES[name].text))
+    session = plain(model.path)
+    for assignment in list(placements(model.graph.num_ops))[1:4]:
+        place(model, assignment, tmp_path / "out")
+        alone = tmp_path / "alone" / "placed.onnx"
+        alone.parent.mkdir(exist_ok=True)
+        alone.write_bytes((tmp_path / "out" / "placed.onnx").read_bytes())
+        with Session(alone) as placed:
+            for feed in CASES[name].feeds:
+                assert_equal(placed.run(None, feed), session.run(None, dict(feed)))
+        assert list(alone.parent.iterdir()) == [alone]  # nothing is left beside it
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_program_that_knows_only_the_manifest_runs_the_parts_with_onnx_runtime(name: str, tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(CASES[name].text))
+    place(model, [op % 2 for op in range(model.graph.num_ops)], tmp_path)
+    manifest = json.loads((tmp_path / PARTS / MANIFEST).read_text())
+    sessions = [plain(tmp_path / PARTS / part["file"]) for part in manifest["parts"]]
+    for feed in CASES[name].feeds:
+        values = dict(feed)
+        for part, session in zip(manifest["parts"], sessions, strict=True):
+            given = [*part["inputs"], *(name for name in part["optional_inputs"] if name in values)]
+            found = session.run(part["outputs"], {name: values[name] for name in given})
+            values.update(zip(part["outputs"], found, strict=True))
+        assert_equal(
+            [values[output["name"]] for output in manifest["outputs"]], plain(model.path).run(None, dict(feed))
+        )
+    assert all(re.fullmatch(r"part-\d{4}\.onnx", part["file"]) for part in manifest["parts"])
+
+
+def test_a_constant_in_a_body_may_lie_in_another_file(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, bool on) => (float[2] y)
+        { a = Exp(x)  c = If (on) <then_branch = t () => (float[2] p) { k = Constant<value = float[2] {5, 6}>()  p = Add(a, k) },
+                                   else_branch = e () => (float[2] q) { q = Neg(a) }>  y = Mul(c, a) }"""
+    proto = onnx.parser.parse_model(text)
+    tensor = proto.graph.node[1].attribute[0].g.node[0].attribute[0].t
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.array([5, 6], np.float32)))
+    onnx.external_data_helper.set_external_data(tensor, "constant.bin", 64, 8)
+    (tmp_path / "constant.bin").write_bytes(bytes(64) + tensor.raw_data)
+    tensor.ClearField("raw_data")
+    model = saved(tmp_path / "model.onnx", proto)
+    feed = {"x": numbers(2), "on": np.array(True)}
+    place(model, [op % 2 for op in range(model.graph.num_ops)], tmp_path / "out")
+    for placed in (tmp_path / "out", tmp_path / "out" / "placed.onnx"):
+        with Session(placed) as session:
+            assert_equal(session.run(None, feed), plain(model.path).run(None, dict(feed)))
+
+
+def test_a_model_file_without_a_placement_is_refused(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(CASES["no_node_at_all"].text), tmp_path / "model.onnx")
+    with pytest.raises(InvalidPlacement, match="carries no usable placement"):
+        Session(tmp_path / "model.onnx")
+
+
+def test_an_op_that_was_added_after_placing_is_named(tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(CASES["sizes_of_zero"].text))
+    place(model, [0] * model.graph.num_ops, tmp_path)
+    proto = onnx.load(tmp_path / "placed.onnx")
+    proto.graph.node.append(onnx.helper.make_node("Neg", ["y"], ["more"], "later"))
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("more", 1, None))
+    onnx.save(proto, tmp_path / "placed.onnx")
+    with pytest.raises(InvalidPlacement, match="'later'"):
+        Session(tmp_path / "placed.onnx")
+
+
+FED = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x, float[N, 2] z, int64[2] k, string[M] s, float r = {1}, float16[1] h) => (float[N, 4] y, string[M] t)
+    { a = Mul(x, r)  b = Cast<to=1>(k)  c = ReduceSum(b)  d = Add(a, c)  e = ReduceSum(z)  f = Cast<to=1>(h)  i = Add(d, f)
+      y = Add(i, e)  t = Identity(s) }"""
+GOOD: Feed = {
+    "x": numbers(3, 4), "z": numbers(3, 2), "k": np.array([1, 2]), "s": np.array(["a", "b"]), "h": np.ones(1, np.float16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"x": numbers(0, 4)},
+        {"z": numbers(5, 2)},  # ONNX Runtime lets sizes of one name differ
+        {"x": [[1, 2, 3, 4]]},
+        {"k": [1, 2]},
+        {"k": np.array([1, 2], np.int32)},
+        {"x": numbers(3, 4).astype(np.float64)},
+        {"x": numbers(3, 4)[::-1]},
+        {"x": np.asfortranarray(numbers(3, 4))},
+        {"x": numbers(3, 5)},
+        {"x": numbers(4)},
+        {"x": numbers(1, 3, 4)},
+        {"k": np.array([1, 2, 3])},
+        {"s": np.array(["a", "bcd"], object)},
+        {"s": ["a", "b"]},
+        {"s": np.array([1, 2])},
+        {"r": np.array(2.0, np.float32)},
+        {"r": np.array([2.0], np.float32)},
+        {"h": np.ones(1, np.float32)},
+        {"x": ort.OrtValue.ortvalue_from_numpy(numbers(3, 4))},
+        {"x": ort.OrtValue.ortvalue_from_numpy(numbers(3, 4).astype(np.float64))},
+        {"x": None},
+        {"z": "absent"},
+        {"unknown": numbers(1)},
+        {"k": np.array([1, 2], ">i8")},
+    ],
+)
+def test_inputs_are_taken_and_refused_as_onnx_runtime_does(change: Feed, tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(FED))
+    feed = {name: value for name, value in {**GOOD, **change}.items() if not isinstance(value, str)}
+    try:
+        wanted = plain(model.path).run(None, feed)
+    except Exception:  # ONNX Runtime's errors have no base class of their own
+        wanted = None
+    for assignment in ([0] * model.graph.num_ops, [op % 2 for op in range(model.graph.num_ops)]):
+        place(model, assignment, tmp_path / "out")
+        with Session(tmp_path / "out") as placed:
+            if wanted is not None:
+                assert_equal(placed.run(None, feed), wanted)
+                continue
+            with pytest.raises(InvalidInput) as caught:
+                placed.run(None, feed)
+            assert "\n" not in str(caught.value)
+
+
+def test_a_scalar_that_onnx_runtime_wants_as_an_array_is_taken_as_one(tmp_path: Path) -> None:
+    model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(FED))
+    wanted = plain(model.path).run(None, {**GOOD, "r": np.array(2, np.float32)})
+    for assignment in ([0] * model.graph.num_ops, [op % 2 for op in range(model.graph.num_ops)]):
+        place(model, assignment, tmp_path / "out")
+        with Session(tmp_path / "out") as placed:
+            for scalar in (2, 2.0, np.float32(2)):
+                assert_equal(placed.run(None, {**GOOD, "r": scalar}), wanted)

@@ -1,0 +1,180 @@
+"""Devices with memory of their own: copies run beside computing, each value crosses once, and none on a CPU."""
+
+from collections.abc import Callable, Mapping
+from threading import Event, current_thread
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from gnnplace.errors import MeasurementFailed
+from gnnplace.running import worker
+from gnnplace.running.dataflow import RunnerPart
+from gnnplace.running.devices import parse_device
+from gnnplace.running.part_session import DeviceMemory, PartSession, device_memory
+from gnnplace.running.runner import PlacedRunner
+from gnnplace.running.values import as_numpy
+
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
+_PATIENCE_S = 20.0
+
+
+class StandIn:
+    """Counts the copies of a device that has no memory of its own."""
+
+    def __init__(self) -> None:
+        self.out: list[float] = []
+        self.into: list[float] = []
+        self.threads: set[str] = set()
+        self.before_out: Callable[[float], None] = lambda value: None
+        self.before_into: Callable[[float], None] = lambda value: None
+
+    def to_host(self, value: Any) -> Any:
+        self._note(value, self.out, self.before_out)
+        return as_numpy(value).copy()
+
+    def from_host(self, value: Any) -> Any:
+        self._note(value, self.into, self.before_into)
+        return as_numpy(value).copy()
+
+    def _note(self, value: Any, copies: list[float], before: Callable[[float], None]) -> None:
+        number = float(as_numpy(value)[0])
+        before(number)
+        copies.append(number)
+        self.threads.add(current_thread().name)
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """That of `cpu:1`."""
+    made = StandIn()
+    monkeypatch.setattr(worker, "device_memory", lambda device: made if device.name == "cpu:1" else None)
+    return made
+
+
+def part(text: str, device: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> RunnerPart:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}').SerializeToString()
+    return RunnerPart(f"{'+'.join(inputs)}->{'+'.join(outputs)}", device, model, inputs, outputs)
+
+
+def parts() -> list[RunnerPart]:
+    """a = x + 1 | b = a + a, c = -b, then d = c + b | y = b + d."""
+    return [
+        part("(float[N] x) => (float[N] a) <float one = {1}> { a = Add(x, one) }", "cpu:0", ("x",), ("a",)),
+        part("(float[N] a) => (float[N] b, float[N] c) { b = Add(a, a) c = Neg(b) }", "cpu:1", ("a",), ("b", "c")),
+        part("(float[N] b, float[N] c) => (float[N] d) { d = Add(b, c) }", "cpu:1", ("b", "c"), ("d",)),
+        part("(float[N] b, float[N] d) => (float[N] y) { y = Add(b, d) }", "cpu:0", ("b", "d"), ("y",)),
+    ]
+
+
+def feed(number: float) -> dict[str, np.ndarray]:
+    return {"x": np.full(2, number, np.float32)}
+
+
+def test_each_value_crosses_once_and_what_stays_is_not_copied(memory: StandIn) -> None:
+    with PlacedRunner(parts(), ["x"], ["y", "b"]) as runner:
+        for number in range(5):
+            y, b = runner.run(None, feed(number))
+            assert (y.tolist(), b.tolist()) == ([2 * number + 2] * 2, [2 * number + 2] * 2)
+            assert memory.into == [number + 1]
+            assert memory.out == [2 * number + 2, 0]  # b, which the other device and the caller read, and d; c stays
+            memory.into.clear()
+            memory.out.clear()
+        assert runner.run(["y"], feed(1))[0].tolist() == [4, 4]
+    assert memory.threads == {"cpu:1 copies"}
+
+
+def test_a_device_that_shares_the_memory_is_handed_what_is_there(
+    memory: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PartSession, "shares_memory_with", lambda session, reader: reader == "cpu:0")
+    with PlacedRunner(parts(), ["x"], ["y"]) as runner:
+        assert runner.run(None, feed(3))[0].tolist() == [8, 8]
+    assert (memory.out, memory.into) == ([], [4])
+
+
+def test_an_output_that_nobody_asked_for_stays(memory: StandIn) -> None:
+    with PlacedRunner(parts()[:2], ["x"], ["a", "b", "c"]) as runner:
+        assert runner.run(["c"], feed(1))[0].tolist() == [-4, -4]
+    assert memory.out == [-4]
+
+
+def test_the_next_request_arrives_and_runs_while_copies_of_the_one_before_leave(
+    memory: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_arrived, second_runs = Event(), Event()
+    run = PartSession.run
+
+    def noted(self: PartSession, values: Mapping[str, Any], *rest: Any) -> list[Any]:
+        if self.device.name == "cpu:1" and "a" in values:
+            if as_numpy(values["a"])[0] == 1:
+                assert second_arrived.wait(_PATIENCE_S)
+            else:
+                second_runs.set()
+        return run(self, values, *rest)
+
+    def before_into(value: float) -> None:
+        if value == 11:
+            second_arrived.set()
+
+    def before_out(value: float) -> None:
+        if value == 2:
+            assert second_runs.wait(_PATIENCE_S)
+
+    monkeypatch.setattr(PartSession, "run", noted)
+    memory.before_into, memory.before_out = before_into, before_out
+    with PlacedRunner(parts(), ["x"], ["y"]) as runner:
+        assert [outputs[0][0] for outputs in runner.run_many(None, [feed(0), feed(10)])] == [2, 22]
+
+
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_a_copy_that_fails_fails_its_request_only(memory: StandIn, way: str) -> None:
+    def fail(value: float) -> None:
+        if value == {"to": 4, "from": 8}[way]:
+            raise MemoryError("no room")
+
+    if way == "to":
+        memory.before_into = fail
+    else:
+        memory.before_out = fail
+    with PlacedRunner(parts(), ["x"], ["y"]) as runner:
+        futures = [runner.submit(None, feed(number)) for number in range(5)]
+        for number, future in enumerate(futures):
+            if number == 3:
+                with pytest.raises(MeasurementFailed, match=f"a copy {way} 'cpu:1' failed: no room"):
+                    future.result(_PATIENCE_S)
+            else:
+                assert future.result(_PATIENCE_S)[0].tolist() == [2 * number + 2] * 2
+
+
+def test_state_that_a_device_makes_and_reads_is_not_copied(memory: StandIn) -> None:
+    made = [
+        part("(float[N] x, float[N] s) => (float[N] a) { a = Add(x, s) }", "cpu:0", ("x", "s"), ("a",)),
+        part(
+            "(float[N] a, float[N] t) => (float[N] s_new, float[N] t_new) { s_new = Add(a, t) t_new = Neg(a) }",
+            "cpu:1",
+            ("a", "t"),
+            ("s_new", "t_new"),
+        ),
+    ]
+    with PlacedRunner(made, ["x", "s", "t"], ["s_new", "t_new"]) as runner:
+        zeros = np.zeros(2, np.float32)
+        state = runner.first_state({"s": "s_new", "t": "t_new"}, {"s": zeros, "t": zeros})
+        s, t = 0.0, 0.0
+        for x in (1.0, 20.0, 300.0):
+            memory.out.clear()
+            _, state = runner.run_with_state([], feed(x), state)
+            s, t = x + s + t, -(x + s)
+            assert memory.out == [s]  # the first device reads it; t stays
+        assert [as_numpy(state.value(name))[0] for name in ("s", "t")] == [s, t]
+
+
+def test_cpus_have_no_memory_to_copy_to() -> None:
+    assert device_memory(parse_device("cpu:0")) is None
+    gpu = device_memory(parse_device("cuda:1"))
+    assert isinstance(gpu, DeviceMemory)
+    for value in (np.array(["text"]), [np.zeros(1)], None):  # what is no tensor of numbers goes to a session as it is
+        assert gpu.from_host(value) is value
+        assert gpu.to_host(value) is value

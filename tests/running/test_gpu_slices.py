@@ -1,0 +1,111 @@
+"""Slices of a GPU, against a stand-in for the CUDA driver that keeps its rules."""
+
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gnnplace.running import gpu_slices
+from gnnplace.running.devices import parse_devices
+from gnnplace.running.gpu_slices import SliceStream, green_stream, shared_slices, slice_stream
+
+
+class Result(IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_NOT_SUPPORTED = 801
+
+
+class Driver:
+    """A GPU whose driver splits in eights unless it is told to ignore clusters; a stream's handle is its first multiprocessor."""
+
+    CUdevResourceType = SimpleNamespace(CU_DEV_RESOURCE_TYPE_SM=1)
+    CUgreenCtxCreate_flags = SimpleNamespace(CU_GREEN_CTX_DEFAULT_STREAM=1)
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+
+    def __init__(self, multiprocessors: int, refuses: str = "") -> None:
+        self.multiprocessors, self.refuses = multiprocessors, refuses
+        self.flags: list[int] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == object.__getattribute__(self, "refuses"):
+            return lambda *_: (Result.CUDA_ERROR_NOT_SUPPORTED, None)
+        return object.__getattribute__(self, name)
+
+    def cuInit(self, flags: int) -> Any:  # noqa: N802  # the driver's name, as below
+        return (Result.CUDA_SUCCESS,)
+
+    def cuDeviceGet(self, ordinal: int) -> Any:  # noqa: N802
+        return Result.CUDA_SUCCESS, f"device {ordinal}"
+
+    def cuDevicePrimaryCtxRetain(self, device: str) -> Any:  # noqa: N802
+        return Result.CUDA_SUCCESS, "context"
+
+    def cuDeviceGetDevResource(self, device: str, kind: int) -> Any:  # noqa: N802
+        assert (device, kind) == ("device 3", 1)
+        return Result.CUDA_SUCCESS, self.group(0, self.multiprocessors)
+
+    def cuDevSmResourceSplitByCount(self, count: int, whole: Any, flags: int, least: int) -> Any:  # noqa: N802
+        self.flags.append(flags)
+        step = 1 if flags else 8
+        size = -(-least // step) * step
+        made = min(count, whole.sm.smCount // size)
+        groups = [self.group(index * size, size) for index in range(made)]
+        blank = [self.group(0, 0)] * (count - made)
+        return Result.CUDA_SUCCESS, groups + blank, made, self.group(made * size, whole.sm.smCount - made * size)
+
+    def cuDevResourceGenerateDesc(self, resources: list[Any], count: int) -> Any:  # noqa: N802
+        assert len(resources) == count == 1
+        return Result.CUDA_SUCCESS, resources[0]
+
+    def cuGreenCtxCreate(self, description: Any, device: str, flags: int) -> Any:  # noqa: N802
+        assert (device, flags) == ("device 3", 1)
+        return Result.CUDA_SUCCESS, description
+
+    def cuGreenCtxStreamCreate(self, context: Any, flags: int, priority: int) -> Any:  # noqa: N802
+        assert (flags, priority) == (1, 0)
+        return Result.CUDA_SUCCESS, context.first
+
+    @staticmethod
+    def group(first: int, count: int) -> Any:
+        return SimpleNamespace(first=first, sm=SimpleNamespace(smCount=count))
+
+
+def test_slices_are_disjoint_groups_that_the_driver_makes_as_it_likes_where_that_gives_their_size() -> None:
+    driver = Driver(132)
+    assert [green_stream(driver, 3, 64, index) for index in range(2)] == [0, 64]
+    assert driver.flags == [0, 0]
+
+
+def test_sizes_that_clusters_rule_out_are_made_of_single_multiprocessors() -> None:
+    driver = Driver(132)
+    assert [green_stream(driver, 3, 66, index) for index in range(2)] == [0, 66]
+    assert driver.flags == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(("sms", "index"), [(66, 2), (133, 0)])
+def test_a_slice_beyond_the_gpu_is_refused(sms: int, index: int) -> None:
+    with pytest.raises(RuntimeError, match=f"the driver makes no {132 // sms} groups of {sms} of 132"):
+        green_stream(Driver(132), 3, sms, index)
+
+
+def test_what_the_driver_refuses_is_named() -> None:
+    with pytest.raises(RuntimeError, match="cuGreenCtxCreate answers CUDA_ERROR_NOT_SUPPORTED"):
+        green_stream(Driver(132, refuses="cuGreenCtxCreate"), 3, 66, 0)
+
+
+def test_a_slice_that_is_not_isolated_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = {0: SliceStream(4096), 1: SliceStream(None, "no driver")}
+    monkeypatch.setattr(gpu_slices, "slice_stream", lambda device: streams[device.slice])
+    names = ["cpu:0", "cuda:0[sms=8]", "cuda:0[sms=8,slice=1]", "cuda:1"]
+    (warning,) = shared_slices(parse_devices(names))
+    assert warning.startswith("cuda:0[sms=8,slice=1] is not isolated")
+    assert warning.endswith("no driver")
+
+
+def test_without_the_driver_a_slice_has_no_stream_and_a_reason() -> None:
+    (device,) = parse_devices(["cuda:999[sms=8]"])  # nowhere are there as many GPUs
+    stream = slice_stream(device)
+    assert stream.handle is None
+    assert stream.reason
+    assert slice_stream(device) is stream

@@ -1,0 +1,175 @@
+"""A second provider for real: OpenVINO on the CPU, beside ONNX Runtime's own kernels.
+
+`onnxruntime-openvino` shares its files with `onnxruntime`, so `make test` unpacks it into `build/openvino`, and the first
+test runs the others in a process that finds it there.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import gnnplace
+from gnnplace.cli.main import _run as run_command
+from gnnplace.devices.spec import load_topology
+from gnnplace.errors import MeasurementFailed
+from gnnplace.measuring import busy
+from gnnplace.measuring.profile import measured_costs, profile_model
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.placement import Placement
+from gnnplace.running.dataflow import RunnerPart
+from gnnplace.running.devices import create_session, parse_device
+from gnnplace.running.runner import PlacedRunner
+from models_zoo.networks.light import write_light_model
+
+CORES = sorted(os.sched_getaffinity(0))
+BUILD = Path(__file__).parents[2] / "build" / "openvino"
+QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
+PLAIN, OTHER = f"cpu:{CORES[0]}", f"ep:OpenVINO:CPU[cores={CORES[-1]}]"
+SPEC = f"{PLAIN},{OTHER}"
+
+is_here = "OpenVINOExecutionProvider" in ort.get_available_providers()
+two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+openvino = pytest.mark.skipif(not is_here, reason="runs in the process that the first test of this file starts")
+
+
+@pytest.mark.skipif(is_here, reason="this process has OpenVINO already")
+@pytest.mark.skipif(not (BUILD / "onnxruntime").is_dir(), reason=f"no OpenVINO in {BUILD}; make test unpacks it")
+def test_all_that_follows_holds_where_openvino_is_installed(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(BUILD), str(root)])
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", tmp_path / "inner", __file__],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    assert ", 1 skipped in" in run.stdout.splitlines()[-1]  # this test itself, and no other
+
+
+@pytest.fixture
+def real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """SqueezeNet, and a cache of costs that is empty."""
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
+    write_light_model("squeezenet", tmp_path / "squeezenet.onnx")
+    return tmp_path / "squeezenet.onnx"
+
+
+def proto(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
+
+
+@openvino
+@two_cores
+def test_a_real_model_cut_between_the_providers_gives_what_one_session_gives(real_model: Path, tmp_path: Path) -> None:
+    plan = gnnplace.place(real_model, SPEC, gnnplace.PlaceOptions(planner="single"))
+    by_tens = Placement(np.arange(len(plan.placement.assignment)) // 10 % 2)
+    dataclasses.replace(plan, placement=by_tens).save(tmp_path / "placed")
+    plain = create_session(real_model, parse_device(PLAIN))
+    (wanted,) = plain.get_inputs()
+    feed = {wanted.name: np.random.default_rng(0).standard_normal(wanted.shape).astype(np.float32)}
+    with gnnplace.Session(tmp_path / "placed") as session:
+        for _ in range(2):
+            np.testing.assert_allclose(session.run(None, feed)[0], plain.run(None, feed)[0], atol=1e-4)
+        assert set(session.get_providers()) == {"CPUExecutionProvider", "OpenVINOExecutionProvider"}
+
+
+@openvino
+def test_every_op_is_on_the_provider() -> None:
+    data = proto("(float[N, 4] x) => (float[N, 4] y) { a = Exp(x) y = Relu(a) }").SerializeToString()
+    (part,) = create_session(data, parse_device(OTHER)).get_provider_graph_assignment_info()
+    assert (part.ep_name, [node.op_type for node in part.get_nodes()]) == (
+        "OpenVINOExecutionProvider",
+        ["Exp", "Relu"],
+    )
+
+
+@openvino
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "(float[4, 4] x) => (float y, float[K] z) { a = Relu(x) y = Det(a) z = Unique(a) }",
+            r"cannot run these ops, which OpenVINOExecutionProvider left to the CPU: Det \(1\), Unique \(1\);",
+        ),
+        (
+            "(float[4, 4] x, bool on) => (float y) { a = Relu(x) y = If (on) <then_branch = t () => (float p) "
+            "{ p = Det(a) }, else_branch = e () => (float q) { q = ReduceSum<keepdims = 0>(a) }> }",
+            "OpenVINOExecutionProvider refuses the model: OpenVINO does not support the following ONNX operations: Det",
+        ),
+    ],
+)
+def test_ops_that_it_cannot_run_are_named_and_do_not_run_on_the_cpu(text: str, message: str) -> None:
+    with pytest.raises(MeasurementFailed, match=message) as error:
+        create_session(proto(text).SerializeToString(), parse_device(OTHER))
+    assert "\n" not in str(error.value)
+
+
+@openvino
+def test_an_option_that_it_does_not_know_is_refused() -> None:
+    data = proto("(float[4] x) => (float[4] y) { y = Exp(x) }").SerializeToString()
+    with pytest.raises(MeasurementFailed, match="OpenVINOExecutionProvider refuses the model"):
+        create_session(data, parse_device("ep:OpenVINO:CPU[no_such_option=1]"))
+
+
+@openvino
+def test_its_threads_stay_on_the_cores_of_the_name(threads: Callable[[], dict[str, set[int]]]) -> None:
+    before = threads()
+    data = proto("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }").SerializeToString()
+    with PlacedRunner([RunnerPart("p", OTHER, data, ("x",), ("y",))], ["x"], ["y"]) as runner:
+        runner.run(None, {"x": np.zeros((64, 64), np.float32)})
+        new = {name: cores for name, cores in threads().items() if name not in before}
+    assert all(cores == {CORES[-1]} for cores in new.values())
+
+
+@pytest.fixture
+def threads() -> Callable[[], dict[str, set[int]]]:
+    """The cores that each thread of this process may use."""
+    return lambda: {task: set(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")}
+
+
+@openvino
+def test_ops_share_the_seconds_of_the_session_as_a_roofline_would(tmp_path: Path) -> None:
+    text = "(float[256, 256] x) => (float[256, 256] y) { a = MatMul(x, x) y = Exp(a) }"
+    onnx.save(proto(text), tmp_path / "m.onnx")
+    model = read_onnx(tmp_path / "m.onnx")
+    profile = profile_model(model, OTHER, {"x": np.zeros((256, 256), np.float32)}, QUICK)
+    assert profile.op_s.sum() == pytest.approx(profile.session_s)
+    assert profile.op_s[0] > 5 * profile.op_s[1] > 0
+
+
+@openvino
+@two_cores
+def test_its_costs_are_those_of_a_kind_of_its_own_and_its_links_are_probed(tmp_path: Path) -> None:
+    onnx.save(proto("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }"), tmp_path / "m.onnx")
+    topology = load_topology(SPEC)
+    plain, other = (device.kind for device in topology.devices)
+    store, _, _ = measured_costs(read_onnx(tmp_path / "m.onnx"), topology, np.random.default_rng(0), QUICK)
+    assert store.kinds.keys() == {plain, other}
+    assert store.kinds[plain].op_s.keys() == store.kinds[other].op_s.keys()
+    assert store.links.keys() == {(plain, other), (other, plain)}
+
+
+@openvino
+@two_cores
+def test_a_real_model_is_placed_by_measuring_and_runs(
+    real_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
+    out = str(tmp_path / "placed")
+    command = ["place", str(real_model), "--devices", SPEC, "--measure", "--evaluations", "3", "--out", out, "--json"]
+    assert run_command([*command, "--planner", "annealing"]) == 0, capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out)["measured"]["median_s"] > 0
+    assert run_command(["run", out]) == 0

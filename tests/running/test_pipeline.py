@@ -1,0 +1,290 @@
+"""Several requests at once: the oldest first, in a bounded number, and none disturbed by another."""
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from threading import Event
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from gnnplace.errors import InvalidInput, MeasurementFailed
+from gnnplace.running.dataflow import RunnerPart
+from gnnplace.running.part_session import PartSession
+from gnnplace.running.runner import PlacedRunner
+from gnnplace.running.values import as_numpy
+
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
+_PATIENCE_S = 20.0
+
+
+def part(body: str, source: str, target: str, device: str) -> RunnerPart:
+    text = f"(float[N] {source}) => (float[{'3' if 'Reshape' in body else 'N'}] {target}) {body}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}').SerializeToString()
+    return RunnerPart(f"{source}->{target}", device, model, (source,), (target,))
+
+
+def add_one(source: str, target: str, device: str) -> RunnerPart:
+    return part(f"<float one = {{1}}> {{ {target} = Add({source}, one) }}", source, target, device)
+
+
+def to_and_fro(devices: str = "010") -> list[RunnerPart]:
+    return [add_one(f"v{i}", f"v{i + 1}", f"cpu:{device}") for i, device in enumerate(devices)]
+
+
+def three_only() -> list[RunnerPart]:
+    reshape = part("<int64[1] three = {3}> { v2 = Reshape(v1, three) }", "v1", "v2", "cpu:1")
+    return [add_one("v0", "v1", "cpu:0"), reshape, add_one("v2", "v3", "cpu:0")]
+
+
+def feed(number: float, size: int = 2) -> dict[str, np.ndarray]:
+    return {"v0": np.full(size, number, np.float32)}
+
+
+@pytest.fixture
+def before_each_part(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, str, float], None]], None]:
+    """Has a function called with device, value name and first number before a part runs."""
+
+    def install(call: Callable[[str, str, float], None]) -> None:
+        run = PartSession.run
+
+        def patched(self: PartSession, values: Mapping[str, Any], *rest: Any) -> list[Any]:
+            ((name, value),) = values.items()
+            call(self.device.name, name, float(as_numpy(value)[0]))
+            return run(self, values, *rest)
+
+        monkeypatch.setattr(PartSession, "run", patched)
+
+    return install
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_device_goes_on_with_the_oldest_request_that_is_ready(
+    before_each_part: Callable[[Callable[[str, str, float], None]], None],
+) -> None:
+    order: list[tuple[str, int]] = []
+    all_here, second_begun = Event(), Event()
+
+    def note(device: str, name: str, value: float) -> None:
+        if device == "cpu:1":
+            assert second_begun.wait(_PATIENCE_S)
+            return
+        order.append((name, int(value) // 10))
+        if order[-1] == ("v0", 1):
+            assert all_here.wait(_PATIENCE_S)
+        elif order[-1] == ("v0", 2):  # request 3 could begin when request 1 is back from the other device
+            second_begun.set()
+            until(lambda: not runner._devices._workers[0].inbox.empty())
+
+    before_each_part(note)
+    with PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=3) as runner:
+        futures = [runner.submit(None, feed(10 * number)) for number in (1, 2, 3)]
+        all_here.set()
+        assert [future.result(_PATIENCE_S)[0][0] for future in futures] == [13, 23, 33]
+    assert order[:3] == [("v0", 1), ("v0", 2), ("v2", 1)]
+
+
+def test_a_device_begins_the_next_request_while_it_would_wait(
+    before_each_part: Callable[[Callable[[str, str, float], None]], None],
+) -> None:
+    second_begun = Event()
+
+    def note(device: str, name: str, value: float) -> None:
+        if (device, int(value) // 10) == ("cpu:0", 2):
+            second_begun.set()
+        elif device == "cpu:1":
+            assert second_begun.wait(_PATIENCE_S)
+
+    before_each_part(note)
+    with PlacedRunner(to_and_fro(), ["v0"], ["v3"]) as runner:
+        assert [outputs[0][0] for outputs in runner.run_many(None, [feed(10), feed(20)])] == [13, 23]
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 2, 5])
+def test_no_more_requests_are_under_way_than_allowed(
+    before_each_part: Callable[[Callable[[str, str, float], None]], None], max_in_flight: int
+) -> None:
+    running: set[int] = set()
+    most = 0
+
+    def note(device: str, name: str, value: float) -> None:
+        nonlocal most
+        number = int(value) // 10
+        running.add(number)
+        most = max(most, len(running))
+        if name == "v2":
+            running.discard(number)
+
+    before_each_part(note)
+    with PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=max_in_flight) as runner:
+        futures = [runner.submit(None, feed(10 * number)) for number in range(12)]
+        assert [future.result(_PATIENCE_S)[0][0] for future in futures] == [10 * n + 3 for n in range(12)]
+        many = runner.run_many(None, (feed(10 * number) for number in range(9)))
+        assert [outputs[0][0] for outputs in many] == [10 * n + 3 for n in range(9)]
+    assert 1 <= most <= max_in_flight
+
+
+def test_a_number_of_requests_below_one_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="max_in_flight is 0; expected at least 1"):
+        PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=0)
+
+
+def test_by_default_two_requests_per_device_are_under_way() -> None:
+    for devices, expected in (("010", 4), ("000", 2)):
+        with PlacedRunner(to_and_fro(devices), ["v0"], ["v3"]) as runner:
+            assert runner.max_in_flight == expected
+
+
+@pytest.mark.parametrize("devices", ["0", "000", "010"])
+def test_many_feeds_are_read_only_so_far_ahead_and_answered_in_order(devices: str) -> None:
+    read: list[int] = []
+
+    def feeds() -> Iterator[dict[str, np.ndarray]]:
+        for number in range(10):
+            read.append(number)
+            yield feed(number)
+
+    with PlacedRunner(to_and_fro(devices), ["v0"], [f"v{len(devices)}"]) as runner:
+        found = []
+        for number, (outputs,) in enumerate(runner.run_many(None, feeds())):
+            found.append(outputs[0])
+            assert len(read) <= number + 1 + runner.max_in_flight
+        assert found == [number + len(devices) for number in range(10)]
+
+
+def test_a_failing_request_fails_alone() -> None:
+    with PlacedRunner(three_only(), ["v0"], ["v3"]) as runner:
+        for _ in range(10):
+            futures = [runner.submit(None, feed(number, 4 if number == 2 else 3)) for number in range(6)]
+            for number, future in enumerate(futures):
+                if number == 2:
+                    with pytest.raises(MeasurementFailed, match="part 'v1->v2' failed on 'cpu:1'"):
+                        future.result(_PATIENCE_S)
+                else:
+                    assert future.result(_PATIENCE_S)[0].tolist() == [number + 2] * 3
+
+
+def test_values_of_a_failed_request_are_let_go_on_all_devices() -> None:
+    parts = [add_one("v0", "v1", "cpu:0"), *three_only()[1:]]
+    freed = Event()
+
+    class Watched(np.ndarray):
+        def __del__(self) -> None:
+            freed.set()
+
+    with PlacedRunner(parts, ["v0"], ["v3", "v1"]) as runner:
+        given = {"v0": np.zeros(4, np.float32).view(Watched)}
+        with pytest.raises(MeasurementFailed):
+            runner.run(None, given)
+        del given
+        until(lambda: gc.collect() >= 0 and freed.is_set())
+
+
+def test_many_that_meet_a_failure_raise_it_and_leave_the_runner_usable() -> None:
+    with PlacedRunner(three_only(), ["v0"], ["v3"]) as runner:
+        answers = runner.run_many(None, [feed(number, 4 if number == 1 else 3) for number in range(5)])
+        assert next(answers)[0].tolist() == [2] * 3
+        with pytest.raises(MeasurementFailed, match="'v1->v2'"):
+            next(answers)
+        for _ in range(20):
+            next(runner.run_many(None, [feed(7, 3)] * 5))  # given up after the first
+        assert runner.run(None, feed(5, 3))[0].tolist() == [7] * 3
+
+
+def test_closing_fails_what_is_under_way_and_what_still_waits_for_room(
+    before_each_part: Callable[[Callable[[str, str, float], None]], None],
+) -> None:
+    entered, may_go_on = Event(), Event()
+
+    def hold(device: str, name: str, value: float) -> None:
+        entered.set()
+        assert may_go_on.wait(_PATIENCE_S)
+
+    before_each_part(hold)
+    runner = PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=2)
+    futures: list[Future[list[Any]]] = [runner.submit(None, feed(0)) for _ in range(2)]
+    refused: list[str] = []
+
+    def submit_one_more() -> None:
+        try:
+            runner.submit(None, feed(0))
+        except InvalidInput as error:
+            refused.append(str(error))
+
+    one_more = threading.Thread(target=submit_one_more)
+    one_more.start()
+    assert entered.wait(_PATIENCE_S)
+    closer = threading.Thread(target=runner.close)
+    closer.start()
+    until(lambda: runner._closed)
+    may_go_on.set()
+    for thread in (closer, one_more):
+        thread.join(_PATIENCE_S)
+        assert not thread.is_alive()
+    for future in futures:
+        with pytest.raises(MeasurementFailed, match="closed before the request was done"):
+            future.result(_PATIENCE_S)
+    assert refused == ["the runner is closed; make a new one"]
+
+
+@pytest.mark.parametrize("devices", ["0", "000", "010"])
+def test_a_callback_may_run_submit_and_close(devices: str) -> None:
+    runner = PlacedRunner(to_and_fro(devices), ["v0"], [f"v{len(devices)}"], max_in_flight=1)
+    found: list[float] = []
+    over = Event()
+
+    def go_on(future: Future[list[Any]]) -> None:
+        found.append(float(future.result()[0][0]))
+        found.append(float(runner.run(None, feed(100))[0][0]))
+        if len(found) < 6:
+            runner.submit(None, feed(found[-2])).add_done_callback(go_on)
+        else:
+            runner.close()
+            over.set()
+
+    runner.submit(None, feed(0)).add_done_callback(go_on)
+    assert over.wait(_PATIENCE_S)
+    k = len(devices)
+    assert found == [k, 100 + k, 2 * k, 100 + k, 3 * k, 100 + k]
+
+
+@pytest.mark.parametrize("devices", ["0", "000", "010"])
+def test_callers_of_several_threads_get_their_own_answers(devices: str) -> None:
+    wrong: list[float] = []
+
+    def call(number: int) -> None:
+        for i in range(30):
+            value = 1000 * number + i
+            found = runner.run(None, feed(value))[0][0] if i % 2 else runner.submit(None, feed(value)).result()[0][0]
+            if found != value + len(devices):
+                wrong.append(found)
+
+    with PlacedRunner(to_and_fro(devices), ["v0"], [f"v{len(devices)}"]) as runner:
+        callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    assert wrong == []
+
+
+def test_threads_end_when_a_used_runner_is_forgotten() -> None:
+    before = threading.active_count()
+    for devices in ("010", "000"):
+        runner = PlacedRunner(to_and_fro(devices), ["v0"], ["v3"])
+        assert runner.run(None, feed(1))[0][0] == 4
+        assert runner.submit(None, feed(1)).result(_PATIENCE_S)[0][0] == 4
+        assert threading.active_count() > before
+        del runner
+        until(lambda: gc.collect() >= 0 and threading.active_count() == before)

@@ -1,0 +1,237 @@
+"""A model that is cut at random and run by two workers gives what one session gives."""
+
+import gc
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from gnnplace.errors import InvalidInput, InvalidPlacement, InvalidTopology, MeasurementFailed
+from gnnplace.onnx_io.manifest import MANIFEST, write_parts
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.segments import segments
+from gnnplace.running.session import PARTS, Session
+
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
+DEVICES = ("cpu:0", "cpu:1")
+
+
+def save(model: OnnxModel, assignment: list[int], folder: Path) -> int:
+    found = segments(model.graph, assignment, model.graph.topological_order)
+    write_parts(model, found, DEVICES, folder / PARTS)
+    return len(found)
+
+
+def plain_run(model: OnnxModel, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    session = ort.InferenceSession(str(model.path), providers=["CPUExecutionProvider"])
+    return session.run([value.name for value in model.model.graph.outputs], dict(feed))
+
+
+def test_random_placements_of_every_small_model_give_the_outputs_of_one_session(
+    each_small_model: OnnxModel, random_inputs: Callable[[OnnxModel], Mapping[str, np.ndarray]], tmp_path: Path
+) -> None:
+    model, feed = each_small_model, random_inputs(each_small_model)
+    expected = plain_run(model, feed)
+    rng = np.random.default_rng(1)
+    for assignment in [[0] * model.graph.num_ops, *rng.integers(0, 2, (4, model.graph.num_ops)).tolist()]:
+        save(model, assignment, tmp_path / "out")
+        with Session(tmp_path / "out") as session:
+            for _ in range(3):
+                for found, wanted in zip(session.run(None, feed), expected, strict=True):
+                    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+                    assert found.dtype == wanted.dtype
+
+
+def test_an_overridden_initialiser_reaches_all_parts(small_model: Callable[[str], OnnxModel], tmp_path: Path) -> None:
+    model = small_model("overridable_initialiser")
+    feed = {"x": np.ones(2, np.float32), "w": np.array([5, 6], np.float32)}
+    save(model, [0, 1, 0], tmp_path)
+    with Session(tmp_path) as session:
+        y, w = session.run(["y", "w"], feed)
+        assert [info.name for info in session.get_inputs()] == ["x"]
+        assert [info.name for info in session.get_overridable_initializers()] == ["w"]
+    np.testing.assert_allclose(y, plain_run(model, feed)[0], rtol=1e-5)
+    assert w.tolist() == [5, 6]
+
+
+def test_strings_and_sequences_pass_between_devices(
+    onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
+) -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (string[N] s, float[4, 2] x, int64[1] at) => (string[M] t, float[2, 2] y, float[4, 2] z)
+        { u = Gather(s, at)  t = Identity(u)  q = SplitToSequence<axis=0>(x)  k = Abs(at)  r = SequenceInsert(q, x, k)
+          e = SequenceAt(r, at)  w = Abs(x)  z = Add(w, e)  i = ConcatFromSequence<axis=0>(q)  v = Neg(i)
+          y, rest = Split<axis=0>(v) }""")
+    model = onnx_model(proto)
+    feed = {"s": np.array(["a", "b"], object), "x": np.ones((4, 2), np.float32), "at": np.array([1])}
+    names = [node.op_type for node in model.model.graph]
+    save(model, [number % 2 for number in range(len(names))], tmp_path)
+    with Session(tmp_path) as session:
+        t, y, z = session.run(None, feed)
+    assert t.tolist() == ["b"]
+    assert y.tolist() == [[-1, -1], [-1, -1]]
+    assert z.tolist() == [[2, 2]] * 4
+
+
+def test_session_describes_itself_like_a_plain_session(small_model: Callable[[str], OnnxModel], tmp_path: Path) -> None:
+    model = small_model("branches")
+    plain = ort.InferenceSession(str(model.path), providers=["CPUExecutionProvider"])
+    assert save(model, [0, 1, 0, 1, 1, 0], tmp_path) > 2
+    with Session(tmp_path) as session:
+        for mine, theirs in ((session.get_inputs(), plain.get_inputs()), (session.get_outputs(), plain.get_outputs())):
+            assert [(i.name, i.type, list(i.shape)) for i in mine] == [(i.name, i.type, i.shape) for i in theirs]
+        assert session.get_providers() == plain.get_providers()
+        assert session.get_modelmeta().graph_name == plain.get_modelmeta().graph_name
+        assert session.get_devices() == ["cpu:0", "cpu:1"]
+
+
+def test_only_the_named_outputs_come_back_in_the_named_order(
+    small_model: Callable[[str], OnnxModel],
+    random_inputs: Callable[[OnnxModel], Mapping[str, np.ndarray]],
+    tmp_path: Path,
+) -> None:
+    model = small_model("branches")
+    feed = random_inputs(model)
+    y, both = plain_run(model, feed)
+    for assignment in ([0] * 6, [0, 1, 0, 1, 0, 1]):
+        save(model, assignment, tmp_path)
+        with Session(tmp_path) as session:
+            found = session.run(["both", "y"], feed)
+            assert [value.shape for value in found] == [both.shape, y.shape]
+            np.testing.assert_allclose(session.run(["y"], feed)[0], y, rtol=1e-5)
+
+
+@pytest.mark.parametrize("assignment", [[0] * 6, [0, 1, 0, 1, 0, 1]])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"z": None}, "'z' is missing; given are x"),
+        ({"q": np.ones(3)}, "'q' is no input of the model; it has x, z"),
+        ({"x": np.ones((3, 4))}, "'x' is of dtype float64; expected float32"),
+        ({"x": np.ones(4, np.float32)}, r"'x' has 1 dimensions \[4\]; expected \['N', 4\]"),
+        ({"x": np.ones((3, 5), np.float32)}, r"'x' has size 5 in dimension 1; expected \['N', 4\]"),
+    ],
+)
+def test_a_wrong_input_is_named_in_one_line(
+    small_model: Callable[[str], OnnxModel], tmp_path: Path, assignment: list[int],
+    change: dict[str, np.ndarray | None], message: str,
+) -> None:  # fmt: skip
+    save(small_model("branches"), assignment, tmp_path)
+    feed = {"x": np.ones((3, 4), np.float32), "z": np.ones((3, 4), np.float32)} | change
+    with Session(tmp_path) as session:
+        with pytest.raises(InvalidInput, match=message) as caught:
+            session.run(None, {name: value for name, value in feed.items() if value is not None})
+        assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_output_is_named(small_model: Callable[[str], OnnxModel], tmp_path: Path) -> None:
+    save(small_model("chain"), [0, 1, 0, 1], tmp_path)
+    with (
+        Session(tmp_path) as session,
+        pytest.raises(InvalidInput, match="'nothing' is no output of the model; it has y"),
+    ):
+        session.run(["nothing"], {"x": np.ones((1, 4), np.float32)})
+
+
+def test_lists_are_taken_as_arrays_of_the_declared_type(
+    small_model: Callable[[str], OnnxModel], tmp_path: Path
+) -> None:
+    for assignment in ([0, 1, 0, 1], [0, 0, 0, 0]):
+        save(small_model("chain"), assignment, tmp_path)
+        with Session(tmp_path) as session:
+            assert session.run(None, {"x": [[0, 0, 0, 0]]})[0][0, 0] == pytest.approx(1 / (1 + np.e))
+
+
+def test_a_part_that_fails_is_named_and_the_next_run_works(
+    small_model: Callable[[str], OnnxModel], tmp_path: Path
+) -> None:
+    save(small_model("branches"), [0, 1, 0, 1, 0, 1], tmp_path)
+    good = np.ones((2, 4), np.float32)
+    with Session(tmp_path) as session:
+        expected = session.run(None, {"x": good, "z": good})
+        for _ in range(20):
+            with pytest.raises(MeasurementFailed, match=r"part 'part-\d+.onnx' failed on 'cpu:\d'") as caught:
+                session.run(None, {"x": good, "z": np.ones((3, 4), np.float32)})
+            assert "\n" not in str(caught.value)
+            for found, wanted in zip(session.run(None, {"x": good, "z": good}), expected, strict=True):
+                assert np.array_equal(found, wanted)
+
+
+def test_a_part_that_cannot_be_loaded_is_named(small_model: Callable[[str], OnnxModel], tmp_path: Path) -> None:
+    save(small_model("chain"), [0, 1, 0, 1], tmp_path)
+    (tmp_path / PARTS / "part-0002.onnx").write_bytes(b"nonsense")
+    before = threading.active_count()
+    with pytest.raises(MeasurementFailed, match=r"'part-0002.onnx' cannot be loaded on 'cpu:0'"):
+        Session(tmp_path)
+    assert threading.active_count() == before
+
+
+def test_threads_end_when_the_session_is_closed_or_forgotten(
+    small_model: Callable[[str], OnnxModel], tmp_path: Path
+) -> None:
+    save(small_model("chain"), [0, 1, 0, 1], tmp_path)
+    before = threading.active_count()
+    session = Session(tmp_path)
+    assert threading.active_count() == before + 2
+    session.close()
+    assert threading.active_count() == before
+    with pytest.raises(InvalidInput, match="closed"):
+        session.run(None, {"x": np.ones((1, 4), np.float32)})
+    forgotten = Session(tmp_path)
+    del forgotten
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+def test_callers_from_several_threads_each_get_their_own_answer(
+    small_model: Callable[[str], OnnxModel], tmp_path: Path
+) -> None:
+    save(small_model("shared_weights"), [0, 1, 0, 1], tmp_path)
+    answers: dict[int, list[float]] = {}
+    with Session(tmp_path) as session:
+
+        def call(number: int) -> None:
+            x = np.full((1, 2), number, np.float32)
+            answers[number] = [float(session.run(None, {"x": x})[0][0, 0]) for _ in range(20)]
+
+        callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    # x [n n] -> [4n 6n] + [.5 -.5] -> first column (4n + .5) + 3 (6n - .5) + .5
+    assert answers == {n: [pytest.approx(22 * n - 0.5)] * 20 for n in range(4)}
+
+
+def test_a_device_that_is_not_here_is_refused(small_model: Callable[[str], OnnxModel], tmp_path: Path) -> None:
+    save(small_model("chain"), [0, 1, 0, 1], tmp_path)
+    path = tmp_path / PARTS / MANIFEST
+    path.write_text(path.read_text().replace("cpu:1", "k40:0"))
+    with pytest.raises(InvalidTopology, match="'k40:0' does not exist on this machine"):
+        Session(tmp_path)
+
+
+def test_a_folder_without_a_placed_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPlacement, match="cannot be read"):
+        Session(tmp_path / "nowhere")
+
+
+def test_a_model_without_ops_gives_its_inputs_and_initialisers(
+    onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
+) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] x, float[1] w) <float[1] w = {3}> {}'
+    assert save(onnx_model(onnx.parser.parse_model(text)), [], tmp_path) == 0
+    assert len(json.loads((tmp_path / PARTS / MANIFEST).read_text())["parts"]) == 1
+    with Session(tmp_path) as session:
+        x, w = session.run(None, {"x": np.array([1, 2], np.float32)})
+    assert (x.tolist(), w.tolist()) == ([1, 2], [3])

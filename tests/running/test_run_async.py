@@ -1,0 +1,146 @@
+"""`Session.run_async` and `submit`, beside ONNX Runtime's own."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from gnnplace.errors import InvalidInput, MeasurementFailed
+from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.segments import segments
+from gnnplace.running.session import PARTS, Session
+
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+
+_PATIENCE_S = 20.0
+Answer = tuple[list[Any], Any, str]
+
+
+@pytest.fixture(params=[[0] * 6, [0, 1, 0, 1, 0, 1]], ids=["one device", "two devices"])
+def placed(request: pytest.FixtureRequest, small_model: Callable[[str], OnnxModel], tmp_path: Path) -> OnnxModel:
+    """The model `branches`, with its parts in `tmp_path`."""
+    model = small_model("branches")
+    found = segments(model.graph, request.param, model.graph.topological_order)
+    write_parts(model, found, ("cpu:0", "cpu:1"), tmp_path / PARTS)
+    return model
+
+
+def plain(model: OnnxModel) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2  # ONNX Runtime's own refuses to be asynchronous with one
+    options.log_severity_level = 4
+    return ort.InferenceSession(str(model.path), options, providers=["CPUExecutionProvider"])
+
+
+def feed(**changes: np.ndarray) -> dict[str, np.ndarray]:
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    return {"x": x, "z": x.T.reshape(3, 4) + 1} | changes
+
+
+def answer(session: Any, names: list[str] | None, given: Mapping[str, Any], user_data: Any = None) -> Answer:
+    answers: Queue[Answer] = Queue()
+    assert session.run_async(names, given, lambda *ended: answers.put(ended), user_data) is None
+    return answers.get(timeout=_PATIENCE_S)
+
+
+@pytest.mark.parametrize("names", [None, [], ["both"], ["both", "y"]])
+def test_a_callback_gets_what_a_plain_sessions_gets(placed: OnnxModel, tmp_path: Path, names: list[str] | None) -> None:
+    user_data = {"mine": 1}
+    with Session(tmp_path) as session:
+        found, wanted = answer(session, names, feed(), user_data), answer(plain(placed), names, feed(), user_data)
+    assert found[1] is wanted[1] is user_data
+    assert found[2] == wanted[2] == ""
+    assert len(found[0]) == len(wanted[0])
+    for mine, theirs in zip(found[0], wanted[0], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("names", "given"),
+    [
+        (None, feed(z=np.ones((2, 4), np.float32))),
+        (None, feed(x=np.ones((3, 4)))),
+        (None, feed(q=np.ones((3, 4), np.float32))),
+        (["nothing"], feed()),
+    ],
+    ids=["a part fails", "dtype", "unknown input", "unknown output"],
+)
+def test_an_error_arrives_as_text_where_a_plain_session_sends_it_too(
+    placed: OnnxModel, tmp_path: Path, names: list[str] | None, given: dict[str, np.ndarray]
+) -> None:
+    with Session(tmp_path) as session:
+        for asked in (session, plain(placed)):
+            outputs, user_data, error = answer(asked, names, given, "mine")
+            assert (outputs, user_data) == ([], "mine")
+            assert isinstance(error, str)
+            assert error
+        np.testing.assert_array_equal(answer(session, ["y"], feed())[0][0], session.run(["y"], feed())[0])
+
+
+def test_a_missing_input_is_raised_at_once_as_by_a_plain_session(placed: OnnxModel, tmp_path: Path) -> None:
+    with Session(tmp_path) as session:
+        for asked in (session, plain(placed)):
+            with pytest.raises(ValueError, match=r"missing|Required"):
+                asked.run_async(None, {"x": feed()["x"]}, lambda *_: None, None)
+
+
+def test_a_callback_that_raises_is_reported_and_disturbs_nobody(
+    placed: OnnxModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(outputs: list[Any], user_data: Any, error: str) -> None:
+        raise RuntimeError("of the callback")
+
+    with Session(tmp_path) as session, caplog.at_level(logging.ERROR, "concurrent.futures"):
+        session.run_async(None, feed(), fail, None)
+        assert answer(session, None, feed())[2] == ""
+    assert "of the callback" in caplog.text
+
+
+def test_callbacks_run_on_one_thread_which_is_not_the_callers(placed: OnnxModel, tmp_path: Path) -> None:
+    threads: Queue[int] = Queue()
+    with Session(tmp_path) as session:
+        for _ in range(10):
+            session.run_async(None, feed(), lambda *_: threads.put(threading.get_ident()), None)
+        found = {threads.get(timeout=_PATIENCE_S) for _ in range(10)}
+    assert len(found) == 1
+    assert threading.get_ident() not in found
+
+
+def test_a_future_gives_what_run_gives_or_raises(placed: OnnxModel, tmp_path: Path) -> None:
+    with Session(tmp_path) as session:
+        futures = [session.submit(["y"], feed(z=feed()["z"] + number)) for number in range(8)]
+        assert not futures[-1].cancel()
+        for number, future in enumerate(futures):
+            wanted = session.run(["y"], feed(z=feed()["z"] + number))[0]
+            np.testing.assert_array_equal(future.result(_PATIENCE_S)[0], wanted)
+        with pytest.raises(MeasurementFailed):
+            session.submit(None, feed(z=np.ones((2, 4), np.float32))).result(_PATIENCE_S)
+        with pytest.raises(InvalidInput, match="'q' is no input"):
+            session.submit(None, feed(q=np.ones(1)))
+    with pytest.raises(InvalidInput, match="closed"):
+        session.submit(None, feed())
+
+
+def test_many_feeds_are_answered_in_order(placed: OnnxModel, tmp_path: Path) -> None:
+    feeds = [feed(z=feed()["z"] * number) for number in range(9)]
+    with Session(tmp_path, max_in_flight=3) as session:
+        assert session.max_in_flight == 3
+        found = [outputs[0] for outputs in session.run_many(["y"], feeds)]
+        for value, given in zip(found, feeds, strict=True):
+            np.testing.assert_array_equal(value, session.run(["y"], given)[0])
+        with pytest.raises(InvalidInput, match="'x' is missing"):
+            next(session.run_many(None, [{}]))
+
+
+def test_the_manifest_of_the_parts_says_on_how_many_devices_they_are(placed: OnnxModel, tmp_path: Path) -> None:
+    used = {part["device"] for part in json.loads((tmp_path / PARTS / "manifest.json").read_text())["parts"]}
+    with Session(tmp_path) as session:
+        assert session.max_in_flight == 2 * len(used)

@@ -1,0 +1,181 @@
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed, MissingDependency
+from gnnplace.running.dataflow import START, RunnerPart, plan_steps
+from gnnplace.running.devices import parse_device
+from gnnplace.running.part_session import PartSession, SessionCache
+from gnnplace.running.runner import PlacedRunner
+
+two_cores = pytest.mark.skipif("os.cpu_count() < 2 or len(os.sched_getaffinity(0)) < 2", reason="needs two cores")
+
+
+def model(text: str) -> bytes:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}').SerializeToString()
+
+
+def add_one(source: str, target: str, device: str, key: str | None = None) -> RunnerPart:
+    data = model(f"(float[N] {source}) => (float[N] {target}) <float one = {{1}}> {{ {target} = Add({source}, one) }}")
+    return RunnerPart(f"{source}->{target}", device, data, (source,), (target,), key=key)
+
+
+def ping_pong(length: int) -> list[RunnerPart]:
+    return [add_one(f"v{i}", f"v{i + 1}", f"cpu:{i % 2}") for i in range(length)]
+
+
+@two_cores
+def test_a_value_handed_to_and_fro_arrives_whole() -> None:
+    with PlacedRunner(ping_pong(21), ["v0"], ["v21", "v8"]) as runner:
+        for start in range(30):
+            last, middle = runner.run(None, {"v0": np.full(2, start, np.float32)})
+            assert (last.tolist(), middle.tolist()) == ([start + 21] * 2, [start + 8] * 2)
+
+
+@two_cores
+def test_every_part_of_the_last_run_has_its_seconds() -> None:
+    begin_s = time.perf_counter()
+    with PlacedRunner(ping_pong(5), ["v0"], ["v5"]) as runner:
+        assert runner.part_s == {}
+        runner.run(None, {"v0": np.ones(2, np.float32)})
+        assert sorted(runner.part_s) == [0, 1, 2, 3, 4]
+        assert 0 < sum(runner.part_s.values()) < time.perf_counter() - begin_s
+
+
+def test_parts_on_one_device_need_no_thread() -> None:
+    before = threading.active_count()
+    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:0")], ["a"], ["c"]) as runner:
+        assert threading.active_count() == before
+        assert runner.run(None, {"a": np.zeros(1, np.float32)})[0].tolist() == [2]
+
+
+def test_a_failing_part_on_one_device_is_named() -> None:
+    parts = [add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:0")]
+    with (
+        PlacedRunner(parts, ["a"], ["c"]) as runner,
+        pytest.raises(MeasurementFailed, match="part 'a->b' failed on 'cpu:0'"),
+    ):
+        runner.run(None, {"a": np.zeros(1)})
+    with (
+        PlacedRunner(parts[:1], ["a"], ["b"]) as runner,
+        pytest.raises(MeasurementFailed, match=r"failed on 'cpu:0'.*double"),
+    ):
+        runner.run(None, {"a": np.zeros(1)})
+
+
+@two_cores
+def test_workers_that_wait_for_a_failed_part_are_free_for_the_next_run() -> None:
+    reshape = model("(float[N] v1) => (float[3] v2) <int64[1] three = {3}> { v2 = Reshape(v1, three) }")
+    parts = [
+        add_one("v0", "v1", "cpu:0"),
+        RunnerPart("reshape", "cpu:1", reshape, ("v1",), ("v2",)),
+        add_one("v2", "v3", "cpu:0"),
+        add_one("v3", "v4", "cpu:1"),
+    ]
+    with PlacedRunner(parts, ["v0"], ["v4"]) as runner:
+        for _ in range(20):
+            with pytest.raises(MeasurementFailed, match="part 'reshape' failed on 'cpu:1'"):
+                runner.run(None, {"v0": np.zeros(4, np.float32)})
+            assert runner.run(None, {"v0": np.zeros(3, np.float32)})[0].tolist() == [3, 3, 3]
+
+
+@two_cores
+@pytest.mark.parametrize("devices_of_parts", [("cpu:0", "cpu:0"), ("cpu:0", "cpu:1")])
+def test_a_missing_input_and_a_closed_runner_are_refused(devices_of_parts: tuple[str, str]) -> None:
+    first, second = devices_of_parts
+    runner = PlacedRunner([add_one("a", "b", first), add_one("b", "c", second)], ["a"], ["c"])
+    with pytest.raises(InvalidInput, match="'a' is missing; given are none"):
+        runner.run(None, {})
+    runner.close()
+    runner.close()
+    with pytest.raises(InvalidInput, match="closed"):
+        runner.run(None, {"a": np.zeros(1, np.float32)})
+
+
+def test_parts_that_do_not_fit_together_are_refused() -> None:
+    late = [add_one("b", "c", "cpu:0"), add_one("a", "b", "cpu:0")]
+    twice = [add_one("a", "b", "cpu:0"), add_one("a", "b", "cpu:0")]
+    for parts, message in ((late, "reads 'b', which no earlier part"), (twice, "produces 'b', which is there already")):
+        with pytest.raises(InvalidPlacement, match=message):
+            PlacedRunner(parts, ["a"], ["b"])
+    with pytest.raises(InvalidPlacement, match="'z' is produced by no part"):
+        PlacedRunner(twice[:1], ["a"], ["z"])
+
+
+def test_steps_wait_once_keep_what_is_read_and_forget_what_is_not() -> None:
+    parts = [
+        RunnerPart("0", "p", b"", ("x",), ("a", "b")),
+        RunnerPart("1", "q", b"", ("a", "x"), ("c",)),
+        RunnerPart("2", "q", b"", ("b", "a"), ("d",)),
+        RunnerPart("3", "p", b"", ("b", "d"), ("e",)),
+    ]
+    steps, feeds = plan_steps(parts, ["x", "unused"], ["c", "e"])
+    assert feeds == {"p": ("x",), "q": ("x",)}
+    assert [(s.waits, s.keeps, s.sends, s.results, s.releases) for s in steps["p"]] == [
+        ({START}, ("b",), (("q", ("a", "b")),), (), ("x",)),
+        ({2}, (), (), ("e",), ("b", "d")),
+    ]
+    assert [(s.waits, s.keeps, s.sends, s.results, s.releases) for s in steps["q"]] == [
+        ({START, 0}, (), (), ("c",), ("x",)),
+        (set(), (), (("p", ("d",)),), (), ("b", "a")),
+    ]
+
+
+def test_a_cached_session_is_used_again_on_its_device_only() -> None:
+    cache = SessionCache()
+    for _ in range(3):
+        with PlacedRunner(
+            [add_one("a", "b", "cpu:0", "first"), add_one("b", "c", "cpu:0")], ["a"], ["c"], cache
+        ) as runner:
+            assert runner.run(None, {"a": np.zeros(1, np.float32)})[0].tolist() == [2]
+    assert len(cache) == 1
+    assert ("first", "cpu:0") in cache
+
+
+def test_a_full_cache_drops_the_session_that_was_used_longest_ago() -> None:
+    cache = SessionCache(max_sessions=2)
+    session = PartSession(add_one("a", "b", "cpu:0").model, parse_device("cpu:0"), ["b"])
+    created: list[str] = []
+
+    def get(key: str) -> None:
+        cache.get(key, lambda: created.append(key) or session)  # type: ignore[func-returns-value]
+
+    for key in ("a", "b", "a", "c", "a", "b"):
+        get(key)
+    assert created == ["a", "b", "c", "b"]
+    cache.clear()
+    assert len(cache) == 0
+
+
+@two_cores
+def test_an_absent_provider_stops_all_workers() -> None:
+    before = threading.active_count()
+    parts = [add_one("a", "b", "cpu:0"), add_one("b", "c", "cuda:77")]
+    with pytest.raises((MissingDependency, MeasurementFailed), match="cuda:77"):
+        PlacedRunner(parts, ["a"], ["c"])
+    assert threading.active_count() == before
+
+
+@two_cores
+def test_a_core_set_runs_one_thread_per_core() -> None:
+    def tasks() -> set[str]:
+        return set(os.listdir("/proc/self/task"))
+
+    def allowed_cores(task: str) -> str:
+        status = Path(f"/proc/self/task/{task}/status").read_text()
+        return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list:"))
+
+    before = tasks()
+    data = model("(float[N] a) => (float[N] b) { b = Exp(a) }")
+    with PlacedRunner([RunnerPart("p", "cpu:0-1", data, ("a",), ("b",))], ["a"], ["b"]) as runner:
+        (extra,) = tasks() - before
+        deadline = time.monotonic() + 10
+        while allowed_cores(extra) != "1" and time.monotonic() < deadline:
+            time.sleep(0.01)  # the thread pins itself after it has begun
+        assert allowed_cores(extra) == "1"
+        assert runner.run(None, {"a": np.zeros(1, np.float32)})[0].tolist() == [1]

@@ -1,0 +1,110 @@
+"""Element types that numpy lacks go through sessions and between devices as arrays of `ml_dtypes`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from gnnplace.errors import InvalidInput
+from gnnplace.measuring.plain_session import PlainSession
+from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.segments import segments
+from gnnplace.onnx_io.value_types import NARROW, numpy_dtype
+from gnnplace.running.session import PARTS, Session
+from gnnplace.running.values import as_numpy, from_python
+
+Build = Callable[[onnx.ModelProto], OnnxModel]
+DEVICES = ("cpu:0", "cpu:1")
+
+
+def save(model: OnnxModel, assignment: list[int], folder: Path) -> None:
+    write_parts(model, segments(model.graph, assignment, model.graph.topological_order), DEVICES, folder / PARTS)
+
+
+def test_narrow_types_are_those_that_onnx_has_and_numpy_lacks() -> None:
+    lacking = {dtype.name.lower(): dtype.value for dtype in ir.DataType if dtype.value >= ir.DataType.BFLOAT16.value}
+    assert NARROW.items() <= lacking.items()
+    assert all(numpy_dtype(element).isbuiltin == 2 for element in NARROW)
+
+
+@pytest.mark.parametrize("element", NARROW)
+@pytest.mark.parametrize("shape", [(3,), (), (0, 2), (2, 3)])
+def test_arrays_of_narrow_types_come_back_from_a_tensor(element: str, shape: tuple[int, ...]) -> None:
+    array = np.ones(shape).astype(numpy_dtype(element))
+    tensor = from_python(array)
+    assert (tensor.data_type(), tensor.shape()) == (f"tensor({element})", list(shape))
+    back = as_numpy(tensor)
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert np.array_equal(back, array)
+
+
+@pytest.mark.usefixtures("needs_two_cores")
+@pytest.mark.parametrize("element", ["bfloat16", "float8e4m3fn", "int4"])
+@pytest.mark.parametrize("assignment", [[0, 0, 0], [0, 1, 0], [1, 0, 0]])
+def test_narrow_types_are_fed_handed_over_and_returned(
+    element: str, assignment: list[int], onnx_model: Build, tmp_path: Path
+) -> None:
+    model = onnx_model(
+        onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+            g ({element}[3] x, float[3] f) => ({element}[3] z, float[3] y)
+            {{ a = Cast<to=1>(x)  z = Cast<to={NARROW[element]}>(f)  y = Add(a, f) }}""")
+    )
+    save(model, assignment, tmp_path)
+    x, f = np.array([1, 2, 3]).astype(numpy_dtype(element)), np.array([3, 2, 1], np.float32)
+    with PlainSession(model.path, "cpu:0") as plain:
+        expected = plain.run({"x": x, "f": f})
+    raw = ort.OrtValue(from_python(x))
+    with Session(tmp_path) as session:
+        for given in (x, raw, [1, 2, 3]):
+            z, y = session.run(None, {"x": given, "f": f})
+            assert z.dtype == x.dtype
+            assert np.float32(z).tolist() == [3, 2, 1]
+            assert y.tolist() == [4, 4, 4]
+        with pytest.raises(InvalidInput, match=f"'x' is of dtype float32; expected {x.dtype.name}"):
+            session.run(None, {"x": f, "f": f})
+    assert np.float32(expected[0]).tolist() == [3, 2, 1]
+
+
+@pytest.mark.usefixtures("needs_two_cores")
+def test_a_narrow_type_between_two_devices_is_as_it_was(onnx_model: Build, tmp_path: Path) -> None:
+    model = onnx_model(
+        onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+            g (float[3] f) => (float[3] y) { a = Cast<to=16>(f)  b = Cast<to=22>(a)  y = Cast<to=1>(b) }""")
+    )
+    save(model, [0, 1, 0], tmp_path)
+    with Session(tmp_path) as session:
+        assert session.run(None, {"f": np.array([1, -7, 3], np.float32)})[0].tolist() == [1, -7, 3]
+
+
+@pytest.mark.usefixtures("needs_two_cores")
+def test_float8_beside_strings_is_float8(onnx_model: Build, tmp_path: Path) -> None:
+    model = onnx_model(
+        onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+            g (string[2] s, float8e4m3fn[2] x) => (float[2] y, float8e4m3fn[2] z)
+            { a = Cast<to=17>(s)  z = Identity(x)  y = Cast<to=1>(a) }""")
+    )
+    feed = {"s": np.array(["1", "2"], object), "x": np.array([3, 4]).astype(ml_dtypes.float8_e4m3fn)}
+    for assignment in ([0, 0, 0], [0, 0, 1]):
+        save(model, assignment, tmp_path)
+        with Session(tmp_path) as session:
+            y, z = session.run(None, feed)
+        assert y.tolist() == [1, 2]
+        assert z.dtype == feed["x"].dtype
+        assert np.float32(z).tolist() == [3, 4]
+
+
+def test_an_input_that_no_op_reads_may_be_given_to_a_model_in_one_piece(onnx_model: Build, tmp_path: Path) -> None:
+    model = onnx_model(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+            g (float[2] x, float[2] unread) => (float[2] y) { y = Neg(x) }""")
+    )
+    save(model, [0], tmp_path)
+    x = np.ones(2, np.float32)
+    with Session(tmp_path) as session:
+        assert session.run(None, {"x": x, "unread": x})[0].tolist() == [-1, -1]
