@@ -1,4 +1,4 @@
-# Each target works alone on a machine with only Python 3.11 or 3.12 and its venv module.
+# Each target works alone on a machine with only Python 3.11, 3.12 or 3.13 and its venv module.
 #   make install    .venv with everything pinned        make bench    how fast the engine is
 #   make demo       place a real model on two cores     make zoo      export what is missing in the zoo
 #   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
@@ -23,7 +23,7 @@ install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo, or source .venv/bin/activate and gnnplace --help"
 
 $(STAMP): pyproject.toml tests/constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"{sys.executable} is Python {v[0]}.{v[1]}; gnnplace needs 3.11 or 3.12: make install PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12), (3, 13)) and f"{sys.executable} is Python {v[0]}.{v[1]}; gnnplace needs 3.11, 3.12 or 3.13: make install PYTHON=python3.12")'
 	@echo "installing gnnplace and the versions of tests/constraints.txt into .venv (several minutes the first time)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,docs,fuzz,notebooks,optimal,partition,pictures,ray,train,zoo]'

@@ -18,7 +18,7 @@ from typing import Literal
 
 __all__ = ["Check", "checks"]
 
-_PYTHONS = ((3, 11), (3, 12))
+_PYTHONS = ((3, 11), (3, 12), (3, 13))
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 """Builds of one library, which share their files: any of them will do."""
 _EXTRAS = {
@@ -62,7 +62,7 @@ def _python() -> Check:
     found = f"{platform.python_version()} at {sys.executable}"
     if sys.version_info[:2] in _PYTHONS:
         return Check("Python", "ok", found)
-    return Check("Python", "broken", found, "take Python 3.11 or 3.12: python3.12 -m venv .venv")
+    return Check("Python", "broken", found, "take Python 3.11, 3.12 or 3.13: python3.12 -m venv .venv")
 
 
 def _packages() -> Iterator[Check]:
@@ -132,6 +132,14 @@ def _runtime(name: str) -> Check:
             mend = f"pip uninstall -y {' '.join(_RUNTIMES)}; pip install {build}"
             return Check(name, "broken", f"{found}; another build lies over {build}", mend)
     return Check(name, "ok", found)
+
+
+def _dgl(name: str) -> Check:
+    from gnnplace.policy.dgl_graph import HAS_DGL
+
+    if HAS_DGL:
+        return Check(name, "ok", f"dgl {_version('dgl')}")
+    return Check(name, "ok", "not installed; the policy passes its messages in plain torch, with the same weights")
 
 
 def _devices(name: str) -> Check:
@@ -237,6 +245,6 @@ def _search(name: str) -> Check:
 
 
 _LOOKS: dict[str, Callable[[str], Check]] = {
-    "ONNX Runtime": _runtime, "devices": _devices, "links": _links, "cache folder": _cache, "scotch": _scotch,
+    "ONNX Runtime": _runtime, "DGL": _dgl, "devices": _devices, "links": _links, "cache folder": _cache, "scotch": _scotch,
     "browser": _browser, "execution": _execution, "search": _search,
 }  # fmt: skip

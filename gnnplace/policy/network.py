@@ -9,16 +9,9 @@ from torch import Tensor, nn
 
 from gnnplace.env.units import UnitTables, unit_tables
 from gnnplace.evaluation import Problem
-from gnnplace.policy.dgl_graph import dgl_messages, to_dgl
-from gnnplace.policy.encoder import InputSizes, MessagePassingEncoder, Messages, scatter_messages
-from gnnplace.policy.features import (
-    DEVICE_FEATURES,
-    EDGE_FEATURES,
-    NODE_FEATURES,
-    NUM_TYPE_BUCKETS,
-    GraphFeatures,
-    graph_features,
-)
+from gnnplace.policy.dgl_graph import HAS_DGL, dgl_messages, to_dgl
+from gnnplace.policy.encoder import MessagePassing, MessagePassingEncoder, torch_messages
+from gnnplace.policy.features import DEVICE_FEATURES, GraphFeatures, graph_features
 from gnnplace.policy.pair_features import CONTEXT_FEATURES, PAIR_FEATURES
 
 __all__ = [
@@ -137,19 +130,19 @@ class PolicyInputs:
 
     tables: UnitTables
     features: GraphFeatures
-    messages: Messages
+    messages: MessagePassing
     type_buckets: Tensor  # [U]
     devices: Tensor  # [D, F]
 
 
-def policy_inputs(problem: Problem, with_dgl: bool = True) -> PolicyInputs:
-    """The static inputs of a problem, on DGL or on plain torch."""
+def policy_inputs(problem: Problem, with_dgl: bool = HAS_DGL) -> PolicyInputs:
+    """The static inputs of a problem; messages pass through DGL where it is installed, else through plain torch."""
     tables = unit_tables(problem)
     features = graph_features(problem, tables)
     messages = (
         dgl_messages(to_dgl(problem, features))
         if with_dgl
-        else scatter_messages(torch.from_numpy(features.ends), problem.num_units)
+        else torch_messages(torch.from_numpy(features.ends), problem.num_units)
     )
     return PolicyInputs(
         tables, features, messages, torch.from_numpy(features.type_buckets), torch.from_numpy(features.devices)
@@ -164,9 +157,7 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = MessagePassingEncoder(
-            InputSizes(len(NODE_FEATURES), NUM_TYPE_BUCKETS, config.type_width, len(EDGE_FEATURES)),
-            config.hidden,
-            config.rounds if config.message_passing else 0,
+            config.hidden, config.rounds if config.message_passing else 0, config.type_width
         )
         self.head = PairHead(config.hidden, len(DEVICE_FEATURES), len(CONTEXT_FEATURES))
 

@@ -34,7 +34,7 @@ def test_people_see_what_is_amiss_and_what_to_do_next(
 
 
 @pytest.mark.parametrize(
-    ("package", "check"), [("dgl", "search"), ("onnxruntime", "ONNX Runtime"), ("numba", "search")]
+    ("package", "check"), [("torch", "search"), ("onnxruntime", "ONNX Runtime"), ("numba", "search")]
 )
 def test_a_broken_package_is_an_answer_and_exit_code_1(folder, package: str, check: str) -> None:
     done = without(package, "doctor", "--json", folder=folder)

@@ -60,7 +60,6 @@ PLACE = "place two.json --devices k40x2 --out placed --planner"
         ("diffusers", "zoo unet_diffusion --small --out placed/placement.json", f"diffusers; {ZOO}"),
         ("onnxscript", "zoo ensemble_mlp --small --out placed/model.onnx", f"onnxscript; {ZOO}"),
         ("torch", f"{PLACE} gnn", "No module named 'torch'"),
-        ("dgl", f"{PLACE} gnn", "No module named 'dgl'"),
         ("plotly", f"{PLACE} single", "No module named 'plotly'"),
         ("onnxruntime", "run placed", "No module named 'onnxruntime'"),
     ],

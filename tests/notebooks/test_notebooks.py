@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
+import importlib.util
 import json
 import re
 import runpy
@@ -64,6 +65,8 @@ def test_there_are_seven_notebooks_and_something_is_claimed_of_each() -> None:
 def test_a_notebook_runs_as_published_without_a_warning_and_gives_what_its_text_says(
     path: Path, tmp_path: Path
 ) -> None:
+    if "dgl" in path.stem and importlib.util.find_spec("dgl") is None:
+        pytest.skip("dgl has no wheel for this Python")
     home, scratch = tmp_path / "notebooks", tmp_path / "scratch"
     home.mkdir()
     scratch.mkdir()

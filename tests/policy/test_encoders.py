@@ -1,13 +1,12 @@
 """Rounds of messages, on DGL and on plain torch."""
 
 import numpy as np
-import pytest
 import torch
 
 from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.policy.features import sweep_features
-from gnnplace.policy.network import PolicyConfig, PolicyInputs, PolicyNetwork, build_policy, policy_inputs
+from gnnplace.policy.network import PolicyConfig, PolicyInputs, build_policy, policy_inputs
 from tests.env.toy_problems import random_layers, renamed, two_chains
 
 
@@ -18,27 +17,6 @@ def seen(problem: Problem, inputs: PolicyInputs, assignments: np.ndarray) -> tup
         refresh(problem, inputs.tables, timing, row, assignment)
     nodes, edges = sweep_features(inputs.features, inputs.tables, timing)
     return torch.from_numpy(nodes), torch.from_numpy(edges)
-
-
-def embeddings_of(problem: Problem, network: PolicyNetwork, with_dgl: bool = True, rows: int = 3) -> torch.Tensor:
-    """`[U, B, H]` of the same random placements each time."""
-    inputs = policy_inputs(problem, with_dgl)
-    devices = np.random.default_rng(0).integers(0, problem.topology.num_devices, (rows, problem.num_units))
-    return network.encode(inputs, *seen(problem, inputs, devices[:, problem.unit_of_op]))
-
-
-@pytest.mark.parametrize("problem", [random_layers(), two_chains(length=1)], ids=["layers", "no edges"])
-def test_embeddings_and_gradients_are_the_same_on_dgl_and_plain_torch(problem: Problem) -> None:
-    network = build_policy(0, PolicyConfig(hidden=16))
-    results = []
-    for with_dgl in (True, False):
-        network.zero_grad()
-        embeddings = embeddings_of(problem, network, with_dgl)
-        embeddings.square().sum().backward()
-        results.append((embeddings, *(p.grad for p in network.encoder.parameters() if p.grad is not None)))
-    assert len(results[0]) > 20
-    for first, second in zip(*results, strict=True):
-        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
 
 
 def test_embeddings_are_reordered_with_the_ops_and_placements_kept_apart() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
-from gnnplace.policy.dgl_graph import to_dgl
+from gnnplace.policy.dgl_graph import HAS_DGL, to_dgl
 from gnnplace.policy.features import sweep_features
 from gnnplace.policy.network import (
     PairHead,
@@ -21,6 +21,8 @@ from gnnplace.policy.network import (
 from gnnplace.policy.pair_features import PAIR_FEATURES, pair_features
 from tests.env.toy_problems import random_layers, renamed, two_chains
 
+needs_dgl = pytest.mark.skipif(not HAS_DGL, reason="dgl has no wheel for this Python")
+
 
 def lively(seed: int = 0, config: PolicyConfig = PolicyConfig()) -> PolicyNetwork:
     """A network whose scores depend on everything, as after training."""
@@ -32,7 +34,7 @@ def lively(seed: int = 0, config: PolicyConfig = PolicyConfig()) -> PolicyNetwor
 
 
 def answers(
-    problem: Problem, assignments: np.ndarray, network: PolicyNetwork, with_dgl: bool
+    problem: Problem, assignments: np.ndarray, network: PolicyNetwork, with_dgl: bool = HAS_DGL
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Embeddings `[U, B, H]` and logits `[B, U, D]` for all units of all placements."""
     inputs = policy_inputs(problem, with_dgl)
@@ -56,6 +58,7 @@ def random_assignments(problem: Problem, count: int) -> np.ndarray:
     return units[:, problem.unit_of_op]
 
 
+@needs_dgl
 @pytest.mark.parametrize("problem", [random_layers(), two_chains(length=1)], ids=["layers", "no edges"])
 def test_dgl_and_plain_torch_give_the_same_embeddings_logits_and_gradients(problem: Problem) -> None:
     network, assignments = lively(), random_assignments(problem, 4)
@@ -76,8 +79,8 @@ def test_listing_the_ops_in_another_order_reorders_the_answers_and_changes_nothi
     other = renamed(problem, order)
     assignments = random_assignments(problem, 2)
     network = lively()
-    embeddings, logits = answers(problem, assignments, network, with_dgl=True)
-    other_embeddings, other_logits = answers(other, assignments[:, order], network, with_dgl=True)
+    embeddings, logits = answers(problem, assignments, network)
+    other_embeddings, other_logits = answers(other, assignments[:, order], network)
     unit = torch.from_numpy(problem.unit_of_op[order])
     other_unit = torch.from_numpy(other.unit_of_op.copy())
     torch.testing.assert_close(other_embeddings[other_unit], embeddings[unit], rtol=1e-4, atol=1e-5)
@@ -87,7 +90,7 @@ def test_listing_the_ops_in_another_order_reorders_the_answers_and_changes_nothi
 @pytest.mark.parametrize("num_devices", [1, 2, 7])
 def test_one_network_serves_any_number_of_devices(num_devices: int) -> None:
     problem = random_layers(num_devices=num_devices)
-    _, logits = answers(problem, random_assignments(problem, 1), lively(), with_dgl=True)
+    _, logits = answers(problem, random_assignments(problem, 1), lively())
     assert logits.shape == (1, problem.num_units, num_devices)
     assert torch.isfinite(logits).all()
 
@@ -105,6 +108,7 @@ def test_the_same_seed_gives_the_same_network_and_leaves_torchs_generator_alone(
     assert not torch.equal(first.encoder.inputs.weight, third.encoder.inputs.weight)
 
 
+@needs_dgl
 def test_the_dgl_graph_holds_units_edges_and_their_features() -> None:
     problem = random_layers()
     inputs = policy_inputs(problem)
