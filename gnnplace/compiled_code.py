@@ -1,13 +1,24 @@
-"""Where numba keeps compiled code: it refuses to compile anything for which it finds no folder."""
+"""Functions compiled by numba, which run as plain Python where numba is not installed."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-__all__ = ["find_room_for_compiled_code"]
+__all__ = ["find_room_for_compiled_code", "njit"]
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit` with these options; without numba the function stays plain Python and gives the same results."""
+    try:
+        import numba
+    except ImportError:
+        return lambda function: function
+    return numba.njit(**options)  # type: ignore[no-any-return]
 
 
 def find_room_for_compiled_code() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,7 +25,7 @@ from gnnplace.cli.output import hint, print_answer, print_json, print_table, war
 from gnnplace.cli.progress import bar
 from gnnplace.units import format_s
 
-__all__ = ["made_up_inputs", "profile", "run"]
+__all__ = ["profile", "run"]
 
 
 def run(
@@ -46,10 +45,7 @@ def run(
 
     Devices such as host1/cpu:0 are on the hosts of a Ray cluster, which --ray names.
     """
-    import numpy as np
-
-    from gnnplace.measuring.timing import measured_period, median_interval
-    from gnnplace.running.feed import read_arrays, write_arrays
+    from gnnplace.cli.run_placed import OUTPUT_COLUMNS, answer_lines, feed_for, output_rows, run_placed
     from gnnplace.running.session import Session
 
     if ray is None:
@@ -59,47 +55,20 @@ def run(
 
         opened = partial(DistributedSession, folder, ray, custom_ops=custom_ops or ())
     with bar("loading") as advance, opened() as session:
-        feed = read_arrays(input) if input is not None else made_up_inputs(folder, seed)
-        seconds = []
-        for number in range(repeat):
-            begin_s = time.perf_counter()
-            outputs = session.run(None, feed)
-            seconds.append(time.perf_counter() - begin_s)
-            advance((number + 1) / repeat, "running", f"best {format_s(min(seconds))}")
-        period = measured_period(session, feed, repeat) if repeat > 1 else None
-        names = [info.name for info in session.get_outputs()]
-        devices, max_in_flight = session.get_devices(), session.max_in_flight
-    if output is not None:
-        write_arrays(output, dict(zip(names, outputs, strict=True)))
-    interval = median_interval(np.array(seconds))
-    result: dict[str, Any] = {
-        "devices": devices,
-        "outputs": {
-            name: {"shape": list(np.shape(value)), "dtype": str(np.asarray(value).dtype)}
-            for name, value in zip(names, outputs, strict=True)
-        },
-        "median_s": interval.median,
-        "spread_s": interval.spread,
-        "repeats": repeat,
-        "throughput_s": None if period is None else period.median,
-        "throughput_spread_s": None if period is None else period.spread,
-        "max_in_flight": max_in_flight,
-        "output": None if output is None else str(output),
-    }
+        feed = feed_for(folder, input, seed)
+        result = run_placed(
+            session,
+            feed,
+            output,
+            repeat,
+            lambda number, best_s: advance(number / repeat, "running", f"best {format_s(best_s)}"),
+        )
     if json:
         print_json(result)
         return
-    print_table(
-        ["output", "shape", "dtype"],
-        [[name, str(facts["shape"]), facts["dtype"]] for name, facts in result["outputs"].items()],
-    )
-    print_answer(
-        f"{repeat} run(s) on {', '.join(devices)}: {format_s(interval.median)} +- {format_s(interval.spread)} (median)"
-    )
-    if period is not None:
-        print_answer(
-            f"pipelined, up to {max_in_flight} at once: {format_s(period.median)} +- {format_s(period.spread)} per request"
-        )
+    print_table(OUTPUT_COLUMNS, output_rows(result))
+    for line in answer_lines(result):
+        print_answer(line)
     cluster = "" if ray is None else f" --ray {ray}"
     called = f"Session({str(folder)!r})" if ray is None else f"DistributedSession({str(folder)!r}, {ray!r})"
     hint(f"gnnplace run {folder}{cluster} --repeat 100" if repeat == 1 else f"in Python: gnnplace.{called}")
@@ -162,14 +131,3 @@ def profile(
     )
     print_answer(f"costs: {out}")
     hint(f"gnnplace place {model} --devices {devices} --measure --out placed")
-
-
-def made_up_inputs(folder: Path, seed: int) -> dict[str, Any]:
-    """One array per input of the placed model in a folder, or in a file."""
-    import numpy as np
-
-    from gnnplace.onnx_io.read import read_onnx
-    from gnnplace.onnx_io.sample_inputs import sample_inputs
-
-    path = folder if folder.is_file() else folder / "placed.onnx"
-    return dict(sample_inputs(read_onnx(path), np.random.default_rng(seed)))

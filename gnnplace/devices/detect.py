@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
 
@@ -69,10 +67,10 @@ def allowed_cores() -> tuple[int, ...]:
 def machine_memory_bytes() -> int:
     """Bytes of main memory that this process may use: the machine's, or its control group's if that is less.
 
-    >>> 0 < machine_memory_bytes() <= psutil.virtual_memory().total
+    >>> machine_memory_bytes() > 0
     True
     """
-    total = int(psutil.virtual_memory().total)
+    total = _physical_memory_bytes()
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
         try:
             text = limit.read_text(encoding="ascii").strip()
@@ -81,6 +79,10 @@ def machine_memory_bytes() -> int:
         if text.isdigit():
             return min(total, int(text))
     return total
+
+
+def _physical_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @cache
@@ -94,7 +96,7 @@ def machine_facts() -> dict[str, Any]:
         "cpu": cpu_model(),
         "architecture": platform.machine(),
         "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "memory_gib": round(_physical_memory_bytes() / 2**30),
         "gpus": [gpu.name for gpu in gpus()],
     }
 

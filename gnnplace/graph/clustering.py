@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
+from gnnplace.compiled_code import njit
 from gnnplace.graph.orders import depth_first_order, topological_order
 
 __all__ = ["Clusters", "may_merge", "merge_bands", "merge_convex", "merge_intervals", "merge_single_ended"]

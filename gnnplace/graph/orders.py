@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.compiled_code import njit
 from gnnplace.errors import InvalidGraph
 
 __all__ = ["depth_first_order", "find_cycle", "longest_path", "topological_order", "upward_rank"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numba import njit
 
 from gnnplace.arrays import BoolArray, IntArray, frozen
+from gnnplace.compiled_code import njit
 from gnnplace.graph.clustering import Clusters, may_merge
 from gnnplace.graph.coarsen import Coarsening, coarsen, device_kinds, op_loads
 from gnnplace.graph.op_graph import OpGraph
