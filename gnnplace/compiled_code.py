@@ -7,12 +7,15 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["find_room_for_compiled_code", "njit"]
 
 
-def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def njit(**options: Any) -> Callable[[FunctionT], FunctionT]:
     """`numba.njit` with these options; without numba the function stays plain Python and gives the same results."""
     try:
         import numba
