@@ -9,34 +9,84 @@ from typing import TYPE_CHECKING, Any
 from gnnplace.compiled_code import find_room_for_compiled_code
 
 if TYPE_CHECKING:
-    from gnnplace.api import PlaceOptions, Plan, compare, evaluate, load_topology, place, read_onnx
+    from gnnplace.api import PlaceOptions, Plan, ProblemSetup, compare, evaluate, place, plan_of, problem, set_up
+    from gnnplace.devices import Device, Link, Topology, load_topology
     from gnnplace.distributed.execution import DistributedSession
+    from gnnplace.errors import GnnplaceError
+    from gnnplace.evaluation import Evaluation, Problem
+    from gnnplace.graph import Op, OpGraph, Tensor
+    from gnnplace.onnx_io.read import read_onnx
+    from gnnplace.placement import Placement, load_placement
+    from gnnplace.planners.budget import Budget
+    from gnnplace.planners.catalog import PLANNERS, load_planner
+    from gnnplace.planners.search import Search, Solution
     from gnnplace.running.session import Session
+    from gnnplace.schedule import Schedule, check_schedule
+    from gnnplace.sim import Simulator
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PLANNERS",
+    "Budget",
+    "Device",
     "DistributedSession",
+    "Evaluation",
+    "GnnplaceError",
+    "Link",
+    "Op",
+    "OpGraph",
     "PlaceOptions",
+    "Placement",
     "Plan",
+    "Problem",
+    "ProblemSetup",
+    "Schedule",
+    "Search",
     "Session",
+    "Simulator",
+    "Solution",
+    "Tensor",
+    "Topology",
     "__version__",
+    "check_schedule",
     "compare",
     "evaluate",
+    "load_placement",
+    "load_planner",
     "load_topology",
     "place",
+    "plan_of",
+    "problem",
     "read_onnx",
+    "set_up",
 ]
 
 find_room_for_compiled_code()
-_HOMES = {"DistributedSession": "gnnplace.distributed.execution", "Session": "gnnplace.running.session"}
+_HOMES = {
+    "gnnplace.api": "PlaceOptions Plan ProblemSetup compare evaluate place plan_of problem set_up",
+    "gnnplace.devices": "Device Link Topology load_topology",
+    "gnnplace.distributed.execution": "DistributedSession",
+    "gnnplace.errors": "GnnplaceError",
+    "gnnplace.evaluation": "Evaluation Problem",
+    "gnnplace.graph": "Op OpGraph Tensor",
+    "gnnplace.onnx_io.read": "read_onnx",
+    "gnnplace.placement": "Placement load_placement",
+    "gnnplace.planners.budget": "Budget",
+    "gnnplace.planners.catalog": "PLANNERS load_planner",
+    "gnnplace.planners.search": "Search Solution",
+    "gnnplace.running.session": "Session",
+    "gnnplace.schedule": "Schedule check_schedule",
+    "gnnplace.sim": "Simulator",
+}
 
 
 def __getattr__(name: str) -> Any:
     """The public name, from the module that defines it."""
-    if name not in __all__:
+    module = next((module for module, names in _HOMES.items() if name in names.split()), None)
+    if module is None:
         raise AttributeError(f"module 'gnnplace' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES.get(name, "gnnplace.api")), name)
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

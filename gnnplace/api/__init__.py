@@ -9,8 +9,10 @@ is trained on), `train.py` (a training run).
 from gnnplace.api.comparison import compare, evaluate
 from gnnplace.api.given import plan_of
 from gnnplace.api.options import PlaceOptions
+from gnnplace.api.pipeline import problem, set_up
 from gnnplace.api.place import place
 from gnnplace.api.plan import Plan
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.devices.spec import load_topology
 from gnnplace.onnx_io.read import read_onnx
@@ -18,6 +20,7 @@ from gnnplace.onnx_io.read import read_onnx
 __all__ = [
     "PlaceOptions",
     "Plan",
+    "ProblemSetup",
     "Workload",
     "compare",
     "evaluate",
@@ -25,5 +28,7 @@ __all__ = [
     "load_workload",
     "place",
     "plan_of",
+    "problem",
     "read_onnx",
+    "set_up",
 ]

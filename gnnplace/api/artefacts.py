@@ -26,7 +26,7 @@ def write_artefacts(plan: Plan, out: Path) -> None:
 
 
 def _write(plan: Plan, folder: Path, out: Path) -> None:
-    setting = plan.setting
+    setting = plan.setup
     graph, topology, assignment = setting.workload.graph, setting.topology, plan.placement.assignment
     save_placement(folder / "placement.json", graph, topology, plan.placement, plan.facts())
     model = setting.workload.onnx

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from gnnplace.api.host_placing import topology_on_hosts
 from gnnplace.api.hosts import compared_on_hosts
 from gnnplace.api.measuring import executable, measured_evaluation, profiled
-from gnnplace.api.options import PlaceOptions
+from gnnplace.api.options import Keywords, PlaceOptions, options_from, with_keyword_signature
 from gnnplace.api.problem_setup import setting_of, topology_of
 from gnnplace.api.solution import LEARNED, chosen_planner, failed_row, finite, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
@@ -25,11 +25,13 @@ from gnnplace.run_record import PlannerRow
 __all__ = ["compare", "evaluate"]
 
 
+@with_keyword_signature
 def compare(
     model: ModelSource,
     devices: str | Path | Topology,
     planners: Sequence[str],
-    options: PlaceOptions = PlaceOptions(),
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
 ) -> list[PlannerRow]:
     """A row per planner, each with the same budget and seed; a planner that fails has an `error` and no makespan.
 
@@ -44,6 +46,7 @@ def compare(
         GnnplaceError: an unknown planner, or a model or device set that cannot be read.
         KeyboardInterrupt: there was no placement yet.
     """
+    options = options_from(options, keywords)
     plans = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
     if options.ray is not None and isinstance(devices, str) and names_hosts(devices):
         devices = topology_on_hosts(devices, options.ray)
@@ -70,11 +73,13 @@ def compare(
     return rows
 
 
+@with_keyword_signature
 def evaluate(
     model: ModelSource,
     devices: str | Path | Topology,
     placement: str | Path | Placement,
-    options: PlaceOptions = PlaceOptions(),
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
 ) -> dict[str, Any]:
     """What a given placement costs: the object that `gnnplace evaluate --json` prints.
 
@@ -82,7 +87,7 @@ def evaluate(
     pipelined ones; memory, busy time and transferred bytes are simulated.
 
     >>> from gnnplace.api.place import place
-    >>> plan = place("zoo:layered_200", "k40x2", PlaceOptions(planner="heft"))
+    >>> plan = place("zoo:layered_200", "k40x2", planner="heft")
     >>> evaluate("zoo:layered_200", "k40x2", plan.placement)["makespan_s"] == plan.makespan_s
     True
 
@@ -91,6 +96,7 @@ def evaluate(
         UnsupportedModel: it is to be executed, and the model is an op graph.
         MeasurementFailed: it was executed and failed, or other work keeps a device busy.
     """
+    options = options_from(options, keywords)
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=options.measure)
     warnings: tuple[str, ...] = ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
-from gnnplace.api.options import PlaceOptions
+from gnnplace.api.options import Keywords, PlaceOptions, options_from, with_keyword_signature
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import setting_of, topology_of
 from gnnplace.api.workload import ModelSource, load_workload
@@ -18,21 +19,32 @@ GIVEN = "given"
 """Stands where the name of a planner would."""
 
 
+@with_keyword_signature
 def plan_of(
     model: ModelSource,
     devices: str | Path | Topology,
     placement: Placement,
-    options: PlaceOptions = PlaceOptions(),
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
 ) -> Plan:
-    """The plan that a placement of every op is: its simulated seconds, schedule, memory, and files.
+    """The plan of a given placement of every op: its simulated seconds, schedule, memory, and files.
 
-    Nothing is searched or measured; of the options only the sizes of inputs, custom operators and the objective count. A
-    placement that does not fit is told as that.
+    Nothing is searched or measured. Of the options, `dims`, `dims_objective`, `custom_ops` and `objective` count. A placement
+    that does not fit makes a plan whose evaluation is infeasible.
+
+    >>> import numpy as np
+    >>> from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+    >>> from gnnplace.placement import Placement
+    >>> pair = OpGraph.build("pair", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 4, ("b",))])
+    >>> apart, together = (plan_of(pair, "k40x2", Placement(np.array(row))) for row in ([0, 1], [0, 0]))
+    >>> apart.makespan_s > together.makespan_s  # the transfer takes time
+    True
 
     Raises:
         InvalidPlacement: it is not for this model and these devices.
         UnsupportedModel: the model cannot be read.
     """
+    options = options_from(options, keywords)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops)
     setting = setting_of(
         workload,

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from gnnplace.api.measuring import (
 )
 from gnnplace.api.options import Dims, PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.problem_setup import MAX_GROUPS, Setting, measurement_store, setting_of, topology_of
+from gnnplace.api.problem_setup import MAX_GROUPS, ProblemSetup, measurement_store, setting_of, topology_of
 from gnnplace.api.solution import chosen_planner, planned
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
@@ -87,7 +88,7 @@ def topology_on_hosts(devices: str, address: str) -> Topology:
         return found.topology(_link_costs(found))
 
 
-def setting_on_hosts(workload: Workload, devices: str, options: PlaceOptions) -> tuple[Setting, tuple[str, ...]]:
+def setting_on_hosts(workload: Workload, devices: str, options: PlaceOptions) -> tuple[ProblemSetup, tuple[str, ...]]:
     """The workload on these devices with costs that are measured where they are not known, and warnings; a cluster is connected.
 
     Of hosts that are alike, with the same devices, one profiles the model; it keeps what it finds in its own store.
@@ -115,7 +116,7 @@ def setting_on_hosts(workload: Workload, devices: str, options: PlaceOptions) ->
     return setting, warnings
 
 
-def measured_on_hosts(setting: Setting, options: PlaceOptions, begin_s: float) -> Plan:
+def measured_on_hosts(setting: ProblemSetup, options: PlaceOptions, begin_s: float) -> Plan:
     """What planners find in the simulator, executed over the hosts side by side with a session on the best single device.
 
     Raises:
@@ -146,7 +147,7 @@ def measured_on_hosts(setting: Setting, options: PlaceOptions, begin_s: float) -
 
 
 def _executed_side_by_side(
-    setting: Setting, solution: Solution, placements: Sequence[Placement], options: PlaceOptions
+    setting: ProblemSetup, solution: Solution, placements: Sequence[Placement], options: PlaceOptions
 ) -> list[Evaluation]:
     """The measured cost of each placement of the op groups; equal ones run once."""
     model, topology = executable(setting.workload), setting.topology
@@ -225,7 +226,9 @@ def _profiled_on_hosts(
             name: sent_file(path)
             for name, path in ({model.path.name: model.path} | external_beside(model.path)).items()
         },
-        libraries={f"{number}-{path.name}": sent_file(path) for number, path in enumerate(options.custom_ops)},
+        libraries={
+            f"{number}-{path.name}": sent_file(path) for number, path in enumerate(map(Path, options.custom_ops))
+        },
         dims=dict(options.dims) or dict(model.dims),
     )
     alike = [json.dumps([part.spec, dict(part.host.fingerprint)], sort_keys=True, default=str) for part in found.parts]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.problem_setup import Setting
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.solution import LEARNED, chosen_planner, failed_row, planned, planner_row
 from gnnplace.api.workload import Workload
 from gnnplace.distributed.cluster import connected, different_results
@@ -39,7 +39,7 @@ __all__ = ["compared_on_hosts", "executed_on_hosts", "simulated_on_hosts"]
 
 @contextmanager
 def simulated_on_hosts(
-    setting: Setting, address: str | None, on_warning: Callable[[str], None]
+    setting: ProblemSetup, address: str | None, on_warning: Callable[[str], None]
 ) -> Iterator[Evaluator | None]:
     """What simulates large batches on all hosts of a cluster; None without an address.
 
@@ -84,14 +84,14 @@ def executed_on_hosts(
             evaluator.elsewhere = None
 
 
-def compared_on_hosts(setting: Setting, planners: Sequence[str], options: PlaceOptions) -> list[PlannerRow]:
+def compared_on_hosts(setting: ProblemSetup, planners: Sequence[str], options: PlaceOptions) -> list[PlannerRow]:
     """A row per planner in the order in which they were named, each with the host that it ran on and took its seconds on.
 
     Raises:
         GnnplaceError: there is no cluster, or none of its hosts can take part.
         KeyboardInterrupt: there was no placement yet.
     """
-    policy = () if options.policy is None else (_PolicyFiles.read(options.policy),)
+    policy = () if options.policy is None else (_PolicyFiles.read(Path(options.policy)),)
     budget = dataclasses.replace(options.budget, on_progress=None)
     role = Role(_comparing, (_to_be_sent(setting), budget, options.seed, *policy), different_results)
     rows: dict[int, PlannerRow] = {}
@@ -132,7 +132,7 @@ class _PolicyFiles:
             yield path
 
 
-def _to_be_sent(setting: Setting) -> Setting:
+def _to_be_sent(setting: ProblemSetup) -> ProblemSetup:
     """The setting without the model, which is not needed to simulate it, for one thread."""
     bare = Workload(setting.workload.graph)
     others = tuple(_to_be_sent(other) for other in setting.others)
@@ -140,12 +140,12 @@ def _to_be_sent(setting: Setting) -> Setting:
 
 
 def _comparing(
-    setting: Setting, budget: Budget, seed: int, policy: _PolicyFiles | None = None
+    setting: ProblemSetup, budget: Budget, seed: int, policy: _PolicyFiles | None = None
 ) -> Callable[[str], PlannerRow]:
     return partial(_compared, setting, budget, seed, policy)
 
 
-def _compared(setting: Setting, budget: Budget, seed: int, policy: _PolicyFiles | None, name: str) -> PlannerRow:
+def _compared(setting: ProblemSetup, budget: Budget, seed: int, policy: _PolicyFiles | None, name: str) -> PlannerRow:
     chosen = setting.for_planner(name)
     problem = chosen.problem()
     try:

@@ -12,7 +12,7 @@ import numpy as np
 from gnnplace.api.hosts import executed_on_hosts
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
-from gnnplace.api.problem_setup import MAX_GROUPS, Setting, measurement_store, setting_of
+from gnnplace.api.problem_setup import MAX_GROUPS, ProblemSetup, measurement_store, setting_of
 from gnnplace.api.solution import chosen_planner, finite, planned
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
@@ -183,7 +183,7 @@ def _pipelined(options: MeasureOptions) -> MeasureOptions:
     )
 
 
-def _evaluator(setting: Setting, options: MeasureOptions) -> MeasuredEvaluator:
+def _evaluator(setting: ProblemSetup, options: MeasureOptions) -> MeasuredEvaluator:
     """Runs placements of the op groups of a setting, and keeps in the store what that says."""
     model, *others = _at_all_sizes(setting.workload)
     grouped = GroupedModel(model, setting.coarsening.graph, setting.coarsening.group_of_op, tuple(others))
@@ -192,7 +192,7 @@ def _evaluator(setting: Setting, options: MeasureOptions) -> MeasuredEvaluator:
     return MeasuredEvaluator(grouped, setting.topology, setting.group_evaluator, options, kept)
 
 
-def measured_evaluation(setting: Setting, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
+def measured_evaluation(setting: ProblemSetup, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
     """One placement of every op, executed, and the segments in which it ran.
 
     Raises:
@@ -294,7 +294,7 @@ def _side_by_side(evaluator: MeasuredEvaluator, finalists: Sequence[Finalist]) -
 
 
 def side_by_side_plan(
-    setting: Setting,
+    setting: ProblemSetup,
     solution: Solution,
     finalists: Sequence[Finalist],
     executed: tuple[Comparison, MeasuredSearch],

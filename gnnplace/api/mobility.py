@@ -6,13 +6,13 @@ from collections import Counter
 
 import numpy as np
 
-from gnnplace.api.problem_setup import Setting
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.placement import allowed_mask
 
 __all__ = ["what_holds"]
 
 
-def what_holds(setting: Setting) -> list[str]:
+def what_holds(setting: ProblemSetup) -> list[str]:
     """`[N]` the reasons, each as a sentence; empty for an op that may go anywhere on its own."""
     graph, topology = setting.workload.graph, setting.topology
     allowed = allowed_mask(graph, topology)

@@ -1,18 +1,29 @@
-"""The sizes of symbolic dimensions that a placement is made for: one, or several whose worst or mean time counts."""
+"""The options of a search, as an object or as keyword arguments, and the sizes of symbolic dimensions."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict, TypeVar
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import DimsObjective, Objective
 from gnnplace.planners.budget import Budget, Progress
 
-__all__ = ["MAX_SHAPES", "Dims", "PlaceOptions", "shapes_of", "sizes_between"]
+__all__ = [
+    "MAX_SHAPES",
+    "Dims",
+    "Keywords",
+    "PlaceOptions",
+    "options_from",
+    "shapes_of",
+    "sizes_between",
+    "with_keyword_signature",
+]
 
 
 Dims = Mapping[str, int | Sequence[int]]
@@ -56,40 +67,84 @@ def shapes_of(dims: Dims) -> tuple[dict[str, int], ...]:
 
 @dataclass(frozen=True)
 class PlaceOptions:
-    """How to search.
+    """Options of `place`, `compare`, `evaluate` and `problem`; each field is also a keyword argument of them.
 
     >>> PlaceOptions(planner="annealing", seconds=2.0, dims={"batch": 8}).budget.evaluations
     2000
     """
 
     planner: str = "gnn"
+    """Name of the planner; `gnnplace planners` lists them."""
     objective: Objective = "latency"
     evaluations: int | None = 2000
-    """Placements that the planner may evaluate."""
+    """Maximum number of placements that a planner evaluates."""
     seconds: float | None = None
-    """Seconds that the planner may search; with `evaluations`, whichever ends first."""
+    """Maximum seconds of a search; with `evaluations`, the limit that is reached first ends it."""
     measure: bool = False
-    """Execute placements on the real devices; the reward is then measured."""
+    """Execute placements on the devices, so that times are measured and not simulated."""
     force: bool = False
     """Measure even where other work keeps a device busy."""
     seed: int = 0
     max_groups: int | None = None
-    """Op groups that the planner decides on; None: 512."""
+    """Maximum number of op groups; None: 512, and for large graphs and some planners no groups at all."""
     dims: Dims = field(default_factory=dict)
-    """Sizes of symbolic dimensions; several of one make several shapes."""
+    """Sizes of symbolic dimensions; several sizes of one dimension make several shapes."""
     dims_objective: DimsObjective = "worst"
-    """Which of the times at several shapes is minimised."""
-    custom_ops: tuple[Path, ...] = ()
+    """How the times at several shapes combine: the worst or the mean is minimised."""
+    custom_ops: Sequence[str | Path] = ()
     """Shared libraries with operators that ONNX Runtime does not have."""
-    policy: Path | None = None
-    """A trained policy that `gnn` starts from; None: the one that is shipped."""
+    policy: str | Path | None = None
+    """Trained policy of the planner `gnn`; None: the shipped one."""
     ray: str | None = None
-    """Address of a Ray cluster to work on; see `gnnplace.distributed.connected`."""
+    """Address of a Ray cluster that shares the work; see `gnnplace.distributed.connected`."""
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
+    """Receives the state of the running search."""
     on_warning: Callable[[str], None] = field(default=lambda text: None, compare=False)
-    """Told what a comparison, which has no warnings, is to say of hosts that take no part."""
+    """Receives the warnings of `compare`, whose rows have no place for them."""
 
     @property
     def budget(self) -> Budget:
-        """Of the chosen planner."""
+        """The limits of the chosen planner's search."""
         return Budget(self.evaluations, self.seconds, self.on_progress)
+
+
+class Keywords(TypedDict, total=False):
+    """The fields of `PlaceOptions` as keyword arguments."""
+
+    planner: str
+    objective: Objective
+    evaluations: int | None
+    seconds: float | None
+    measure: bool
+    force: bool
+    seed: int
+    max_groups: int | None
+    dims: Dims
+    dims_objective: DimsObjective
+    custom_ops: Sequence[str | Path]
+    policy: str | Path | None
+    ray: str | None
+    on_progress: Callable[[Progress], None] | None
+    on_warning: Callable[[str], None]
+
+
+def options_from(options: PlaceOptions | None, keywords: Keywords) -> PlaceOptions:
+    """The options with the keyword arguments in place of its fields.
+
+    Raises:
+        TypeError: a keyword is not a field of `PlaceOptions`.
+    """
+    return replace(options or PlaceOptions(), **keywords)
+
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def with_keyword_signature(function: _Function) -> _Function:
+    """Lists the fields of `PlaceOptions` in the signature that `help` and completion show."""
+    signature = inspect.signature(function)
+    fields = inspect.signature(PlaceOptions).parameters.values()
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "keywords"]
+    parameters += [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in fields]
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function

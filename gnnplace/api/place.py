@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from gnnplace.api.host_placing import means_hosts, measured_on_hosts, setting_on_hosts
 from gnnplace.api.hosts import simulated_on_hosts
 from gnnplace.api.measuring import place_measured
-from gnnplace.api.options import PlaceOptions
+from gnnplace.api.options import Keywords, PlaceOptions, options_from, with_keyword_signature
 from gnnplace.api.plan import Plan
-from gnnplace.api.problem_setup import Setting, setting_of, topology_of
+from gnnplace.api.problem_setup import ProblemSetup, setting_of, topology_of
 from gnnplace.api.solution import chosen_planner, planned, planner_row
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.devices.topology import Topology
@@ -29,14 +30,19 @@ BASELINES = ("single", "heft")
 """Run with every `place`; they take one or a few evaluations each."""
 
 
-def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOptions = PlaceOptions()) -> Plan:
+@with_keyword_signature
+def place(
+    model: ModelSource,
+    devices: str | Path | Topology,
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
+) -> Plan:
     """The best placement of a model on devices that the chosen planner finds, compared with simple ones.
 
     The answer is never worse than the best single device: when the plan does not beat it, that is the answer. Ctrl-C gives
     the best so far.
 
-    >>> options = PlaceOptions(planner="annealing", evaluations=200)
-    >>> plan = place("zoo:layered_200", "k40x2", options)
+    >>> plan = place("zoo:layered_200", "k40x2", planner="annealing", evaluations=200)
     >>> plan.evaluation.feasible, plan.makespan_s <= plan.rows[0]["makespan_s"]  # never worse than the best single device
     (True, True)
 
@@ -44,7 +50,8 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
         model: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or what `read_onnx` gave.
         devices: a topology, its file, a preset such as `k40x4`, real devices such as `cpu:0,cpu:1`, or `auto`;
             with `options.ray` those of its hosts, such as `host1/cpu:0,host2/cpu:0`, or `auto` for all of them.
-        options: how to search.
+        options: an object with the options of the search.
+        keywords: fields of `PlaceOptions`, which replace those of `options`.
 
     Raises:
         UnsupportedModel: the model cannot be read.
@@ -53,7 +60,7 @@ def place(model: ModelSource, devices: str | Path | Topology, options: PlaceOpti
         InvalidPlacement: an op that no device may run.
         KeyboardInterrupt: there was no placement yet.
     """
-    begin_s = time.perf_counter()
+    begin_s, options = time.perf_counter(), options_from(options, keywords)
     chosen_planner(options.planner, options.policy)
     if options.ray is not None and means_hosts(devices, options.ray):
         return _place_on_hosts(model, str(devices), options, begin_s)
@@ -78,7 +85,7 @@ def _place_on_hosts(model: ModelSource, devices: str, options: PlaceOptions, beg
     return replace(plan, warnings=(*warnings, *plan.warnings))
 
 
-def _searched(setting: Setting, options: PlaceOptions, begin_s: float) -> Plan:
+def _searched(setting: ProblemSetup, options: PlaceOptions, begin_s: float) -> Plan:
     """The best that the chosen planner finds in the simulator."""
     planner = chosen_planner(options.planner, options.policy)
     planners = {name: (load_planner(name), Budget()) for name in BASELINES} | {
@@ -105,7 +112,7 @@ def _searched(setting: Setting, options: PlaceOptions, begin_s: float) -> Plan:
         return answer.cut_short() if interrupted else answer
 
 
-def _answer(setting: Setting, solutions: Mapping[str, Solution], planner: str, begin_s: float) -> Plan:
+def _answer(setting: ProblemSetup, solutions: Mapping[str, Solution], planner: str, begin_s: float) -> Plan:
     """The solution of the chosen planner, of the last one where it was not reached; the best single device where that is better."""
     runs = {name: planned(setting.for_planner(name), solution) for name, solution in solutions.items()}
     found = planner if planner in runs else list(runs)[-1]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.api.artefacts import write_artefacts
-from gnnplace.api.problem_setup import Setting
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.record import run_record
 from gnnplace.api.solution import bound_of, finite
 from gnnplace.errors import InfeasiblePlacement
@@ -36,7 +36,7 @@ class Plan:
     (['heft', 'single'], True)
     """
 
-    setting: Setting
+    setup: ProblemSetup
     solution: Solution
     """Of the chosen planner, on op groups."""
     placement: Placement
@@ -65,12 +65,12 @@ class Plan:
         """What runs: the measured segments, else those of the simulated schedule."""
         if self.measured_segments is not None:
             return self.measured_segments
-        return self.setting.workload.segments(self.placement.assignment, self.schedule.order())
+        return self.setup.workload.segments(self.placement.assignment, self.schedule.order())
 
     @cached_property
     def schedule(self) -> Schedule:
         """When everything runs, simulated."""
-        return self.setting.simulator.schedule(self.placement)
+        return self.setup.simulator.schedule(self.placement)
 
     @property
     def makespan_s(self) -> float:
@@ -80,7 +80,7 @@ class Plan:
     @cached_property
     def bound(self) -> LowerBound:
         """Seconds that no placement can beat, by the cost model."""
-        return bound_of(self.setting, self.solution)
+        return bound_of(self.setup, self.solution)
 
     @property
     def gap(self) -> float:
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def _objective_s(self) -> float:
-        if self.measured is not None or self.setting.objective == "latency":
+        if self.measured is not None or self.setup.objective == "latency":
             return self.makespan_s
         return self.evaluation.period_s
 
@@ -101,11 +101,11 @@ class Plan:
         """What `gnnplace place --json` prints."""
         measured = self.measured
         return {
-            "model": self.setting.workload.name,
-            "ops": self.setting.workload.graph.num_ops,
-            "groups": self.setting.for_planner(self.solution.planner).coarsening.graph.num_ops,
+            "model": self.setup.workload.name,
+            "ops": self.setup.workload.graph.num_ops,
+            "groups": self.setup.for_planner(self.solution.planner).coarsening.graph.num_ops,
             "planner": self.solution.planner,
-            "objective": self.setting.objective,
+            "objective": self.setup.objective,
             "makespan_s": finite(self.makespan_s),
             "measured": None
             if measured is None
@@ -151,11 +151,11 @@ class Plan:
             return self.evaluation.failure
         lacking = [
             f"{device.name} lacks {format_bytes(float(short))} of {format_bytes(float(device.memory_bytes or 0))}"
-            for device, short in zip(self.setting.topology.devices, self.evaluation.shortfall_bytes, strict=True)
+            for device, short in zip(self.setup.topology.devices, self.evaluation.shortfall_bytes, strict=True)
             if short > 0
         ]
         return (
-            f"no placement of {self.setting.workload.name!r} that was found fits: {'; '.join(lacking)}; "
+            f"no placement of {self.setup.workload.name!r} that was found fits: {'; '.join(lacking)}; "
             "add devices or memory, or allow more evaluations"
         )
 
@@ -171,7 +171,7 @@ class Plan:
                 "dims": dict(setting.workload.onnx.dims),
                 "makespan_s": finite(setting.simulator.evaluate(self.placement).makespan_s),
             }
-            for setting in (self.setting, *self.setting.others)
+            for setting in (self.setup, *self.setup.others)
             if setting.workload.onnx is not None
         ]
 
@@ -179,11 +179,11 @@ class Plan:
     def peak_memory_bytes(self) -> dict[str, int]:
         """By device name."""
         peaks = self.evaluation.peak_memory_bytes.tolist()
-        return dict(zip(self.setting.topology.device_names, peaks, strict=True))
+        return dict(zip(self.setup.topology.device_names, peaks, strict=True))
 
     def facts(self) -> dict[str, Any]:
         """What `placement.json` says besides the assignment."""
-        workload = self.setting.workload
+        workload = self.setup.workload
         return {
             "model": {"name": workload.name, "sha256": workload.sha256, "ops": workload.graph.num_ops},
             "evaluation": {

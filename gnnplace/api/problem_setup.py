@@ -32,7 +32,7 @@ from gnnplace.sim.several import SeveralSimulators
 from gnnplace.sim.simulator import Simulator
 from gnnplace.versions import installed_versions
 
-__all__ = ["MAX_GROUPS", "Setting", "measurement_store", "setting_of", "stored_costs", "topology_of"]
+__all__ = ["MAX_GROUPS", "ProblemSetup", "Setting", "measurement_store", "setting_of", "stored_costs", "topology_of"]
 
 
 MAX_GROUPS = 512
@@ -44,8 +44,14 @@ then 34 % faster on a layered graph of 10,000 ops, 20 % on one of 3,000, 11 % on
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """One workload on one device set with the seconds of every op on every device."""
+class ProblemSetup:
+    """One workload on one device set with the seconds of every op on every device.
+
+    >>> from gnnplace import set_up
+    >>> setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
+    >>> setup.coarsening.graph.num_ops <= 20, setup.bound.value_s > 0
+    (True, True)
+    """
 
     workload: Workload
     topology: Topology
@@ -54,7 +60,7 @@ class Setting:
     objective: Objective = "latency"
     num_threads: int | None = None
     """That a simulator may use; None: as many as there are cores."""
-    others: tuple[Setting, ...] = ()
+    others: tuple[ProblemSetup, ...] = ()
     """The same ops at other sizes of the inputs, in the same groups."""
     dims_objective: DimsObjective = "worst"
     """Which of the times at all these sizes counts."""
@@ -63,7 +69,7 @@ class Setting:
     fused: IntArray | None = None
     """`[N]` equal numbers for ops that some device runs as one kernel, if that is known."""
 
-    def for_planner(self, name: str) -> Setting:
+    def for_planner(self, name: str) -> ProblemSetup:
         """This setting, or for large graphs and planners that can take it, the same without groups but colocated and fused ops."""
         if self.groups_chosen or name not in PLANNERS or not PLANNERS[name].takes_all_ops:
             return self
@@ -71,7 +77,7 @@ class Setting:
         return self._of_ops if large else self
 
     @cached_property
-    def _of_ops(self) -> Setting:
+    def _of_ops(self) -> ProblemSetup:
         graph = self.workload.graph
         coarsening = coarsen(graph, graph.num_ops, fused=self.fused)
         others = tuple(replace(other, coarsening=coarsening) for other in self.others)
@@ -138,6 +144,9 @@ class Setting:
         return Simulator(graph, self.topology, op_time_s, self.num_threads)
 
 
+Setting = ProblemSetup
+
+
 def topology_of(devices: str | Path | Topology) -> Topology:
     """The devices that `place` and its kin are given; `auto` lists GPUs only when ONNX Runtime can use them.
 
@@ -154,10 +163,10 @@ def setting_of(
     objective: Objective = "latency",
     max_groups: int | None = None,
     dims_objective: DimsObjective = "worst",
-) -> Setting:
+) -> ProblemSetup:
     """The setting with costs from `cost`; None takes what this machine has measured before, else the roofline.
 
-    None for `max_groups` are 512, and for large graphs and some planners as many as there are ops; see `Setting.for_planner`.
+    None for `max_groups` are 512, and for large graphs and some planners as many as there are ops; see `ProblemSetup.for_planner`.
 
     Measured costs belong to a kind of device, so they never touch presets. What these devices' runtime is known to fuse stays
     together in a group.
@@ -167,7 +176,7 @@ def setting_of(
         InvalidPlacement: an op that no device may run.
     """
     model, fused = _cost_model(workload, cost), _fused(workload, topology)
-    setting = Setting(
+    setting = ProblemSetup(
         workload=workload,
         topology=model.calibrated(topology),
         op_time_s=model.op_time_s(workload.graph, topology),

@@ -29,7 +29,7 @@ _OPS_OF_A_STEP = 20
 
 def run_record(plan: Plan, out: Path | None = None, command: Sequence[str] | None = None) -> RunRecord:
     """All of `run.json`; `out` is where the plan is written."""
-    graph, topology, schedule = plan.setting.workload.graph, plan.setting.topology, plan.schedule
+    graph, topology, schedule = plan.setup.workload.graph, plan.setup.topology, plan.schedule
     producers, consumers = graph.edges
     return {
         "format": "gnnplace.run/1",
@@ -57,15 +57,15 @@ def run_record(plan: Plan, out: Path | None = None, command: Sequence[str] | Non
         "lower_bound": {"value_s": plan.bound.value_s, "name": plan.bound.name},
         "measured": plan.measured,
         "shapes": plan.shapes,
-        "dims_objective": plan.setting.dims_objective,
-        "warnings": [*plan.setting.workload.warnings, *plan.warnings],
+        "dims_objective": plan.setup.dims_objective,
+        "warnings": [*plan.setup.workload.warnings, *plan.warnings],
         "command": " ".join(["gnnplace", *(sys.argv[1:] if command is None else command)]),
         "versions": installed_versions(*_VERSIONED),
     }
 
 
 def _ops(plan: Plan) -> OpsRecord:
-    setting, schedule = plan.setting, plan.schedule
+    setting, schedule = plan.setup, plan.schedule
     graph = setting.workload.graph
     return {
         "name": list(graph.op_names),
@@ -91,7 +91,7 @@ def _shapes(signature: str) -> str:
 
 
 def _transfers(plan: Plan) -> list[TransferRecord]:
-    graph, topology, schedule = plan.setting.workload.graph, plan.setting.topology, plan.schedule
+    graph, topology, schedule = plan.setup.workload.graph, plan.setup.topology, plan.schedule
     return [
         {
             "tensor": graph.op_names[graph.tensor_producer[tensor]],
@@ -114,7 +114,7 @@ def _transfers(plan: Plan) -> list[TransferRecord]:
 
 def _steps(plan: Plan) -> list[StepRecord]:
     """The policy's steps, with the heaviest ops of the groups that moved."""
-    problem = plan.setting.for_planner(plan.solution.planner).problem()
+    problem = plan.setup.for_planner(plan.solution.planner).problem()
     names = problem.graph.op_names
     return [
         {

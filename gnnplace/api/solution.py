@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnplace.api.problem_setup import Setting
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Evaluation
 from gnnplace.placement import Placement
@@ -24,7 +24,7 @@ LEARNED = "gnn"
 """The planner that can start from a trained policy."""
 
 
-def chosen_planner(name: str, policy: Path | None = None) -> Planner:
+def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
     """The planner of this name, starting from another policy than the shipped one if that is given.
 
     Raises:
@@ -37,7 +37,7 @@ def chosen_planner(name: str, policy: Path | None = None) -> Planner:
         raise GnnplaceError(f"planner {name!r} takes no policy; leave --policy out or choose {LEARNED!r}")
     from gnnplace.planners.gnn.planner import GnnConfig, plan
 
-    return partial(plan, config=GnnConfig(policy=policy))
+    return partial(plan, config=GnnConfig(policy=Path(policy)))
 
 
 def finite(seconds: float) -> float | None:
@@ -45,13 +45,13 @@ def finite(seconds: float) -> float | None:
     return float(seconds) if np.isfinite(seconds) else None
 
 
-def planned(setting: Setting, solution: Solution) -> tuple[Solution, Placement, Evaluation]:
+def planned(setting: ProblemSetup, solution: Solution) -> tuple[Solution, Placement, Evaluation]:
     """A solution on the setting's op groups as a placement of every op, evaluated by the simulator of the whole graph."""
     placement = expanded(setting.coarsening, solution.placement)
     return solution, placement, setting.evaluator.evaluate(placement)
 
 
-def bound_of(setting: Setting, solution: Solution) -> LowerBound:
+def bound_of(setting: ProblemSetup, solution: Solution) -> LowerBound:
     """Seconds that no placement of the whole graph can beat: the planner's proof where it says more than the setting."""
     # What a planner proves is about the first shape; it bounds the longest time of all shapes, and not their mean.
     proves = not setting.others or setting.dims_objective == "worst"
@@ -59,7 +59,7 @@ def bound_of(setting: Setting, solution: Solution) -> LowerBound:
     return LowerBound(proven_s, f"proof by {solution.planner}") if proven_s > setting.bound.value_s else setting.bound
 
 
-def planner_row(setting: Setting, solution: Solution, _: Placement, evaluation: Evaluation) -> PlannerRow:
+def planner_row(setting: ProblemSetup, solution: Solution, _: Placement, evaluation: Evaluation) -> PlannerRow:
     """One line of a comparison: simulated seconds of the whole graph."""
     seconds = evaluation.makespan_s if setting.objective == "latency" else evaluation.period_s
     bound = bound_of(setting, solution).value_s

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from gnnplace.api.problem_setup import Setting, setting_of
+from gnnplace.api.problem_setup import ProblemSetup, setting_of
 from gnnplace.api.workload import Workload
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
@@ -141,7 +141,7 @@ def _structure(key: str) -> OpGraph:
     return read_structure(key)
 
 
-def _setting(graph: OpGraph, units: int, rng: np.random.Generator, ranges: ProblemRanges) -> Setting:
+def _setting(graph: OpGraph, units: int, rng: np.random.Generator, ranges: ProblemRanges) -> ProblemSetup:
     topology = sample_devices(rng, ranges.devices)
     cost = PerTypeCost(RooflineCost(), int(rng.integers(2**31)), rng.uniform(0.0, ranges.type_spread))
     setting = replace(setting_of(Workload(graph), topology, cost, max_groups=units), num_threads=1)

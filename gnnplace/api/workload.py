@@ -47,7 +47,7 @@ class Workload:
 
 
 def load_workload(
-    model: ModelSource, dims: Dims | None = None, *, custom_ops: Sequence[Path] = (), to_run: bool = False
+    model: ModelSource, dims: Dims | None = None, *, custom_ops: Sequence[str | Path] = (), to_run: bool = False
 ) -> Workload:
     """The workload that `model` names: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or an object that was read.
 

@@ -91,7 +91,7 @@ def _row(opened: Any, folder: Path, size: int, seed: int) -> dict[str, Any]:
         page.close()
     return {
         "ops": size,
-        "groups": plan.setting.coarsening.graph.num_ops,
+        "groups": plan.setup.coarsening.graph.num_ops,
         "report_bytes": report.stat().st_size,
         "run_bytes": (folder / "run.json").stat().st_size,
         "save_s": save_s,

@@ -75,7 +75,7 @@ def place(
             custom_ops=tuple(custom_ops or ()), ray=ray, on_progress=on_progress,
         )  # fmt: skip
         plan = run(model, devices, options)
-    warn([*plan.setting.workload.warnings, *plan.warnings])
+    warn([*plan.setup.workload.warnings, *plan.warnings])
     if not plan.evaluation.feasible:
         if json:
             print_json(plan.summary())
@@ -118,7 +118,7 @@ def _print(plan: Plan, saved: Path | None, ray: str | None) -> None:
                 for run in plan.measured["runs"]
             ],
         )
-    print_answer(f"{plan.setting.workload.name}: {plan.headline()}")
+    print_answer(f"{plan.setup.workload.name}: {plan.headline()}")
     if saved is not None:
         print(f"report: {saved / 'report.html'}")
     hint(_next(plan, saved, ray))
@@ -130,12 +130,12 @@ def _next(plan: Plan, saved: Path | None, ray: str | None) -> str:
 
     if saved is None:
         return "the same with --out DIR keeps it"
-    if plan.setting.workload.onnx is None:
+    if plan.setup.workload.onnx is None:
         return "look at the report"
-    cluster = f" --ray {ray}" if any(map(host_of, plan.setting.topology.device_names)) else ""
+    cluster = f" --ray {ray}" if any(map(host_of, plan.setup.topology.device_names)) else ""
     return (
         f"gnnplace run {saved}{cluster}"
-        if is_real(plan.setting.topology)
+        if is_real(plan.setup.topology)
         else "the same with --devices auto --measure runs here"
     )
 

@@ -77,4 +77,4 @@ def test_a_measured_search_decides_on_groups_however_large_the_model_is(
         model(tmp_path), f"cpu:{CORES[0]},cpu:{CORES[1]}", PlaceOptions("gnn", evaluations=3, measure=True)
     )
     assert jobs
-    assert plan.setting.for_planner("gnn") is plan.setting
+    assert plan.setup.for_planner("gnn") is plan.setup

@@ -1,17 +1,19 @@
 """The public functions: what a plan promises."""
 
+import inspect
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
 
 import gnnplace
 from gnnplace.api import problem_setup as setting
-from gnnplace.api.options import PlaceOptions
+from gnnplace.api.options import Keywords, PlaceOptions
 from gnnplace.api.problem_setup import topology_of
 from gnnplace.api.record import run_record
 from gnnplace.devices.topology import Device, Link, Topology
@@ -43,11 +45,9 @@ def test_a_plan_is_never_worse_than_the_single_device_nor_better_than_the_bound(
     plan = gnnplace.place(towers(), machine(3), PlaceOptions(planner=planner, evaluations=200))
     single = next(row for row in plan.rows if row["planner"] == "single")["makespan_s"]
     assert single is not None
-    assert plan.setting.bound.value_s <= plan.makespan_s <= single
+    assert plan.setup.bound.value_s <= plan.makespan_s <= single
     assert plan.gap >= 0
-    assert (
-        check_schedule(plan.setting.workload.graph, plan.setting.topology, plan.setting.op_time_s, plan.schedule) == []
-    )
+    assert check_schedule(plan.setup.workload.graph, plan.setup.topology, plan.setup.op_time_s, plan.schedule) == []
 
 
 def test_parallel_towers_are_spread() -> None:
@@ -59,7 +59,7 @@ def test_what_a_planner_proves_is_the_bound_of_the_plan() -> None:
     pytest.importorskip("ortools", reason="the extra 'optimal' is not installed")
     plan = gnnplace.place(towers(), machine(2), PlaceOptions(planner="optimal", evaluations=500))
     assert plan.bound.name == "proof by optimal"
-    assert plan.setting.bound.value_s < plan.bound.value_s <= plan.makespan_s
+    assert plan.setup.bound.value_s < plan.bound.value_s <= plan.makespan_s
     assert plan.gap == pytest.approx(0.0, abs=1e-5)
 
 
@@ -79,8 +79,8 @@ def test_what_fits_nowhere_is_not_saved(tmp_path: Path) -> None:
 
 def test_a_coarsened_graph_is_judged_as_a_whole() -> None:
     plan = gnnplace.place(towers(4, 30), machine(4), PlaceOptions(planner="annealing", evaluations=300, max_groups=20))
-    assert plan.setting.coarsening.graph.num_ops <= 20
-    assert len(plan.placement.assignment) == plan.setting.workload.graph.num_ops == 121
+    assert plan.setup.coarsening.graph.num_ops <= 20
+    assert len(plan.placement.assignment) == plan.setup.workload.graph.num_ops == 121
     assert plan.evaluation.makespan_s == pytest.approx(plan.schedule.makespan_s)
     assert plan.summary()["groups"] <= 20
 
@@ -91,7 +91,7 @@ def test_a_large_graph_is_placed_op_by_op_unless_groups_are_asked_for(
 ) -> None:
     monkeypatch.setattr(setting, "LARGE", 100)
     plan = gnnplace.place(towers(4, 30), machine(4), PlaceOptions("gnn", evaluations=200, max_groups=max_groups))
-    decided_on = plan.setting.for_planner("gnn").coarsening.graph
+    decided_on = plan.setup.for_planner("gnn").coarsening.graph
     assert plan.summary()["groups"] == decided_on.num_ops
     assert groups - 4 <= decided_on.num_ops <= groups
     assert {op for step in run_record(plan)["steps"] for op, _, _ in step["moves"]} <= set(decided_on.op_names)
@@ -142,6 +142,24 @@ def test_the_measuring_side_needs_neither_torch_nor_dgl() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+def test_every_option_is_also_a_keyword_argument() -> None:
+    fields = inspect.signature(PlaceOptions).parameters
+    assert get_type_hints(Keywords) == get_type_hints(PlaceOptions)
+    assert fields.keys() <= inspect.signature(gnnplace.place).parameters.keys()
+    by_object = gnnplace.place(towers(), machine(3), PlaceOptions(planner="annealing", evaluations=50, seed=3))
+    by_keywords = gnnplace.place(towers(), machine(3), PlaceOptions(seed=3), planner="annealing", evaluations=50)
+    assert by_object.placement.assignment.tolist() == by_keywords.placement.assignment.tolist()
+    with pytest.raises(TypeError, match="planer"):
+        gnnplace.place(towers(), machine(3), planer="heft")
+
+
+def test_a_problem_is_the_one_that_place_solves() -> None:
+    problem = gnnplace.problem(towers(4, 30), machine(4), max_groups=20)
+    solution = gnnplace.load_planner("annealing")(problem, gnnplace.Budget(evaluations=300), seed=0)
+    plan = gnnplace.place(towers(4, 30), machine(4), planner="annealing", evaluations=300, max_groups=20)
+    assert solution.placement.assignment.tolist() == plan.solution.placement.assignment.tolist()
+
+
 def test_unknown_public_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'plac'"):
         gnnplace.plac  # noqa: B018 - the access is the test
@@ -155,7 +173,7 @@ def test_numbers_in_the_run_record_are_those_of_the_plan(tmp_path: Path) -> None
     assert record["summary"]["makespan_s"] == plan.makespan_s
     assert np.allclose(record["ops"]["end_s"], plan.schedule.end_s)
     assert record["ops"]["device"] == plan.placement.assignment.tolist()
-    assert len(record["edges"]) == len(plan.setting.workload.graph.consumers)
+    assert len(record["edges"]) == len(plan.setup.workload.graph.consumers)
     assert record["history"][-1][2] == pytest.approx(plan.solution.objective_s)
 
 

@@ -35,9 +35,14 @@ def is_protocol(value: object) -> bool:
     return getattr(value, "_is_protocol", False)
 
 
+def is_exception(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Exception)
+
+
 def public() -> Iterator[tuple[str, Any]]:
     """What users call: the package's names, every planner, and what planners and evaluators are written with."""
-    yield from ((name, getattr(gnnplace, name)) for name in gnnplace.__all__ if not name.startswith("__"))
+    names = {name: getattr(gnnplace, name) for name in gnnplace.__all__}
+    yield from (pair for pair in names.items() if callable(pair[1]) and not is_exception(pair[1]))
     yield from ((name, load_planner(name)) for name in PLANNERS)
     for room in ROOMS:
         module = importlib.import_module(f"gnnplace.{room}")

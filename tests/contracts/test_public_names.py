@@ -74,6 +74,7 @@ def test_every_folder_with_modules_is_a_package() -> None:
     ("module", "unwanted"),
     [
         ("gnnplace", {"torch", "dgl", "ray", "plotly", "onnxruntime"}),
+        ("gnnplace; gnnplace.Session, gnnplace.problem", {"torch", "dgl", "ray", "plotly"}),
         ("gnnplace.running", {"torch", "dgl", "ray", "plotly"}),
         ("gnnplace.report.page", {"torch", "dgl", "ray", "onnxruntime"}),
         ("gnnplace.run_record", {"plotly", "pydantic"}),

@@ -110,11 +110,11 @@ def test_a_model_is_profiled_planned_measured_saved_and_run_over_hosts(
     assert sorted(labels[:-1]) == ["annealing", "heft", "single"]
     assert labels[-1].startswith("one session on host")
     assert all(run["median_s"] > 0 and run["repeats"] >= 15 for run in plan.measured["runs"])
-    latencies = {link.latency_s for link in plan.setting.topology.links}
+    latencies = {link.latency_s for link in plan.setup.topology.links}
     assert len(latencies) == 1
     assert latencies != {HOST_LATENCY_S}
     again = place(path, HOSTS, PlaceOptions(planner="heft", force=True, ray=cluster.address, dims={"N": 4}))
-    assert {link.latency_s for link in again.setting.topology.links} == latencies
+    assert {link.latency_s for link in again.setup.topology.links} == latencies
     folder = again.save(tmp_path / "placed")
     saved = json.loads((folder / "placement.json").read_text(encoding="utf-8"))
     assert saved["devices"] == HOSTS.split(",")

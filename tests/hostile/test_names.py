@@ -75,7 +75,7 @@ def test_names_of_ops_and_devices_are_no_paths_and_no_tags(tmp_path: Path) -> No
     page = (out / "report.html").read_text()
     for tag in ("<script>alert", "<img src=x"):
         assert tag not in page
-    assert load_placement(out / "placement.json", graph, plan.setting.topology).assignment.tolist() == (
+    assert load_placement(out / "placement.json", graph, plan.setup.topology).assignment.tolist() == (
         plan.placement.assignment.tolist()
     )
 
