@@ -169,4 +169,4 @@ def _measured(until_the_end: ExitStack, worker: WorkerProcess, folder: Path | No
     if folder is not None:
         here = tuple(tuple(dataclasses.replace(part, data_folder=folder) for part in parts) for parts in job.candidates)
         job = dataclasses.replace(job, candidates=here)
-    return worker.ask(job)
+    return worker.run(job)

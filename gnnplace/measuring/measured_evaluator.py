@@ -217,7 +217,7 @@ class MeasuredEvaluator:
         hopeless_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
         rule = dataclasses.replace(self._options.search, abandon_at=hopeless_at)
         jobs = [self._job([execution.parts], rule) for execution in waiting.values()]
-        answers = enumerate(map(self._worker.ask, jobs)) if self.elsewhere is None else self.elsewhere.answers(jobs)
+        answers = enumerate(map(self._worker.run, jobs)) if self.elsewhere is None else self.elsewhere.answers(jobs)
         executions = list(waiting.items())
         for index, answer in answers:
             key, execution = executions[index]
@@ -314,7 +314,7 @@ class MeasuredEvaluator:
 
     def _ask(self, candidates: Sequence[tuple[RunnerPart, ...]], rule: StoppingRule) -> Answer:
         """What became of candidates beside the reference."""
-        answer = self._worker.ask(self._job(candidates, rule))
+        answer = self._worker.run(self._job(candidates, rule))
         self.retried += answer.retries
         return answer
 
@@ -343,7 +343,7 @@ class MeasuredEvaluator:
         every_op = range(self._grouped.model.graph.num_ops)
         part = self._maker.part(every_op, self._topology.device_names[best], "the whole model")
         self._simulated_single_s = alone[best].makespan_s
-        answer = self._worker.ask(Job(((part,),), self._options.search, requests=self._options.requests))
+        answer = self._worker.run(Job(((part,),), self._options.search, requests=self._options.requests))
         self.retried += answer.retries
         self._loading_s = answer.loading_s
         if answer.samples is None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnxruntime as ort
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
@@ -22,20 +26,58 @@ from gnnplace.files import temporary_folder
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
-from gnnplace.measuring.plain_session import OPTIMISED, PROFILE, ProfileJob
-from gnnplace.measuring.timing import StoppingRule, quiet_s
-from gnnplace.measuring.worker_process import Setup, WorkerProcess
+from gnnplace.measuring.timing import StoppingRule, interleaved, quiet_s
+from gnnplace.measuring.worker_process import Answer, ProcessState, Setup, WorkerProcess, failed
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
-from gnnplace.running.devices import check_offered, parse_device
+from gnnplace.running.dataflow import RunnerPart
+from gnnplace.running.devices import (
+    RealDevice,
+    check_offered,
+    create_session,
+    parse_device,
+    pinned,
+    session_options,
+)
+from gnnplace.running.values import python_run
 
-__all__ = ["MeasuredCosts", "OpProfile", "by_signature", "measured_costs", "profile_model"]
+__all__ = ["MeasuredCosts", "OpProfile", "ProfileJob", "by_signature", "measured_costs", "profile_model"]
 
 
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
 _TIMEOUT_S = 900.0  # for some thirty runs; those of one placement may take 300 s
 _KERNEL = "_kernel_time"
+_PROFILE, _OPTIMISED = "profile.json", "optimised.onnx"  # files of the profiler and of the optimised model
+
+
+@dataclass(frozen=True)
+class ProfileJob:
+    """A model in one part, to be profiled on the device of the part."""
+
+    part: RunnerPart
+    folder: Path
+    """Receives the profile and the optimised model, except from an `ep:` device, whose profile says too little."""
+    rule: StoppingRule
+    limit_s: float = math.inf
+    """Seconds for loading and running the model, where the limit of the process is longer."""
+
+    def execute(self, state: ProcessState) -> Answer:
+        """`[2, R]` seconds of the profiled session and of the plain one; on an `ep:` device `[1, R]` of the plain one."""
+        device, part = parse_device(self.part.device), self.part
+        try:
+            with pinned(device):
+                plain = create_session(part.model, device, part.data_folder, custom_ops=part.custom_ops)
+                calls: list[Callable[[], object]] = [partial(python_run(plain), None, state.setup.feed)]
+                if device.family == "ep":
+                    return Answer(interleaved(calls, self.rule))
+                options = _profiling(device, self.folder)
+                profiled = create_session(part.model, device, part.data_folder, options, part.custom_ops)
+                samples = interleaved([partial(python_run(profiled), None, state.setup.feed), *calls], self.rule)
+                Path(profiled.end_profiling()).rename(self.folder / _PROFILE)
+                return Answer(samples)
+        except Exception as error:  # any failure of the model is an answer
+            return failed(error, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +127,8 @@ def profile_model(
         if device.family == "ep":
             op_s = _roofline_s(model.graph, device_name)
         else:
-            kernel_s = _kernel_s(json.loads((folder / PROFILE).read_text(encoding="utf-8")), rule.warmup)
-            for kernel, stands_for in ops_of_kernels(model, folder / OPTIMISED).items():
+            kernel_s = _kernel_s(json.loads((folder / _PROFILE).read_text(encoding="utf-8")), rule.warmup)
+            for kernel, stands_for in ops_of_kernels(model, folder / _OPTIMISED).items():
                 op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
                 kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
     if not op_s.any():
@@ -169,3 +211,15 @@ def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:
         if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
             runs[event["name"].removesuffix(_KERNEL)].append(event["dur"] * 1e-6)
     return {name: float(np.median(seconds[skip:])) for name, seconds in runs.items() if len(seconds) > skip}
+
+
+def _profiling(device: RealDevice, folder: Path) -> ort.SessionOptions:
+    """Options of a session that writes its profile, and the model that it made of this one, into `folder`."""
+    options = session_options(device)
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.optimized_model_filepath = str(folder / _OPTIMISED)
+    # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    return options

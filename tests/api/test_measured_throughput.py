@@ -13,9 +13,8 @@ from gnnplace.api import problem_setup as setting
 from gnnplace.api.comparison import evaluate
 from gnnplace.api.options import PlaceOptions
 from gnnplace.measuring import busy
-from gnnplace.measuring.plain_session import ProfileJob
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
-from gnnplace.measuring.worker_process import Answer, Job, WorkerProcess
+from gnnplace.measuring.worker_process import Answer, Job, Task, WorkerProcess
 from gnnplace.placement import Placement
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -30,16 +29,16 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
     monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
     monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
-    asked: list[Job] = []
-    ask = WorkerProcess.ask
+    started: list[Job] = []
+    run = WorkerProcess.run
 
-    def noted(worker: WorkerProcess, job: Job | ProfileJob) -> Answer:
+    def noted(worker: WorkerProcess, job: Task) -> Answer:
         if isinstance(job, Job):
-            asked.append(job)
-        return ask(worker, job)
+            started.append(job)
+        return run(worker, job)
 
-    monkeypatch.setattr(WorkerProcess, "ask", noted)
-    return asked
+    monkeypatch.setattr(WorkerProcess, "run", noted)
+    return started
 
 
 def model(folder: Path) -> Path:

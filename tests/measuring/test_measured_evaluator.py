@@ -23,10 +23,9 @@ from gnnplace.measuring.execution import Kept
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
-from gnnplace.measuring.worker_process import Job, _measure
+from gnnplace.measuring.worker_process import Job, ProcessState
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.placement import Placement
-from gnnplace.running.part_session import SessionCache
 from gnnplace.sim.simulator import Simulator
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -170,14 +169,14 @@ def test_moving_one_group_compiles_at_most_one_new_session_when_groups_are_the_p
     evaluator: Callable[..., MeasuredEvaluator],
 ) -> None:
     measured = evaluator(BRANCHES, options=MeasureOptions(search=QUICK, final=QUICK, pieces="groups"))
-    cache, setup = SessionCache(), measured.setup
+    state = ProcessState(measured.setup)
     before = measured._pieces(placement(0, 0, 0, 0, 0, 0))
     after = measured._pieces(placement(0, 0, 0, 1, 0, 0))
     assert len(before) == 6
-    assert _measure(setup, Job((before,), QUICK), cache).samples is not None
-    assert len(cache) == 6
-    assert _measure(setup, Job((after,), QUICK), cache).samples is not None
-    assert len(cache) == 7
+    assert Job((before,), QUICK).execute(state).samples is not None
+    assert len(state.cache) == 6
+    assert Job((after,), QUICK).execute(state).samples is not None
+    assert len(state.cache) == 7
     assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)).feasible
 
 

@@ -12,8 +12,9 @@ import onnx
 import psutil
 import pytest
 
+from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed, MissingDependency
-from gnnplace.measuring import link_probe, profile, worker_process
+from gnnplace.measuring import link_probe, profile
 from gnnplace.measuring.link_probe import dispatch_overhead_s, probe_link, probing_process
 from gnnplace.measuring.profile import OpProfile, profile_model
 from gnnplace.measuring.timing import StoppingRule
@@ -88,7 +89,7 @@ def test_a_model_that_hangs_is_given_up_in_time(tmp_path: Path, monkeypatch: pyt
 def test_a_model_that_takes_too_much_memory_is_stopped_at_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "_SHARE_OF_AVAILABLE", 300 * 2**20 / psutil.virtual_memory().available)
+    monkeypatch.setattr(isolated_process, "_SHARE_OF_AVAILABLE", 300 * 2**20 / psutil.virtual_memory().available)
     with pytest.raises(MeasurementFailed, match=rf"^m\.onnx cannot be profiled on '{CORE}': out of memory: more than"):
         profiled(LARGE, tmp_path)
 
@@ -111,7 +112,7 @@ def test_a_profile_whose_process_is_killed_twice_has_failed(tmp_path: Path) -> N
 def test_a_provider_that_is_not_installed_is_said_before_any_process_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "_PROGRAM", "raise SystemExit('started: {}')")
+    monkeypatch.setattr(isolated_process, "_PROGRAM", "raise SystemExit('started {} {}')")
     with pytest.raises(MissingDependency, match="needs ONNX Runtime's NoSuchExecutionProvider"):
         profiled(GOOD, tmp_path, "ep:NoSuch:0")
 

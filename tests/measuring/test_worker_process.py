@@ -3,29 +3,26 @@
 import dataclasses
 import math
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import onnx
-import psutil
 import pytest
 
+from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import DimsObjective
 from gnnplace.measuring import worker_process
 from gnnplace.measuring.timing import StoppingRule
-from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
+from gnnplace.measuring.worker_process import Job, ProcessState, Setup, WorkerProcess
 from gnnplace.running.dataflow import RunnerPart
-from gnnplace.running.part_session import SessionCache
 from gnnplace.units import GIB
 
 QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
@@ -64,7 +61,7 @@ def worker() -> Iterator[WorkerProcess]:
 
 def test_parts_have_their_seconds_in_the_fastest_quarter_of_the_repeats() -> None:
     rows = [[9.0, 9.0], [1.0, 4.0], [3.0, 2.0], [50.0, 60.0], [40.0, 60.0], [50.0, 60.0]]
-    found = worker_process._quiet_part_s(rows, np.array([5.0, 5.0, 110.0, 100.0, 110.0]))
+    found = worker_process.quiet_part_s(rows, np.array([5.0, 5.0, 110.0, 100.0, 110.0]))
     assert found.tolist() == [2.0, 3.0]  # the first run was to warm up
 
 
@@ -90,11 +87,11 @@ def test_seconds_of_pipelined_requests_are_those_of_one_of_them(
     monkeypatch.setattr(
         worker_process, "interleaved", lambda calls, rule: np.array([[call() or 8.0] for call in calls])
     )
-    answer = worker_process._measure(SETUP, Job((GOOD, GOOD), QUICK, requests=4), SessionCache())
+    answer = Job((GOOD, GOOD), QUICK, requests=4).execute(ProcessState(SETUP))
     assert (runs, answer.part_s) == ([4, 4], ())
     assert answer.samples is not None
     assert answer.samples.tolist() == [[2.0], [2.0]]
-    really = worker.ask(Job((GOOD, GOOD), QUICK, requests=4))
+    really = worker.run(Job((GOOD, GOOD), QUICK, requests=4))
     assert really.samples is not None
     assert really.samples.shape == (2, 3)
 
@@ -119,7 +116,7 @@ def test_every_repeat_runs_all_sizes_and_the_worst_or_mean_of_their_seconds_coun
     monkeypatch.setattr(worker_process, "PlacedRunner", lambda *_: Runner())
     monkeypatch.setattr(worker_process.time, "perf_counter", lambda: now_s)
     setup = Setup(("x",), ("y",), {"x": 1.0}, 2, ({"x": 2.0}, {"x": 3.0}), objective)
-    answer = worker_process._measure(setup, Job((GOOD, GOOD), QUICK), SessionCache())
+    answer = Job((GOOD, GOOD), QUICK).execute(ProcessState(setup))
     assert answer.samples is not None
     assert answer.samples.tolist() == [[seconds] * 3] * 2
     assert answer.part_s == ()
@@ -147,35 +144,35 @@ def killed(worker: WorkerProcess, times: int) -> Iterator[None]:
 
 
 def test_candidates_are_measured_side_by_side(worker: WorkerProcess) -> None:
-    answer = worker.ask(Job((GOOD, GOOD), QUICK))
+    answer = worker.run(Job((GOOD, GOOD), QUICK))
     assert answer.samples is not None
     assert answer.samples.shape == (2, 3)
     assert (answer.samples > 0).all()
 
 
 def test_a_candidate_that_raises_is_named_and_the_process_lives_on(worker: WorkerProcess) -> None:
-    answer = worker.ask(Job((GOOD, RAISING, GOOD), QUICK))
+    answer = worker.run(Job((GOOD, RAISING, GOOD), QUICK))
     assert answer.samples is None
     assert answer.culprit == 1
     assert f"failed on '{CORE}'" in answer.failure
     assert "out of data bounds" in answer.failure
     assert "\n" not in answer.failure
     pid = worker.pid
-    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
+    assert worker.run(Job((GOOD,), QUICK)).samples is not None
     assert worker.pid == pid
 
 
 def test_a_candidate_that_cannot_be_loaded_is_named(worker: WorkerProcess) -> None:
-    answer = worker.ask(Job((GOOD, BROKEN), QUICK))
+    answer = worker.run(Job((GOOD, BROKEN), QUICK))
     assert answer.culprit == 1
     assert "cannot be loaded" in answer.failure
 
 
 def test_a_job_whose_process_is_killed_is_tried_again_and_succeeds(worker: WorkerProcess) -> None:
-    first = worker.ask(Job((GOOD,), QUICK))
+    first = worker.run(Job((GOOD,), QUICK))
     pid = worker.pid
     with killed(worker, 1):
-        answer = worker.ask(Job((GOOD,), QUICK))
+        answer = worker.run(Job((GOOD,), QUICK))
     assert answer.samples is not None
     assert (first.retries, answer.retries, answer.failure) == (0, 1, "")
     assert worker.pid not in (None, pid)
@@ -184,43 +181,21 @@ def test_a_job_whose_process_is_killed_is_tried_again_and_succeeds(worker: Worke
 def test_a_job_whose_process_is_killed_twice_has_failed_and_the_next_one_has_a_new_process(
     worker: WorkerProcess,
 ) -> None:
-    worker.ask(Job((GOOD,), QUICK))
+    worker.run(Job((GOOD,), QUICK))
     with killed(worker, 2):
-        answer = worker.ask(Job((ENDLESS,), QUICK))
+        answer = worker.run(Job((ENDLESS,), QUICK))
     assert (answer.samples, answer.culprit, answer.retries) == (None, None, 1)
     assert answer.failure.startswith("tried twice: the measuring process ended with signal SIGKILL (from outside")
     assert answer.failure.count("SIGKILL") == 2
-    assert no_zombies()
-    assert worker.ask(Job((GOOD,), QUICK)).retries == 0
-
-
-class Deadly:
-    """What the process executes when it unpacks a job."""
-
-    def __init__(self, call: Callable[..., object], *arguments: object) -> None:
-        self._last = call, arguments
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return self._last
-
-
-@pytest.mark.parametrize(
-    ("deadly", "says"), [(Deadly(os._exit, 3), "exit code 3"), (Deadly(os.abort), "signal SIGABRT")]
-)
-def test_a_process_that_ends_itself_at_every_try_is_a_failure(worker: WorkerProcess, deadly: Deadly, says: str) -> None:
-    worker.ask(Job((GOOD,), QUICK))
-    answer = worker.ask(Job(deadly, QUICK))  # type: ignore[arg-type]  # nothing to measure
-    assert answer.failure.count(f"ended with {says}") == 2
-    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
+    assert worker.run(Job((GOOD,), QUICK)).retries == 0
 
 
 def test_too_much_memory_ends_the_job_at_the_limit_without_a_second_try_and_the_next_one_works() -> None:
     with WorkerProcess(SETUP, timeout_s=60.0, memory_limit_bytes=GIB) as worker:
-        answer = worker.ask(Job((BIG,), QUICK))
+        answer = worker.run(Job((BIG,), QUICK))
         assert answer.failure == "out of memory: more than 1.0 GiB; the measuring process was stopped"
         assert (answer.samples, answer.culprit, answer.retries, worker.pid) == (None, None, 0, None)
-        assert no_zombies()
-        assert worker.ask(Job((GOOD,), QUICK)).samples is not None
+        assert worker.run(Job((GOOD,), QUICK)).samples is not None
 
 
 def test_memory_that_sessions_of_earlier_jobs_hold_fails_no_other_job() -> None:
@@ -230,7 +205,7 @@ def test_memory_that_sessions_of_earlier_jobs_hold_fails_no_other_job() -> None:
     setup = dataclasses.replace(SETUP, kept_jobs=4)
     with WorkerProcess(setup, timeout_s=60.0, memory_limit_bytes=3 * GIB // 4) as worker:
         answers = [
-            worker.ask(job) for job in jobs
+            worker.run(job) for job in jobs
         ]  # four times 400 MB, of which the system may take some out of memory
     assert {answer.failure for answer in answers} == {""}
     assert (answers[0].retries, max(answer.retries for answer in answers)) == (0, 1)
@@ -239,110 +214,36 @@ def test_memory_that_sessions_of_earlier_jobs_hold_fails_no_other_job() -> None:
 def test_memory_that_the_system_refuses_is_a_failure_of_its_candidate_and_the_process_lives_on() -> None:
     huge = Setup(("x", "at"), ("y",), {**FEED, "at": np.array([10**6], dtype=np.int64)}, kept_jobs=2)
     with WorkerProcess(huge, timeout_s=60.0) as worker:
-        worker.ask(Job((GOOD,), QUICK))
+        worker.run(Job((GOOD,), QUICK))
         pid = worker.pid
-        answer = worker.ask(Job((GOOD, BIG), QUICK))
+        answer = worker.run(Job((GOOD, BIG), QUICK))
         assert (answer.culprit, answer.retries, worker.pid) == (1, 0, pid)
         assert "ConstantOfShape" in answer.failure
-
-
-def no_zombies() -> bool:
-    """No process that this one has started waits to be buried."""
-    return all(child.status() != psutil.STATUS_ZOMBIE for child in psutil.Process().children())
-
-
-def test_a_process_that_died_while_idle_is_replaced_without_a_word(worker: WorkerProcess) -> None:
-    worker.ask(Job((GOOD,), QUICK))
-    pid = worker.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    while worker.pid is not None:
-        time.sleep(0.01)
-    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
 
 
 @pytest.mark.parametrize(("timeout_s", "limit_s"), [(1.0, math.inf), (60.0, 1.0)])
 def test_what_takes_too_long_is_stopped_and_not_tried_again(timeout_s: float, limit_s: float) -> None:
     with WorkerProcess(SETUP, timeout_s) as worker:
-        answer = worker.ask(Job((ENDLESS,), QUICK, limit_s))
+        answer = worker.run(Job((ENDLESS,), QUICK, limit_s))
         assert (answer.samples, answer.retries, worker.pid) == (None, 0, None)
         assert answer.failure == "took longer than 1 s; the measuring process was stopped"
-        assert no_zombies()
 
 
-def test_a_process_that_hangs_before_it_has_read_the_job_is_stopped_in_time(worker: WorkerProcess) -> None:
-    worker.ask(Job((GOOD,), QUICK))
-    assert worker.pid is not None
-    os.kill(worker.pid, signal.SIGSTOP)
-    long = dataclasses.replace(BROKEN[0], model=bytes(10**7))  # more than a pipe holds
-    assert "took longer than 1 s" in worker.ask(Job(((long,),), QUICK, limit_s=1.0)).failure
-    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
-
-
-def test_what_a_process_writes_blocks_nothing_and_only_words_about_the_job_are_its_last(
-    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = "import sys; sys.stderr.write('much\\n' * 10**6); "
-    monkeypatch.setattr(worker_process, "_PROGRAM", written + worker_process._PROGRAM)
-    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
-    monkeypatch.undo()
-    with killed(worker, 2):
-        answer = worker.ask(Job((ENDLESS,), QUICK))
-    assert "much" not in answer.failure
-
-
-def test_an_interrupt_ends_the_process_so_that_no_late_answer_is_taken_for_the_next(
-    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker.ask(Job((GOOD,), QUICK))
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(worker._connection, "recv", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        worker.ask(Job((GOOD, GOOD), QUICK))
-    assert worker.pid is None
-    answer = worker.ask(Job((GOOD,), QUICK))
-    assert answer.samples is not None
-    assert answer.samples.shape == (1, 3)
-
-
-def test_a_process_that_cannot_start_is_an_error_with_its_last_words(
-    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_process, "_PROGRAM", "raise SystemExit('no room: {}')")
+def test_a_process_that_never_starts_is_an_error(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated_process, "_PROGRAM", "raise SystemExit('no room {} {}')")
     with pytest.raises(MeasurementFailed, match=r"cannot begin .* ended with exit code 1: no room"):
-        worker.ask(Job((GOOD,), QUICK))
+        worker.run(Job((GOOD,), QUICK))
 
 
 def test_a_process_that_cannot_start_again_is_a_failure(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker.ask(Job((GOOD,), QUICK))
-    monkeypatch.setattr(worker_process, "_PROGRAM", "raise SystemExit('no room: {}')")
+    worker.run(Job((GOOD,), QUICK))
+    monkeypatch.setattr(isolated_process, "_PROGRAM", "raise SystemExit('no room {} {}')")
     with killed(worker, 1):
-        answer = worker.ask(Job((GOOD,), QUICK))
+        answer = worker.run(Job((GOOD,), QUICK))
     assert "ended with signal SIGKILL" in answer.failure
     assert "cannot begin to measure: the measuring process ended with exit code 1: no room" in answer.failure
     monkeypatch.undo()
-    assert worker.ask(Job((GOOD,), QUICK)).samples is not None
-
-
-def test_the_process_ends_with_its_parent_even_in_the_middle_of_an_endless_job(tmp_path: Path) -> None:
-    (tmp_path / "job").write_bytes(pickle.dumps((Setup(("x", "at"), ("y",), FEED, 1), Job((ENDLESS,), QUICK))))
-    program = (
-        "import pickle, sys, threading; from gnnplace.measuring.worker_process import WorkerProcess;"
-        "setup, job = pickle.load(open(sys.argv[1], 'rb')); worker = WorkerProcess(setup, 600.0);"
-        "threading.Thread(target=worker.ask, args=(job,), daemon=True).start();"
-        "import time\nwhile worker.pid is None: time.sleep(0.05)\nprint(worker.pid, flush=True); time.sleep(600)"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "job")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        assert psutil.pid_exists(pid)
-        parent.kill()
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=30)
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert worker.run(Job((GOOD,), QUICK)).samples is not None
 
 
 def test_the_process_needs_neither_torch_nor_dgl_nor_ray() -> None:
