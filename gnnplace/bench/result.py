@@ -35,13 +35,15 @@ class BenchResult:
     """What tables and pictures need besides the rows."""
     columns: tuple[str, ...] = ()
     """Those of the rows that a terminal has room for; all of them for none."""
+    program: tuple[str, ...] = ()
+    """The command that runs the suite; `gnnplace bench SUITE` if empty."""
 
     def document(self) -> dict[str, Any]:
         """Everything that is needed to make it again."""
         return {
             "format": FORMAT,
             "suite": self.suite,
-            "command": shlex.join(("gnnplace", "bench", self.suite, "--seed", str(self.seed), *self.arguments)),
+            "command": shlex.join((*(self.program or ("gnnplace", "bench", self.suite)), "--seed", str(self.seed), *self.arguments)),
             "seed": self.seed,
             "versions": library_versions(),
             "machine": {

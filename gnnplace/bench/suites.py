@@ -38,7 +38,6 @@ SUITES: Mapping[str, Suite] = {
     "planners": Suite("planners", "planners on light models, simulated, at the same evaluations"),
     "equality": Suite("execution", "outputs of placed runs against one plain session"),
     "execution": Suite("execution", "speed-ups on two cores, executed", ("--only",)),
-    "backend": Suite("conformance.suite", "ONNX's own test suite, plain and placed", ("--only", "--jobs")),
     "zoo": Suite("zoo", "every recipe built, compared with torch, cut and run", ("--jobs",)),
     "seeds": Suite("papers.seeds", "the papers' tables with every method", _TABLES),
     "spotlight": Suite("papers.spotlight", "proximal policy optimisation against policy gradient", _TABLES),
@@ -48,14 +47,12 @@ SUITES: Mapping[str, Suite] = {
         ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend", "--ray"),
     ),
     "fidelity": Suite("fidelity.suite", "simulated against measured seconds", ("--only",)),
-    "interrupted": Suite("interrupted.suite", "commands killed at many moments", ("--seeds", "--only", "--jobs")),
     "measured": Suite(
         "measured.suite", "searches by execution on two cores", ("--evaluations", "--seeds", "--only", "--rows")
     ),
     "scale": Suite("scale.suite", "time, memory and quality at 1,000 to 200,000 ops", ("--only",)),
     "ray": Suite("scaling.suite", "one host and two of a Ray cluster, and what follows for 1,000"),
     "report": Suite("report", "size and loading time of reports, in a browser"),
-    "hostile": Suite("hostile.suite", "damaged and harmful files", ("--evaluations", "--only", "--rows", "--jobs")),
 }
 
 

@@ -22,7 +22,7 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="engine, planners, equality, execution, zoo, backend, seeds, spotlight, generalization, measured, fidelity, ray, report, hostile or interrupted",
+            help="engine, planners, equality, execution, zoo, seeds, spotlight, generalization, measured, fidelity, scale, ray or report",
             autocompletion=suites,
         ),
     ],
@@ -30,21 +30,19 @@ def bench(
     evaluations: EvaluationsOption = None,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="how many, counted from --seed; for seeds, spotlight, generalization, measured and interrupted"
-        ),
+        typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight, generalization and measured"),
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="part of a row's or case's name; may be repeated; for the same five, execution, fidelity, hostile and backend"
+            help="part of a row's or case's name; may be repeated; for the same four, execution, fidelity and scale"
         ),
     ] = None,
     rows: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="what is compared on every case; for generalization, measured, hostile, and with --extend for seeds and spotlight",
+            help="what is compared on every case; for generalization, measured, and with --extend for seeds and spotlight",
         ),
     ] = None,
     policy: Annotated[
@@ -53,9 +51,7 @@ def bench(
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option(
-            min=1, help="processes; for zoo, backend, seeds, spotlight, generalization, hostile and interrupted"
-        ),
+        typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization"),
     ] = 1,
     extend: Annotated[
         Path | None,
@@ -70,8 +66,8 @@ def bench(
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
-    --ray runs the cases of seeds, spotlight and generalization on the cores of a cluster. For hostile, --evaluations are the inputs of each kind of file, and --rows chance,guided adds those that coverage guides.
-    With --out FILE, seeds, spotlight, generalization, measured, hostile and interrupted keep every finished run in FILE.cases and go on from
+    --ray runs the cases of seeds, spotlight and generalization on the cores of a cluster.
+    With --out FILE, seeds, spotlight, generalization and measured keep every finished run in FILE.cases and go on from
     there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
     from gnnplace.bench.options import BenchOptions

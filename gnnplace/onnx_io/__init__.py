@@ -25,7 +25,6 @@ In reading order:
 - `sample_inputs.py`: made-up inputs that the model accepts;
 - `kernels.py`: which op a kernel of a runtime's optimised model stands for;
 - `probe.py`: the smallest model, for measuring calls and handovers;
-- `backend_cases.py`: the cases of ONNX's own test suite for backends;
 - `text.py`: models written as text.
 """
 

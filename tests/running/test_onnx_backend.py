@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx.backend.test.runner import Runner
 
-from gnnplace.bench.conformance.compare import compare, placed_outcome
 from gnnplace.errors import InvalidInput
-from gnnplace.onnx_io.backend_cases import BackendCase, backend_cases
 from gnnplace.running.onnx_backend import PlacedBackend, PlacedModel
+from tests.robustness.backend.cases import BackendCase, backend_cases
+from tests.robustness.backend.compare import compare, placed_outcome
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 

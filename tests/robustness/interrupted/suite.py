@@ -1,4 +1,4 @@
-"""`gnnplace bench interrupted`: every command that writes files, killed at many moments."""
+"""`make bench-interrupted`: every command that writes files, killed at many moments."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from gnnplace.bench.interrupted.commands import COMMANDS
-from gnnplace.bench.interrupted.kill import Kill, Undisturbed, kill_result, undisturbed_result
 from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.resumable import run_resumable
+from tests.robustness.interrupted.commands import COMMANDS
+from tests.robustness.interrupted.kill import Kill, Undisturbed, kill_result, undisturbed_result
 
 __all__ = ["bench_interrupted"]
 

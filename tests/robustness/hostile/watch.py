@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnplace.bench.hostile.folder import Files, read_files, write_files
-from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, run_inputs
 from gnnplace.errors import GnnplaceError
+from tests.robustness.hostile.folder import Files, read_files, write_files
+from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, run_inputs
 
 __all__ = ["MOST_S", "merged", "watched"]
 
@@ -71,7 +71,7 @@ def _one_process(case: Case, result: dict[str, Any], findings: Path | None, only
             process.join()
             if not begun:
                 raise GnnplaceError(
-                    f"bench hostile: the process that reads files of the kind {case.target!r} ended with {process.exitcode} before"
+                    f"the process that reads files of the kind {case.target!r} ended with {process.exitcode} before"
                     " it had any; what it says is above"
                 ) from None
             keep(f"the process ended with {process.exitcode}", room / "input")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.bench.interrupted import kill
-from gnnplace.bench.interrupted.commands import COMMANDS
-from gnnplace.bench.interrupted.kill import Kill, Undisturbed, kill_result, undisturbed_result
-from gnnplace.bench.interrupted.suite import bench_interrupted
-from gnnplace.bench.interrupted.whole import broken_files, digest, leftovers
 from gnnplace.bench.options import BenchOptions
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import write_text
+from tests.robustness.interrupted import kill
+from tests.robustness.interrupted.commands import COMMANDS
+from tests.robustness.interrupted.kill import Kill, Undisturbed, kill_result, undisturbed_result
+from tests.robustness.interrupted.suite import bench_interrupted
+from tests.robustness.interrupted.whole import broken_files, digest, leftovers
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -32,7 +32,7 @@ def test_the_suite_counts_kills_and_shows_problems(monkeypatch: pytest.MonkeyPat
     }  # fmt: skip
     stored = tmp_path / "result.json.cases"
     monkeypatch.setattr(
-        "gnnplace.bench.interrupted.suite.run_resumable",
+        "tests.robustness.interrupted.suite.run_resumable",
         lambda cases, run, kind, *_: {
             case: {"wall_s": 3.0, "answer": "a"} if kind is Undisturbed else {**found, "was_running": case.seed > 0}
             for case in cases

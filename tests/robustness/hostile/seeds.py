@@ -15,7 +15,6 @@ import numpy as np
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.place import place
 from gnnplace.api.workload import Workload
-from gnnplace.bench.hostile.folder import Files, write_files
 from gnnplace.cost.cost_model import Efficiency
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, write_costs
 from gnnplace.devices.detect import allowed_cores
@@ -32,6 +31,7 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import model_from_text
 from gnnplace.onnx_io.segments import segment_numbers
 from gnnplace.placement import Placement, save_placement
+from tests.robustness.hostile.folder import Files, write_files
 
 __all__ = ["GRAPH", "TOPOLOGY", "annotated", "arrays", "benches", "costs", "graphs", "models", "placed", "placements", "policies", "runs", "specs", "states", "topologies"]  # fmt: skip
 
@@ -205,9 +205,9 @@ def runs() -> Sequence[Files]:
 @cache
 def benches() -> Sequence[Files]:
     """Small results of the benches that have pages."""
-    documents = files("gnnplace.bench.hostile").joinpath("documents")
+    documents = Path(__file__).with_name("documents")
     names = ("seeds", "generalization", "measured", "fidelity")
-    return [{"result.json": documents.joinpath(f"{name}.json").read_bytes()} for name in names]
+    return [{"result.json": (documents / f"{name}.json").read_bytes()} for name in names]
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from random import Random
 
-from gnnplace.bench.hostile.mutations.hostile import HOSTILE_INTS, HOSTILE_NAMES
+from tests.robustness.hostile.mutations.values import HOSTILE_INTS, HOSTILE_NAMES
 
 __all__ = ["fields_of", "mutated_protobuf"]
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.bench.hostile import inputs, watch
-from gnnplace.bench.hostile.folder import packed, unpacked
-from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, Case, outcome_of
-from gnnplace.bench.hostile.limits import Room
 from gnnplace.bench.options import BenchOptions
 from gnnplace.errors import GnnplaceError
+from tests.robustness.hostile import inputs, watch
+from tests.robustness.hostile.folder import packed, unpacked
+from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, outcome_of
+from tests.robustness.hostile.limits import Room
+from tests.robustness.hostile.suite import bench_hostile
 
 
 def refuses(_: Path, __: Path) -> None:
@@ -130,22 +131,18 @@ def test_a_process_that_cannot_begin_ends_the_bench(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    from gnnplace.bench.suites import run_suite
-
     told: list[str] = []
     options = BenchOptions(0, evaluations=30, only=("costs",), kept=tmp_path / "r.json.cases", on_progress=told.append)
-    result = run_suite("hostile", options)
+    result = bench_hostile(options)
     (row,) = result.rows
     assert (row["inputs"], row[ACCEPTED] + row[REFUSED], row["findings"]) == (30, 30, {})
     assert result.summary["inputs"] == 30
     assert 0 < row["worst_s"] < 10
     assert row["peak_bytes"] < 2 * 2**30
-    assert run_suite("hostile", options).rows == result.rows
+    assert bench_hostile(options).rows == result.rows
     assert len(told) == 1
 
 
 def test_a_source_that_is_not_there_is_refused() -> None:
-    from gnnplace.bench.suites import run_suite
-
     with pytest.raises(GnnplaceError, match="known are chance, guided"):
-        run_suite("hostile", BenchOptions(rows=("luck",)))
+        bench_hostile(BenchOptions(rows=("luck",)))

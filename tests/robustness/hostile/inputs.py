@@ -16,11 +16,11 @@ from pathlib import Path
 from random import Random
 
 import gnnplace
-from gnnplace.bench.hostile.folder import Files, packed, unpacked
-from gnnplace.bench.hostile.limits import Room, limit_memory, peak_bytes
-from gnnplace.bench.hostile.mutations.mutant import LARGEST_BYTES, mutant, mutated
 from gnnplace.child_processes import end_with_parent
 from gnnplace.errors import GnnplaceError
+from tests.robustness.hostile.folder import Files, packed, unpacked
+from tests.robustness.hostile.limits import Room, limit_memory, peak_bytes
+from tests.robustness.hostile.mutations.mutant import LARGEST_BYTES, mutant, mutated
 
 __all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "run_inputs"]
 
@@ -69,7 +69,7 @@ def run_inputs(case: Case, folder: Path, connection: Connection, only: Files | N
     room.enter()
     if case.source == "guided" and only is None:
         _instrument()
-    from gnnplace.bench.hostile.targets import TARGETS
+    from tests.robustness.hostile.targets import TARGETS
 
     target = TARGETS[case.target]
     seeds = target.seeds()
@@ -112,10 +112,12 @@ def outcome_of(read: Callable[[Path, Path], None], files: Files, room: Room, fur
 
 def _place(error: BaseException) -> str:
     """The innermost line of gnnplace."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/gnnplace/" in frame.filename]
-    inner = [frame for frame in own if "/bench/hostile/" not in frame.filename]
-    last = (inner or own)[-1]
-    return f"{last.filename.rpartition('/gnnplace/')[2]}:{last.lineno} ({last.name})"
+    frames = traceback.extract_tb(error.__traceback__)
+    package = Path(gnnplace.__file__).parent
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
+    last = (own or frames)[-1]
+    name = Path(last.filename)
+    return f"{name.relative_to(package) if own else name.name}:{last.lineno} ({last.name})"
 
 
 def _instrument() -> None:
@@ -128,7 +130,7 @@ def _instrument() -> None:
     others = [name for name in modules if not name.startswith(_INSTRUMENTED)]
     with redirect_stderr(io.StringIO()):  # atheris tells of every module
         atheris.instrument_imports(include=["gnnplace", "onnx_ir"], exclude=others).__enter__()
-        importlib.import_module("gnnplace.bench.hostile.targets")
+        importlib.import_module("tests.robustness.hostile.targets")
 
 
 def _guided(case: Case, seeds: Sequence[Files], told: Callable[[int, Files], None]) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gnnplace.bench.conformance.compare import Outcome
-from gnnplace.bench.conformance.isolated import IsolatedProcess
-from gnnplace.bench.conformance.suite import Question, bench_backend, outcomes_of
 from gnnplace.bench.options import BenchOptions
 from gnnplace.errors import GnnplaceError, InvalidTopology, ProcessLost
-from gnnplace.onnx_io.backend_cases import BackendCase
 from gnnplace.running.devices import parse_device
+from tests.robustness.backend.cases import BackendCase
+from tests.robustness.backend.compare import Outcome
+from tests.robustness.backend.isolated import IsolatedProcess
+from tests.robustness.backend.suite import Question, bench_backend, outcomes_of
 
 
 def work(what: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from gnnplace.bench.hostile.mutations.hostile import HOSTILE_NAMES
+from tests.robustness.hostile.mutations.values import HOSTILE_NAMES
 
 __all__ = ["mutated_bytes"]
 

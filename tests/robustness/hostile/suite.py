@@ -1,4 +1,4 @@
-"""`gnnplace bench hostile`: hundreds of thousands of damaged and harmful files, and what became of them."""
+"""`make bench-hostile`: hundreds of thousands of damaged and harmful files, and what became of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, Case
-from gnnplace.bench.hostile.targets import TARGETS
-from gnnplace.bench.hostile.watch import merged, watched
 from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.result import BenchResult
 from gnnplace.bench.resumable import run_resumable
 from gnnplace.errors import GnnplaceError, MissingDependency
+from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case
+from tests.robustness.hostile.targets import TARGETS
+from tests.robustness.hostile.watch import merged, watched
 
 __all__ = ["SOURCES", "bench_hostile"]
 
@@ -35,9 +35,7 @@ def bench_hostile(options: BenchOptions) -> BenchResult:
     names = chosen({name: name for name in TARGETS}, options.only, "kind of file")
     unknown = set(options.rows) - set(SOURCES)
     if unknown:
-        raise GnnplaceError(
-            f"bench hostile: no source of inputs is called {min(unknown)!r}; known are {', '.join(SOURCES)}"
-        )
+        raise GnnplaceError(f"no source of inputs is called {min(unknown)!r}; known are {', '.join(SOURCES)}")
     sources = options.rows or SOURCES[:1]
     if "guided" in sources and find_spec("atheris") is None:
         raise MissingDependency("guided inputs need atheris; install gnnplace[fuzz], or leave --rows out")

@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from gnnplace.bench.hostile.mutations.hostile import HOSTILE_JSON, HOSTILE_NAMES
+from tests.robustness.hostile.mutations.values import HOSTILE_JSON, HOSTILE_NAMES
 
 __all__ = ["mutated_json"]
 

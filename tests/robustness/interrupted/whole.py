@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from gnnplace.bench.interrupted.commands import SYSTEM
 from gnnplace.cost.measured import read_costs
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.errors import GnnplaceError
@@ -19,6 +18,7 @@ from gnnplace.policy.checkpoint import load_policy
 from gnnplace.run_record import read_run
 from gnnplace.running.session import Session
 from gnnplace.training.run_state import read_state
+from tests.robustness.interrupted.commands import SYSTEM
 
 __all__ = ["broken_files", "digest", "leftovers"]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from gnnplace.bench.interrupted.commands import COMMANDS, SYSTEM, prepared, running
-from gnnplace.bench.interrupted.whole import broken_files, digest, leftovers
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import temporary_folder
+from tests.robustness.interrupted.commands import COMMANDS, SYSTEM, prepared, running
+from tests.robustness.interrupted.whole import broken_files, digest, leftovers
 
 __all__ = ["Kill", "Undisturbed", "kill_result", "undisturbed_result"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from gnnplace.bench.hostile.folder import Files
-from gnnplace.bench.hostile.mutations.containers import mutated_gzip, mutated_npz, mutated_safetensors
-from gnnplace.bench.hostile.mutations.json_text import mutated_json
-from gnnplace.bench.hostile.mutations.protobuf import mutated_protobuf
-from gnnplace.bench.hostile.mutations.raw import mutated_bytes
+from tests.robustness.hostile.folder import Files
+from tests.robustness.hostile.mutations.containers import mutated_gzip, mutated_npz, mutated_safetensors
+from tests.robustness.hostile.mutations.json_text import mutated_json
+from tests.robustness.hostile.mutations.protobuf import mutated_protobuf
+from tests.robustness.hostile.mutations.raw import mutated_bytes
 
 __all__ = ["LARGEST_BYTES", "mutant", "mutated"]
 

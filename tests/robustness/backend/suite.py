@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from typing import Any
 
-from gnnplace.bench.conformance.compare import Outcome, compare, plain_outcome
-from gnnplace.bench.conformance.isolated import IsolatedProcess
 from gnnplace.bench.options import BenchOptions, chosen
 from gnnplace.bench.result import BenchResult
 from gnnplace.errors import ProcessLost
-from gnnplace.onnx_io.backend_cases import FAMILIES, BackendCase, backend_cases
+from tests.robustness.backend.cases import FAMILIES, BackendCase, backend_cases
+from tests.robustness.backend.compare import Outcome, compare, plain_outcome
+from tests.robustness.backend.isolated import IsolatedProcess
 
 __all__ = ["Outcomes", "Question", "bench_backend", "outcomes_of"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.plain_session import PlainSession
-from gnnplace.onnx_io.backend_cases import BackendCase
 from gnnplace.running.onnx_backend import DEVICES, PlacedBackend
+from tests.robustness.backend.cases import BackendCase
 
 __all__ = ["Outcome", "compare", "placed_outcome", "plain_outcome"]
 

@@ -12,8 +12,6 @@ from gnnplace.api.options import PlaceOptions
 from gnnplace.api.place import place
 from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload, load_workload
-from gnnplace.bench.hostile import seeds
-from gnnplace.bench.hostile.folder import Files
 from gnnplace.cost.measured import CostStore, MeasuredCost, read_costs
 from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.spec import load_topology
@@ -25,6 +23,8 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.placement import Placement, check_legal, load_placement
 from gnnplace.running.feed import read_arrays
 from gnnplace.running.session import Session
+from tests.robustness.hostile import seeds
+from tests.robustness.hostile.folder import Files
 
 __all__ = ["TARGETS", "Target"]
 

@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Callable
 from random import Random
 
-from gnnplace.bench.hostile.mutations.hostile import HOSTILE_INTS
-from gnnplace.bench.hostile.mutations.json_text import mutated_json
-from gnnplace.bench.hostile.mutations.raw import mutated_bytes
+from tests.robustness.hostile.mutations.json_text import mutated_json
+from tests.robustness.hostile.mutations.raw import mutated_bytes
+from tests.robustness.hostile.mutations.values import HOSTILE_INTS
 
 __all__ = ["mutated_gzip", "mutated_npz", "mutated_safetensors"]
 

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnnplace.bench.hostile.folder import Files, write_files
+from tests.robustness.hostile.folder import Files, write_files
 
 __all__ = ["MEMORY_BYTES", "Room", "limit_memory", "peak_bytes"]
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnnplace.bench.hostile.inputs import ACCEPTED, REFUSED, outcome_of
-from gnnplace.bench.hostile.limits import Room
-from gnnplace.bench.hostile.mutations.mutant import mutant
-from gnnplace.bench.hostile.targets import TARGETS
+from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, outcome_of
+from tests.robustness.hostile.limits import Room
+from tests.robustness.hostile.mutations.mutant import mutant
+from tests.robustness.hostile.targets import TARGETS
 
 FINDINGS = Path(__file__).with_name("findings")
 EXAMPLES = {
