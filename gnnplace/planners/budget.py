@@ -1,4 +1,4 @@
-"""How long a planner may search: evaluations and seconds, whichever ends first."""
+"""Limits of a search: evaluations and seconds, whichever ends first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Budget", "Progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands.
+    """The state of a search while it runs.
 
     >>> from gnnplace.planners.classical.single import plan
     >>> from gnnplace.sim.example import diamond
@@ -28,18 +28,22 @@ class Progress:
 
 @dataclass(frozen=True)
 class Budget:
-    """The end of a search; None means no limit of that kind."""
+    """Limits of a search; None means no limit of that kind."""
 
     evaluations: int | None = 2000
     seconds: float | None = None
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
-    """Called after every batch of evaluations."""
+    """Callback after every batch of evaluations."""
+
+    @property
+    def is_unlimited(self) -> bool:
+        """True where neither evaluations nor seconds end the search."""
+        return self.evaluations is None and self.seconds is None
 
     def bounded(self, evaluations: int) -> Budget:
-        """This budget, or if it has no limit at all, one of so many evaluations: for learners that would draw for ever.
+        """This budget, or one of `evaluations` if it is unlimited; for planners that would search forever.
 
         >>> [Budget(limit).bounded(5).evaluations for limit in (None, 7)]
         [5, 7]
         """
-        endless = self.evaluations is None and self.seconds is None
-        return replace(self, evaluations=max(1, evaluations)) if endless else self
+        return replace(self, evaluations=max(1, evaluations)) if self.is_unlimited else self

@@ -1,4 +1,4 @@
-"""The planners by name: a new one is one file and one line here."""
+"""The planners by name. A new planner is one file and one line here."""
 
 from __future__ import annotations
 
@@ -17,112 +17,74 @@ __all__ = ["PLANNERS", "PlannerEntry", "load_planner"]
 
 @dataclass(frozen=True)
 class PlannerEntry:
-    """Where a planner is and what it does.
+    """The place of a planner and a description of it.
 
     >>> PLANNERS["heft"].description, PLANNERS["heft"].kind
     ('HEFT with insertion (Topcuoglu et al. 2002)', 'heuristic')
     """
 
     module: str
-    """Has a function `plan(problem, budget, seed) -> Solution`."""
+    """Module below `gnnplace.planners`."""
     description: str
-    kind: Literal["heuristic", "learned"]
+    function: str = "plan"
+    """Name of the function `(problem, budget, seed) -> Solution` in the module."""
     takes_all_ops: bool = False
-    """Near linear in ops, and better for seeing all of them: large graphs come to it op by op, not in groups."""
+    """True for planners of nearly linear time: they place large graphs op by op instead of in groups, and do better so."""
 
+    @property
+    def kind(self) -> Literal["heuristic", "learned"]:
+        """Whether the planner learns; every planner outside `classical/` does."""
+        return "heuristic" if self.module.startswith("classical.") else "learned"
 
-_CLASSICAL = "gnnplace.planners.classical"
-_PAPERS = "gnnplace.planners.papers"
 
 PLANNERS: Mapping[str, PlannerEntry] = {
-    "single": PlannerEntry(
-        f"{_CLASSICAL}.single", "everything on the best single device", "heuristic", takes_all_ops=True
-    ),
-    "round-robin": PlannerEntry(
-        f"{_CLASSICAL}.round_robin", "devices in turn, in topological order", "heuristic", takes_all_ops=True
-    ),
-    "expert": PlannerEntry(
-        f"{_CLASSICAL}.expert", "whole layers in order, with equal loads", "heuristic", takes_all_ops=True
-    ),
+    "single": PlannerEntry("classical.single", "everything on the best single device", takes_all_ops=True),
+    "round-robin": PlannerEntry("classical.round_robin", "devices in turn, in topological order", takes_all_ops=True),
+    "expert": PlannerEntry("classical.expert", "whole layers in order, with equal loads", takes_all_ops=True),
     "scotch": PlannerEntry(
-        f"{_CLASSICAL}.scotch", "Scotch maps ops onto all devices by compute and bytes, blind to memory", "heuristic"
+        "classical.scotch", "Scotch maps ops onto all devices by compute and bytes, blind to memory"
     ),
-    "metis": PlannerEntry(f"{_CLASSICAL}.metis", "MinCut: METIS cuts for equal compute on accelerators", "heuristic"),
-    "metis-cpu": PlannerEntry(f"{_CLASSICAL}.metis_cpu", "the same with hosts, all by their speeds", "heuristic"),
-    "mtkahypar": PlannerEntry(
-        f"{_CLASSICAL}.mtkahypar", "hypergraph partitions that fit into the memories, many of them", "heuristic"
-    ),
-    "heft": PlannerEntry(
-        f"{_CLASSICAL}.heft", "HEFT with insertion (Topcuoglu et al. 2002)", "heuristic", takes_all_ops=True
-    ),
+    "metis": PlannerEntry("classical.metis", "MinCut: METIS cuts for equal compute on accelerators"),
+    "metis-cpu": PlannerEntry("classical.metis", "the same with hosts, all by their speeds", "plan_with_hosts"),
+    "mtkahypar": PlannerEntry("classical.mtkahypar", "hypergraph partitions that fit into the memories, many of them"),
+    "heft": PlannerEntry("classical.heft", "HEFT with insertion (Topcuoglu et al. 2002)", takes_all_ops=True),
     "peft": PlannerEntry(
-        f"{_CLASSICAL}.peft",
+        "classical.peft",
         "PEFT: earliest finish with an optimistic cost table (Arabnejad and Barbosa 2014)",
-        "heuristic",
         takes_all_ops=True,
     ),
     "heft-portfolio": PlannerEntry(
-        f"{_CLASSICAL}.heft_portfolio",
-        "HEFT's schedules under varied transfer costs, the best of many",
-        "heuristic",
-        takes_all_ops=True,
+        "classical.heft_portfolio", "HEFT's schedules under varied transfer costs, the best of many", takes_all_ops=True
     ),
-    "m-etf": PlannerEntry(
-        f"{_CLASSICAL}.etf", "earliest task first with memory (Baechi, Jeon et al. 2020)", "heuristic"
-    ),
-    "m-sct": PlannerEntry(
-        f"{_CLASSICAL}.sct", "small communication times with memory (Baechi, Jeon et al. 2020)", "heuristic"
-    ),
-    "segments": PlannerEntry(
-        f"{_CLASSICAL}.segments", "dynamic programming over cuts of random topological orders", "heuristic"
-    ),
-    "greedy": PlannerEntry(
-        f"{_CLASSICAL}.greedy", "the best single move of each op in turn, until none helps", "heuristic"
-    ),
-    "annealing": PlannerEntry(
-        f"{_CLASSICAL}.annealing", "simulated annealing with moves of ops and of clusters", "heuristic"
-    ),
-    "genetic": PlannerEntry(
-        f"{_CLASSICAL}.genetic", "biased random-key genetic algorithm, as REGAL's without learning", "heuristic"
-    ),
+    "m-etf": PlannerEntry("classical.etf", "earliest task first with memory (Baechi, Jeon et al. 2020)"),
+    "m-sct": PlannerEntry("classical.sct", "small communication times with memory (Baechi, Jeon et al. 2020)"),
+    "segments": PlannerEntry("classical.segments", "dynamic programming over cuts of random topological orders"),
+    "greedy": PlannerEntry("classical.greedy", "the best single move of each op in turn, until none helps"),
+    "annealing": PlannerEntry("classical.annealing", "simulated annealing with moves of ops and of clusters"),
+    "genetic": PlannerEntry("classical.genetic", "biased random-key genetic algorithm, as REGAL's without learning"),
     "optimal": PlannerEntry(
-        f"{_CLASSICAL}.optimal.planner",
-        "CP-SAT on the whole schedule: proves small graphs, bounds larger ones",
-        "heuristic",
+        "classical.optimal.planner", "CP-SAT on the whole schedule: proves small graphs, bounds larger ones"
     ),
-    "coloc-rl": PlannerEntry(
-        "gnnplace.planners.papers.coloc_rl", "REINFORCE on a sequence model (Mirhoseini et al. 2017)", "learned"
-    ),
-    "spotlight": PlannerEntry(
-        "gnnplace.planners.papers.spotlight", "PPO on the same sequence model (Gao et al. 2018)", "learned"
-    ),
+    "coloc-rl": PlannerEntry("papers.coloc_rl", "REINFORCE on a sequence model (Mirhoseini et al. 2017)"),
+    "spotlight": PlannerEntry("papers.spotlight", "PPO on the same sequence model (Gao et al. 2018)"),
     "hierarchical": PlannerEntry(
-        f"{_PAPERS}.hierarchical.planner",
-        "a grouper and a placer that learn together (Mirhoseini et al. 2018)",
-        "learned",
+        "papers.hierarchical.planner", "a grouper and a placer that learn together (Mirhoseini et al. 2018)"
     ),
     "hierarchical-no-grouping": PlannerEntry(
-        f"{_PAPERS}.hierarchical.no_grouping", "its ablation that places every op on its own", "learned"
+        "papers.hierarchical.no_grouping", "its ablation that places every op on its own"
     ),
     "hierarchical-random-grouping": PlannerEntry(
-        f"{_PAPERS}.hierarchical.random_grouping", "its ablation with random groups", "learned"
+        "papers.hierarchical.random_grouping", "its ablation with random groups"
     ),
     "placeto": PlannerEntry(
-        f"{_PAPERS}.placeto.planner",
-        "a graph network that moves op groups one by one (Addanki et al. 2019)",
-        "learned",
+        "papers.placeto.planner", "a graph network that moves op groups one by one (Addanki et al. 2019)"
     ),
-    "gnn": PlannerEntry(
-        "gnnplace.planners.gnn.planner",
-        "a graph neural network that revisits ops and moves them",
-        "learned",
-        takes_all_ops=True,
-    ),
+    "gnn": PlannerEntry("gnn.planner", "a graph neural network that revisits ops and moves them", takes_all_ops=True),
 }
 
 
 def load_planner(name: str) -> Planner:
-    """The planner of this name; only then is its module imported.
+    """The planner of this name; imports only that planner's module.
 
     >>> load_planner("heft").__module__
     'gnnplace.planners.classical.heft'
@@ -133,4 +95,5 @@ def load_planner(name: str) -> Planner:
     if name not in PLANNERS:
         hint = did_you_mean(name, PLANNERS, f"known are {', '.join(PLANNERS)}")
         raise GnnplaceError(f"there is no planner {name!r}; {hint} `gnnplace planners` says what each does")
-    return cast("Planner", importlib.import_module(PLANNERS[name].module).plan)
+    entry = PLANNERS[name]
+    return cast("Planner", getattr(importlib.import_module(f"gnnplace.planners.{entry.module}"), entry.function))

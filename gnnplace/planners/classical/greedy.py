@@ -6,7 +6,7 @@ import numpy as np
 
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.classical.starts import best_start
+from gnnplace.planners.classical.heft import best_start
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["plan"]

@@ -9,9 +9,10 @@ from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.list_schedule import ListSchedule, ListScheduling, list_schedule
-from gnnplace.planners.search import Search, Seen, Solution
+from gnnplace.planners.classical.single import single_device_assignments
+from gnnplace.planners.search import BudgetExhausted, Search, Seen, Solution
 
-__all__ = ["MEMORY_AND_ACTIVATION_SHARES", "evaluate_heft", "evaluate_in_order", "plan"]
+__all__ = ["MEMORY_AND_ACTIVATION_SHARES", "best_start", "evaluate_heft", "evaluate_in_order", "plan"]
 
 
 MEMORY_AND_ACTIVATION_SHARES = ((None, 0.0), (1.0, 0.0), (0.9, 0.1), (0.9, 0.3), (0.9, 1.0), (0.5, 0.0), (0.5, 1.0))
@@ -76,3 +77,17 @@ def evaluate_in_order(search: Search, schedules: Iterable[ListSchedule]) -> None
             break
     if assignment is not None:
         search.evaluate(Placement(assignment))
+
+
+def best_start(search: Search) -> tuple[IntArray, float]:
+    """The better of the best single device and HEFT, from which local searches begin; `[N]` and its penalised seconds.
+
+    Raises:
+        BudgetExhausted: the budget ended before the first evaluation.
+    """
+    search.evaluate_batch(single_device_assignments(search.problem))
+    evaluate_heft(search)
+    if search.best is None:
+        raise BudgetExhausted
+    search.stage("start")
+    return search.best.assignment, search.best_s

@@ -66,13 +66,12 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PortfolioConfig = 
     4.001
     """
     rng = np.random.default_rng(seed)
-    endless = budget.evaluations is None and budget.seconds is None
     with Search(problem, budget, "heft-portfolio", seed) as search:
         fitting, evaluated = evaluate_heft(search)
         shares = MEMORY_AND_ACTIVATION_SHARES[fitting:] if fitting else held_shares(problem)
         schedules = chain(plain_schedules(problem, shares), noisy_schedules(problem, rng, shares))
         candidates = _distinct(schedules, Seen(evaluated), config.patience)
-        while not endless or search.evaluations < config.unlimited_schedules:
+        while not budget.is_unlimited or search.evaluations < config.unlimited_schedules:
             batch: list[IntArray] = []
             while len(batch) < min(config.batch_size, search.remaining):
                 candidate = next(candidates, None)

@@ -14,7 +14,7 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
 from gnnplace.planners.search import Search, Solution
 
-__all__ = ["MetisConfig", "metis_assignment", "plan"]
+__all__ = ["MetisConfig", "metis_assignment", "plan", "plan_with_hosts"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,20 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """
     with Search(problem, budget, "metis", seed) as search:
         search.evaluate(Placement(metis_assignment(problem, seed, hosts=False, config=MetisConfig())))
+    return search.solution()
+
+
+def plan_with_hosts(problem: Problem, budget: Budget, seed: int) -> Solution:
+    """As `plan`, but hosts take part too; each device gets as much of the computation as its share of all speeds.
+
+    This is the input of the baseline "Scotch" of Mirhoseini et al. (2017), section 4.2, without its link costs.
+
+    >>> from gnnplace.sim.example import diamond
+    >>> round(plan_with_hosts(diamond(), Budget(50), seed=0).objective_s, 3)
+    4.001
+    """
+    with Search(problem, budget, "metis-cpu", seed) as search:
+        search.evaluate(Placement(metis_assignment(problem, seed, hosts=True, config=MetisConfig())))
     return search.solution()
 
 

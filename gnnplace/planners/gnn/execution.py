@@ -15,6 +15,7 @@ from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.planners.gnn.correction import Candidate, Candidates, Correction, CorrectionConfig
 from gnnplace.planners.gnn.rehearsal import RehearsalConfig, rehearse
+from gnnplace.planners.metropolis import accepts, cooled_s
 from gnnplace.planners.search import Planner, Search, Solution
 
 __all__ = ["ExecutionConfig", "plan_measured"]
@@ -165,7 +166,7 @@ class _Execution:
             moved_s = estimate_s(moved)
             if moved_s < found_s and moved.key not in self._executed:
                 found, found_s = moved, moved_s
-            temperature_s = value * first * (last / first) ** (step / config.walk_moves)
-            if moved_s <= value or self._rng.random() < math.exp((value - moved_s) / max(1e-300, temperature_s)):
+            temperature_s = cooled_s(value * first, last / first, step / config.walk_moves)
+            if accepts(value, moved_s, temperature_s, self._rng):
                 current, value = moved, moved_s
         return found

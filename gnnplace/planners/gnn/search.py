@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections import deque
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,8 @@ from gnnplace.evaluation import Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.gnn.moves import KINDS, Candidates, Moves, MovesConfig
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig
-from gnnplace.planners.policy_search import CountedRuntime, PolicySearch, used_share
+from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
+from gnnplace.planners.policy_search import CountedRuntime, PolicySearch
 from gnnplace.planners.search import Search, Step
 
 __all__ = ["RevisitConfig", "WalkConfig", "revisit", "walk"]
@@ -104,10 +104,10 @@ def revisit(
     moves.asked.update(start[0])
     moves.note(moves.asked.odds.devices, current_s)
     rises: deque[float] = deque(maxlen=config.remembered_rises)
-    clock = _Clock(search, end_share, limit)
+    clock = SearchClock(search, end_share, limit)
     warmth = _warmth(search, clock, config)
-    while (done := clock.share_done()) < 1.0:
-        drawn = moves.draw(min(config.lookahead, clock.left()), current_s)
+    while (done := clock.share_done) < 1.0:
+        drawn = moves.draw(min(config.lookahead, clock.evaluations_left), current_s)
         best_s = search.best_s
         if len(drawn.devices):
             seconds = runtime.evaluate_batch(drawn.devices[:, unit_of_op])
@@ -125,9 +125,7 @@ def revisit(
         if current_s < after_s <= search.problem.worst_case_s:
             rises.append(after_s - current_s)
         temperature_s = _temperature_s(current_s, statistics.median(rises) if rises else 0.0, done, warmth, config)
-        if after_s <= current_s or (
-            temperature_s > 0 and rng.random() < math.exp((current_s - after_s) / temperature_s)
-        ):
+        if accepts(current_s, after_s, temperature_s, rng):
             current_s = after_s
             moves.asked.update(devices[unit_of_op])
 
@@ -142,44 +140,19 @@ def _step(search: Search, before: IntArray, drawn: Candidates, chosen: int, seco
     )  # fmt: skip
 
 
-class _Clock:
-    """Which part of the stage is over."""
-
-    def __init__(self, search: Search, end_share: float, limit: int | None) -> None:
-        self._search = search
-        self._first = search.evaluations
-        self._begin_share = used_share(search)
-        self._end_share = end_share
-        whole = search.budget.evaluations
-        left = None if whole is None else max(0, math.ceil(end_share * whole) - search.evaluations)
-        self.evaluations = limit if left is None else left if limit is None else min(left, limit)
-        """At most so many; None where only seconds count."""
-
-    def left(self) -> int:
-        """Evaluations; as good as endless where only seconds count."""
-        return sys.maxsize if self.evaluations is None else self.evaluations - (self._search.evaluations - self._first)
-
-    def share_done(self) -> float:
-        """From 0 to 1."""
-        share = (used_share(self._search) - self._begin_share) / max(1e-9, self._end_share - self._begin_share)
-        if self.evaluations is not None:
-            share = max(share, (self._search.evaluations - self._first) / max(1, self.evaluations))
-        return min(1.0, share)
-
-
-def _warmth(search: Search, clock: _Clock, config: RevisitConfig) -> float:
+def _warmth(search: Search, clock: SearchClock, config: RevisitConfig) -> float:
     """From 0 where evaluations are few to 1 where they are many; a budget of seconds alone counts as many."""
-    if clock.evaluations is None:
+    if clock.max_evaluations is None:
         return 1.0
     few, many = config.evaluations_per_move
-    each = clock.evaluations / max(1, search.problem.num_moves)
+    each = clock.max_evaluations / max(1, search.problem.num_moves)
     return math.log(min(max(each, few), many) / few) / math.log(many / few)
 
 
 def _temperature_s(value_s: float, rise_s: float, done: float, warmth: float, config: RevisitConfig) -> float:
     """Seconds of worsening that are accepted with probability 1/e, when a part `done` of the stage is over."""
     cold_s, hot_s = (
-        scale_s * first * (last / first) ** done
+        cooled_s(scale_s * first, last / first, done)
         for scale_s, (first, last) in ((value_s, config.cold), (rise_s or value_s * config.cold[0], config.hot))
     )
     return float(cold_s ** (1.0 - warmth) * hot_s**warmth)

@@ -15,10 +15,10 @@ from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
+from gnnplace.planners.classical.heft import best_start
 from gnnplace.planners.classical.optimal.limits import bound_by_paths, limit_memory
 from gnnplace.planners.classical.optimal.model import IntervalModel
 from gnnplace.planners.classical.optimal.rules import never_idle, pay_overheads, serve_in_turn
-from gnnplace.planners.classical.starts import best_start
 from gnnplace.planners.search import BudgetExhausted, Search, Solution
 
 __all__ = ["OptimalConfig", "plan"]

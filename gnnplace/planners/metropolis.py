@@ -1,0 +1,83 @@
+"""The Metropolis rule of simulated annealing: which worse moves a search accepts, and how its temperature falls."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+
+from gnnplace.planners.search import Search
+
+__all__ = ["SearchClock", "accepts", "cooled_s"]
+
+
+def accepts(before_s: float, after_s: float, temperature_s: float, rng: np.random.Generator) -> bool:
+    """True where a search moves from a placement of `before_s` seconds to one of `after_s`.
+
+    Metropolis et al. 1953. Draws a random number only for a worse placement at a temperature above zero.
+    """
+    if after_s <= before_s:
+        return True
+    return temperature_s > 0 and rng.random() < math.exp((before_s - after_s) / temperature_s)
+
+
+def cooled_s(first_s: float, final_ratio: float, share_done: float) -> float:
+    """Seconds of a temperature that falls geometrically from `first_s` to `final_ratio` times that."""
+    return float(first_s * final_ratio**share_done)
+
+
+class SearchClock:
+    """The progress of one stage of a search, from the moment that the clock is made.
+
+    Args:
+        search: Search that the stage is a part of.
+        end_share: Share of the whole budget at which the stage ends, in evaluations and in seconds.
+        max_evaluations: Evaluations after which the stage ends at the latest; None: no such limit.
+    """
+
+    def __init__(self, search: Search, end_share: float = 1.0, max_evaluations: int | None = None) -> None:
+        budget = search.budget
+        self._search, self._first, self._begin_s = search, search.evaluations, search.wall_s
+        self._end_s = None if budget.seconds is None else end_share * budget.seconds
+        limits = [max_evaluations] if max_evaluations is not None else []
+        if budget.evaluations is not None:
+            limits.append(max(0, math.ceil(end_share * budget.evaluations) - self._first))
+        self.max_evaluations = min(limits, default=None)
+        """Evaluations of the whole stage; None where only its seconds are limited."""
+
+    @property
+    def evaluations_left(self) -> int:
+        """Evaluations until the stage ends; a huge number where only its seconds are limited."""
+        return sys.maxsize if self.max_evaluations is None else self.max_evaluations - self._made
+
+    @property
+    def share_done(self) -> float:
+        """Share of the stage that is over, from 0 to 1, by the limit that is nearer."""
+        by_count = 0.0 if self.max_evaluations is None else self._made / max(1, self.max_evaluations)
+        by_time = 0.0 if self._end_s is None else (self._search.wall_s - self._begin_s) / self._seconds
+        return min(1.0, max(by_count, by_time))
+
+    @property
+    def share_per_evaluation(self) -> float:
+        """Increase of `share_done` with one evaluation, estimated from the rate so far where seconds end the stage."""
+        by_count = 0.0 if self.max_evaluations is None else 1.0 / max(1, self.max_evaluations)
+        known = self._end_s is not None and self._made
+        by_time = (self._search.wall_s - self._begin_s) / self._made / self._seconds if known else 0.0
+        return max(by_count, by_time)
+
+    @property
+    def expected_evaluations(self) -> int:
+        """Evaluations of the whole stage, estimated from the search's rate so far where only seconds are limited."""
+        if self.max_evaluations is not None:
+            return self.max_evaluations
+        rate_per_s = self._search.evaluations / max(1e-9, self._search.wall_s)
+        return int(rate_per_s * max(0.0, (self._end_s or 0.0) - self._begin_s))
+
+    @property
+    def _made(self) -> int:
+        return self._search.evaluations - self._first
+
+    @property
+    def _seconds(self) -> float:
+        return max(1e-9, (self._end_s or 0.0) - self._begin_s)
