@@ -19,8 +19,9 @@ from gnnplace.planners.gnn.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.gnn.known import note, nothing_known, placement_hash, recall, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, draw_pair
 from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
-from gnnplace.planners.gnn.search import RevisitConfig, _Clock, _temperature_s, _warmth, revisit
+from gnnplace.planners.gnn.search import RevisitConfig, _temperature_s, _warmth, revisit
 from gnnplace.planners.gnn.stretch import rebuild, stretch_tables
+from gnnplace.planners.metropolis import SearchClock
 from gnnplace.planners.policy_search import CountedRuntime, PolicySearch, ShareUsed
 from gnnplace.planners.search import Search
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
@@ -240,9 +241,9 @@ def test_few_evaluations_are_spent_cold_and_many_let_the_search_climb() -> None:
     assert _temperature_s(10.0, 0.0, 0.0, 1.0, config) == pytest.approx(1e-2)  # nothing has risen yet
     problem = random_layers(num_ops=30, num_devices=3)  # 29 units with 2 moves each
     search = Search(problem, Budget(None), "test", 0)
-    warmth = [_warmth(search, _Clock(search, 1.0, limit), config) for limit in (17, 10, 174, 1000)]
+    warmth = [_warmth(search, SearchClock(search, 1.0, limit), config) for limit in (17, 10, 174, 1000)]
     assert warmth == pytest.approx([0.0, 0.0, 1.0, 1.0])
-    assert 0.0 < _warmth(search, _Clock(search, 1.0, 58), config) < 1.0
+    assert 0.0 < _warmth(search, SearchClock(search, 1.0, 58), config) < 1.0
 
 
 def test_fine_tuning_changes_the_policy_and_what_it_finds_is_kept() -> None:
