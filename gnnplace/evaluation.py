@@ -13,6 +13,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.graph.unit_graph import UnitGraph, unit_graph
 from gnnplace.graph.units import colocated_units
 from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.placement import Placement, allowed_mask
@@ -275,6 +276,71 @@ class Problem:
         mask = np.ones((self.num_units, self.topology.num_devices), dtype=np.bool_)
         np.logical_and.at(mask, self.unit_of_op, allowed_mask(self.graph, self.topology) & np.isfinite(self.op_time_s))
         return mask
+
+    @cached_property
+    def unit_edges(self) -> IntArray:
+        """`[2, E]` producing and consuming unit of the tensors between units; each pair once, in ascending order."""
+        ends = np.stack([self.unit_of_op[ends] for ends in self.graph.edges])
+        return frozen(np.unique(ends[:, ends[0] != ends[1]], axis=1), np.int64)
+
+    @cached_property
+    def unit_graph(self) -> UnitGraph:
+        """The units, their neighbours in either direction, and the devices that each may run on."""
+        return unit_graph(self.unit_edges, self.action_mask)
+
+    @cached_property
+    def movable_units(self) -> IntArray:
+        """Units that may run on more than one device."""
+        return frozen(np.flatnonzero(self.action_mask.sum(axis=1) > 1), np.int64)
+
+    @cached_property
+    def unit_time_s(self) -> FloatArray:
+        """`[U, D]` seconds of each unit; infinite where the unit may not run."""
+        seconds = np.zeros((self.num_units, self.topology.num_devices))
+        np.add.at(seconds, self.unit_of_op, self.op_time_s)
+        return frozen(np.where(self.action_mask, seconds, np.inf), np.float64)
+
+    @cached_property
+    def devices_for_all(self) -> IntArray:
+        """Devices that may run every unit."""
+        return frozen(np.flatnonzero(self.action_mask.all(axis=0)), np.int64)
+
+    @cached_property
+    def single_device_assignments(self) -> IntArray:
+        """`[K, N]`, `K <= D`: one assignment per device, the most promising first; equal devices give one.
+
+        A unit that may not run on the device goes to the fastest device that may run it. The order is by missing weight
+        memory, then by the seconds of all ops one after the other.
+        """
+        rows: list[tuple[int, float, int, IntArray]] = []
+        signatures: set[object] = set()
+        for device in range(self.topology.num_devices):
+            units = np.where(self.action_mask[:, device], device, self.fastest_near(device))
+            is_whole = bool((units == device).all())
+            signature = (self.op_time_s[:, device].tobytes(), int(self.topology.memory_bytes[device]))
+            if (signature if is_whole else device) in signatures:
+                continue
+            signatures.add(signature if is_whole else device)
+            seconds = float(self.unit_time_s[np.arange(self.num_units), units].sum())
+            assignment = units[self.unit_of_op]
+            rows.append((self._weight_shortfall_bytes(assignment), seconds, device, assignment))
+        rows.sort(key=lambda row: row[:3])
+        return frozen([row[3] for row in rows], np.int64).reshape(len(rows), self.graph.num_ops)
+
+    def fastest_near(self, device: int) -> IntArray:
+        """`[U]` the fastest device of each unit among those that exchange tensors with `device`, else among all."""
+        near = np.where(self.topology.exchanges[device][None, :], self.unit_time_s, np.inf)
+        apart = ~np.isfinite(near).any(axis=1)
+        near[apart] = self.unit_time_s[apart]
+        return np.asarray(np.argmin(near, axis=1))
+
+    def _weight_shortfall_bytes(self, assignment: IntArray) -> int:
+        graph = self.graph
+        resident = np.zeros(self.topology.num_devices, dtype=np.int64)
+        np.add.at(resident, assignment, graph.memory_bytes)
+        for weight, size in enumerate(graph.weight_bytes.tolist()):
+            resident[np.unique(assignment[graph.weights_of(weight)])] += size
+        return int(np.maximum(0, resident - self.topology.memory_bytes).sum())
 
     @cached_property
     def num_moves(self) -> int:

@@ -27,9 +27,8 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.planners.catalog import PLANNERS
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.bounds import LowerBound, lower_bound
-from gnnplace.sim.grouped import GroupedSimulator
 from gnnplace.sim.several import SeveralSimulators
-from gnnplace.sim.simulator import Simulator
+from gnnplace.sim.simulator import GroupedSimulator, Simulator
 from gnnplace.versions import installed_versions
 
 __all__ = ["MAX_GROUPS", "ProblemSetup", "Setting", "measurement_store", "setting_of", "stored_costs", "topology_of"]

@@ -15,7 +15,7 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Planner, Solution
 from gnnplace.run_record import PlannerRow
 from gnnplace.sim.bounds import LowerBound
-from gnnplace.sim.grouped import expanded
+from gnnplace.sim.simulator import expanded
 
 __all__ = ["LEARNED", "bound_of", "chosen_planner", "failed_row", "finite", "planned", "planner_row"]
 

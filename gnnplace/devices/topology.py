@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray, IntArray, frozen
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
 from gnnplace.errors import InvalidTopology
 
 __all__ = ["HOST_KIND_PREFIX", "Device", "Link", "Topology"]
@@ -234,6 +234,30 @@ class Topology:
     def route_links(self) -> IntArray:
         """Link indices of all routes, one after the other."""
         return frozen([link for row in self._routes for route in row for link in route or ()], np.int64)
+
+    @cached_property
+    def route_latency_s(self) -> FloatArray:
+        """`[D, D]` latency of each route, summed over its links; infinite where there is no route."""
+        return self._summed_over_routes(self.latency_s)
+
+    @cached_property
+    def route_s_per_byte(self) -> FloatArray:
+        """`[D, D]` seconds per byte of each route, summed over its links; infinite where there is no route."""
+        return self._summed_over_routes(1.0 / self.bandwidth_bytes_per_s)
+
+    def transfer_s(self, num_bytes: float) -> FloatArray:
+        """`[D, D]` seconds of a transfer over each route, link by link; infinite where there is no route."""
+        return self._summed_over_routes(self.latency_s + num_bytes / self.bandwidth_bytes_per_s)
+
+    @cached_property
+    def exchanges(self) -> BoolArray:
+        """`[D, D]` true where tensors can go both ways between two devices."""
+        connected = np.isfinite(self.route_latency_s)
+        return frozen(connected & connected.T, np.bool_)
+
+    def _summed_over_routes(self, per_link: FloatArray) -> FloatArray:
+        rows = [[np.inf if route is None else per_link[list(route)].sum() for route in row] for row in self._routes]
+        return frozen(rows, np.float64)
 
     @cached_property
     def mean_transfer(self) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import Timing, empty_timing, refresh
-from gnnplace.env.units import UnitTables, single_device_assignments, unit_tables
+from gnnplace.env.units import UnitTables, unit_tables
 from gnnplace.errors import InvalidAction, InvalidGraph
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement, check_legal
@@ -54,9 +54,9 @@ class ProblemRuntime:
 
 def reference_s(problem: Problem, runtime: Runtime, start_s: float) -> float:
     """What rewards are divided by: seconds of the best single device; of the start when no single device can take it all."""
-    singles = single_device_assignments(problem)
-    if not len(singles):
+    if not len(problem.devices_for_all):
         return start_s
+    singles = np.repeat(problem.devices_for_all[:, None], problem.graph.num_ops, axis=1)
     best_s = float(runtime.evaluate_batch(singles).min())
     return best_s if best_s < problem.worst_case_s else start_s
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray, frozen
-from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 
-__all__ = ["UnitTables", "single_device_assignments", "unit_tables"]
+__all__ = ["UnitTables", "unit_tables"]
 
 
 class UnitTables(NamedTuple):
@@ -37,15 +36,12 @@ class UnitTables(NamedTuple):
 def unit_tables(problem: Problem) -> UnitTables:
     """The arrays of a problem; linear in its ops, tensors and pairs of devices."""
     graph, units = problem.graph, problem.num_units
-    unit_time_s = np.zeros((units, problem.topology.num_devices))
-    np.add.at(unit_time_s, problem.unit_of_op, problem.op_time_s)
-    latency_s, s_per_byte = _routes(problem.topology)
     return UnitTables(
         unit_of_op=problem.unit_of_op,
         unit_offsets=frozen(np.searchsorted(np.sort(problem.unit_of_op), np.arange(units + 1)), np.int64),
         unit_ops=frozen(np.argsort(problem.unit_of_op, kind="stable"), np.int64),
         op_time_s=frozen(problem.op_time_s, np.float64),
-        unit_time_s=frozen(np.where(problem.action_mask, unit_time_s, np.inf), np.float64),
+        unit_time_s=problem.unit_time_s,
         topological_position=frozen(np.argsort(graph.topological_order), np.int64),
         unit_memory_bytes=frozen(_unit_memory_bytes(problem), np.float64),
         input_offsets=graph.input_offsets,
@@ -55,15 +51,9 @@ def unit_tables(problem: Problem) -> UnitTables:
         tensor_bytes=frozen(graph.tensor_bytes, np.float64),
         consumer_offsets=graph.consumer_offsets,
         consumers=graph.consumers,
-        route_latency_s=latency_s,
-        route_s_per_byte=s_per_byte,
+        route_latency_s=problem.topology.route_latency_s,
+        route_s_per_byte=problem.topology.route_s_per_byte,
     )
-
-
-def single_device_assignments(problem: Problem) -> IntArray:
-    """`[S, N]` the placements that run everything on one device, for each device that may run everything."""
-    whole = np.flatnonzero(problem.action_mask.all(axis=0))
-    return np.repeat(whole[:, None], problem.graph.num_ops, axis=1)
 
 
 def _unit_memory_bytes(problem: Problem) -> FloatArray:
@@ -72,17 +62,3 @@ def _unit_memory_bytes(problem: Problem) -> FloatArray:
     shares = np.diff(graph.weight_offsets)
     np.add.at(op_bytes, graph.weight_consumers, np.repeat(graph.weight_bytes / np.maximum(shares, 1), shares))
     return np.bincount(problem.unit_of_op, weights=op_bytes, minlength=problem.num_units).astype(np.float64)
-
-
-def _routes(topology: Topology) -> tuple[FloatArray, FloatArray]:
-    """Latency and seconds per byte of every route, whole."""
-    latency_s = np.full((topology.num_devices, topology.num_devices), np.inf)
-    s_per_byte = np.full_like(latency_s, np.inf)
-    for source in range(topology.num_devices):
-        for target in range(topology.num_devices):
-            route = topology.route(source, target)
-            if route is not None:
-                links = list(route)
-                latency_s[source, target] = topology.latency_s[links].sum()
-                s_per_byte[source, target] = (1.0 / topology.bandwidth_bytes_per_s[links]).sum()
-    return frozen(latency_s, np.float64), frozen(s_per_byte, np.float64)

@@ -8,7 +8,8 @@ In reading order:
 - `json_format.py`: op graphs as `gnnplace.graph/1` documents;
 - `clustering.py`: which ops merge, so that the result stays acyclic;
 - `coarsen.py`: the smaller graph that merging gives, and the way back;
-- `units.py`: what is decided on as one, joined into fewer units without regard to cycles.
+- `units.py`: what is decided on as one, joined into fewer units without regard to cycles;
+- `unit_graph.py`: units, their neighbours, and random connected sets of them.
 """
 
 from gnnplace.graph.coarsen import Coarsening, coarsen

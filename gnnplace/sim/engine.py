@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from gnnplace.event_heap import pop_event, push_event
 from gnnplace.sim.state import (
     COMPLETED,
     FAILED,
@@ -39,9 +40,7 @@ from gnnplace.sim.state import (
     Index,
     Recording,
     join,
-    pop_event,
     pop_ready,
-    push_event,
     push_ready,
     touch,
 )

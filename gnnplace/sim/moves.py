@@ -14,10 +14,21 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.sim.batch import result
 from gnnplace.sim.engine import advance
-from gnnplace.sim.state import COMPLETED, FAILED, NUM_TRANSFERS, EngineState, Recording, reset
+from gnnplace.sim.state import (
+    COMPLETED,
+    FAILED,
+    NUM_TRANSFERS,
+    EngineState,
+    Recording,
+    engine_state,
+    no_recording,
+    reset,
+)
 from gnnplace.sim.tables import EngineTables, IndexArray
 
-__all__ = ["Checkpoints", "checkpoints", "evaluate_moves", "keep_checkpoints"]
+__all__ = ["MoveBase", "checkpoints", "evaluate_moves", "keep_checkpoints"]
+
+_MAX_CHECKPOINTS = 32
 
 
 class Checkpoints(NamedTuple):
@@ -213,3 +224,31 @@ def evaluate_moves(
         out[move, 0], out[move, 1], out[move, 2] = result(tables, assignment, state, resident)
         for op in moved_ops[move_offsets[move] : move_offsets[move + 1]]:
             assignment[op] = base[op]
+
+
+class MoveBase:
+    """Engine state of one thread, and the base run that it evaluated moves from last."""
+
+    def __init__(self, tables: EngineTables) -> None:
+        self.state = engine_state(tables)
+        self.end_s = np.zeros(len(tables.num_inputs))
+        self.saved: Checkpoints = checkpoints(tables, self.state, min(_MAX_CHECKPOINTS, len(self.end_s)))
+        self._assignment: IntArray | None = None
+        self._kept = 0
+
+    def knows(self, assignment: IntArray) -> bool:
+        """Whether the last base run was of this assignment."""
+        return self._assignment is not None and np.array_equal(self._assignment, assignment)
+
+    def forget(self) -> None:
+        """Makes the next moves run their base again."""
+        self._assignment = None
+
+    def base(self, tables: EngineTables, base: IndexArray, assignment: IntArray) -> tuple[IndexArray, int]:
+        """Runs the base placement, unless it was the last one; gives it and its number of checkpoints."""
+        if not self.knows(assignment):
+            no_hops = no_recording()
+            record = no_hops._replace(start_s=np.empty(len(base)), end_s=self.end_s)
+            self._kept = keep_checkpoints(tables, base, self.state, record, self.saved)
+            self._assignment = np.array(assignment, dtype=np.int64)
+        return base, self._kept

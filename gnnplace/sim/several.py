@@ -22,9 +22,7 @@ from gnnplace.evaluation import (
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
-from gnnplace.sim.grouped import GroupedSimulator
-from gnnplace.sim.proposals import movable_units
-from gnnplace.sim.simulator import Simulator
+from gnnplace.sim.simulator import GroupedSimulator, Simulator
 
 __all__ = ["SeveralSimulators"]
 
@@ -139,7 +137,7 @@ class _SeveralWalker:
         """Metropolis moves from an assignment; see `LocalSearch`."""
         current = best = request.assignment
         value_s = best_s = self._penalised_s(current)
-        evaluations = request.evaluations if len(movable_units(self.problem)) else 0
+        evaluations = request.evaluations if len(self.problem.movable_units) else 0
         improvements: list[tuple[int, float]] = []
         for evaluation in range(evaluations):
             moved = self.first.propose(current, request.proposals, rng)

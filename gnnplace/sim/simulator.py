@@ -22,24 +22,21 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
 from gnnplace.sim.batch import evaluate_all, resident_bytes
-from gnnplace.sim.grouped import GroupedSimulator
-from gnnplace.sim.moves import Checkpoints, checkpoints, evaluate_moves, keep_checkpoints
+from gnnplace.sim.moves import MoveBase, evaluate_moves
 from gnnplace.sim.state import (
     FAILED,
     RECORDED,
     SENT_BYTES,
     EngineState,
     Recording,
-    engine_state,
     no_recording,
     recording,
 )
 from gnnplace.sim.tables import EngineTables, IndexArray, check_sums, engine_tables, mean_upward_rank, priority_order
 from gnnplace.sim.walk import Walker
 
-__all__ = ["Simulator"]
+__all__ = ["GroupedSimulator", "Simulator", "expanded"]
 
-_MAX_CHECKPOINTS = 32
 _MOVES_WORTH_A_BASE_RUN = 4
 _CHUNKS_PER_THREAD = 4
 _OPS_PER_CHUNK = 10_000
@@ -65,7 +62,7 @@ class Simulator:
     topology: Topology
     op_time_s: FloatArray  # [N, D]; infinite where the op cannot run
     num_threads: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    _idle: list[_Worker] = field(default_factory=list, init=False, repr=False)
+    _idle: list[MoveBase] = field(default_factory=list, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -261,7 +258,7 @@ class Simulator:
             return self._run(self._default_tables, assignments, worker, no_recording())
 
     def _run(
-        self, tables: EngineTables, assignments: IntArray, worker: _Worker, record: Recording
+        self, tables: EngineTables, assignments: IntArray, worker: MoveBase, record: Recording
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         out = [np.empty(len(assignments)) for _ in range(3)]
         evaluate_all(tables, assignments, worker.state, record, *out)
@@ -280,40 +277,90 @@ class Simulator:
         )  # fmt: skip
 
     @contextmanager
-    def _worker(self, placement: Placement | None = None) -> Iterator[_Worker]:
+    def _worker(self, placement: Placement | None = None) -> Iterator[MoveBase]:
         """State of an idle thread; a failed run leaves traces that the next reset clears."""
         if placement is not None and placement.assignment.shape != (self.graph.num_ops,):
             raise InvalidPlacement(f"the placement has {placement.assignment.size} ops, the graph {self.graph.num_ops}")
         with self._lock:
-            worker = self._idle.pop() if self._idle else _Worker(self._default_tables)
+            worker = self._idle.pop() if self._idle else MoveBase(self._default_tables)
         yield worker
         with self._lock:
             self._idle.append(worker)
 
 
-class _Worker:
-    """Engine state and the base run of moves, for one thread at a time."""
+def expanded(coarsening: Coarsening, placement: Placement) -> Placement:
+    """A placement of groups as one of ops; each op takes its group's device and priority."""
+    priorities = placement.priorities
+    return Placement(
+        coarsening.expand(placement.assignment), None if priorities is None else coarsening.expand(priorities)
+    )
 
-    def __init__(self, tables: EngineTables) -> None:
-        self.state = engine_state(tables)
-        self.end_s = np.zeros(len(tables.num_inputs))
-        self.saved: Checkpoints = checkpoints(tables, self.state, min(_MAX_CHECKPOINTS, len(self.end_s)))
-        self._assignment: IntArray | None = None
-        self._kept = 0
 
-    def knows(self, assignment: IntArray) -> bool:
-        """The last base run was of this very placement."""
-        return self._assignment is not None and np.array_equal(self._assignment, assignment)
+@dataclass(frozen=True, eq=False)
+class GroupedSimulator:
+    """Evaluator of `G` op groups by the simulator of the whole graph of `N` ops.
 
-    def forget(self) -> None:
-        """The next moves need a new base run."""
-        self._assignment = None
+    A group as one op would wait for all of its inputs and hand on everything at its end: on a deep graph that is half
+    as fast as its ops are. Only `schedule`, which features are made of, is that of the groups.
 
-    def base(self, tables: EngineTables, base: IndexArray, assignment: IntArray) -> tuple[IndexArray, int]:
-        """Runs the base placement once and keeps its checkpoints."""
-        if not self.knows(assignment):
-            no_hops = no_recording()
-            record = no_hops._replace(start_s=np.empty(len(base)), end_s=self.end_s)
-            self._kept = keep_checkpoints(tables, base, self.state, record, self.saved)
-            self._assignment = np.array(assignment, dtype=np.int64)
-        return base, self._kept
+    >>> from gnnplace.graph.coarsen import coarsen
+    >>> from gnnplace.sim.example import diamond
+    >>> whole = diamond().evaluator
+    >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
+    >>> grouped = whole.over_groups(coarsening)
+    >>> coarsening.group_of_op.tolist(), round(grouped.evaluate(Placement(np.array([0, 1]))).makespan_s, 3)
+    ([0, 0, 0, 1], 6.001)
+    >>> grouped.schedule(Placement(np.array([0, 1]))).end_s.round(3).tolist()  # as one op, it hands on everything at its end
+    [5.0, 6.002]
+    >>> grouped.evaluate_batch(np.array([[0, 0], [0, 1]])).makespan_s.round(3).tolist()
+    [6.0, 6.001]
+    >>> grouped.evaluate_moves(np.array([0, 0]), np.array([1]), np.array([1])).makespan_s.round(3).tolist()
+    [6.001]
+    >>> one = grouped.over_groups(coarsen(coarsening.graph, max_groups=1, max_fraction=1.0))
+    >>> one.evaluate(Placement(np.array([1]))).makespan_s
+    6.0
+    """
+
+    coarsening: Coarsening
+    whole: Simulator
+    groups: Simulator
+
+    @property
+    def kind(self) -> EvaluatorKind:
+        """Simulated."""
+        return "simulated"
+
+    def evaluate(self, placement: Placement) -> Evaluation:
+        """The cost of one placement `[G]`; the ops of a group have its priority."""
+        return self.whole.evaluate(expanded(self.coarsening, placement))
+
+    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        """The costs of `[B, G]` assignments with the ops' own priorities."""
+        return self.whole.evaluate_batch(self.coarsening.expand(np.asarray(assignments)))
+
+    def schedule(self, placement: Placement) -> Schedule:
+        """When each group would run, were it one op."""
+        return self.groups.schedule(placement)
+
+    def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
+        """`M` moves of groups, each from `assignment` `[G]`; see `ScheduleEstimator`."""
+        group_of_op = self.coarsening.group_of_op
+        moved = ops[:, group_of_op] if ops.ndim == 2 else group_of_op[None, :] == ops[:, None]
+        return self.whole.evaluate_moves(self.coarsening.expand(assignment), moved, devices)
+
+    def local_search(self, problem: Problem) -> LocalSearch:
+        """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`.
+
+        >>> from gnnplace.graph.coarsen import coarsen
+        >>> from gnnplace.sim.example import diamond
+        >>> whole = diamond().evaluator
+        >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
+        >>> search = whole.over_groups(coarsening).local_search(diamond().over_groups(coarsening))
+        >>> search.ops_per_evaluation  # the ops of two groups
+        4
+        """
+        return self.whole.local_search_over(problem, self.coarsening.expand(problem.unit_of_op))
+
+    def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
+        """For placements of groups of these groups; see `ScheduleEstimator`."""
+        return GroupedSimulator(coarsening.after(self.coarsening), self.whole, self.groups.of_groups(coarsening))

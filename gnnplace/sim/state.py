@@ -22,9 +22,7 @@ __all__ = [
     "engine_state",
     "join",
     "no_recording",
-    "pop_event",
     "pop_ready",
-    "push_event",
     "push_ready",
     "recording",
     "reset",
@@ -88,57 +86,6 @@ def pop_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
     if bits[device, word] == 0:
         summary[device, block] &= summary[device, block] - ONE
     return op
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def push_event(event_s: FloatArray, event_id: Int32Array, size: Index, when_s: float, what: Index) -> None:
-    """Adds an event to a heap of `size`; the earliest is on top, of one instant the smallest id.
-
-    >>> event_s, event_id = np.empty(3), np.empty(3, dtype=np.int32)
-    >>> for size, (when_s, what) in enumerate([(2.0, 0), (1.0, 7), (1.0, 4)]):
-    ...     push_event(event_s, event_id, size, when_s, what)
-    >>> float(event_s[0]), int(event_id[0])
-    (1.0, 4)
-    """
-    child = size
-    while child > 0:
-        parent = (child - 1) >> 1
-        if event_s[parent] < when_s or (event_s[parent] == when_s and event_id[parent] < what):
-            break
-        event_s[child] = event_s[parent]
-        event_id[child] = event_id[parent]
-        child = parent
-    event_s[child] = when_s
-    event_id[child] = what
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def pop_event(event_s: FloatArray, event_id: Int32Array, size: Index) -> None:
-    """Closes the gap at the top of a heap that keeps `size` events.
-
-    >>> event_s, event_id = np.array([1.0, 2.0, 1.5]), np.array([4, 0, 7], dtype=np.int32)
-    >>> pop_event(event_s, event_id, 2)
-    >>> event_s[:2].tolist(), event_id[:2].tolist()
-    ([1.5, 2.0], [7, 0])
-    """
-    last_s, last_id = event_s[size], event_id[size]
-    hole = 0
-    while True:
-        child = 2 * hole + 1
-        if child >= size:
-            break
-        right = child + 1
-        if right < size and (
-            event_s[right] < event_s[child] or (event_s[right] == event_s[child] and event_id[right] < event_id[child])
-        ):
-            child = right
-        if event_s[child] > last_s or (event_s[child] == last_s and event_id[child] >= last_id):
-            break
-        event_s[hole] = event_s[child]
-        event_id[hole] = event_id[child]
-        hole = child
-    event_s[hole] = last_s
-    event_id[hole] = last_id
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

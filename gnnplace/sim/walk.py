@@ -19,10 +19,11 @@ from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem, Proposals, Walk, WalkRequest
+from gnnplace.graph.unit_graph import UnitGraph
 from gnnplace.interruption import interrupts_held
 from gnnplace.sim.batch import result
 from gnnplace.sim.engine import advance
-from gnnplace.sim.proposals import ProposalTables, UnitGraph, draw_move, proposal_tables, unit_graph
+from gnnplace.sim.proposals import ProposalTables, draw_move, proposal_tables
 from gnnplace.sim.state import EngineState, Recording, engine_state, no_recording, reset
 from gnnplace.sim.tables import EngineTables, IndexArray
 
@@ -72,9 +73,9 @@ def metropolis(
     >>> from gnnplace.evaluation import Proposals
     >>> from gnnplace.sim.example import diamond, diamond_tables
     >>> from gnnplace.sim.state import engine_state, no_recording
-    >>> from gnnplace.sim.proposals import proposal_tables, unit_graph
+    >>> from gnnplace.sim.proposals import proposal_tables
     >>> problem, tables = diamond(), diamond_tables()
-    >>> graph, proposals = unit_graph(problem), proposal_tables(problem, Proposals(0.8, 0.5, 3.0))
+    >>> graph, proposals = problem.unit_graph, proposal_tables(problem, Proposals(0.8, 0.5, 3.0))
     >>> downhill, unit_ops = Metropolis(False, *problem.penalty, 0.0, 0.0), UnitOps(np.arange(5), np.arange(4))
     >>> room = np.zeros(4, dtype=np.int64), np.zeros(4, dtype=np.int64), np.empty(20, dtype=np.int64), np.empty(20)
     >>> _, best_s, improvements = metropolis(tables, unit_ops, graph, proposals, downhill, engine_state(tables),
@@ -175,7 +176,7 @@ class Walker:
         if len(tables.units):
             room = np.empty((3, len(devices)), dtype=np.int64)
             with interrupts_held():
-                count, device = draw_move(self._graph, tables, devices, rng, room)
+                count, device = draw_move(self.problem.unit_graph, tables, devices, rng, room)
             devices[room[0, :count]] = device
         return devices[self.problem.unit_of_op]
 
@@ -195,7 +196,7 @@ class Walker:
             state = engine_state(self.tables)
         with interrupts_held():
             value_s, best_s, count = metropolis(
-                self.tables, self._unit_ops, self._graph, proposals, rule, state, no_recording(),
+                self.tables, self._unit_ops, self.problem.unit_graph, proposals, rule, state, no_recording(),
                 devices, best, improved_at, improved_s, rng,
             )  # fmt: skip
         self._idle.append(state)
@@ -212,10 +213,6 @@ class Walker:
         """Walks on all threads; see `LocalSearch`."""
         run = map if self.pool is None else self.pool().map
         return list(run(self.walk, requests, rng.spawn(len(requests))))
-
-    @cached_property
-    def _graph(self) -> UnitGraph:
-        return unit_graph(self.problem)
 
     @cached_property
     def _unit_ops(self) -> UnitOps:

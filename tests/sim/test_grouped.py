@@ -13,8 +13,7 @@ from gnnplace.graph.coarsen import coarsen
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.sim.grouped import GroupedSimulator, expanded
-from gnnplace.sim.simulator import Simulator
+from gnnplace.sim.simulator import GroupedSimulator, Simulator, expanded
 from models_zoo.networks.catalog import load_recipe
 
 

@@ -9,6 +9,7 @@ from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
+from gnnplace.event_heap import pop_event, push_event
 from gnnplace.planners.classical.list_schedule import ListSchedule, connected_mask, rank_order
 from gnnplace.planners.classical.list_state import (
     Machine,
@@ -21,7 +22,6 @@ from gnnplace.planners.classical.list_state import (
     put_unit,
     ready_s,
 )
-from gnnplace.sim.state import pop_event, push_event
 
 __all__ = ["earliest_task_schedule"]
 

@@ -10,12 +10,12 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.graph.unit_graph import UnitGraph, first_above, grow_cluster
 from gnnplace.interruption import interrupts_held
 from gnnplace.planners.gnn.known import HashArray, Known, note, nothing_known, placement_hash, recall, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, draw_pair
 from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
 from gnnplace.planners.policy_search import PolicySearch
-from gnnplace.sim.proposals import UnitGraph, first_above, grow_cluster, unit_graph
 from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["KINDS", "Candidates", "Moves", "MovesConfig"]
@@ -90,7 +90,7 @@ class Moves:
         self._rng, self._config, self._trace = policy_search.rng, config, policy_search.trace
         self._known = nothing_known()
         self._tables = _MoveTables(
-            graph=unit_graph(problem),
+            graph=problem.unit_graph,
             unit_bytes=policy_search.inputs.tables.unit_memory_bytes,
             capacity_bytes=problem.topology.memory_bytes.astype(np.float64),
             hashes=unit_hashes(units, devices),
