@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray
+from gnnplace.compiled_code import njit
 
 __all__ = ["pop_event", "push_event"]
 

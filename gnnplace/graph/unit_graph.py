@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
+from gnnplace.compiled_code import njit
 
 __all__ = ["UnitGraph", "first_above", "grow_cluster", "unit_graph"]
 
