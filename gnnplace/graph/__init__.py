@@ -3,13 +3,12 @@
 In reading order:
 
 - `op_graph.py`: ops, tensors and shared weights as arrays;
-- `orders.py`: topological order, cycles, upward ranks;
-- `depth_first.py`: topological orders that follow a branch to its end before the next one;
+- `orders.py`: topological orders, cycles, upward ranks;
 - `json_format.py`: op graphs as `gnnplace.graph/1` documents;
-- `clustering.py`: which ops merge, so that the result stays acyclic;
-- `coarsen.py`: the smaller graph that merging gives, and the way back;
-- `units.py`: what is decided on as one, joined into fewer units without regard to cycles;
-- `unit_graph.py`: units, their neighbours, and random connected sets of them.
+- `clustering.py`: merges of ops that keep the graph acyclic;
+- `coarsen.py`: the smaller graph of merged ops, and the mapping between both graphs;
+- `units.py`: larger units of decision, which may form cycles because their ops still run one by one;
+- `unit_graph.py`: which units exchange tensors, and clusters of units grown along these exchanges.
 """
 
 from gnnplace.graph.coarsen import Coarsening, coarsen

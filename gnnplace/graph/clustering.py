@@ -1,4 +1,4 @@
-"""Which ops merge, so that the graph of the merged ops is acyclic again. Near linear in ops and edges."""
+"""Merges of clusters of ops that keep the graph acyclic; near linear in ops and edges."""
 
 from __future__ import annotations
 
@@ -14,31 +14,22 @@ __all__ = ["Clusters", "may_merge", "merge_bands", "merge_convex", "merge_interv
 
 
 class Clusters(NamedTuple):
-    """`C` clusters of ops, the bytes between them, and what decides whether two may merge.
+    """`C` clusters of ops with the bytes that they exchange, and the properties that decide whether two may merge."""
 
-    >>> ends, nothing = (np.array([0, 1]), np.array([1, 2])), np.full(3, -1)  # 0 -> 1 -> 2
-    >>> chain = Clusters(*ends, np.array([8.0, 4.0]), np.full((3, 1), 0.25), nothing, np.zeros(3, dtype=np.int64))
-    >>> pair, index = chain.merged(np.array([0, 0, 2]))
-    >>> index.tolist(), pair.num_clusters, pair.num_bytes.tolist(), pair.load.tolist()
-    ([0, 0, 1], 2, [4.0], [[0.5], [0.25]])
-    >>> [array.tolist() for array in (*chain.successors(), *chain.predecessors(), chain.heaviest_first())]
-    [[0, 1, 2, 2], [1, 2], [0, 0, 1, 2], [0, 1], [0, 1]]
-    """
-
-    source: IntArray  # [E] each pair of clusters once, no cluster with itself
-    target: IntArray  # [E]
+    source: IntArray  # [E] producing cluster; each pair once, no loops
+    target: IntArray  # [E] consuming cluster
     num_bytes: FloatArray  # [E]
-    load: FloatArray  # [C, R] fractions of the graph's totals
-    label: IntArray  # [C] colocation group, -1 when free; different groups never merge
-    kind: IntArray  # [C] which devices are allowed, as a number; only equal ones merge
+    load: FloatArray  # [C, R] fractions of the graph's totals, per resource
+    label: IntArray  # [C] colocation group, -1 if none; different groups never merge
+    kind: IntArray  # [C] number of the set of allowed devices; only equal sets merge
 
     @property
     def num_clusters(self) -> int:
-        """`C`."""
+        """`C`: number of clusters."""
         return len(self.label)
 
     def merged(self, parent: IntArray) -> tuple[Clusters, IntArray]:
-        """The clusters after every `c` joined `parent[c]` `[C]`, and the new index of each old cluster `[C]`."""
+        """Merges every cluster `c` into `parent[c]` `[C]`; returns the result and the new index of each cluster `[C]`."""
         _, index = np.unique(parent, return_inverse=True)
         count = int(index.max(initial=-1)) + 1
         load = np.zeros((count, self.load.shape[1]))
@@ -62,19 +53,19 @@ class Clusters(NamedTuple):
         return csr(self.target, self.source, self.num_clusters)
 
     def heaviest_first(self) -> IntArray:
-        """`[E]` edges by bytes, the largest first."""
+        """`[E]` edges, most bytes first."""
         return np.argsort(-self.num_bytes, kind="stable")
 
 
 class _Line(NamedTuple):
-    """A topological order in which the ops of a cluster stand side by side, and marks on ops."""
+    """Working state of `merge_convex`: a topological order in which the ops of each cluster are contiguous."""
 
     order: IntArray  # [N]
     position: IntArray  # [N]
-    cluster: IntArray  # [N] the op that stands for the cluster of each op
-    member: BoolArray  # [N]
-    chosen: BoolArray  # [N]
-    returns: IntArray  # [N]
+    cluster: IntArray  # [N] representative op of the cluster of each op
+    member: BoolArray  # [N] in the set being merged
+    chosen: BoolArray  # [N] in the part of the set being merged
+    returns: IntArray  # [N] `k` of `merge_convex`
 
 
 @njit(cache=True, nogil=True)
@@ -85,17 +76,12 @@ def merge_convex(
     predecessors: tuple[IntArray, IntArray],
     successors: tuple[IntArray, IntArray],
 ) -> IntArray:
-    """`[N]`: for each op the op that stands for its cluster, when each of the disjoint sets merges as far as it can.
+    """`[N]` representative op of the cluster of each op, after each of the disjoint sets merged as far as it can.
 
-    A set is split by how often a path can have left it and come back: `k(v)` is the largest number of returns on any
-    path to `v`. Members with equal `k` have no path between them that leaves the set, and `k` never falls along a
-    path, so merging all members of equal `k` closes no cycle. Sets are taken one after the other, each on the graph
-    that the ones before it left. `order` is a topological order.
-
-    >>> # 0 -> 1 -> 2 -> 3, and the set 0, 1, 3: a path leaves it between 1 and 3.
-    >>> before, after = (np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2])), (np.array([0, 1, 2, 3, 3]), np.array([1, 2, 3]))
-    >>> merge_convex(np.arange(4), np.array([0, 3]), np.array([0, 1, 3]), before, after).tolist()
-    [0, 0, 2, 3]
+    `order` is a topological order. Let `k(v)` be the largest number of times that a path to `v` leaves the set and
+    returns. Members with equal `k` have no path between them that leaves the set, and `k` never decreases along a path.
+    So merging all members of equal `k` closes no cycle. Sets merge in turn, each in the graph that the previous merges
+    left.
     """
     num_ops = len(order)
     position = np.empty(num_ops, dtype=np.int64)
@@ -125,7 +111,7 @@ def merge_convex(
 
 @njit(cache=True, nogil=True)
 def _count_returns(line: _Line, low: int, high: int, predecessors: tuple[IntArray, IntArray]) -> None:
-    """Writes `k(v)` of the ops at positions `low` to `high`; -1 for an op that no path from the set reaches."""
+    """Writes `k(v)` of the ops at positions `low` to `high`; -1 where no path from the set arrives."""
     offsets, values = predecessors
     begin = low
     while begin <= high:
@@ -147,7 +133,7 @@ def _count_returns(line: _Line, low: int, high: int, predecessors: tuple[IntArra
 
 @njit(cache=True, nogil=True)
 def _bring_together(line: _Line, ops: IntArray, successors: tuple[IntArray, IntArray]) -> None:
-    """Reorders what lies between the chosen ops: first all that reaches them, then they, then the rest."""
+    """Reorders the ops between the chosen ops: first their ancestors, then the chosen ops, then the rest."""
     offsets, values = successors
     low, high = line.position[ops].min(), line.position[ops].max()
     before = np.zeros(high - low + 1, dtype=np.bool_)
@@ -179,13 +165,9 @@ def _bring_together(line: _Line, ops: IntArray, successors: tuple[IntArray, IntA
 def merge_single_ended(clusters: Clusters, cap: float, surplus: int) -> IntArray:
     """`[C]` parents: contracts edges whose producer has no other successor or whose consumer no other predecessor.
 
-    No other path can lead from such a producer to such a consumer, so no cycle closes. In one call a cluster either
-    takes in others or joins one, so the condition still holds when its turn comes. Heaviest edges first, until
-    `surplus` clusters have gone; a merged cluster has at most the fraction `cap` of every load.
-
-    >>> chain = Clusters(np.array([0, 1]), np.array([1, 2]), np.array([9.0, 1.0]), np.full((3, 1), 1 / 3), np.full(3, -1), np.zeros(3))
-    >>> merge_single_ended(chain, cap=1.0, surplus=1).tolist()  # 0 -> 1 carries most
-    [1, 1, 2]
+    No other path connects the ends of such an edge, so no cycle closes. In one call a cluster either absorbs others or
+    joins one, so the condition still holds when the loop reaches an edge. Heaviest edges first, until `surplus` clusters
+    are gone. A merged cluster has at most the fraction `cap` of every load.
     """
     count = clusters.num_clusters
     out_degree = np.bincount(clusters.source, minlength=count)
@@ -199,21 +181,21 @@ def _single_ended(
 ) -> IntArray:
     load, label = clusters.load.copy(), clusters.label.copy()
     parent = np.arange(len(label))
-    takes_in = np.zeros(len(label), dtype=np.bool_)
+    absorbs = np.zeros(len(label), dtype=np.bool_)
     for edge in edges:
         if surplus <= 0:
             break
         leaf, centre = clusters.source[edge], clusters.target[edge]
-        if out_degree[leaf] != 1 or takes_in[leaf]:
+        if out_degree[leaf] != 1 or absorbs[leaf]:
             leaf, centre = centre, leaf
-            if in_degree[leaf] != 1 or takes_in[leaf]:
+            if in_degree[leaf] != 1 or absorbs[leaf]:
                 continue
         if parent[leaf] != leaf or parent[centre] != centre or clusters.kind[leaf] != clusters.kind[centre]:
             continue
         if not may_merge(leaf, centre, load, label, cap):
             continue
         parent[leaf] = centre
-        takes_in[centre] = True
+        absorbs[centre] = True
         load[centre] += load[leaf]
         label[centre] = max(label[centre], label[leaf])
         surplus -= 1
@@ -222,12 +204,7 @@ def _single_ended(
 
 @njit(cache=True, nogil=True)
 def may_merge(a: int, b: int, load: FloatArray, label: IntArray, cap: float) -> bool:
-    """Whether the colocation groups and the loads of two clusters allow it.
-
-    >>> load = np.array([[0.4], [0.4]])
-    >>> [may_merge(0, 1, load, np.array([-1, -1]), cap) for cap in (0.5, 1.0)]
-    [False, True]
-    """
+    """Whether two clusters have compatible colocation groups and a joint load of at most `cap`, or one has no load."""
     if label[a] != label[b] and label[a] >= 0 and label[b] >= 0:
         return False
     for resource in range(load.shape[1]):
@@ -239,18 +216,14 @@ def may_merge(a: int, b: int, load: FloatArray, label: IntArray, cap: float) -> 
 def merge_bands(clusters: Clusters, cap: float, surplus: int, parity: int) -> IntArray:
     """`[C]` parents: contracts edges between neighbouring levels (Herrmann et al. 2019, section 4.1.2, by pairs).
 
-    A level is the number of edges on the longest path to a cluster. Only edges from a level of this parity to the
-    next one are contracted, so a cycle would have to stay within two levels, and each cluster on it would be a pair
-    that is entered at its consumer and left at its producer by other pairs. A pair for which both would hold is not
-    made; as the last one made on any cycle would be such a pair, there is no cycle.
-
-    >>> chain = Clusters(np.array([0, 1]), np.array([1, 2]), np.array([9.0, 1.0]), np.full((3, 1), 1 / 3), np.full(3, -1), np.zeros(3))
-    >>> merge_bands(chain, cap=1.0, surplus=1, parity=1).tolist()  # 1 -> 2 begins at an odd level
-    [0, 1, 1]
+    The level of a cluster is the number of edges on the longest path to it. Only edges from a level of this parity to
+    the next level are contracted, so a cycle would stay within two levels. Other pairs would enter each pair on it at
+    the consumer and leave it at the producer. No pair is made for which both would hold; the last pair of a cycle would
+    be one, so no cycle closes.
     """
     successors = clusters.successors()
     level = _levels(topological_order(clusters.num_clusters, *successors), *successors)
-    neighbours = *successors, *clusters.predecessors()
+    neighbours = (successors, clusters.predecessors())
     return np.asarray(
         _bands(clusters, clusters.heaviest_first(), level % 2 == parity, level, neighbours, (cap, surplus))
     )
@@ -271,11 +244,11 @@ def _bands(
     edges: IntArray,
     upper: BoolArray,
     level: IntArray,
-    neighbours: tuple[IntArray, IntArray, IntArray, IntArray],
+    neighbours: tuple[tuple[IntArray, IntArray], tuple[IntArray, IntArray]],
     limits: tuple[float, int],
 ) -> IntArray:
-    """`upper` `[C]`: true where the level is the first one of a band; `limits`: cap and surplus."""
-    after_offsets, after, before_offsets, before = neighbours
+    """`upper` `[C]` marks the first level of each band; `neighbours` are successors and predecessors; `limits` cap and surplus."""
+    (after_offsets, after), (before_offsets, before) = neighbours
     cap, surplus = limits
     parent = np.arange(len(level))
     paired = np.zeros(len(level), dtype=np.bool_)
@@ -303,18 +276,14 @@ def _bands(
 
 
 def merge_intervals(clusters: Clusters, max_groups: int) -> IntArray:
-    """`[C]` parents: consecutive pieces of a depth-first topological order, as even as can be; always acyclic.
+    """`[C]` parents: consecutive pieces, as even as possible, of a depth-first topological order; always acyclic.
 
-    More than `max_groups` remain only where neighbours in the order must not merge.
-
-    >>> chain = Clusters(np.array([0, 1]), np.array([1, 2]), np.array([9.0, 1.0]), np.full((3, 1), 1 / 3), np.full(3, -1), np.zeros(3))
-    >>> merge_intervals(chain, max_groups=2).tolist()
-    [0, 0, 2]
+    More than `max_groups` pieces remain only where neighbours in the order must not merge.
     """
     offsets, successors = clusters.successors()
     order = depth_first_order(offsets, successors, -np.arange(clusters.num_clusters, dtype=np.float64))
     weight = np.maximum(clusters.load.max(axis=1, initial=0.0), 1.0 / max(1, clusters.num_clusters))
-    low, high = 0.0, 2.0 * float(weight.sum())  # twice, so that rounding cannot cut the whole
+    low, high = 0.0, 2.0 * float(weight.sum())  # twice the total, so that rounding cannot cut a single piece
     for _ in range(40):
         middle = (low + high) / 2
         if _intervals(order, weight, clusters.label, clusters.kind, middle)[1] <= max_groups:

@@ -1,4 +1,4 @@
-"""A smaller graph that stands for a large one: ops merged into groups, still acyclic, and the way back."""
+"""Coarsening: a smaller acyclic graph of op groups, and the mapping between ops and groups."""
 
 from __future__ import annotations
 
@@ -9,27 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray, frozen
-from gnnplace.graph.clustering import (
-    Clusters,
-    merge_bands,
-    merge_convex,
-    merge_intervals,
-    merge_single_ended,
-)
+from gnnplace.graph.clustering import Clusters, merge_bands, merge_convex, merge_intervals, merge_single_ended
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.orders import topological_order
 
-__all__ = ["Coarsening", "coarsen", "device_kinds", "op_loads"]
+__all__ = ["STALLED", "Coarsening", "coarsen", "device_kinds", "op_loads"]
 
 _Value = TypeVar("_Value", np.int64, np.float64)
 _LARGE, _NEAR = 20_000, 500
-"""In graphs of so many ops, colocated and fused ops merge only along so many others."""
-_STALLED = 0.98  # a round that leaves more than this share of the clusters has come to an end
+"""From `_LARGE` ops on, colocated and fused ops merge only within `_NEAR` ops of the topological order."""
+STALLED = 0.98
+"""Share of clusters that a round may leave at most; a round that leaves more ends the contraction."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coarsening:
-    """`G` op groups that stand for `N` ops.
+    """`G` op groups in place of `N` ops.
 
     >>> from gnnplace.graph.op_graph import Op, Tensor
     >>> chain = OpGraph.build("chain", [Op("a"), Op("b"), Op("c")], [Tensor("a", 9, ("b",)), Tensor("b", 1, ("c",))])
@@ -43,24 +38,24 @@ class Coarsening:
     """
 
     graph: OpGraph
-    """`G` ops, in topological order; the original object itself when nothing was merged."""
+    """Graph of the `G` groups, in topological order; the original object when no ops merged."""
     group_of_op: IntArray  # [N]
-    representative: IntArray  # [G] the op whose device a group takes in `project`
+    representative: IntArray  # [G] op whose device the group takes in `project`
 
     def expand(self, values: NDArray[_Value]) -> NDArray[_Value]:
-        """`[..., N]` from `[..., G]`: every op goes where its group is, or has its group's priority."""
+        """`[..., N]` from `[..., G]`: gives every op the value of its group, such as a device or a priority."""
         return values[..., self.group_of_op]
 
     def project(self, assignment: IntArray) -> IntArray:
-        """`[G]` from `[N]`: every group goes where its heaviest op is (of those in its colocation group, if it has one)."""
+        """`[G]` from `[N]`: gives every group the device of its heaviest op (of its colocated ops, if there are any)."""
         return assignment[self.representative]
 
     def after(self, finer: Coarsening) -> Coarsening:
-        """The same groups over the ops that `finer` made this one's ops of."""
+        """The composition of two coarsenings: the ops of this one are the groups of `finer`."""
         return Coarsening(self.graph, self.group_of_op[finer.group_of_op], finer.representative[self.representative])
 
     def total(self, values: FloatArray) -> FloatArray:
-        """`[G, ...]` from `[N, ...]`: sums over the ops of each group, for example of seconds per op and device."""
+        """`[G, ...]` from `[N, ...]`: sums over the ops of each group, for example seconds per op and device."""
         sums = np.zeros((self.graph.num_ops, *values.shape[1:]))
         np.add.at(sums, self.group_of_op, values)
         return sums
@@ -69,22 +64,21 @@ class Coarsening:
 def coarsen(
     graph: OpGraph, max_groups: int = 512, max_fraction: float | None = None, fused: IntArray | None = None
 ) -> Coarsening:
-    """At most `max_groups` op groups, as far as the rules allow; near linear.
+    """Merges ops into at most `max_groups` groups, as far as the rules allow; near linear.
 
-    1. The ops of a colocation group merge as far as the graph stays acyclic; what is left of the group keeps its label.
-       Then the ops that a runtime fuses into one kernel, those with equal numbers in `fused` `[N]`, merge likewise.
-    2. While there are more than `max_groups`: edges are contracted where that closes no cycle, heaviest tensors first,
-       up to `max_fraction` (default `4 / max_groups`) of the graph's compute or memory per group.
-    3. If that does not suffice: consecutive pieces of a depth-first topological order.
+    1. The ops of a colocation group merge as far as the graph stays acyclic; the remaining ops keep its label.
+       Then ops with equal numbers in `fused` `[N]`, which a runtime fuses into one kernel, merge in the same way.
+    2. While more than `max_groups` groups remain, edges that close no cycle are contracted, heaviest tensors first.
+       A group has at most `max_fraction` (default `4 / max_groups`) of the graph's compute or memory.
+    3. If that does not suffice, consecutive pieces of a depth-first topological order merge.
 
-    Ops of different colocation groups never merge, nor do ops with different allowed devices, except within a
-    colocation group when one op's devices are among those of every other member.
+    Ops of different colocation groups never merge. Ops with different allowed devices merge only within a colocation
+    group, and only if the devices of one op are allowed for every other member.
 
-    A group's type, dtype and stage are those of its heaviest op; its name too, so names stay unique. Seconds are summed for a
-    device or kind that every member states, else not stated; FLOPs, accessed and resident bytes are summed (accessed
-    bytes with those of inner tensors: the ops still run one by one). A shared weight that only one group uses becomes
-    resident there. Workspace is the peak of inner tensors and workspaces when the members run in topological order.
-    Tensors that stay inside vanish; the others keep one row each.
+    A group has the name, type, dtype and stage of its heaviest op. FLOPs, accessed bytes and resident bytes are sums;
+    accessed bytes include inner tensors, as the ops still run one by one. Seconds are sums for every device or kind that
+    all members state. A shared weight of a single group becomes resident there. Workspace is the peak of inner tensors
+    and workspaces when the members run in topological order. Inner tensors vanish; each other tensor keeps one row.
 
     >>> from gnnplace.graph.op_graph import Op, Tensor
     >>> chain = OpGraph.build("chain", [Op("a"), Op("b"), Op("c")], [Tensor("a", 9, ("b",)), Tensor("b", 1, ("c",))])
@@ -117,23 +111,18 @@ def coarsen(
 
 
 def _contract(clusters: Clusters, cap: float, max_groups: int) -> tuple[Clusters, IntArray, bool]:
-    """One round; the last value is true when it and its two fallbacks hardly merged anything."""
+    """One round of contraction; the last value is true when the round and its two fallbacks have stalled."""
     before = clusters.num_clusters
     after, group = clusters.merged(merge_single_ended(clusters, cap, before - max_groups))
     for parity in (0, 1):
-        if after.num_clusters > max(max_groups, _STALLED * before):
+        if after.num_clusters > max(max_groups, STALLED * before):
             after, index = after.merged(merge_bands(after, cap, after.num_clusters - max_groups, parity))
             group = index[group]
-    return after, group, after.num_clusters > max(max_groups, _STALLED * before)
+    return after, group, after.num_clusters > max(max_groups, STALLED * before)
 
 
 def op_loads(graph: OpGraph) -> FloatArray:
-    """`[N, 2]`: fractions of the graph's compute and resident memory; compute by stated seconds, else FLOPs and bytes.
-
-    >>> from gnnplace.graph.op_graph import Op
-    >>> op_loads(OpGraph.build("pair", [Op("a", flops=3.0, memory_bytes=8), Op("b", flops=1.0)])).tolist()
-    [[0.375, 1.0], [0.125, 0.0]]
-    """
+    """`[N, 2]` fractions of the graph's compute (by stated seconds, else FLOPs and bytes) and resident memory."""
 
     def fraction(values: FloatArray | IntArray) -> FloatArray:
         total = float(values.sum())
@@ -151,19 +140,14 @@ def op_loads(graph: OpGraph) -> FloatArray:
 
 
 def _as_clusters(graph: OpGraph, load: FloatArray) -> Clusters:
-    """Every op a cluster of its own."""
+    """One cluster per op."""
     source, target = graph.edges
     num_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
     return Clusters(source, target, num_bytes, load, graph.colocation, device_kinds(graph))
 
 
 def device_kinds(graph: OpGraph) -> IntArray:
-    """`[N]` from 0, equal for ops that may run on the same devices, as their colocation groups allow.
-
-    >>> from gnnplace.graph.op_graph import Op
-    >>> device_kinds(OpGraph.build("three", [Op("a"), Op("b", devices=("cpu",)), Op("c")])).tolist()
-    [0, 1, 0]
-    """
+    """`[N]` number of the set of allowed devices of each op, from 0; a colocation group may narrow the set."""
     kinds: dict[frozenset[str] | None, int] = {}
     kind = [
         kinds.setdefault(None if allowed is None else frozenset(allowed), len(kinds))
@@ -173,7 +157,7 @@ def device_kinds(graph: OpGraph) -> IntArray:
 
 
 def _allowed_in_group(graph: OpGraph) -> list[tuple[str, ...] | None]:
-    """`[N]` allowed devices, where a whole colocation group takes those of its strictest op if they suit all of it."""
+    """`[N]` allowed devices; a colocation group takes those of its strictest op if all members allow them."""
     allowed = list(graph.allowed_devices)
     for members in _colocated(graph):
         stated = {frozenset(a) for op in members if (a := allowed[op]) is not None}
@@ -195,7 +179,7 @@ def _colocated(graph: OpGraph) -> list[list[int]]:
 
 
 def _merge_colocation(graph: OpGraph) -> IntArray:
-    """`[N]`: for each op the op that stands for its cluster once colocation groups have merged."""
+    """`[N]` representative op of the cluster of each op after colocation groups merged."""
     allowed = _allowed_in_group(graph)
     sets: list[list[int]] = []
     for members in _colocated(graph):
@@ -215,10 +199,10 @@ def _merge_colocation(graph: OpGraph) -> IntArray:
 
 
 def _near_each_other(order: IntArray, offsets: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
-    """Sets (offsets and members) split where two members that follow each other in `order` `[N]` are far apart.
+    """Splits sets (offsets and members) between members that are far apart in `order` `[N]`.
 
-    To merge a set takes as many steps as its ops span in the order, so all sets would take up to the square of `N` steps. What is
-    far apart has mostly a path between that leaves the set, and would not merge.
+    Merging a set takes time in proportion to its span in the order, so all sets could take quadratic time. Distant
+    members would rarely merge anyway, because most have a path between them that leaves the set.
     """
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
@@ -233,13 +217,14 @@ def _near_each_other(order: IntArray, offsets: IntArray, members: IntArray) -> t
 
 
 def _merge_fused(clusters: Clusters, cluster_of_op: IntArray, fused: IntArray) -> IntArray:
-    """`[C]`: for each cluster the one that stands for it once the clusters of each kernel have merged.
+    """`[C]` representative of each cluster after the clusters of each kernel merged.
 
-    A cluster goes with the last kernel that it has ops of; clusters of different colocation groups or devices stay apart.
+    A cluster with ops of several kernels merges with the last of these. Clusters of different colocation groups or
+    allowed devices stay apart.
     """
     kernel = np.zeros(clusters.num_clusters, dtype=np.int64)
     kernel[cluster_of_op] = fused
-    label = np.full(len(fused), -1, dtype=np.int64)  # that a free cluster takes on when it merges
+    label = np.full(len(fused), -1, dtype=np.int64)  # the label that a free cluster takes when it merges
     np.maximum.at(label, kernel, clusters.label)
     apart = np.where(clusters.label >= 0, clusters.label, label[kernel])
     order = np.lexsort((apart, clusters.kind, kernel))
@@ -251,19 +236,19 @@ def _merge_fused(clusters: Clusters, cluster_of_op: IntArray, fused: IntArray) -
 
 
 def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArray) -> Coarsening:
-    """The graph over groups `[N]`, which are numbered in topological order."""
+    """The graph of the groups `[N]`, which are numbered in topological order."""
     heaviest = _first_of_each(np.lexsort((np.arange(graph.num_ops), -weight, group)), group, count)
     labelled = np.lexsort((np.arange(graph.num_ops), -weight, graph.colocation < 0, group))
     representative = _first_of_each(labelled, group, count)
     sizes = np.bincount(group, minlength=count)
-    keep, offsets, consumers = _outer_tensors(graph, group)
-    by_producer = np.argsort(group[graph.tensor_producer[keep]], kind="stable")
-    lengths = np.diff(offsets)[by_producer]
-    weights = _group_weights(graph, group)
-    shared = [len(users) > 1 for users in weights]
+    tensors, offsets, consumers = _outer_tensors(graph, group, count)
+    readers = [np.unique(group[graph.weights_of(weight)]) for weight in range(len(graph.weight_bytes))]
+    shared = [len(groups) > 1 for groups in readers]
     memory = _sums(graph.memory_bytes, group, count)
-    for weight_index in np.flatnonzero(np.logical_not(shared)).tolist():
-        memory[weights[weight_index]] += graph.weight_bytes[weight_index]
+    for groups, size in zip(readers, graph.weight_bytes.tolist(), strict=True):
+        if len(groups) <= 1:
+            memory[groups] += size
+    shared_readers = [groups for groups in readers if len(groups) > 1]
     label = graph.colocation[representative]
     spread = np.bincount(label[label >= 0], minlength=len(graph.colocation_names)) > 1
     renumbered = np.cumsum(spread) - 1
@@ -277,15 +262,13 @@ def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArra
         bytes_accessed=frozen(_sums(graph.bytes_accessed, group, count), np.float64),
         memory_bytes=frozen(memory, np.int64),
         workspace_bytes=frozen(_inner_peak(graph, group, count), np.int64),
-        tensor_producer=frozen(group[graph.tensor_producer[keep]][by_producer], np.int64),
-        tensor_bytes=frozen(graph.tensor_bytes[keep][by_producer], np.int64),
-        consumer_offsets=frozen(np.concatenate([[0], np.cumsum(lengths)]), np.int64),
-        consumers=frozen(consumers[_ranges(offsets[by_producer], lengths)], np.int64),
+        tensor_producer=frozen(group[graph.tensor_producer[tensors]], np.int64),
+        tensor_bytes=frozen(graph.tensor_bytes[tensors], np.int64),
+        consumer_offsets=frozen(offsets, np.int64),
+        consumers=frozen(consumers, np.int64),
         weight_bytes=frozen(graph.weight_bytes[shared], np.int64),
-        weight_offsets=frozen(
-            np.concatenate([[0], np.cumsum([len(w) for w, s in zip(weights, shared, strict=True) if s])]), np.int64
-        ),
-        weight_consumers=frozen([g for w, s in zip(weights, shared, strict=True) if s for g in w], np.int64),
+        weight_offsets=frozen(np.cumsum([0, *map(len, shared_readers)]), np.int64),
+        weight_consumers=frozen([reader for groups in shared_readers for reader in groups], np.int64),
         time_s={key: frozen(_sums(row, group, count), np.float64) for key, row in graph.time_s.items()},
         colocation=frozen(
             np.where((label >= 0) & spread[label], renumbered[label], -1) if len(spread) else label, np.int64
@@ -302,48 +285,37 @@ def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArra
 
 
 def _sums(values: NDArray[Any], group: IntArray, count: int) -> NDArray[Any]:
-    """`[G]` exact sums in the type of `values`; NaN as soon as one member is NaN."""
+    """`[G]` sums in the dtype of `values`; NaN if one member is NaN."""
     sums = np.zeros(count, dtype=values.dtype)
     np.add.at(sums, group, values)
     return sums
 
 
 def _first_of_each(order: IntArray, group: IntArray, count: int) -> IntArray:
-    """`[G]`: the first op of each group in an order that is sorted by group."""
+    """`[G]` first op of each group in an order that is sorted by group."""
     return order[np.searchsorted(group[order], np.arange(count))]
 
 
-def _ranges(starts: IntArray, lengths: IntArray) -> IntArray:
-    """The numbers of `range(start, start + length)` for each pair, one after the other."""
-    total = int(lengths.sum())
-    shift = np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths) if total else starts[:0]
-    return np.arange(total) + shift
-
-
-def _outer_tensors(graph: OpGraph, group: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Tensors that leave their group or are results, with the groups that read each: indices `[K]`, offsets, groups."""
-    tensor, reader = graph.consumer_tensor, group[graph.consumers]
-    outer = reader != group[graph.tensor_producer][tensor]
-    count = max(1, int(group.max(initial=0)) + 1)
-    pairs = np.unique(tensor[outer] * count + reader[outer])
-    keep = np.zeros(graph.num_tensors, dtype=np.bool_)
-    keep[pairs // count] = True
-    keep[np.diff(graph.consumer_offsets) == 0] = True
+def _outer_tensors(graph: OpGraph, group: IntArray, count: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Tensors `[K]` that leave their group or are results, by producing group; offsets `[K + 1]` and reading groups."""
+    producer, reader = group[graph.tensor_producer], group[graph.consumers]
+    outer = reader != producer[graph.consumer_tensor]
+    keep = np.diff(graph.consumer_offsets) == 0
+    keep[graph.consumer_tensor[outer]] = True
     kept = np.flatnonzero(keep)
-    return kept, np.searchsorted(pairs // count, np.append(kept, graph.num_tensors)), pairs % count
-
-
-def _group_weights(graph: OpGraph, group: IntArray) -> list[IntArray]:
-    """The groups that read each shared weight."""
-    return [np.unique(group[graph.weights_of(weight)]) for weight in range(len(graph.weight_bytes))]
+    kept = kept[np.argsort(producer[kept], kind="stable")]
+    row = np.empty(graph.num_tensors, dtype=np.int64)
+    row[kept] = np.arange(len(kept))
+    pairs = np.unique(row[graph.consumer_tensor[outer]] * count + reader[outer])
+    return kept, np.searchsorted(pairs // count, np.arange(len(kept) + 1)), pairs % count
 
 
 def _inner_peak(graph: OpGraph, group: IntArray, count: int) -> IntArray:
-    """`[G]` bytes: the most that inner tensors and workspace take when the members run in topological order."""
+    """`[G]` peak bytes of inner tensors and workspace when the members run in topological order."""
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[graph.topological_order] = np.arange(graph.num_ops)
     order = np.lexsort((position, group))
-    place = np.empty(graph.num_ops, dtype=np.int64)  # in the order of runs, group after group
+    place = np.empty(graph.num_ops, dtype=np.int64)  # position when the groups run one after the other
     place[order] = np.arange(graph.num_ops)
     home = group[graph.tensor_producer]
     last = np.full(graph.num_tensors, -1, dtype=np.int64)

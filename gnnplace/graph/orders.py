@@ -1,4 +1,4 @@
-"""Orders and ranks of ops: topological order, cycles, upward ranks, longest paths. No device, no time of its own."""
+"""Orders and ranks of the ops of a graph: topological orders, cycles, upward ranks, longest paths."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ __all__ = ["depth_first_order", "find_cycle", "longest_path", "topological_order
 
 @njit(cache=True, nogil=True)
 def topological_order(num_ops: int, successor_offsets: IntArray, successors: IntArray) -> IntArray:
-    """Kahn's order, first come first served, the smaller index first at the start; shorter than `num_ops` on a cycle.
-
-    >>> topological_order(3, np.array([0, 1, 2, 2]), np.array([1, 2])).tolist()
-    [0, 1, 2]
-    """
+    """Kahn's order with a first-in first-out queue that starts with the sources by index; incomplete on a cycle."""
     missing = np.zeros(num_ops, dtype=np.int64)
     for target in successors:
         missing[target] += 1
@@ -42,20 +38,16 @@ def topological_order(num_ops: int, successor_offsets: IntArray, successors: Int
 def find_cycle(num_ops: int, successor_offsets: IntArray, successors: IntArray) -> list[int]:
     """Ops along one cycle, the first repeated at the end.
 
-    >>> find_cycle(3, np.array([0, 1, 2, 3]), np.array([1, 2, 1]))  # 0 -> 1 -> 2 -> 1
-    [2, 1, 2]
-
     Raises:
-        InvalidGraph: there is none.
+        InvalidGraph: the graph has no cycle.
     """
     done = set(topological_order(num_ops, successor_offsets, successors).tolist())
-    # Every op that is left has a predecessor that is left, so walking backwards must meet itself.
+    # Every remaining op has a remaining predecessor, so a backward walk must meet itself.
     predecessor: dict[int, int] = {}
     for op in range(num_ops):
-        if op in done:
-            continue
-        for target in successors[successor_offsets[op] : successor_offsets[op + 1]].tolist():
-            predecessor[target] = op
+        if op not in done:
+            for target in successors[successor_offsets[op] : successor_offsets[op + 1]].tolist():
+                predecessor[target] = op
     left = [op for op in predecessor if op not in done]
     if not left:
         raise InvalidGraph("the graph has no cycle")
@@ -70,19 +62,11 @@ def find_cycle(num_ops: int, successor_offsets: IntArray, successors: IntArray) 
 
 @njit(cache=True, nogil=True)
 def upward_rank(
-    order: IntArray,
-    op_cost: FloatArray,
-    successor_offsets: IntArray,
-    successors: IntArray,
-    edge_cost: FloatArray,
+    order: IntArray, op_cost: FloatArray, successor_offsets: IntArray, successors: IntArray, edge_cost: FloatArray
 ) -> FloatArray:
-    """`[N]`: cost of the most expensive path from the start of each op to the end of the graph.
+    """`[N]` cost of the most expensive path from the start of each op to the end of the graph.
 
     `edge_cost` is aligned with `successors`. Topcuoglu et al. 2002, equation (9) when costs are means over devices.
-
-    >>> offsets, successors = np.array([0, 2, 3, 4, 4]), np.array([1, 2, 3, 3])  # 0 -> 1, 2 -> 3
-    >>> upward_rank(np.arange(4), np.array([1.0, 2.0, 5.0, 1.0]), offsets, successors, np.zeros(4)).tolist()
-    [7.0, 3.0, 6.0, 1.0]
     """
     rank = np.zeros(len(order), dtype=np.float64)
     for position in range(len(order) - 1, -1, -1):
@@ -95,26 +79,17 @@ def upward_rank(
 
 
 def longest_path(order: IntArray, op_cost: FloatArray, successor_offsets: IntArray, successors: IntArray) -> float:
-    """Cost of the most expensive path when only ops cost: a lower bound of every schedule; 0 for no op.
-
-    >>> offsets, successors = np.array([0, 2, 3, 4, 4]), np.array([1, 2, 3, 3])  # 0 -> 1, 2 -> 3
-    >>> longest_path(np.arange(4), np.array([1.0, 2.0, 5.0, 1.0]), offsets, successors)
-    7.0
-    """
+    """Cost of the most expensive path when edges are free: a lower bound of every schedule; 0 for an empty graph."""
     free = np.zeros(len(successors))
     return float(upward_rank(order, op_cost, successor_offsets, successors, free).max(initial=0.0))
 
 
 @njit(cache=True, nogil=True)
 def depth_first_order(successor_offsets: IntArray, successors: IntArray, priority: FloatArray) -> IntArray:
-    """`[N]`: a topological order that goes on with what the last op made ready, the higher `priority` `[N]` first.
+    """`[N]` topological order that continues with the ops that the last op made ready, higher `priority` `[N]` first.
 
-    Consecutive pieces of such an order have few tensors between them. Linear, apart from sorting ready siblings.
-    On a cycle it is shorter than `N`.
-
-    >>> offsets, successors = np.array([0, 2, 3, 3, 3]), np.array([1, 2, 3])  # 0 -> 1 -> 3, 0 -> 2
-    >>> depth_first_order(offsets, successors, np.array([0.0, 1.0, 0.0, 0.0])).tolist()
-    [0, 1, 3, 2]
+    Few tensors connect consecutive pieces of such an order. Linear, apart from sorting ready siblings. Incomplete on a
+    cycle.
     """
     num_ops = len(priority)
     missing = np.zeros(num_ops, dtype=np.int64)
@@ -136,7 +111,7 @@ def depth_first_order(successor_offsets: IntArray, successors: IntArray, priorit
             target = successors[edge]
             missing[target] -= 1
             if missing[target] == 0:
-                # Insertion keeps the newly ready ones sorted; the top of the stack is taken next.
+                # Insertion sort of the ops that became ready; the loop pops the top of the stack next.
                 place = top
                 while place > first and priority[stack[place - 1]] >= priority[target]:
                     stack[place] = stack[place - 1]

@@ -1,6 +1,7 @@
-"""Units of ops that exchange much, joined into fewer: what is joined is decided on as one, and still runs op by op.
+"""Units of decision: colocated ops, and units joined because they exchange many bytes.
 
-Unlike the groups of `coarsen.py`, joined units need no acyclic graph between them.
+The graph between joined units may have cycles, unlike the graph between the groups of `coarsen.py`: each op of a unit
+still runs by itself.
 """
 
 from __future__ import annotations
@@ -12,43 +13,31 @@ import numpy as np
 from gnnplace.arrays import BoolArray, IntArray, frozen
 from gnnplace.compiled_code import njit
 from gnnplace.graph.clustering import Clusters, may_merge
-from gnnplace.graph.coarsen import Coarsening, coarsen, device_kinds, op_loads
+from gnnplace.graph.coarsen import STALLED, Coarsening, coarsen, device_kinds, op_loads
 from gnnplace.graph.op_graph import OpGraph
 
 __all__ = ["coarsen_units", "colocated_units", "joined_units"]
 
-_STALLED = 0.98  # a round that leaves more than this share of the units has come to an end
-
 
 def colocated_units(graph: OpGraph) -> IntArray:
-    """`[N]` from 0, equal for ops of one colocation group.
-
-    >>> from gnnplace.graph.op_graph import Op
-    >>> colocated_units(OpGraph.build("three", [Op("a", group="1"), Op("b"), Op("c", group="1")])).tolist()
-    [0, 1, 0]
-    """
+    """`[N]` unit of each op, from 0: a colocation group is one unit, and so is every other op."""
     alone = len(graph.colocation_names) + np.arange(graph.num_ops)
     key = np.where(graph.colocation >= 0, graph.colocation, alone)
     return np.asarray(np.unique(key, return_inverse=True)[1], dtype=np.int64)
 
 
 def joined_units(graph: OpGraph, unit_of_op: IntArray, most: int, apart: IntArray | None = None) -> IntArray:
-    """`[N]` from 0, equal for the ops of a joined unit: at most `most` units, as far as loads allow.
+    """`[N]` joined unit of each op, from 0: at most `most` units, as far as loads allow.
 
-    Rounds of heavy-edge matching (Karypis and Kumar 1998, section 3.1): the pairs that exchange most bytes join first; then units
-    that read from, or are read by, the same one. A joined unit has at most the fraction `4 / most` of the graph's compute and memory.
+    Rounds of heavy-edge matching (Karypis and Kumar 1998, section 3.1). Each round joins the pairs that exchange the
+    most bytes, then pairs with a common neighbour. A joined unit has at most the fraction `4 / most` of the graph's
+    compute and memory.
 
     Args:
-        graph: whose tensors and loads count.
-        unit_of_op: `[N]` from 0.
-        most: the wished number of units.
-        apart: `[N]` units with different numbers, or allowed devices, do not join; one number for all ops of a unit.
-
-    >>> from gnnplace.graph.op_graph import Op, Tensor
-    >>> names = ("a", "b", "c", "d")
-    >>> chain = OpGraph.build("chain", [Op(n) for n in names], [Tensor("a", 9, ("b",)), Tensor("b", 1, ("c",)), Tensor("c", 8, ("d",))])
-    >>> joined_units(chain, np.arange(4), most=2).tolist()
-    [0, 0, 1, 1]
+        graph: The op graph, whose tensors and loads count.
+        unit_of_op: `[N]` current unit of each op, from 0.
+        most: Number of units to reach.
+        apart: `[N]` class of each op, equal within a unit; units of different classes or allowed devices never join.
     """
     count = int(unit_of_op.max(initial=-1)) + 1
     kind_of_op = device_kinds(graph)
@@ -63,23 +52,17 @@ def joined_units(graph: OpGraph, unit_of_op: IntArray, most: int, apart: IntArra
     unit = unit_of_op
     while clusters.num_clusters > most:
         before = clusters.num_clusters
-        clusters, index = clusters.merged(_matched(clusters, clusters.heaviest_first(), 4.0 / most, before - most))
+        clusters, index = clusters.merged(_matching(clusters, clusters.heaviest_first(), 4.0 / most, before - most))
         unit = index[unit]
-        if clusters.num_clusters > max(most, _STALLED * before):
+        if clusters.num_clusters > max(most, STALLED * before):
             break
     return unit
 
 
 def coarsen_units(graph: OpGraph, max_groups: int) -> Coarsening:
-    """As `coarsen`, and where colocation keeps more than `max_groups` units apart, those that exchange most are joined too.
+    """Like `coarsen`, but also joins colocation groups where these keep more than `max_groups` units apart.
 
-    More groups than that may remain, where joined ones would close a cycle; they share colocation groups then.
-
-    >>> from gnnplace.graph.op_graph import Op, Tensor
-    >>> ops = [Op("a", group="1"), Op("b", group="2"), Op("c", group="1"), Op("d", group="2")]
-    >>> chain = OpGraph.build("chain", ops, [Tensor(*pair) for pair in (("a", 9, ("b",)), ("b", 1, ("c",)), ("c", 8, ("d",)))])
-    >>> [coarse.graph.num_ops for coarse in (coarsen(chain, max_groups=1), coarsen_units(chain, max_groups=1))]
-    [4, 1]
+    More than `max_groups` groups may remain where merging would close a cycle; these share colocation groups.
     """
     coarse = coarsen(graph, max_groups)
     unit = colocated_units(coarse.graph)
@@ -95,14 +78,14 @@ def coarsen_units(graph: OpGraph, max_groups: int) -> Coarsening:
 
 
 @njit(cache=True, nogil=True)
-def _matched(clusters: Clusters, edges: IntArray, cap: float, surplus: int) -> IntArray:
-    """`[C]` parents of one round: pairs along edges in this order, then pairs that have a neighbour in common."""
+def _matching(clusters: Clusters, edges: IntArray, cap: float, surplus: int) -> IntArray:
+    """`[C]` parents after one round: pairs along `edges` in this order, then pairs with a common neighbour."""
     parent = np.arange(len(clusters.label))
     taken = np.zeros(len(parent), dtype=np.bool_)
     for edge in edges:
-        if surplus > 0 and _joined(clusters.source[edge], clusters.target[edge], clusters, cap, parent, taken):
+        if surplus > 0 and _join(clusters.source[edge], clusters.target[edge], clusters, cap, parent, taken):
             surplus -= 1
-    waiting = np.full(len(parent), -1)  # the last neighbour of each that has no partner
+    waiting = np.full(len(parent), -1)  # the last neighbour of each cluster that has no partner yet
     for edge in edges:
         for turn in range(2):
             hub, leaf = clusters.source[edge], clusters.target[edge]
@@ -112,14 +95,14 @@ def _matched(clusters: Clusters, edges: IntArray, cap: float, surplus: int) -> I
                 continue
             other = waiting[hub]
             waiting[hub] = leaf
-            if other >= 0 and other != leaf and _joined(other, leaf, clusters, cap, parent, taken):
+            if other >= 0 and other != leaf and _join(other, leaf, clusters, cap, parent, taken):
                 surplus -= 1
     return parent
 
 
 @njit(cache=True, nogil=True)
-def _joined(a: int, b: int, clusters: Clusters, cap: float, parent: IntArray, taken: BoolArray) -> bool:
-    """Whether two have become a pair."""
+def _join(a: int, b: int, clusters: Clusters, cap: float, parent: IntArray, taken: BoolArray) -> bool:
+    """Joins two clusters where that is allowed; returns whether it did."""
     if taken[a] or taken[b] or clusters.kind[a] != clusters.kind[b]:
         return False
     if not may_merge(a, b, clusters.load, clusters.label, cap):

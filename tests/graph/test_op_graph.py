@@ -1,4 +1,4 @@
-"""Op graphs: what they hold, what they refuse, and their file format."""
+"""Op graphs: arrays, orders, refused graphs, and the file format."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 from gnnplace.errors import InvalidGraph
 from gnnplace.graph.json_format import FORMAT, graph_from_json, graph_to_json, read_graph, write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
-from gnnplace.graph.orders import longest_path
+from gnnplace.graph.orders import depth_first_order, longest_path, upward_rank
 
 
 def diamond() -> OpGraph:
@@ -30,19 +30,44 @@ def test_tensors_follow_their_producers_and_inputs_lead_back_to_them() -> None:
 
 
 def test_the_networkx_view_has_the_same_ops_and_bytes() -> None:
-    view = diamond().to_networkx()
-    assert dict(view.edges) == {
-        ("top", "left"): {"bytes": 8}, ("top", "right"): {"bytes": 8},
-        ("left", "bottom"): {"bytes": 4}, ("right", "bottom"): {"bytes": 2},
-    }  # fmt: skip
+    edges = {(a, b): size for a, b, size in diamond().to_networkx().edges(data="bytes")}
+    assert edges == {("top", "left"): 8, ("top", "right"): 8, ("left", "bottom"): 4, ("right", "bottom"): 2}
+    pair = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 4, ("b",)), Tensor("a", 8, ("b",))])
+    assert list(pair.to_networkx().edges(data="bytes")) == [("a", "b", 12)]
 
 
-def test_the_longest_path_adds_op_costs_alone() -> None:
+def test_upward_ranks_add_ops_and_edges_and_the_longest_path_adds_ops_alone() -> None:
     graph = diamond()
-    costs = np.array([1.0, 5.0, 2.0, 1.0])
-    assert longest_path(graph.topological_order, costs, graph.successor_offsets, graph.successors) == 7.0
+    costs, chain = np.array([1.0, 5.0, 2.0, 1.0]), (graph.successor_offsets, graph.successors)
+    ranks = upward_rank(graph.topological_order, costs, *chain, np.array([0.0, 9.0, 0.0, 0.0]))
+    assert ranks.tolist() == [13.0, 6.0, 3.0, 1.0]
+    assert longest_path(graph.topological_order, costs, *chain) == 7.0
     empty = OpGraph.build("empty", [])
     assert longest_path(empty.topological_order, np.zeros(0), empty.successor_offsets, empty.successors) == 0.0
+
+
+def test_a_depth_first_order_finishes_a_branch_before_the_next_begins() -> None:
+    graph = diamond()
+    for priority, expected in (([0.0, 2, 1, 0], [0, 1, 2, 3]), ([0.0, 1, 2, 0], [0, 2, 1, 3])):
+        order = depth_first_order(graph.successor_offsets, graph.successors, np.array(priority))
+        assert order.tolist() == expected
+    ops = [Op(name) for name in ("root", "l0", "r0", "l1", "r1")]
+    tensors = [Tensor("root", 1, ("l0", "r0")), Tensor("l0", 1, ("l1",)), Tensor("r0", 1, ("r1",))]
+    graph = OpGraph.build("two branches", ops, tensors)
+    order = depth_first_order(graph.successor_offsets, graph.successors, np.array([0.0, 1, 2, 0, 0]))
+    assert [graph.op_names[op] for op in order] == ["root", "r0", "r1", "l0", "l1"]
+
+
+def test_producers_come_before_consumers_in_depth_first_orders_of_any_priority() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        tensors = [Tensor(f"o{i}", 1, tuple({f"o{j}" for j in rng.integers(i + 1, 40, 2)})) for i in range(39)]
+        graph = OpGraph.build("random", [Op(f"o{i}") for i in range(40)], tensors)
+        order = depth_first_order(graph.successor_offsets, graph.successors, rng.random(40))
+        place = np.argsort(order)
+        producers, consumers = graph.edges
+        assert sorted(order) == list(range(40))
+        assert (place[producers] < place[consumers]).all()
 
 
 def test_an_op_that_reads_a_tensor_twice_is_its_consumer_once() -> None:
@@ -75,7 +100,7 @@ def test_a_graph_that_breaks_a_rule_is_refused_by_name(ops: list[Op], tensors: l
         OpGraph.build("g", ops, tensors)
 
 
-def test_a_long_cycle_is_told_in_one_line() -> None:
+def test_the_message_about_a_long_cycle_is_short() -> None:
     names = [f"o{i}" for i in range(5000)]
     tensors = [Tensor(name, 1, (names[(i + 1) % 5000],)) for i, name in enumerate(names)]
     with pytest.raises(InvalidGraph) as error:
@@ -101,7 +126,7 @@ def test_a_reader_that_knows_no_shared_weights_counts_enough() -> None:
     ("change", "message"),
     [
         ({"format": "other"}, "expected 'gnnplace.graph/1'"),
-        ({"ops": {}}, "'ops' is no list"),
+        ({"ops": {}}, "'ops' is {}; expected a list"),
         ({"ops": [{}]}, "'name' is None"),
         ({"ops": [{"name": "a", "flops": "many"}]}, "'flops' of op 'a' is 'many'; expected int or float"),
         ({"ops": [{"name": "a", "flops": True}]}, "'flops' of op 'a' is True"),

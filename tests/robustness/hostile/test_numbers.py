@@ -32,11 +32,11 @@ def document(**op: Any) -> dict[str, Any]:
         ({"flops": math.inf}, "flops of op 'a' is inf"),
         ({"bytes_accessed": -1.0}, "bytes_accessed of op 'a' is -1.0"),
         ({"time_s": {"cpu": math.nan}}, "expected finite seconds"),
-        ({"time_s": {"cpu": -1.0}}, "costs are finite and not negative"),
+        ({"time_s": {"cpu": -1.0}}, "time_s of 'cpu' of op 'a' is -1"),
         ({"time_s": {"cpu": 10**400}}, "expected finite seconds"),
         ({"memory_bytes": 2**62}, "memory_bytes of op 'a'"),
         ({"workspace_bytes": -(2**62)}, "workspace_bytes of op 'a'"),
-        ({"flops": 10**400}, "beyond what a float holds"),
+        ({"flops": 10**400}, "flops of op 'a' has too many digits"),
         ({"stage": 2**40}, "stage of op 'a'"),
     ],
 )
