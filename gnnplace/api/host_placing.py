@@ -54,7 +54,6 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Solution
 from gnnplace.running.runner import PlacedRunner
-from gnnplace.running.session import runner_parts
 
 __all__ = ["means_hosts", "measured_on_hosts", "setting_on_hosts", "topology_on_hosts"]
 
@@ -165,7 +164,7 @@ def _executed_side_by_side(
             parts = folder / f"placement-{number}"
             manifest = write_parts(model, found, topology.device_names, parts)
             runner = PlacedRunner(
-                runner_parts(manifest, parts, options.custom_ops),
+                [replace(part, custom_ops=tuple(map(Path, options.custom_ops))) for part in manifest.parts],
                 [info.name for info in manifest.inputs],
                 [info.name for info in manifest.outputs],
                 devices_of=partial(HostPipeline, options.ray),

@@ -24,8 +24,8 @@ from gnnplace.measuring.busy import check_free
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Answer, Job, Setup, WorkerProcess
+from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
-from gnnplace.running.dataflow import RunnerPart
 
 __all__ = [
     "HostsMeasuring",
@@ -141,7 +141,7 @@ class _Trial:
     """What a host needs to begin, and shows by executing the plain session."""
 
     setup: Setup
-    reference: RunnerPart | None
+    reference: Part | None
     device_names: tuple[str, ...]
     timeout_s: float
     force: bool

@@ -15,8 +15,8 @@ from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.evaluation import DimsObjective, Evaluation
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker
 from gnnplace.measuring.worker_process import Answer, Job, Setup
+from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
-from gnnplace.running.dataflow import RunnerPart
 
 __all__ = ["Comparison", "Execution", "JobRunner", "Kept", "PlacementKey", "executed", "placement_key", "worker_setup"]
 
@@ -59,7 +59,7 @@ class Execution:
 
     placement: Placement
     simulated: Evaluation
-    parts: tuple[RunnerPart, ...]
+    parts: tuple[Part, ...]
 
     @property
     def pieces(self) -> list[list[Any]]:

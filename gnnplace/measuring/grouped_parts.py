@@ -16,8 +16,7 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.external_data import external_files, light_copy
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment, segments
-from gnnplace.onnx_io.split import ModelCutter
-from gnnplace.running.dataflow import RunnerPart
+from gnnplace.onnx_io.split import ModelCutter, Part
 
 __all__ = ["GroupedModel", "PartMaker", "group_order", "measured_segments", "model_segments"]
 
@@ -26,7 +25,7 @@ def measured_segments(
     graph: OpGraph,
     topology: Topology,
     op_time_s: FloatArray,
-    parts: Sequence[RunnerPart],
+    parts: Sequence[Part],
     part_s: FloatArray,
     constant: BoolArray | None = None,
 ) -> list[MeasuredSegment]:
@@ -125,7 +124,7 @@ class PartMaker:
         """
         return external_files(self._light)
 
-    def part(self, ops: Iterable[int], device: str, name: str) -> RunnerPart:
+    def part(self, ops: Iterable[int], device: str, name: str) -> Part:
         """The ops as a part for a device; its key, the ops, makes a session cache know it again.
 
         Raises:
@@ -133,16 +132,6 @@ class PartMaker:
         """
         return replace(self._cut(tuple(sorted(ops))), device=device, name=name)
 
-    def _cut_anew(self, ops: tuple[int, ...]) -> RunnerPart:
-        model, part = self._cutter.part_bytes(ops)
-        return RunnerPart(
-            name="",
-            device="",
-            model=model,
-            inputs=part.inputs,
-            outputs=part.outputs,
-            optional_inputs=part.optional_inputs,
-            key=ops,
-            data_folder=self._data_folder,
-            custom_ops=self._custom_ops,
-        )
+    def _cut_anew(self, ops: tuple[int, ...]) -> Part:
+        part = self._cutter.part_in_memory(ops)
+        return replace(part, key=ops, data_folder=self._data_folder, custom_ops=self._custom_ops)

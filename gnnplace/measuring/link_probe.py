@@ -12,7 +12,7 @@ from gnnplace.devices.topology import Topology
 from gnnplace.measuring.timing import StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.sample_inputs import probe_model
-from gnnplace.running.dataflow import RunnerPart
+from gnnplace.onnx_io.split import Part
 
 __all__ = [
     "FLOATS",
@@ -108,11 +108,11 @@ def _per_part_s(
     return [max(float(long_s - short_s), 0.0) / (_LONG - _SHORT) for short_s, long_s in pairs]
 
 
-def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> tuple[RunnerPart, ...]:
+def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> tuple[Part, ...]:
     """Parts that each read what the one before has written, on the devices of the pattern in turn."""
     values = [_fed(num_floats), *(f"v{number}" for number in range(1, length)), _LAST]
     return tuple(
-        RunnerPart(
+        Part(
             name=f"probe {number}",
             device=pattern[number % len(pattern)],
             model=probe_model(num_floats, source, target),

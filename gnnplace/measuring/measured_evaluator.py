@@ -34,8 +34,8 @@ from gnnplace.measuring.timing import SLOWEST, MeasureOptions, StoppingRule, med
 from gnnplace.measuring.worker_process import Answer, Job, WorkerProcess
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
+from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
-from gnnplace.running.dataflow import RunnerPart
 from gnnplace.running.devices import parse_device
 
 __all__ = ["MeasuredEvaluator"]
@@ -122,7 +122,7 @@ class MeasuredEvaluator:
         return self._topology.device_names
 
     @property
-    def reference(self) -> RunnerPart | None:
+    def reference(self) -> Part | None:
         """The whole model on the best single device, which runs in turns with every placement; None when no device runs it."""
         return self._reference
 
@@ -247,7 +247,7 @@ class MeasuredEvaluator:
             if answer.samples is not None:
                 self._keep_segments(self._segment_parts(placement), answer)
 
-    def _keep_segments(self, parts: Sequence[RunnerPart], answer: Answer) -> None:
+    def _keep_segments(self, parts: Sequence[Part], answer: Answer) -> None:
         """Keeps the seconds of the parts of a placement, as they would be when the ops were profiled."""
         if self._kept is None or self.single is None or answer.samples is None or self._grouped.others:
             return  # seconds of several sizes together say nothing of one
@@ -287,7 +287,7 @@ class MeasuredEvaluator:
         One that fails is taken out; when the process ends and nobody can tell why, each is measured alone.
         """
         answers = [Answer(None)] * len(placements)
-        candidates: dict[int, tuple[RunnerPart, ...]] = {}
+        candidates: dict[int, tuple[Part, ...]] = {}
         for index, placement in enumerate(placements):
             try:
                 candidates[index] = self._segment_parts(placement)
@@ -312,13 +312,13 @@ class MeasuredEvaluator:
                 waiting += [[index] for index in together]
         return answers
 
-    def _ask(self, candidates: Sequence[tuple[RunnerPart, ...]], rule: StoppingRule) -> Answer:
+    def _ask(self, candidates: Sequence[tuple[Part, ...]], rule: StoppingRule) -> Answer:
         """What became of candidates beside the reference."""
         answer = self._worker.run(self._job(candidates, rule))
         self.retried += answer.retries
         return answer
 
-    def _job(self, candidates: Sequence[tuple[RunnerPart, ...]], rule: StoppingRule) -> Job:
+    def _job(self, candidates: Sequence[tuple[Part, ...]], rule: StoppingRule) -> Job:
         """Candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""
         together = (*candidates, *self._references)
         limit_s = self._options.timeout_s
@@ -329,10 +329,10 @@ class MeasuredEvaluator:
         return Job(together, rule, limit_s, self._options.requests)
 
     @property
-    def _references(self) -> tuple[tuple[RunnerPart, ...], ...]:
+    def _references(self) -> tuple[tuple[Part, ...], ...]:
         return () if self._reference is None else ((self._reference,),)
 
-    def _measured_single(self) -> tuple[RunnerPart | None, Evaluation | None]:
+    def _measured_single(self) -> tuple[Part | None, Evaluation | None]:
         """The whole model on the device where it is simulated to be fastest, and its cost; None where it cannot run."""
         num_groups = self._grouped.graph.num_ops
         alone = [self._simulated.evaluate(Placement(np.full(num_groups, d))) for d in range(self._topology.num_devices)]
@@ -350,7 +350,7 @@ class MeasuredEvaluator:
             return None, None
         return part, self._evaluation(alone[best], answer.samples[0], "")
 
-    def _pieces(self, placement: Placement) -> tuple[RunnerPart, ...]:
+    def _pieces(self, placement: Placement) -> tuple[Part, ...]:
         """The parts in which a placement runs during the search."""
         if self._options.pieces == "segments":
             return self._segment_parts(placement)
@@ -360,7 +360,7 @@ class MeasuredEvaluator:
             for group in self._group_order(placement)
         )
 
-    def _segment_parts(self, placement: Placement) -> tuple[RunnerPart, ...]:
+    def _segment_parts(self, placement: Placement) -> tuple[Part, ...]:
         names = self._topology.device_names
         return tuple(
             self._maker.part(segment.ops, names[segment.device], f"segment {number}")

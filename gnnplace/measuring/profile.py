@@ -31,7 +31,7 @@ from gnnplace.measuring.worker_process import Answer, ProcessState, Setup, Worke
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
-from gnnplace.running.dataflow import RunnerPart
+from gnnplace.onnx_io.split import Part
 from gnnplace.running.devices import (
     RealDevice,
     check_offered,
@@ -55,7 +55,7 @@ _PROFILE, _OPTIMISED = "profile.json", "optimised.onnx"  # files of the profiler
 class ProfileJob:
     """A model in one part, to be profiled on the device of the part."""
 
-    part: RunnerPart
+    part: Part
     folder: Path
     """Receives the profile and the optimised model, except from an `ep:` device, whose profile says too little."""
     rule: StoppingRule

@@ -19,7 +19,7 @@ from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.evaluation import DimsObjective
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.measuring.timing import StoppingRule, interleaved, run_pipelined
-from gnnplace.running.dataflow import RunnerPart
+from gnnplace.onnx_io.split import Part
 from gnnplace.running.part_session import SessionCache
 from gnnplace.running.runner import PlacedRunner
 
@@ -89,7 +89,7 @@ class Task(Protocol):
 class Job:
     """Placed models to be measured side by side, the reference last."""
 
-    candidates: tuple[tuple[RunnerPart, ...], ...]
+    candidates: tuple[tuple[Part, ...], ...]
     rule: StoppingRule
     limit_s: float = math.inf
     """Seconds for loading and running all candidates, where the limit of the process is longer."""

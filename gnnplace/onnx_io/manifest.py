@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from gnnplace.onnx_io.annotate import layer_assignment
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.shapes.node_types import declared_type
-from gnnplace.onnx_io.split import ModelCutter, split_model
+from gnnplace.onnx_io.split import ModelCutter, Part, split_model
 
-__all__ = ["FORMAT", "MANIFEST", "Manifest", "PlacedPart", "ValueInfo", "read_manifest", "write_parts"]
+__all__ = ["FORMAT", "MANIFEST", "Manifest", "ValueInfo", "read_manifest", "write_parts"]
 
 FORMAT = "gnnplace.parts/1"
 MANIFEST = "manifest.json"
@@ -40,24 +40,13 @@ class ValueInfo:
 
 
 @dataclass(frozen=True)
-class PlacedPart:
-    """One model file, its device, and the values that it exchanges."""
-
-    file: str
-    device: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    optional_inputs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Manifest:
     """All parts in a global run order, and the inputs and outputs of the whole model."""
 
     devices: tuple[str, ...]
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
-    parts: tuple[PlacedPart, ...]
+    parts: tuple[Part, ...]
     layer_assignment: Mapping[str, str] = field(default_factory=dict)
     """Options under which one session of `placed.onnx` keeps to the placement; see `annotate.layer_assignment`."""
 
@@ -77,12 +66,12 @@ def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequen
             inputs=_value_infos(model.model, model.model.graph.inputs),
             outputs=_value_infos(model.model, model.model.graph.outputs),
             parts=tuple(
-                PlacedPart(part.file, device, part.inputs, part.outputs, part.optional_inputs)
+                replace(part, device=device, model=folder / part.name)
                 for part, device in zip(split, devices, strict=True)
             ),
             layer_assignment=layer_assignment(device_names),
         )
-        write_text(fresh / MANIFEST, json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1) + "\n")
+        write_text(fresh / MANIFEST, json.dumps(_document(manifest), indent=1) + "\n")
     return manifest
 
 
@@ -102,9 +91,10 @@ def read_manifest(folder: Path) -> Manifest:
         inputs=tuple(_value_info(row, path) for row in _rows(document, "inputs", path)),
         outputs=tuple(_value_info(row, path) for row in _rows(document, "outputs", path)),
         parts=tuple(
-            PlacedPart(
-                file=_text(row, "file", path),
+            Part(
+                name=(name := _text(row, "file", path)),
                 device=_text(row, "device", path),
+                model=folder / name,
                 inputs=_names(row, "inputs", path),
                 outputs=_names(row, "outputs", path),
                 optional_inputs=_names(row, "optional_inputs", path),
@@ -117,29 +107,50 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
+def _document(manifest: Manifest) -> dict[str, Any]:
+    parts = [
+        {
+            "file": part.name,
+            "device": part.device,
+            "inputs": part.inputs,
+            "outputs": part.outputs,
+            "optional_inputs": part.optional_inputs,
+        }
+        for part in manifest.parts
+    ]
+    return {
+        "format": FORMAT,
+        "devices": manifest.devices,
+        "inputs": [asdict(info) for info in manifest.inputs],
+        "outputs": [asdict(info) for info in manifest.outputs],
+        "parts": parts,
+        "layer_assignment": manifest.layer_assignment,
+    }
+
+
 def _check(manifest: Manifest, folder: Path, path: Path) -> None:
     available = {info.name for info in manifest.inputs}
     defaults = {info.name for info in manifest.inputs if info.optional}
     for part in manifest.parts:
-        file = file_inside(folder, part.file)
+        file = file_inside(folder, part.name)
         if file is None:
             raise InvalidPlacement(
-                f"{path}: the part {part.file!r} lies outside of the folder; parts are files inside it"
+                f"{path}: the part {part.name!r} lies outside of the folder; parts are files inside it"
             )
         if not file.is_file():
-            raise InvalidPlacement(f"{path}: the part {part.file!r} is missing; place the model again")
+            raise InvalidPlacement(f"{path}: the part {part.name!r} is missing; place the model again")
         if part.device not in manifest.devices:
             raise InvalidPlacement(
-                f"{path}: part {part.file!r} is on {part.device!r}; the devices are {', '.join(manifest.devices)}"
+                f"{path}: part {part.name!r} is on {part.device!r}; the devices are {', '.join(manifest.devices)}"
             )
-        for name in (*part.inputs, *part.optional_inputs):
+        for name in part.reads:
             if name not in available:
                 raise InvalidPlacement(
-                    f"{path}: part {part.file!r} reads {name!r}, which no model input or earlier part gives"
+                    f"{path}: part {part.name!r} reads {name!r}, which no model input or earlier part gives"
                 )
         for name in part.outputs:
             if name in available and name not in defaults:
-                raise InvalidPlacement(f"{path}: part {part.file!r} gives {name!r}, which is there already")
+                raise InvalidPlacement(f"{path}: part {part.name!r} gives {name!r}, which is there already")
         available.update(part.outputs)
     for info in manifest.outputs:
         if info.name not in available:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,13 +40,28 @@ _MAX_PROTO_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Part:
-    """One written part: its file, and the names of the values that it takes and gives."""
+    """One part of a placed model: a model of its own, its device, and the values that it exchanges."""
 
-    file: str
+    name: str
+    """The file's name in a folder of parts; otherwise a name for messages."""
+    device: str
+    """Empty until the part is placed."""
+    model: Path | bytes
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     optional_inputs: tuple[str, ...] = ()
-    """Model inputs with a default, which the part carries."""
+    """Model inputs with a default, which the part contains."""
+    key: Hashable = None
+    """Identifies the content, so that a cache can reuse the part's session on a device; None: not cached."""
+    data_folder: Path | None = None
+    """Folder of the external weights of a model in memory."""
+    custom_ops: tuple[Path, ...] = ()
+    """Shared libraries with operators that ONNX Runtime does not have."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """All inputs, with and without a default."""
+        return (*self.inputs, *self.optional_inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,18 +223,18 @@ class ModelCutter:
         )
         return proto_of(part, (*boundary.inputs, *boundary.outputs)), boundary
 
-    def part_bytes(self, ops: Sequence[int]) -> tuple[bytes, Part]:
-        """The part in memory, for sessions that are cached; external weights are found from the model's own folder.
+    def part_in_memory(self, ops: Sequence[int]) -> Part:
+        """The part in memory, without name and device; its external weights lie in the model's own folder.
 
         Raises:
             UnsupportedModel: see `part_proto`.
         """
         proto, boundary = self.part_proto(ops)
-        return serialized(proto, "a part"), _named("", boundary)
+        return _part("", serialized(proto, "a part"), boundary)
 
 
 def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) -> tuple[Part, ...]:
-    """Writes one model per list of ops into `folder`, and gives their files and boundaries in the same order.
+    """Writes one model per list of ops into `folder`; the parts, without devices, in the same order.
 
     Weights that several parts read lie in one file beside them: sessions map it into memory, so that the parts share it.
     Model outputs that are initialisers come from the first part (a part without ops when there is none); model outputs
@@ -239,7 +254,7 @@ def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) 
         refer(proto.graph, shared)
         with new_file(folder / file) as temporary:
             temporary.write_bytes(serialized(proto, file))
-        written.append(_named(file, boundary))
+        written.append(_part(file, folder / file, boundary))
     return tuple(written)
 
 
@@ -281,9 +296,11 @@ def serialized(proto: onnx.ModelProto, what: str) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _named(file: str, boundary: Boundary) -> Part:
+def _part(name: str, model: Path | bytes, boundary: Boundary) -> Part:
     return Part(
-        file,
+        name,
+        "",
+        model,
         inputs=_names(boundary.inputs),
         outputs=_names(boundary.outputs),
         optional_inputs=_names(boundary.optional_inputs),

@@ -1,13 +1,18 @@
-"""Only here does real time pass; every number carries its repeats and spread.
+"""A placed model that runs: needs numpy, onnx and ONNX Runtime, never torch, dgl, numba or networkx.
 
-Running, in reading order: `gpu_slices` (a GPU as several devices), `devices` (pinning, session and provider options, where
-ops ended up), `values` (ONNX Runtime's and Python's), `value_types` (what ONNX Runtime knows of a model and ONNX does not),
-`part_session` (one part, one ONNX Runtime session), `session_cache`, `dataflow` (who waits for whom), `request` (one step that
-is under way), `task_thread` and `device_memory` (copies beside computing), `worker` (one device), `pipeline` (all devices),
-`state` (what lives on between steps), `runner` (one request, many, or later), `input_feed`, `array_file` (inputs and outputs as files), `training_loop`, `session` (the
-placed model behind ONNX Runtime's methods), `onnx_backend` (and behind ONNX's interface for backends). Measuring: `busy`
-(whether devices are free), `measure`, `measure_options`, `throughput`, `plain`, `grouped_parts`, `segment_record`, `process_watch`,
-`profiled_session`, `worker_process`, `link_probe`, `profile`, `execution` (one placement on its way through such a process), `measured_evaluator`.
+In reading order:
+
+- `session.py`: `gnnplace.Session`, a placed model behind the methods of ONNX Runtime's session, and training loops;
+- `feed.py`: input arrays, checked against the model's declarations; `.npz` files;
+- `runner.py`: one request at a time, several pipelined, or a future;
+- `dataflow.py`: the steps of each device, and the values that they wait for, send and release;
+- `pipeline.py`: several devices with a thread each, or one device on the calling thread;
+- `worker.py`: one device, with a second thread that copies to and from a GPU's memory;
+- `part_session.py`: the ONNX Runtime session of one part;
+- `values.py`: values of ONNX Runtime and of numpy, on the host and on GPUs;
+- `devices.py`: pinning, session options, provider options, and the check that no op runs elsewhere;
+- `gpu_slices.py`: a GPU as several devices;
+- `onnx_backend.py`: placed models behind ONNX's interface for backends.
 """
 
 __all__: list[str] = []

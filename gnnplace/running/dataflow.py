@@ -1,11 +1,10 @@
-"""What each device has to wait for, to pass on and to forget when the parts of a model run on several devices."""
+"""Dataflow between devices: the steps of each device, a request under way, and state that lives on between requests."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -13,56 +12,37 @@ import numpy as np
 import onnxruntime as ort
 
 from gnnplace.errors import GnnplaceError, InvalidPlacement
+from gnnplace.onnx_io.split import Part
 from gnnplace.running.values import Value, as_numpy
 
-__all__ = ["START", "Request", "RunnerPart", "State", "StatePlan", "Step", "plan_state", "plan_steps"]
+__all__ = ["START", "Request", "State", "Step", "first_state", "plan_steps"]
 
 
 START = -1
-"""Stands for the caller, who provides the model inputs, where otherwise the number of a part stands."""
-
-
-@dataclass(frozen=True)
-class RunnerPart:
-    """One part of a model, the device that it runs on, and the values that it exchanges."""
-
-    name: str
-    """For messages: a file name, or the name of an op group."""
-    device: str
-    model: Path | bytes
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    optional_inputs: tuple[str, ...] = ()
-    """Model inputs that have a default."""
-    key: Hashable = None
-    """Names the content: a session cache gives back the session of an equal key on the same device; None: not cached."""
-    data_folder: Path | None = None
-    """Where external weights of a model in memory lie."""
-    custom_ops: tuple[Path, ...] = ()
-    """Shared libraries with operators that ONNX Runtime does not have."""
+"""Stands for the caller, who provides the model inputs, in place of a part's number."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One part as its device's worker sees it."""
+    """One part with the values that its device waits for, sends and releases."""
 
     number: int
     """Position of the part in the global run order."""
-    part: RunnerPart
+    part: Part
     waits: frozenset[int]
-    """Parts on other devices (or `START`) that must have delivered, without those an earlier step has waited for."""
+    """Parts on other devices (or `START`) that must have delivered, without those that an earlier step waits for."""
     keeps: tuple[str, ...]
     """Outputs that later steps of the device read."""
     sends: tuple[tuple[str, tuple[str, ...]], ...]
-    """(device, outputs that it reads)."""
+    """Other devices, each with the outputs that it reads."""
     results: tuple[str, ...]
-    """Outputs that the caller wants."""
+    """Outputs of the part that are model outputs."""
     releases: tuple[str, ...]
     """Values that no later step of the device reads."""
 
 
 def plan_steps(
-    parts: Sequence[RunnerPart], inputs: Sequence[str], outputs: Sequence[str]
+    parts: Sequence[Part], inputs: Sequence[str], outputs: Sequence[str]
 ) -> tuple[dict[str, list[Step]], dict[str, tuple[str, ...]]]:
     """The steps of each device in order, and the model inputs that each device reads.
 
@@ -74,7 +54,7 @@ def plan_steps(
     producer: dict[str, int] = dict.fromkeys(inputs, START)
     last_reader: dict[tuple[str, str], int] = {}
     for number, part in enumerate(parts):
-        for name in (*part.inputs, *part.optional_inputs):
+        for name in part.reads:
             if name not in producer:
                 raise InvalidPlacement(
                     f"part {part.name!r} reads {name!r}, which no earlier part and no model input provides"
@@ -97,8 +77,7 @@ def plan_steps(
     waited: dict[str, set[int]] = defaultdict(set)
     wanted = set(outputs)
     for number, part in enumerate(parts):
-        read = (*part.inputs, *part.optional_inputs)
-        sources = {producer[name] for name in read} | {START}
+        sources = {producer[name] for name in part.reads} | {START}
         waits = {n for n in sources if n == START or parts[n].device != part.device} - waited[part.device]
         waited[part.device] |= waits
         sends: dict[str, list[str]] = defaultdict(list)
@@ -114,75 +93,72 @@ def plan_steps(
                 keeps=keeps,
                 sends=tuple((device, tuple(names)) for device, names in sends.items()),
                 results=tuple(name for name in part.outputs if name in wanted),
-                releases=tuple(name for name in dict.fromkeys(read) if last_reader[part.device, name] == number),
+                releases=tuple(name for name in dict.fromkeys(part.reads) if last_reader[part.device, name] == number),
             )
         )
     feeds = {device: tuple(name for name in inputs if (device, name) in last_reader) for device in steps}
     return dict(steps), feeds
 
 
-_NOWHERE: Mapping[str, frozenset[str]] = {}
-
-
 class Request:
-    """Shared by all devices that work on it; what is in `on_end` is called once, on the thread that ends it."""
+    """One run of the model, shared by all devices; the thread that ends it calls the functions in `on_end` once."""
 
     def __init__(
         self,
         wanted: Collection[str],
-        options: ort.RunOptions | None,
-        num_devices: int,
-        stays: Mapping[str, frozenset[str]] = _NOWHERE,
+        options: ort.RunOptions | None = None,
+        stays: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         self.number = 0
-        """Older requests have smaller ones and go first."""
+        """Devices run the request with the smallest number first."""
         self.wanted = frozenset(wanted)
         self.options = options
-        self.stays = stays
-        """Of each device, the outputs that are left in its memory because the next request reads them there."""
+        self.stays = stays or {}
+        """Outputs of each device that stay in its memory, because the next request reads them there."""
         self.results: dict[str, Value] = {}
         """The wanted outputs, on the host."""
         self.resident: dict[str, Value] = {}
-        """The outputs that stay, where they were made."""
+        """The outputs that stay in the memory of their device."""
         self.part_s: dict[int, float] = {}
-        """By position in the run order, what each part took, handing over included."""
+        """Seconds of each part by its position in the run order, including handing over its outputs."""
         self.failure: GnnplaceError | None = None
         self.on_end: list[Callable[[Request], object]] = []
-        self._devices_left = num_devices
+        self.devices_left = 1
+        """Calls of `device_done` that end the request; the devices set it before they start."""
         self._lock = Lock()
 
     @property
     def stopped(self) -> bool:
-        """It has failed, so nobody has to go on with it."""
+        """The request has failed, so devices skip its remaining steps."""
         return self.failure is not None
 
     def device_done(self) -> None:
-        """A device has run its last part, and all that others need of it is on its way."""
+        """Records that a device has run its last step and sent all its outputs."""
         with self._lock:
-            self._devices_left -= 1
-            ends = self._devices_left == 0 and self.failure is None
+            self.devices_left -= 1
+            ends = self.devices_left == 0 and self.failure is None
         if ends:
             self._end()
 
     def fail(self, failure: GnnplaceError) -> None:
-        """Ends it, unless it has ended before."""
+        """Ends the request with an error, unless it has ended before."""
         with self._lock:
-            ends = self._devices_left > 0 and self.failure is None
+            ends = self.devices_left > 0 and self.failure is None
             if ends:
                 self.failure = failure
         if ends:
             self._end()
 
     def _end(self) -> None:
-        calls, self.on_end = self.on_end, []  # a worker remembers its last request, and so would all that they hold
+        calls, self.on_end = self.on_end, []  # a worker keeps its last request alive, and would keep these too
         for call in calls:
             call(self)
 
     def outputs(self, names: Sequence[str], input_feed: Mapping[str, Any]) -> list[Any]:
-        """The named outputs of a request that has ended, as `onnxruntime.InferenceSession.run` returns them.
+        """The named outputs of an ended request, as `onnxruntime.InferenceSession.run` returns them.
 
         Raises:
-            GnnplaceError: it failed.
+            GnnplaceError: the request failed.
         """
         if self.failure is not None:
             raise self.failure
@@ -193,36 +169,29 @@ class Request:
 
 
 @dataclass(frozen=True)
-class StatePlan:
-    """How outputs of one run become inputs of the next one."""
+class State:
+    """The state between two runs, whose outputs become inputs of the next run; no run writes to its values."""
 
     pairs: Mapping[str, str]
-    """Inputs, and the outputs that replace them."""
+    """Each state input with the output that replaces it."""
     stays: Mapping[str, frozenset[str]]
-    """Of each device, the outputs that it makes and reads in the next run as well."""
+    """Outputs of each device that the same device reads in the next run."""
     over_host: frozenset[str]
-    """The outputs that other devices read in the next run, or nobody."""
-
-
-@dataclass(frozen=True)
-class State:
-    """The values of one moment. They are never written to: the next run makes new ones."""
-
-    plan: StatePlan
+    """Outputs that other devices, or none, read in the next run."""
     on_host: Mapping[str, Value]
-    """By input."""
+    """Values by input."""
     on_devices: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-    """By device and input."""
+    """Values by device and input."""
 
     def followed_by(self, on_host: Mapping[str, Value], resident: Mapping[str, Value]) -> State:
-        """The state after a run that gave these outputs, on the host and on the devices where they stay."""
-        pairs = self.plan.pairs.items()
-        return State(
-            self.plan,
-            {name: on_host[output] for name, output in pairs if output in on_host},
-            {
+        """The state after a run with these outputs, on the host and in the memory of devices."""
+        pairs = self.pairs.items()
+        return replace(
+            self,
+            on_host={name: on_host[output] for name, output in pairs if output in on_host},
+            on_devices={
                 device: {name: resident[output] for name, output in pairs if output in outputs}
-                for device, outputs in self.plan.stays.items()
+                for device, outputs in self.stays.items()
             },
         )
 
@@ -232,12 +201,15 @@ class State:
         return next(values[name] for values in places if name in values)
 
 
-def plan_state(
-    steps: Mapping[str, Sequence[Step]], feeds: Mapping[str, Collection[str]], pairs: Mapping[str, str]
-) -> StatePlan:
-    """Leaves an output where it is made when its input is read there, and sends it over the host for everyone else.
+def first_state(
+    steps: Mapping[str, Sequence[Step]],
+    feeds: Mapping[str, Collection[str]],
+    pairs: Mapping[str, str],
+    values: Mapping[str, Value],
+) -> State:
+    """The state of these values by input; `steps` and `feeds` are the results of `plan_steps`.
 
-    `steps` and `feeds` are what `plan_steps` gave.
+    An output stays on its device when that device reads it in the next run, and travels over the host otherwise.
     """
     maker = {name: device for device, own in steps.items() for step in own for name in step.results}
     stays: dict[str, set[str]] = {}
@@ -249,4 +221,5 @@ def plan_state(
             stays.setdefault(device, set()).add(output)
         if readers != {device}:
             over_host.add(output)
-    return StatePlan(pairs, {device: frozenset(names) for device, names in stays.items()}, frozenset(over_host))
+    by_device = {device: frozenset(names) for device, names in stays.items()}
+    return State(pairs, by_device, frozenset(over_host), values)

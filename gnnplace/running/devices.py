@@ -1,4 +1,4 @@
-"""How ONNX Runtime is told to use a real device, and how it is made sure that it does."""
+"""ONNX Runtime sessions on real devices: pinned threads, session and provider options, and a check of the assignment."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = [
 ]
 
 
-_ERRORS_ONLY = 3  # ONNX Runtime's log level: a declared shape that does not hold is no news in a cut model
+_ERRORS_ONLY = 3  # ONNX Runtime's log level: cut models often break declared shapes, which it would warn of
 _OPENVINO = "OpenVINOExecutionProvider"
 _PACKAGES = {"CUDAExecutionProvider": "onnxruntime-gpu", _OPENVINO: "onnxruntime-openvino"}
 
-# Ops through which shapes are computed. The CUDA provider leaves them to the CPU on purpose, where their operands of a few
-# integers are needed; anything else on the CPU is there because the GPU cannot run it. ONNX Runtime tells op types only, so
-# one of these for whose element type CUDA has no kernel passes too.
+# Ops that compute shapes. The CUDA provider leaves them to the CPU on purpose, where their operands of a few integers are
+# needed; any other op is on the CPU because the GPU cannot run it. ONNX Runtime reports op types only, so the check also
+# accepts one of these ops when CUDA has no kernel for its element type.
 _SHAPE_OPS = frozenset({
     "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Gather",
     "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range",
@@ -59,7 +59,7 @@ def offered_providers() -> list[str]:
 
 
 def is_real(topology: Topology) -> bool:
-    """Every device has the name of one that can run a model."""
+    """The names of all devices stand for hardware that can run a model."""
     try:
         return all(parse_real(name) is not None for name in topology.device_names)
     except InvalidTopology:
@@ -67,13 +67,11 @@ def is_real(topology: Topology) -> bool:
 
 
 def parse_device(name: str, host: str = "") -> RealDevice:
-    """The real device that a name means, its cores looked for; `host` is what names of this machine's devices begin with.
-
-    >>> parse_device("cpu:0").cores, parse_device("cuda:1").gpu
-    ((0,), 1)
+    """The real device that a name stands for; `host` is the host name of this machine in device names.
 
     Raises:
-        InvalidTopology: the name means no real device, one of another host, or a core that this process may not use.
+        InvalidTopology: the name stands for no real device, for one of another host, or for a core that this process may
+            not use.
     """
     device = parse_real(name)
     if device.host != host:
@@ -94,14 +92,14 @@ def parse_devices(names: Sequence[str]) -> tuple[RealDevice, ...]:
 
 
 def pin(device: RealDevice) -> None:
-    """Keeps the calling thread on the device's cores; nothing when it has none or where the system cannot pin."""
+    """Keeps the calling thread on the device's cores; does nothing without cores or where the system cannot pin."""
     if device.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, _caller_cores(device))
 
 
 @contextmanager
 def pinned(device: RealDevice) -> Iterator[None]:
-    """The calling thread stays on the device's cores within the block, and may go where it could before after it."""
+    """Keeps the calling thread on the device's cores within the block, and restores its affinity afterwards."""
     if not device.cores or not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -117,17 +115,17 @@ def pinned(device: RealDevice) -> Iterator[None]:
 
 
 def session_options(device: RealDevice, spinning: bool = False) -> ort.SessionOptions:
-    """Options under which a session uses this device's cores and no other, and says which provider each op is on.
+    """Options for a session that uses this device's cores alone and records the provider of each op.
 
-    The calling thread counts as one of the threads, so the affinities name the other cores, and ONNX Runtime counts
-    cores from one there. No spinning unless asked for: workers of several sessions share the machine.
+    The calling thread is one of the session's threads, so the affinities name the other cores; ONNX Runtime counts cores
+    from one there. Threads do not spin by default, as several sessions share the machine.
     """
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = max(1, len(device.cores)) if device.family == "cpu" else 1
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    if spinning:  # and stop it after a run, so that no time of the next session is taken
+    if spinning:  # only until the run ends, so that spinning takes no time of the next session
         options.add_session_config_entry("session.force_spinning_stop", "1")
     _share_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
@@ -140,16 +138,11 @@ def session_options(device: RealDevice, spinning: bool = False) -> ort.SessionOp
 
 
 def provider_options(device: RealDevice) -> dict[str, str]:
-    """What the device's provider is told; options of the device's name win.
+    """The options of the device's execution provider; options in the device's name win.
 
-    A memory limit is one of each session's arena, which then grows by what is asked for and not in powers of two. OpenVINO
-    computes as precisely as the model says, and on as many threads as there are cores in the name; they inherit the
-    affinity of the thread that creates the session.
-
-    >>> provider_options(parse_real("cuda:1[memory=1GiB]"))
-    {'device_id': '1', 'gpu_mem_limit': '1073741824', 'arena_extend_strategy': 'kSameAsRequested'}
-    >>> provider_options(parse_real("ep:OpenVINO:CPU[cores=0-1]"))
-    {'device_type': 'CPU', 'precision': 'ACCURACY', 'num_of_threads': '2'}
+    A memory limit holds for each session's arena, which then grows by the requested bytes and not in powers of two.
+    OpenVINO computes in the model's precision, with one thread per core in the name; its threads inherit the affinity of
+    the thread that creates the session.
     """
     if device.family == "cpu":
         return {}
@@ -166,10 +159,10 @@ def provider_options(device: RealDevice) -> dict[str, str]:
 
 
 def check_offered(device: RealDevice) -> None:
-    """Makes sure that ONNX Runtime has the device's provider; whether that works, a session shows.
+    """Checks that the installed ONNX Runtime has the device's provider.
 
     Raises:
-        MissingDependency: it does not; the message says what to install.
+        MissingDependency: the provider is missing; the message names the package to install.
     """
     if device.provider not in offered_providers():
         package = _PACKAGES.get(device.provider, "a build of ONNX Runtime that has it")
@@ -186,14 +179,14 @@ def create_session(
     options: ort.SessionOptions | None = None,
     custom_ops: Sequence[Path] = (),
 ) -> ort.InferenceSession:
-    """A session of a model on a device and nowhere else; call it on the thread that `pin` keeps on the device.
+    """A session of a model on one device alone; call it on the thread that `pin` keeps on the device.
 
-    `data_folder` is where external weights of a model in memory lie; `options` are those of `session_options`, with more;
+    `data_folder` holds the external weights of a model in memory. `options` are those of `session_options` by default.
     `custom_ops` are libraries with operators that ONNX Runtime does not have.
 
     Raises:
         MissingDependency: ONNX Runtime does not offer the device's provider, or did not use it.
-        MeasurementFailed: the provider cannot run some ops of the model; the message names them. Or a library cannot be loaded.
+        MeasurementFailed: the provider cannot run some ops, which the message names; or a library cannot be loaded.
     """
     check_offered(device)
     options = options or session_options(device)
@@ -210,7 +203,7 @@ def create_session(
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         if device.family == "cpu":
             raise
-        reason = str(error).strip().rpartition("\n")[2].strip()  # before it, where in its sources
+        reason = str(error).strip().rpartition("\n")[2].strip()  # without ONNX Runtime's source position
         raise MeasurementFailed(f"device {device.name!r}: {device.provider} refuses the model: {reason}") from error
     if session.get_providers()[0] != device.provider:
         raise MissingDependency(
@@ -223,10 +216,10 @@ def create_session(
 
 
 def register_custom_ops(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
-    """Lets sessions with these options run the operators of shared libraries.
+    """Adds the operators of shared libraries to sessions with these options.
 
     Raises:
-        MeasurementFailed: a library is missing, or is none of custom operators.
+        MeasurementFailed: a library is missing, or has no custom operators.
     """
     for library in libraries:
         try:
@@ -239,7 +232,7 @@ def register_custom_ops(options: ort.SessionOptions, libraries: Sequence[Path]) 
 
 
 def _check_assignment(session: ort.InferenceSession, device: RealDevice) -> None:
-    """Every op is on the device's provider; ONNX Runtime would run others on the CPU without a word."""
+    """Checks that every op is on the device's provider; ONNX Runtime runs the others on the CPU silently."""
     elsewhere = Counter(
         node.op_type
         for part in session.get_provider_graph_assignment_info()
@@ -256,23 +249,23 @@ def _check_assignment(session: ort.InferenceSession, device: RealDevice) -> None
 
 
 def _caller_cores(device: RealDevice) -> set[int]:
-    """ONNX Runtime pins the other threads of its own kernels; those of a provider stay where their creator may be."""
+    """The cores of the calling thread: ONNX Runtime pins its other threads itself; a provider's inherit all cores."""
     return set(device.cores[:1] if device.family == "cpu" else device.cores)
 
 
 @cache
 def _share_arena() -> None:
-    """One arena of main memory for all sessions of the process.
+    """Makes all sessions of the process share one arena of main memory.
 
-    With an arena each, the outputs of many small sessions lie far apart and fall out of the cache: a cell of 52 segments then
-    took 1.23 times as long on two cores.
+    With an arena per session, the outputs of many small sessions lie far apart and fall out of the cache: a network of 52
+    segments then took 1.23 times as long on two cores.
     """
     arena = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     ort.create_and_register_allocator(arena, None)
 
 
 def _usable_cores() -> set[int]:
-    """Cores of the process, asked of its main thread, as other threads may be pinned."""
+    """Cores that the main thread may use; other threads may be pinned."""
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(os.getpid()))
     return set(range(os.cpu_count() or 1))

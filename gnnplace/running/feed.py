@@ -1,4 +1,4 @@
-"""What a caller feeds to a placed model, checked against what the model declares."""
+"""Inputs of a placed model, checked against the model's declarations, and `.npz` files of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gnnplace.onnx_io.manifest import ValueInfo
 from gnnplace.onnx_io.value_types import numpy_dtype
 from gnnplace.running.values import as_numpy
 
-__all__ = ["check_given", "checked_feed", "read_arrays", "write_arrays"]
+__all__ = ["check_complete", "checked_feed", "read_arrays", "write_arrays"]
 
 
-def check_given(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> None:
-    """Every input that has no default is there.
+def check_complete(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> None:
+    """Checks that the feed has every input without a default.
 
     Raises:
-        InvalidInput: one is missing.
+        InvalidInput: an input is missing.
     """
     for info in declared.values():
         if not info.optional and info.name not in feed:
@@ -35,12 +35,12 @@ def check_given(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> N
 
 
 def checked_feed(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> dict[str, Any]:
-    """The feed, lists made into arrays.
+    """The feed with lists converted to arrays.
 
     Raises:
         InvalidInput: an input is missing, unknown, or of another dtype or rank.
     """
-    check_given(declared, feed)
+    check_complete(declared, feed)
     checked: dict[str, Any] = {}
     for name, value in feed.items():
         if name not in declared:
@@ -50,7 +50,7 @@ def checked_feed(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> 
 
 
 def _checked_value(info: ValueInfo, value: Any) -> Any:
-    """The value as an array of the right dtype and shape; sequences and optionals are left to ONNX Runtime."""
+    """The value as an array of the right dtype and shape; ONNX Runtime checks sequences and optionals."""
     if not info.type.startswith("tensor("):
         return value
     element = info.type[len("tensor(") : -1]
@@ -62,7 +62,7 @@ def _checked_value(info: ValueInfo, value: Any) -> Any:
     fits = value.dtype.kind in "OUS" if element == "string" else value.dtype.name == expected.name
     if not fits:
         raise InvalidInput(f"the model input {info.name!r} is of dtype {value.dtype.name}; expected {expected.name}")
-    if info.shape and value.ndim != len(info.shape):  # ONNX Runtime lets any shape be fed where a scalar is declared
+    if info.shape and value.ndim != len(info.shape):  # ONNX Runtime takes any shape where a scalar is declared
         raise InvalidInput(
             f"the model input {info.name!r} has {value.ndim} dimensions {list(value.shape)}; expected {list(info.shape)}"
         )
@@ -74,11 +74,11 @@ def _checked_value(info: ValueInfo, value: Any) -> Any:
     return value
 
 
-_NO_ARRAYS = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError)
-"""What the libraries raise for a damaged archive or header besides."""
+_BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError)
+"""Errors of the libraries for a damaged archive or header, beside the usual ones."""
 _SMALL_BYTES = 2**26
-_MOST_RATIO = 200
-"""Of unpacked to packed bytes, beyond `_SMALL_BYTES`; arrays that compute something are far below it."""
+_MAX_RATIO = 200
+"""Largest ratio of unpacked to packed bytes beyond `_SMALL_BYTES`; arrays of real data are far below it."""
 _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -86,19 +86,19 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an `.npz` file by name.
 
     Raises:
-        InvalidInput: it is missing, is no such file, or holds something else than arrays of numbers and texts.
+        InvalidInput: the file is missing, is no `.npz` file, or holds objects instead of numbers and texts.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             return {info.filename.removesuffix(".npy"): _array(archive, info) for info in archive.infolist()}
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read ({error.strerror or error}); expected an .npz file") from None
-    except (ValueError, LookupError, TypeError, EOFError, RuntimeError, *_NO_ARRAYS) as error:
+    except (ValueError, LookupError, TypeError, EOFError, RuntimeError, *_BROKEN_ARCHIVE) as error:
         raise InvalidInput(f"{path}: is no .npz file of plain arrays ({error})") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Writes arrays by name, whatever the names are; texts in arrays of objects become arrays of texts."""
+    """Writes arrays under any names; arrays of text objects become arrays of text."""
     with new_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, value in arrays.items():
             array = np.asarray(value)
@@ -107,18 +107,18 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """One array, once its header and its bytes are seen to agree."""
-    if info.file_size > max(_SMALL_BYTES, _MOST_RATIO * info.compress_size):
+    """One array, read after its header and its number of bytes have been compared."""
+    if info.file_size > max(_SMALL_BYTES, _MAX_RATIO * info.compress_size):
         raise ValueError(f"{info.filename!r} unpacks to {info.file_size} bytes from {info.compress_size}")
     with archive.open(info) as member:
-        expected = _stated_bytes(member)
+        expected = _bytes_by_header(member)
         if expected != info.file_size:
             raise ValueError(f"{info.filename!r} has {info.file_size} bytes; its header asks for {expected}")
     with archive.open(info) as member:
         return npy.read_array(member, allow_pickle=False)
 
 
-def _stated_bytes(member: IO[bytes]) -> int:
+def _bytes_by_header(member: IO[bytes]) -> int:
     version = npy.read_magic(member)
     if version not in _READERS:
         raise ValueError(f"version {version} of the array format is not known")

@@ -1,4 +1,4 @@
-"""Slices of a GPU: streams that run on some of its streaming multiprocessors and on no others (CUDA green contexts)."""
+"""Slices of a GPU: streams on some of its streaming multiprocessors, by CUDA's green contexts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gnnplace.devices.real_names import RealDevice
 __all__ = ["SliceStream", "green_stream", "shared_slices", "slice_stream"]
 
 
-_AS_THE_DRIVER_LIKES, _SINGLE_MULTIPROCESSORS = 0, 1  # CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
+_DEFAULT_SPLIT, _SINGLE_MULTIPROCESSORS = 0, 1  # CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
 
 
 @dataclass(frozen=True)
 class SliceStream:
-    """Where the kernels of a slice go."""
+    """The stream on which the kernels of a slice run."""
 
     handle: int | None
-    """A CUDA stream that all sessions of the slice share; None: each session makes one of its own, on the whole GPU."""
+    """A CUDA stream that all sessions of the slice share; None: each session has its own stream on the whole GPU."""
     reason: str = ""
-    """Why the slice is not isolated."""
+    """The reason for which the slice is not isolated."""
 
 
 def slice_stream(device: RealDevice) -> SliceStream:
-    """The stream of a slice, made once per process; without cuda-bindings or a driver that can, none and the reason."""
+    """The stream of a slice, made once per process; without cuda-bindings or driver support, None and the reason."""
     assert device.gpu is not None
     assert device.sms is not None
     return _slice_stream(device.gpu, device.sms, device.slice)
@@ -45,35 +45,35 @@ def shared_slices(devices: Iterable[RealDevice]) -> tuple[str, ...]:
 def green_stream(driver: Any, gpu: int, sms: int, index: int) -> int:
     """The handle of a stream on the `index`-th group of `sms` multiprocessors; `driver` is `cuda.bindings.driver`.
 
-    The split is a function of GPU and `sms` alone, so slices of one size never overlap, in one process or in several.
-    The driver splits in clusters of multiprocessors where that gives groups of exactly `sms`, else it is told to treat
-    each multiprocessor alone, which rules out kernels in large clusters.
+    The split depends on the GPU and `sms` alone, so slices of one size never overlap, in one process or in several. The
+    driver splits in clusters of multiprocessors where that gives groups of exactly `sms`. Otherwise it treats each
+    multiprocessor alone, which rules out kernels in large clusters.
 
     Raises:
-        RuntimeError: the driver cannot or will not.
+        RuntimeError: the driver does not support green contexts, or refuses the split.
     """
 
-    def ask(name: str, *arguments: Any) -> Any:
+    def call(name: str, *arguments: Any) -> Any:
         result, *values = getattr(driver, name)(*arguments)
         if int(result) != 0:
             raise RuntimeError(f"{name} answers {getattr(result, 'name', result)}")
         return values[0] if len(values) == 1 else values
 
-    ask("cuInit", 0)
-    device = ask("cuDeviceGet", gpu)
-    ask("cuDevicePrimaryCtxRetain", device)  # ONNX Runtime's context; a green context is made within it
-    whole = ask("cuDeviceGetDevResource", device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
-    wanted = whole.sm.smCount // sms
-    for flags in (_AS_THE_DRIVER_LIKES, _SINGLE_MULTIPROCESSORS):
-        groups, count, _rest = ask("cuDevSmResourceSplitByCount", wanted, whole, flags, sms)
+    call("cuInit", 0)
+    device = call("cuDeviceGet", gpu)
+    call("cuDevicePrimaryCtxRetain", device)  # ONNX Runtime's context; a green context is made within it
+    whole = call("cuDeviceGetDevResource", device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+    num_groups = whole.sm.smCount // sms
+    for flags in (_DEFAULT_SPLIT, _SINGLE_MULTIPROCESSORS):
+        groups, count, _rest = call("cuDevSmResourceSplitByCount", num_groups, whole, flags, sms)
         sizes = [group.sm.smCount for group in groups[:count]]
-        if index < wanted and sizes == [sms] * wanted:
+        if index < num_groups and sizes == [sms] * num_groups:
             break
     else:
-        raise RuntimeError(f"the driver makes no {wanted} groups of {sms} of {whole.sm.smCount} multiprocessors")
-    description = ask("cuDevResourceGenerateDesc", [groups[index]], 1)
-    context = ask("cuGreenCtxCreate", description, device, driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM)
-    return int(ask("cuGreenCtxStreamCreate", context, driver.CUstream_flags.CU_STREAM_NON_BLOCKING, 0))
+        raise RuntimeError(f"the driver makes no {num_groups} groups of {sms} of {whole.sm.smCount} multiprocessors")
+    description = call("cuDevResourceGenerateDesc", [groups[index]], 1)
+    context = call("cuGreenCtxCreate", description, device, driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM)
+    return int(call("cuGreenCtxStreamCreate", context, driver.CUstream_flags.CU_STREAM_NON_BLOCKING, 0))
 
 
 @cache
@@ -84,5 +84,5 @@ def _slice_stream(gpu: int, sms: int, index: int) -> SliceStream:
         return SliceStream(None, "cuda-bindings is not installed")
     try:
         return SliceStream(green_stream(driver, gpu, sms, index))
-    except RuntimeError as error:  # also what cuda-bindings raises where driver or function are missing
+    except RuntimeError as error:  # cuda-bindings also raises it for a missing driver or function
         return SliceStream(None, " ".join(str(error).split()))

@@ -1,6 +1,6 @@
 """Placed models behind ONNX's own interface for backends.
 
-ONNX's test suite takes the class as it is: `onnx.backend.test.runner.Runner(PlacedBackend, __name__)`.
+ONNX's test suite takes the class unchanged: `onnx.backend.test.runner.Runner(PlacedBackend, __name__)`.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ __all__ = ["DEVICES", "PlacedBackend", "PlacedModel"]
 
 
 DEVICES = ("cpu:0", "cpu:1")
-"""Where models are placed unless others are named."""
+"""Devices by default."""
 
 
 class PlacedModel(BackendRep):
-    """A model that is cut and loaded; close it, or let it be forgotten."""
+    """A model that is cut and loaded; close it, or drop it."""
 
     def __init__(self, session: Session, num_segments: int) -> None:
         self._session = session
         self.num_segments = num_segments
-        """Parts that the devices run."""
+        """Number of parts."""
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """All outputs; `inputs` are in the model's order, without those that have a default, or one alone.
+        """All outputs; `inputs` are the inputs without a default in the model's order, or a single one.
 
         Raises:
-            InvalidInput: there are more or fewer inputs than the model has, or one is of another dtype or rank.
+            InvalidInput: the number of inputs differs from the model's, or one is of another dtype or rank.
             MeasurementFailed: a part failed.
         """
         del kwargs  # of other backends
         names = [info.name for info in self._session.get_inputs()]
-        given: Sequence[Any] = inputs if isinstance(inputs, list | tuple) else [inputs]
-        if len(given) != len(names):
-            raise InvalidInput(f"{len(given)} inputs are given; the model has {', '.join(names) or 'none'}")
-        return tuple(self._session.run(None, dict(zip(names, given, strict=True))))
+        values = _as_list(inputs)
+        if len(values) != len(names):
+            raise InvalidInput(f"{len(values)} inputs are given; the model has {', '.join(names) or 'none'}")
+        return tuple(self._session.run(None, dict(zip(names, values, strict=True))))
 
     def close(self) -> None:
         """Ends the threads and frees the parts."""
@@ -57,20 +57,20 @@ class PlacedModel(BackendRep):
 
 
 class PlacedBackend(Backend):
-    """Reads a model, scatters its ops over devices, cuts it there, and runs the parts."""
+    """Reads a model, places its ops on random devices, cuts it into parts, and runs them."""
 
     @classmethod
     def prepare(
         cls, model: onnx.ModelProto, device: str = "CPU", seed: int = 0, devices: Sequence[str] = DEVICES, **kwargs: Any
     ) -> PlacedModel:
-        """The model, ready to run: its ops are on `devices` at random by `seed`, as many on each as on any other.
+        """The model, ready to run; its ops are spread evenly over `devices` at random, by `seed`.
 
         Raises:
             UnsupportedModel: the model breaks ONNX's rules, or cannot be cut.
             InvalidTopology: a device is not on this machine.
             MeasurementFailed: ONNX Runtime refuses a part.
         """
-        del device, kwargs  # the kind is in the names of the devices; other arguments are for other backends
+        del device, kwargs  # device names state the kind; other arguments are for other backends
         with temporary_folder() as folder:
             path = folder / "model.onnx"
             path.write_bytes(serialized(model, "the model"))
@@ -82,7 +82,7 @@ class PlacedBackend(Backend):
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs of a model that is run once; see `prepare` and `PlacedModel.run`."""
+        """The outputs of one run of a model; see `prepare` and `PlacedModel.run`."""
         prepared = cls.prepare(model, device, **kwargs)
         try:
             return prepared.run(inputs)
@@ -93,13 +93,13 @@ class PlacedBackend(Backend):
     def run_node(
         cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """The outputs of a node for arrays, of those inputs that it names.
+        """The outputs of a node; `inputs` are the arrays of the inputs that it names.
 
-        `opset_version` is that of the node's domain: by default the newest that runs, or that in which the operator became
-        what it is. Types of outputs are found out, so `outputs_info` is not asked.
+        `opset_version` is the version of the node's domain: by default the newest that runs, or for other domains the one
+        that introduced the operator. Output types are inferred, so `outputs_info` is ignored.
         """
         del outputs_info
-        arrays = [np.asarray(value) for value in (inputs if isinstance(inputs, list | tuple) else [inputs])]
+        arrays = [np.asarray(value) for value in _as_list(inputs)]
         names = [name for name in node.input if name]
         if len(arrays) != len(names):
             raise InvalidInput(f"{len(arrays)} inputs are given; the node names {', '.join(names) or 'none'}")
@@ -119,7 +119,7 @@ class PlacedBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether tests for ONNX's `CPU` or `CUDA` are meant for it: for `CPU`, where there are two cores."""
+        """True for `CPU` on a machine with two cores; ONNX's test suite asks for `CPU` and `CUDA`."""
         try:
             parse_devices(DEVICES)
         except InvalidTopology:
@@ -131,3 +131,7 @@ def _newest_version(node: onnx.NodeProto) -> int:
     if node.domain in ("", "ai.onnx"):
         return MAX_OPSET
     return int(onnx.defs.get_schema(node.op_type, domain=node.domain).since_version)
+
+
+def _as_list(inputs: Any) -> Sequence[Any]:
+    return inputs if isinstance(inputs, list | tuple) else [inputs]

@@ -1,4 +1,4 @@
-"""The devices of a placed model at work: several with a thread each, one on the thread of the caller, or others behind the same seam."""
+"""The devices of a placed model at work: several with a thread each, or one on the calling thread."""
 
 from __future__ import annotations
 
@@ -16,37 +16,50 @@ from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import Value
 from gnnplace.running.worker import Message, Worker
 
-__all__ = ["Devices", "OneDevice", "Pipeline", "closed_error", "modelmeta_of", "providers_of"]
+__all__ = ["Devices", "OneDevice", "Pipeline", "closed_error", "part_sessions", "providers_of"]
 
 
 class Devices(Protocol):
-    """What works on requests."""
-
-    @property
-    def num_workers(self) -> int:
-        """Who has to be done with a request before it ends; see `Request`."""
+    """Runs requests: the devices of this process, or those of other hosts."""
 
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
-        """Sets to work on a request as soon as there is room for it; `inputs` are by device.
+        """Starts a request as soon as a slot is free; `inputs` are by device.
 
         Raises:
-            InvalidInput: closed.
+            InvalidInput: the devices are closed.
         """
 
     def give_up(self, request: Request) -> None:
-        """Ends a request that nobody waits for any more."""
+        """Ends a request whose caller no longer waits."""
 
     def close(self) -> None:
-        """Ends the work after the steps that are running; requests that are under way fail."""
+        """Ends the threads after the steps that are running; requests under way fail."""
 
     def providers(self) -> list[str]:
         """ONNX Runtime's execution providers of all parts, in the global run order."""
 
     def modelmeta(self) -> Any:
-        """What the model says about itself, as `onnxruntime.ModelMetadata`; None when there is no part."""
+        """The model's metadata as `onnxruntime.ModelMetadata`; None for a model without parts."""
 
 
-class Pipeline:
+class _LocalDevices:
+    """Devices of this process."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+        self._closed = False
+
+    def providers(self) -> list[str]:
+        """ONNX Runtime's execution providers of all parts, in the global run order."""
+        return providers_of(self._workers)
+
+    def modelmeta(self) -> Any:
+        """The first part's metadata."""
+        parts = part_sessions(self._workers)
+        return parts[0].session.get_modelmeta() if parts else None
+
+
+class Pipeline(_LocalDevices):
     """Several devices, each with a thread, and up to `max_in_flight` requests under way."""
 
     def __init__(self, workers: Sequence[Worker], cache: SessionCache | None, max_in_flight: int) -> None:
@@ -55,11 +68,10 @@ class Pipeline:
         Raises:
             GnnplaceError: a session cannot be created.
         """
-        self._workers = workers
+        super().__init__(workers)
         self._slots = Semaphore(max_in_flight)
         self._numbers = count()
         self._in_flight: set[Request] = set()
-        self._closed = False
         self._lock = Lock()
         self._stop = weakref.finalize(self, _stop, [worker.inbox for worker in workers])
         ready: SimpleQueue[GnnplaceError | None] = SimpleQueue()
@@ -71,22 +83,13 @@ class Pipeline:
             self.close()
             raise failures[0]
 
-    @property
-    def num_workers(self) -> int:
-        """One per device."""
-        return len(self._workers)
-
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
-        """Sets the devices to work on a request as soon as there is room for it; `inputs` are by device.
-
-        Raises:
-            InvalidInput: the pipeline is closed.
-        """
+        """Starts a request as soon as a slot is free."""
         self._slots.acquire()
         request.on_end.insert(0, self._ended)
         with self._lock:
             if not self._closed:
-                request.number = next(self._numbers)
+                request.number, request.devices_left = next(self._numbers), len(self._workers)
                 self._in_flight.add(request)
                 for worker in self._workers:
                     worker.deliver((request, START, inputs[worker.device.name]))
@@ -95,13 +98,13 @@ class Pipeline:
         raise closed_error()
 
     def give_up(self, request: Request) -> None:
-        """Ends a request that nobody waits for any more."""
+        """Ends a request whose caller no longer waits."""
         request.fail(MeasurementFailed("the request was given up"))
         for worker in self._workers:
             worker.deliver((request, START, {}))
 
     def close(self) -> None:
-        """Ends the threads after the steps that are running; requests that are under way fail."""
+        """Ends the threads after the steps that are running; requests under way fail."""
         with self._lock:
             self._closed = True
         self._stop()
@@ -110,22 +113,14 @@ class Pipeline:
         for request in list(self._in_flight):
             request.fail(MeasurementFailed("the runner was closed before the request was done"))
 
-    def providers(self) -> list[str]:
-        """ONNX Runtime's execution providers of all parts, in the global run order."""
-        return providers_of(self._workers)
-
-    def modelmeta(self) -> Any:
-        """What the first part says about the model."""
-        return modelmeta_of(self._workers)
-
     def _ended(self, request: Request) -> None:
         with self._lock:
             self._in_flight.discard(request)
         self._slots.release()
 
 
-class OneDevice:
-    """One device, or none at all: the calling thread does the work, pinned for as long as it takes. Callers take turns."""
+class OneDevice(_LocalDevices):
+    """At most one device, whose steps run on the calling thread, pinned meanwhile; one caller at a time."""
 
     def __init__(self, worker: Worker | None, cache: SessionCache | None) -> None:
         """Creates the sessions.
@@ -133,30 +128,21 @@ class OneDevice:
         Raises:
             GnnplaceError: a session cannot be created.
         """
+        super().__init__([] if worker is None else [worker])
         self._worker = worker
-        self._workers = [] if worker is None else [worker]
-        self._closed = False
         self.turn = Lock()
+        """Held by the caller whose request runs."""
         if worker is not None:
             with pinned(worker.device):
                 worker.create_sessions(cache)
 
     @property
-    def num_workers(self) -> int:
-        """One, who does nothing where there is no part."""
-        return 1
-
-    @property
     def only_part(self) -> PartSession:
         """The session of the first part."""
-        return _compiled(self._workers)[0]
+        return part_sessions(self._workers)[0]
 
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
-        """Does all of a request here and now.
-
-        Raises:
-            InvalidInput: closed.
-        """
+        """Runs all steps of a request before it returns."""
         with self.turn:
             if self._closed:
                 raise closed_error()
@@ -169,44 +155,30 @@ class OneDevice:
             request.fail(failure)
 
     def give_up(self, request: Request) -> None:
-        """Nothing: what has begun is done."""
+        """Does nothing: a request has ended when `begin` returns."""
 
     def close(self) -> None:
-        """Lets go of the sessions, after the request that is running."""
+        """Drops the sessions, after the request that is running."""
         with self.turn:
             self._closed = True
             if self._worker is not None:
                 self._worker.close()
 
-    def providers(self) -> list[str]:
-        """ONNX Runtime's execution providers of all parts."""
-        return providers_of(self._workers)
-
-    def modelmeta(self) -> Any:
-        """What the first part says about the model; None when there is none."""
-        return modelmeta_of(self._workers)
-
 
 def closed_error() -> InvalidInput:
-    """What a closed runner says."""
+    """The error of a request to a closed runner."""
     return InvalidInput("the runner is closed; make a new one")
 
 
-def _compiled(workers: Sequence[Worker]) -> list[PartSession]:
-    """All parts in the global run order."""
+def part_sessions(workers: Sequence[Worker]) -> list[PartSession]:
+    """The sessions of all parts, in the global run order."""
     pairs = [(step.number, part) for worker in workers for step, part in worker.compiled]
     return [part for _, part in sorted(pairs, key=lambda pair: pair[0])]
 
 
 def providers_of(workers: Sequence[Worker]) -> list[str]:
-    """ONNX Runtime's execution providers of all parts, in the global run order."""
-    return list(dict.fromkeys(name for part in _compiled(workers) for name in part.session.get_providers()))
-
-
-def modelmeta_of(workers: Sequence[Worker]) -> Any:
-    """What the first part says about the model; None when there is none."""
-    parts = _compiled(workers)
-    return parts[0].session.get_modelmeta() if parts else None
+    """ONNX Runtime's execution providers of all parts, in the global run order, each once."""
+    return list(dict.fromkeys(name for part in part_sessions(workers) for name in part.session.get_providers()))
 
 
 def _stop(inboxes: Sequence[SimpleQueue[Message | None]]) -> None:

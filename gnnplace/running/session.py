@@ -6,52 +6,37 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.files import parsed_json, scratch_folder, temporary_folder
 from gnnplace.onnx_io.annotate import annotated_segments
-from gnnplace.onnx_io.manifest import MANIFEST, Manifest, ValueInfo, read_manifest, write_parts
+from gnnplace.onnx_io.manifest import MANIFEST, ValueInfo, read_manifest, write_parts
 from gnnplace.onnx_io.metadata import STATE_KEY
 from gnnplace.onnx_io.read import read_onnx
-from gnnplace.running.dataflow import RunnerPart
-from gnnplace.running.feed import check_given, checked_feed
+from gnnplace.running.feed import check_complete, checked_feed
 from gnnplace.running.part_session import with_known_types
 from gnnplace.running.runner import DevicesOf, PlacedRunner
-from gnnplace.running.training_loop import TrainingLoop
+from gnnplace.running.values import Feed, as_numpy
 
-__all__ = ["PARTS", "Session", "runner_parts"]
+__all__ = ["PARTS", "Session", "TrainingLoop"]
 
 
 PARTS = "parts"
 """The folder of a saved plan that holds the parts and their manifest."""
 
 
-def runner_parts(manifest: Manifest, folder: Path, custom_ops: Sequence[str | Path] = ()) -> list[RunnerPart]:
-    """The parts in `folder` as a runner takes them; `custom_ops` are libraries that their operators come from."""
-    return [
-        RunnerPart(
-            name=part.file,
-            device=part.device,
-            model=folder / part.file,
-            inputs=part.inputs,
-            outputs=part.outputs,
-            optional_inputs=part.optional_inputs,
-            custom_ops=tuple(Path(library) for library in custom_ops),
-        )
-        for part in manifest.parts
-    ]
-
-
 @contextmanager
 def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
-    """The parts of a saved plan; those of a model file are written for as long as it takes to load them.
+    """The folder of parts of a saved plan; for a model file the parts exist only within the block.
 
-    They are written beside it, if that is possible, so that weights in files of their own are linked and not copied.
+    They are written beside the model file if possible, so that external weights are linked and not copied.
     """
     if not placed.is_file():
         yield placed / PARTS
@@ -67,10 +52,10 @@ def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
 class Session:
     """The placed model in a folder that `gnnplace place` or `Plan.save` wrote; swap it for an `InferenceSession`.
 
-    Its `placed.onnx` alone is enough as well.
+    A folder's `placed.onnx` alone is enough as well.
 
-    Threads of its own run the parts; close it, or use it as a context. Safe for several callers: on several devices their
-    requests are pipelined, on one they take turns.
+    Threads of the session run the parts; close it, or use it as a context. Several threads may call it: on several devices
+    their requests are pipelined, on one device they take turns.
 
     >>> import numpy as np
     >>> from gnnplace.api import PlaceOptions, place
@@ -97,7 +82,7 @@ class Session:
             placed: The folder, or the model file with the placement in it.
             max_in_flight: Requests that are under way at once, by default two per device.
             custom_ops: Shared libraries with operators that ONNX Runtime does not have.
-            devices_of: What runs the parts; None: threads of this process.
+            devices_of: Makes what runs the parts; None: threads of this process.
 
         Raises:
             InvalidPlacement: there is no placed model, or a broken one.
@@ -107,11 +92,12 @@ class Session:
             MeasurementFailed: ONNX Runtime refuses a part, or a library.
             InvalidInput: `max_in_flight` is less than one.
         """
-        with _parts_of(Path(placed), custom_ops) as parts:
-            self._manifest = read_manifest(parts)
+        libraries = tuple(map(Path, custom_ops))
+        with _parts_of(Path(placed), custom_ops) as folder:
+            self._manifest = read_manifest(folder)
             self._inputs = {info.name: info for info in self._manifest.inputs}
             self._runner = PlacedRunner(
-                runner_parts(self._manifest, parts, custom_ops),
+                [replace(part, custom_ops=libraries) for part in self._manifest.parts],
                 list(self._inputs),
                 [info.name for info in self._manifest.outputs],
                 max_in_flight=max_in_flight,
@@ -124,12 +110,9 @@ class Session:
         return self._runner.max_in_flight
 
     def run(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        run_options: ort.RunOptions | None = None,
+        self, output_names: Sequence[str] | None, input_feed: Feed, run_options: ort.RunOptions | None = None
     ) -> list[Any]:
-        """The named outputs (all when None) for the given inputs.
+        """The named outputs, or all when None.
 
         Raises:
             InvalidInput: an input is missing, unknown, or of another dtype or rank; an output is unknown.
@@ -140,40 +123,35 @@ class Session:
         try:
             return self._runner.run(output_names, input_feed, run_options)
         except MeasurementFailed:
-            feed = checked_feed(
-                self._inputs, input_feed
-            )  # ONNX Runtime has found something; say it as for several parts
+            feed = checked_feed(self._inputs, input_feed)  # raises the error that several parts would raise
             if all(feed[name] is value for name, value in input_feed.items()):
                 raise
-            return self._runner.run(output_names, feed, run_options)  # it takes fewer lists and scalars than we do
+            return self._runner.run(output_names, feed, run_options)  # ONNX Runtime takes fewer lists and scalars
 
     def run_many(
         self,
         output_names: Sequence[str] | None,
-        input_feeds: Iterable[Mapping[str, Any]],
+        input_feeds: Iterable[Feed],
         run_options: ort.RunOptions | None = None,
     ) -> Iterator[list[Any]]:
-        """The named outputs for one feed after the other, in order, pipelined: later ones are under way meanwhile.
+        """The named outputs for each feed, in order, while later feeds are under way.
 
-        Arrays must not change until their outputs are there.
+        Arrays must not change until their outputs are delivered.
 
         Raises:
-            InvalidInput: as `run`, when it is that feed's turn.
+            InvalidInput: as `run`, when the iterator reaches that feed.
             MeasurementFailed: as `run`.
         """
         feeds = (checked_feed(self._inputs, feed) for feed in input_feeds)
         return self._runner.run_many(output_names, feeds, run_options)
 
     def submit(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        run_options: ort.RunOptions | None = None,
+        self, output_names: Sequence[str] | None, input_feed: Feed, run_options: ort.RunOptions | None = None
     ) -> Future[list[Any]]:
-        """What `run` gives, later; it waits while `max_in_flight` submitted requests have not been delivered.
+        """A future of the outputs; the call waits while `max_in_flight` submitted requests have not been delivered.
 
-        The arrays must not change until then. One thread delivers, and calls what `add_done_callback` was given. A callback
-        may run and submit; it must not wait for another future. A future's exception is that of `run` for a part that fails.
+        The arrays must not change until the delivery. One thread delivers all results and runs the callbacks. A callback may
+        run and submit; it must not wait for another future. The future carries the error of a part that fails.
 
         Raises:
             InvalidInput: as `run`.
@@ -183,21 +161,21 @@ class Session:
     def run_async(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
+        input_feed: Feed,
         callback: Callable[[list[Any], Any, str], object],
         user_data: Any,
         run_options: ort.RunOptions | None = None,
     ) -> None:
         """Calls `callback(outputs, user_data, error)` later, on another thread, as `InferenceSession.run_async` does.
 
-        `error` is empty when all went well; otherwise `outputs` is. As there, only a missing input is raised, and an
-        exception of the callback is reported and goes no further. Unlike there, one thread per device is enough, and the call
+        `error` is empty on success; otherwise `outputs` is. As in ONNX Runtime, only a missing input raises here, and an
+        exception of the callback is reported and goes no further. Unlike there, one thread per device suffices, and the call
         waits while `max_in_flight` requests have not been delivered.
 
         Raises:
             InvalidInput: an input is missing.
         """
-        check_given(self._inputs, input_feed)
+        check_complete(self._inputs, input_feed)
         try:
             future = self.submit(output_names, input_feed, run_options)
         except InvalidInput as error:
@@ -211,12 +189,12 @@ class Session:
         future.add_done_callback(answer)
 
     def training_loop(self, state: Mapping[str, Any], pairs: Mapping[str, str] | None = None) -> TrainingLoop:
-        """Steps of a training graph, each with the state that the one before gave; `state` is that before the first.
+        """Steps of a training graph, each of which reads the state that the step before made; `state` is the first one.
 
-        `pairs` are inputs and the outputs that replace them; None: what the model's metadata `gnnplace.state` says.
+        `pairs` are inputs with the outputs that replace them; None: those in the model's metadata `gnnplace.state`.
 
         Raises:
-            InvalidInput: nobody names pairs, or one names no input or output; a value is missing, unknown, or of another
+            InvalidInput: there are no pairs, or one names no input or output; a value is missing, unknown, or of another
                 dtype or rank.
         """
         if pairs is None:
@@ -244,15 +222,15 @@ class Session:
 
     def get_providers(self) -> list[str]:
         """ONNX Runtime's execution providers of all parts."""
-        return self._runner.providers()
+        return self._runner.devices.providers()
 
     def get_modelmeta(self) -> ort.ModelMetadata:
-        """What the model says about itself; every part carries it.
+        """The model's metadata, which every part carries.
 
         Raises:
-            InvalidInput: the model has no op, so there is no part to ask.
+            InvalidInput: the model has no op, and so no part.
         """
-        found = self._runner.modelmeta()
+        found = self._runner.devices.modelmeta()
         if found is None:
             raise InvalidInput(f"{MANIFEST} lists no part, so the model has no metadata")
         return found
@@ -272,3 +250,61 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class TrainingLoop:
+    """Steps of a placed training graph, with its state between them; `Session.training_loop` makes one.
+
+    State (weights, moments, running statistics) stays in the memory of the device that makes and reads it; other state is
+    moved as any other value. A step reads the old state and makes a new one, so both are in memory at once, and a step that
+    fails changes nothing. One caller at a time.
+    """
+
+    def __init__(
+        self,
+        runner: PlacedRunner,
+        declared: Mapping[str, ValueInfo],
+        pairs: Mapping[str, str],
+        state: Mapping[str, Any],
+    ) -> None:
+        """`declared` are all inputs; the arrays of `state` are copied.
+
+        Raises:
+            InvalidInput: a pair names no input or output; a value is missing, unknown, or of another dtype or rank.
+        """
+        for names, known, what in ((pairs, declared, "input"), (pairs.values(), runner.outputs, "output")):
+            for name in names:
+                if name not in known:
+                    raise InvalidInput(
+                        f"the state names {name!r}, which is no {what}; expected inputs and their outputs"
+                    )
+        first = checked_feed({name: replace(declared[name], optional=False) for name in pairs}, state)
+        self._runner = runner
+        self._inputs = {name: info for name, info in declared.items() if name not in pairs}
+        self._state = runner.first_state(pairs, {name: np.array(value) for name, value in first.items()})
+        replacing = set(pairs.values())
+        self.output_names = [name for name in runner.outputs if name not in replacing]
+        """The outputs that are no state, such as the loss."""
+
+    def step(
+        self,
+        input_feed: Feed,
+        output_names: Sequence[str] | None = None,
+        run_options: ort.RunOptions | None = None,
+    ) -> list[Any]:
+        """Takes one step; its named outputs, or all that are no state when None. `input_feed` are the other inputs.
+
+        Raises:
+            InvalidInput: an input is missing, unknown, or of another dtype or rank; an output is unknown.
+            MeasurementFailed: a part failed (the message names it), and the state is that before the step.
+        """
+        names = self.output_names if output_names is None else output_names
+        feed = checked_feed(self._inputs, input_feed)
+        outputs, self._state = self._runner.run_with_state(names, feed, self._state, run_options)
+        # An array of a state output shares its memory with the value that the next step reads.
+        shared = set(self._state.pairs.values())
+        return [np.array(value) if name in shared else value for name, value in zip(names, outputs, strict=True)]
+
+    def state(self) -> dict[str, Any]:
+        """Copies of all state by input, such as for a checkpoint."""
+        return {name: np.array(as_numpy(self._state.value(name))) for name in self._state.pairs}

@@ -1,4 +1,4 @@
-"""ONNX Runtime's values from and to Python's, with the element types that numpy lacks."""
+"""Values between ONNX Runtime, numpy and the memory of GPUs, including element types that numpy lacks."""
 
 from __future__ import annotations
 
@@ -10,21 +10,46 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import _pybind_state as native
 
+from gnnplace.devices.real_names import RealDevice
 from gnnplace.onnx_io.value_types import NARROW, from_raw, is_narrow, numpy_dtype, to_raw
 
-__all__ = ["HOST", "Value", "as_numpy", "from_python", "only_tensors", "python_run", "run_tensors"]
+__all__ = [
+    "COPIED_TYPES",
+    "HOST",
+    "DeviceMemory",
+    "Feed",
+    "Value",
+    "as_numpy",
+    "device_memory",
+    "from_python",
+    "memory_of",
+    "only_tensors",
+    "python_run",
+    "run_tensors",
+]
 
 
 Value = Any
 """A tensor as ONNX Runtime's native OrtValue; strings, sequences and optionals as the Python objects of `run`."""
+Feed = Mapping[str, Any]
+"""Values by the names of inputs."""
 HOST = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
 _NARROW = frozenset(NARROW.values())
+_NUMBERS = (
+    "float",
+    "double",
+    "float16",
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
+COPIED_TYPES = frozenset(f"tensor({name})" for name in _NUMBERS)
+"""ONNX Runtime's names of the types that `DeviceMemory` copies; ONNX Runtime copies other types while a part runs."""
 
 
 def as_numpy(value: Value) -> Any:
     """A value as `onnxruntime.InferenceSession.run` would return it; without a copy when it is on the host.
 
-    Of types that numpy lacks, which have to be on the host, it is a copy as an array of `ml_dtypes`.
+    A value of a type that numpy lacks must be on the host; the result is a copy as an array of `ml_dtypes`.
     """
     if not isinstance(value, native.OrtValue):
         return value
@@ -35,7 +60,7 @@ def as_numpy(value: Value) -> Any:
 
 
 def from_python(value: Any) -> Value:
-    """An array, or what becomes one, as a tensor; it shares the array's memory where numpy has the type."""
+    """An array, or what numpy makes an array of, as a tensor; it shares the array's memory where numpy has the type."""
     if isinstance(value, ort.OrtValue):
         return value._get_c_value()
     array = np.asarray(value)
@@ -48,8 +73,8 @@ def from_python(value: Any) -> Value:
 
 
 def only_tensors(session: ort.InferenceSession) -> bool:
-    """Whether it takes and gives nothing but tensors of numbers, the values that ONNX Runtime makes from Python's."""
-    return all(arg.type.startswith("tensor(") and arg.type != "tensor(string)" for arg in _borders(session))
+    """All inputs and outputs of the session are tensors of numbers."""
+    return all(arg.type.startswith("tensor(") and arg.type != "tensor(string)" for arg in _arguments(session))
 
 
 def run_tensors(
@@ -59,10 +84,10 @@ def run_tensors(
     homes: Sequence[Any],
     run_options: ort.RunOptions,
 ) -> list[Value]:
-    """The outputs of a session that takes and gives only tensors, each in the memory of its `homes`.
+    """The outputs of a session whose inputs and outputs are all tensors, each in the memory that `homes` names.
 
-    `run_with_ort_values` of ONNX Runtime's Python class spends some 50 us per call on wrapping its results, so the call
-    below it is used: with all conversions it takes 7 to 10 us.
+    `run_with_ort_values` of ONNX Runtime's Python class spends some 50 us per call on wrapping its results. The native
+    call used here takes 7 to 10 us with all conversions.
     """
     feeds, fetches = native.OrtValueVector(), native.OrtValueVector()
     for value in values.values():
@@ -73,21 +98,21 @@ def run_tensors(
 
 
 def python_run(session: ort.InferenceSession) -> Callable[..., list[Any]]:
-    """The session's own `run`; where it takes or gives types that numpy lacks, the same with arrays of `ml_dtypes`."""
-    if not any(_narrow_element(arg.type) for arg in _borders(session)):
+    """The session's own `run`, extended to arrays of `ml_dtypes` where an input or output has a type that numpy lacks."""
+    if not any(_narrow_element(arg.type) for arg in _arguments(session)):
         return session.run  # type: ignore[no-any-return]
-    everything = [arg.name for arg in session.get_outputs()]
+    all_outputs = [arg.name for arg in session.get_outputs()]
     narrow = {arg.name: element for arg in session.get_outputs() if (element := _narrow_element(arg.type))}
     by_value = only_tensors(session)
 
     def run(
         output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: ort.RunOptions | None = None
     ) -> list[Any]:
-        names = list(output_names or everything)
+        names = list(output_names or all_outputs)
         if by_value:
             found = run_tensors(session, names, input_feed, [HOST] * len(names), run_options or ort.RunOptions())
             return [as_numpy(value) for value in found]
-        # Beside strings and sequences ONNX Runtime gives float8 as bytes, and none of the other types.
+        # Beside strings and sequences ONNX Runtime returns float8 as bytes, and none of the other narrow types.
         feed = {name: ort.OrtValue(from_python(v)) if _is_narrow(v) else v for name, v in input_feed.items()}
         arrays = dict(zip(names, session.run(names, feed, run_options), strict=True))
         return [arrays[name].view(numpy_dtype(narrow[name])) if name in narrow else arrays[name] for name in names]
@@ -95,15 +120,50 @@ def python_run(session: ort.InferenceSession) -> Callable[..., list[Any]]:
     return run
 
 
-def _borders(session: ort.InferenceSession) -> list[ort.NodeArg]:
+def _arguments(session: ort.InferenceSession) -> list[ort.NodeArg]:
     return [*session.get_inputs(), *session.get_overridable_initializers(), *session.get_outputs()]
 
 
 def _narrow_element(type_name: str) -> str | None:
-    """The element type of a tensor that numpy lacks."""
     element = type_name.removeprefix("tensor(").removesuffix(")")
     return element if element in NARROW else None
 
 
 def _is_narrow(value: Any) -> bool:
     return isinstance(value, np.ndarray) and is_narrow(value.dtype)
+
+
+def memory_of(device: RealDevice) -> Any:
+    """ONNX Runtime's name of a GPU's own memory; None for devices that compute in the host's memory."""
+    return None if device.gpu is None else ort.OrtDevice.make("cuda", device.gpu)._get_c_device()
+
+
+class DeviceMemory:
+    """The memory of one GPU."""
+
+    def __init__(self, place: Any) -> None:
+        self._place = place
+
+    def to_host(self, value: Value) -> Value:
+        """The value in the host's memory, where all other devices can read it."""
+        return value if _is_on_host(value) else value.numpy()
+
+    def from_host(self, value: Value) -> Value:
+        """The value in this memory; returned unchanged where it is here already or is no tensor of `COPIED_TYPES`."""
+        if isinstance(value, native.OrtValue):
+            if not _is_on_host(value) or value.data_type() not in COPIED_TYPES:
+                return value
+            value = value.numpy()
+        if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS" or is_narrow(value.dtype):
+            return value
+        return native.OrtValue.ortvalue_from_numpy(value, self._place)
+
+
+def device_memory(device: RealDevice) -> DeviceMemory | None:
+    """The device's own memory; None for devices that compute in the host's memory, where nothing has to be copied."""
+    place = memory_of(device)
+    return None if place is None else DeviceMemory(place)
+
+
+def _is_on_host(value: Value) -> bool:
+    return not isinstance(value, native.OrtValue) or value.device_name().lower() == "cpu"

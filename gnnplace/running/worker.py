@@ -1,4 +1,4 @@
-"""A thread that does what it is given, one thing after the other."""
+"""One device at work: a thread runs its steps in order, and a second one copies values where the device has own memory."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from threading import Thread, current_thread
 from typing import Any, Literal
 
 from gnnplace.errors import GnnplaceError, MeasurementFailed
-from gnnplace.running.dataflow import START, Request, RunnerPart, Step
+from gnnplace.onnx_io.split import Part
+from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import RealDevice, pin
-from gnnplace.running.part_session import COPIED_TYPES, DeviceMemory, PartSession, SessionCache, device_memory
-from gnnplace.running.values import Value
+from gnnplace.running.part_session import PartSession, SessionCache
+from gnnplace.running.values import COPIED_TYPES, DeviceMemory, Value, device_memory
 
 __all__ = ["Message", "TaskThread", "Worker", "one_line"]
 
 
 class TaskThread:
-    """Tasks run in the order in which they come, beside the threads that bring them; a task must not raise.
+    """A thread that runs tasks in the order of their arrival; a task must not raise.
 
-    The thread ends when it is closed or forgotten, after the tasks that are there.
+    The thread ends when it is closed or garbage-collected, after the tasks that are queued.
     """
 
     def __init__(self, name: str) -> None:
         tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._tasks = tasks
-        self._thread = Thread(target=_serve, args=(tasks,), name=name, daemon=True)
+        self._thread = Thread(target=_run_tasks, args=(tasks,), name=name, daemon=True)
         self._thread.start()
         self._end = weakref.finalize(self, tasks.put, None)
 
@@ -38,17 +39,17 @@ class TaskThread:
         return current_thread() is self._thread
 
     def put(self, task: Callable[[], object]) -> None:
-        """Hands over a task and returns at once."""
+        """Queues a task and returns at once."""
         self._tasks.put(task)
 
     def close(self) -> None:
-        """Ends the thread after what it was given; called by a task, without waiting."""
+        """Ends the thread after the queued tasks, and waits for it unless a task makes the call."""
         self._end()
         if not self.is_current:
             self._thread.join()
 
 
-def _serve(tasks: SimpleQueue[Callable[[], object] | None]) -> None:
+def _run_tasks(tasks: SimpleQueue[Callable[[], object] | None]) -> None:
     while (task := tasks.get()) is not None:
         task()
         del task  # it holds values
@@ -57,7 +58,7 @@ def _serve(tasks: SimpleQueue[Callable[[], object] | None]) -> None:
 Message = tuple[Request, int, Mapping[str, Value]]
 """A request, the part that delivers (or `START`), and the values."""
 
-_NONE: frozenset[str] = frozenset()
+_NO_OUTPUTS: frozenset[str] = frozenset()
 
 
 class _Progress:
@@ -71,10 +72,10 @@ class _Progress:
 
 
 class Worker:
-    """The steps of one device, in order.
+    """The steps of one device, run in order.
 
-    Where the device has memory of its own, a second thread copies between that and the host, beside the computing: what
-    arrives is on the device before the step that reads it begins, and what is made leaves it while the next step runs.
+    On a device with memory of its own, a second thread copies values between that memory and the host while the device
+    computes. Inputs are on the device before their step begins, and outputs leave it while the next step runs.
     """
 
     def __init__(self, device: RealDevice, steps: Sequence[Step]) -> None:
@@ -82,7 +83,7 @@ class Worker:
         self.steps = steps
         self.inbox: SimpleQueue[Message | None] = SimpleQueue()
         self.peers: Mapping[str, Callable[[Message], None]] = {}
-        """How a message gets to each device."""
+        """The function that delivers a message to each device."""
         self.thread: Thread | None = None
         self.compiled: list[tuple[Step, PartSession]] = []
         self._homes: list[Any] = []
@@ -90,7 +91,7 @@ class Worker:
         self._copier: TaskThread | None = None
 
     def start(self, cache: SessionCache | None, ready: SimpleQueue[GnnplaceError | None]) -> None:
-        """Begins to serve on a thread of its own; `ready` gets None, or why there are no sessions."""
+        """Starts the device's thread; `ready` receives None, or the error that prevents a session."""
         self._memory = device_memory(self.device)
         if self._memory is not None:
             self._copier = TaskThread(f"{self.device.name} copies")
@@ -98,7 +99,7 @@ class Worker:
         self.thread.start()
 
     def close(self) -> None:
-        """Waits for the threads, which have been told to end, and lets go of the sessions."""
+        """Waits for the threads, whose inbox holds the end mark, and drops the sessions."""
         if self.thread is not None:
             self.thread.join()
         if self._copier is not None:
@@ -120,28 +121,28 @@ class Worker:
             self._homes.append(session.home_of(self._left_on_device(step, session)))
 
     def _left_on_device(self, step: Step, session: PartSession) -> Sequence[str]:
-        """Outputs that a run does not bring to the host: where a thread copies, all that it can copy."""
+        """Outputs that ONNX Runtime leaves on the device: all that the copying thread can copy, else those read only here."""
         if self._memory is not None:
             return [arg.name for arg in session.session.get_outputs() if arg.type in COPIED_TYPES]
         return list(set(step.keeps) - set(step.results) - {name for _, names in step.sends for name in names})
 
-    def _session(self, part: RunnerPart, cache: SessionCache | None) -> PartSession:
+    def _session(self, part: Part, cache: SessionCache | None) -> PartSession:
         def create() -> PartSession:
-            return PartSession(part.model, self.device, part.outputs, part.data_folder, part.custom_ops)
+            return PartSession(part, self.device)
 
         if cache is None or part.key is None:
             return create()
         return cache.get((part.key, self.device.name), create)
 
     def deliver(self, message: Message) -> None:
-        """Takes a message from another thread; the values are on the host."""
+        """Takes a message from another thread; its values are on the host."""
         if self._copier is None:
             self.inbox.put(message)
         else:
             self._copier.put(partial(self._copy_in, message))
 
     def _serve(self, cache: SessionCache | None, ready: SimpleQueue[GnnplaceError | None]) -> None:
-        """The life of the thread: compile, then run steps as far as the messages allow, until told to end."""
+        """The thread: creates sessions, then runs every step whose inputs have arrived, until the end mark."""
         try:
             pin(self.device)
             self.create_sessions(cache)
@@ -162,14 +163,13 @@ class Worker:
             self._advance(current, under_way)
 
     def _oldest_ready(self, under_way: Mapping[Request, _Progress]) -> _Progress | None:
-        """Of the requests whose next step has all it waits for, the oldest."""
         ready = [found for found in under_way.values() if self.steps[found.position].waits <= found.arrived]
         return min(ready, key=lambda found: found.request.number, default=None)
 
     def _advance(self, progress: _Progress, under_way: dict[Request, _Progress]) -> None:
-        """Runs the next step of a request, and forgets the request after the last one."""
+        """Runs the next step of a request, and drops the request after the last one."""
         request = progress.request
-        failure = None if request.stopped else self._do(progress.position, request, progress.values)
+        failure = None if request.stopped else self._run_step(progress.position, request, progress.values)
         progress.position += 1
         if failure is not None:
             self._fail(request, failure)
@@ -178,17 +178,17 @@ class Worker:
             under_way.pop(request)
 
     def _fail(self, request: Request, failure: GnnplaceError) -> None:
-        """Ends the request, and wakes the other devices so that they let go of its values."""
+        """Ends the request, and wakes the other devices so that they drop its values."""
         request.fail(failure)
         for deliver in self.peers.values():
             deliver((request, START, {}))
 
-    def _do(self, position: int, request: Request, values: dict[str, Value]) -> GnnplaceError | None:
-        """Runs one step and hands its outputs on; the error instead of raising it, as nobody above could catch it."""
+    def _run_step(self, position: int, request: Request, values: dict[str, Value]) -> GnnplaceError | None:
+        """Runs one step and hands its outputs on; returns an error instead of raising it, as no caller could catch it."""
         begin_s = time.perf_counter()
         step, session = self.compiled[position]
         part = step.part
-        stays = request.stays.get(self.device.name, _NONE)
+        stays = request.stays.get(self.device.name, _NO_OUTPUTS)
         homes = self._homes[position]
         if stays and self._memory is None:
             homes = session.home_of((*step.keeps, *stays))
@@ -216,9 +216,9 @@ class Worker:
         return None
 
     def run_alone(self, request: Request, values: dict[str, Value]) -> GnnplaceError | None:
-        """All steps on the calling thread; the error of the one that failed."""
+        """Runs all steps on the calling thread; returns the error of the one that failed."""
         for position in range(len(self.compiled)):
-            failure = self._do(position, request, values)
+            failure = self._run_step(position, request, values)
             if failure is not None:
                 return failure
         return None
@@ -231,7 +231,7 @@ class Worker:
         on_host: Mapping[str, Value],
         sharing: Collection[str] = (),
     ) -> None:
-        """Passes on what the caller and other devices read of a step; to those that share this one's memory as it is there."""
+        """Passes on the outputs that the caller and other devices read; devices in `sharing` read this device's memory."""
         for device, names in step.sends:
             values = outputs if device in sharing else on_host
             self.peers[device]((request, step.number, {name: values[name] for name in names}))
@@ -244,14 +244,14 @@ class Worker:
             request.device_done()
 
     def _copy_in(self, message: Message) -> None:
-        """On the copying thread: brings the values of a message into the device's memory."""
+        """On the copying thread: copies the values of a message into the device's memory."""
         request, source, values = message
         if not request.stopped:
             values = self._copied(request, "to", values)
         self.inbox.put((request, source, values))
 
     def _copy_out(self, step: Step, session: PartSession, request: Request, outputs: Mapping[str, Value]) -> None:
-        """On the copying thread: brings to the host what others read there, each value once, and hands it on."""
+        """On the copying thread: copies each value that others read to the host once, and hands it on."""
         if request.stopped:
             return
         sharing = [device for device, _ in step.sends if session.shares_memory_with(device)]
@@ -262,7 +262,7 @@ class Worker:
             self._end_step(step, request)
 
     def _copied(self, request: Request, way: Literal["to", "from"], values: Mapping[str, Value]) -> Mapping[str, Value]:
-        """The values after the way to or from the device; when that fails, the request has failed."""
+        """The values after copying to or from the device; a copy that fails ends the request."""
         assert self._memory is not None
         copy = self._memory.from_host if way == "to" else self._memory.to_host
         try:
@@ -273,7 +273,6 @@ class Worker:
 
 
 def _take_in(message: Message, under_way: dict[Request, _Progress]) -> None:
-    """Notes what has arrived for a request, and forgets the request when it has failed."""
     request, source, values = message
     if request.stopped:
         under_way.pop(request, None)
@@ -286,5 +285,5 @@ def _take_in(message: Message, under_way: dict[Request, _Progress]) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, or else what it is."""
+    """The message of an error in one line; its class name where it has none."""
     return " ".join(str(error).split()) or type(error).__name__

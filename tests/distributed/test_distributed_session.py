@@ -57,7 +57,7 @@ def slow_feed(trips: int) -> dict[str, Any]:
 
 def kill_process_on(session: DistributedSession, host: str) -> None:
     """The process that runs the parts of a host."""
-    devices = session._runner._devices
+    devices = session._runner.devices
     os.kill(devices._facts[list(devices._processes).index(host)].pid, signal.SIGKILL)
 
 

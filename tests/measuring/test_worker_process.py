@@ -22,7 +22,7 @@ from gnnplace.evaluation import DimsObjective
 from gnnplace.measuring import worker_process
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Job, ProcessState, Setup, WorkerProcess
-from gnnplace.running.dataflow import RunnerPart
+from gnnplace.onnx_io.split import Part
 from gnnplace.units import GIB
 
 QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
@@ -30,15 +30,15 @@ CORE = f"cpu:{min(os.sched_getaffinity(0))}"
 FEED = {"x": np.arange(3, dtype=np.float32), "at": np.array([7], dtype=np.int64)}
 
 
-def part(text: str) -> RunnerPart:
+def part(text: str) -> Part:
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
     names = tuple(value.name for value in proto.graph.input)
-    return RunnerPart("piece", CORE, proto.SerializeToString(), names, ("y",))
+    return Part("piece", CORE, proto.SerializeToString(), names, ("y",))
 
 
 GOOD = (part("(float[3] x, int64[1] at) => (float[3] y) { y = Exp(x) }"),)
 RAISING = (part("(float[3] x, int64[1] at) => (float[1] y) { y = Gather(x, at) }"),)
-BROKEN = (RunnerPart("broken", CORE, b"no model", ("x",), ("y",)),)
+BROKEN = (Part("broken", CORE, b"no model", ("x",), ("y",)),)
 BIG = (
     part("""(float[3] x, int64[1] at) => (float[3] y) <int64[1] far = {100000000}>
     { n = Mul(at, far)  a = ConstantOfShape(n)  s = ReduceSum<keepdims=0>(a)  y = Add(x, s) }"""),

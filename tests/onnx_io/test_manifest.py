@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from gnnplace.errors import InvalidPlacement, UnsupportedModel
-from gnnplace.onnx_io.manifest import MANIFEST, PlacedPart, ValueInfo, read_manifest, write_parts
+from gnnplace.onnx_io.manifest import MANIFEST, ValueInfo, read_manifest, write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
+from gnnplace.onnx_io.split import Part
 
 CHAIN = (Segment(0, (0, 1)), Segment(1, (2,)), Segment(0, (3,)))
 
@@ -25,9 +26,9 @@ def test_a_written_manifest_is_read_back_equal(small_model: Callable[[str], Onnx
     assert written.inputs == (ValueInfo("x", "tensor(float)", ("N", 4)),)
     assert written.outputs == (ValueInfo("y", "tensor(float)", ("N", 4)),)
     assert written.parts == (
-        PlacedPart("part-0000.onnx", "cpu:0", ("x",), ("b",)),
-        PlacedPart("part-0001.onnx", "cpu:1", ("b",), ("c",)),
-        PlacedPart("part-0002.onnx", "cpu:0", ("c",), ("y",)),
+        Part("part-0000.onnx", "cpu:0", tmp_path / "parts" / "part-0000.onnx", ("x",), ("b",)),
+        Part("part-0001.onnx", "cpu:1", tmp_path / "parts" / "part-0001.onnx", ("b",), ("c",)),
+        Part("part-0002.onnx", "cpu:0", tmp_path / "parts" / "part-0002.onnx", ("c",), ("y",)),
     )
     assert json.loads((tmp_path / "parts" / MANIFEST).read_text())["format"] == "gnnplace.parts/1"
 

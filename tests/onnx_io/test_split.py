@@ -24,7 +24,7 @@ def run_parts(
     """Every part in a session of its own, one after the other."""
     values = dict(feed)
     for part in split_model(model, parts, folder):
-        session = ort.InferenceSession(str(folder / part.file), providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(str(folder / part.name), providers=["CPUExecutionProvider"])
         taken = [*part.inputs, *(name for name in part.optional_inputs if name in values)]
         values.update(zip(part.outputs, session.run(list(part.outputs), {n: values[n] for n in taken}), strict=True))
     return values
@@ -42,7 +42,7 @@ def test_every_op_as_its_own_part_gives_the_outputs_of_the_whole(
 
 def test_every_part_passes_the_onnx_checker(each_small_model: OnnxModel, tmp_path: Path) -> None:
     for part in split_model(each_small_model, [[op] for op in range(each_small_model.graph.num_ops)], tmp_path):
-        proto = onnx.load(tmp_path / part.file)
+        proto = onnx.load(tmp_path / part.name)
         if all(value.type.tensor_type.HasField("shape") for value in (*proto.graph.input, *proto.graph.output)):
             onnx.checker.check_model(
                 proto, full_check=True
@@ -54,8 +54,8 @@ def test_every_part_passes_the_onnx_checker(each_small_model: OnnxModel, tmp_pat
 def test_a_part_takes_what_it_reads_and_gives_what_others_read(small_model: Models, tmp_path: Path) -> None:
     # a = Relu(x)  b = Tanh(z)  c = Add(a, b)  d = Mul(a, z)  y = Sub(c, d)  both = Concat(c, b)
     first, second = split_model(small_model("branches"), [[0, 1, 2], [3, 4, 5]], tmp_path)
-    assert (first.file, set(first.inputs), set(first.outputs)) == ("part-0000.onnx", {"x", "z"}, {"a", "b", "c"})
-    assert (second.file, set(second.inputs), set(second.outputs)) == (
+    assert (first.name, set(first.inputs), set(first.outputs)) == ("part-0000.onnx", {"x", "z"}, {"a", "b", "c"})
+    assert (second.name, set(second.inputs), set(second.outputs)) == (
         "part-0001.onnx",
         {"a", "z", "c", "b"},
         {"y", "both"},
@@ -66,12 +66,12 @@ def test_values_that_a_body_captures_are_inputs_of_its_part(small_model: Models,
     # a = Exp(x)  b = Neg(a)  c = If(on) {a + w | Relu(b * w)}  y = Mul(c, a)
     _, part, _ = split_model(small_model("captured_by_if"), [[0, 1], [2], [3]], tmp_path)
     assert set(part.inputs) == {"on", "a", "b"}
-    assert [tensor.name for tensor in onnx.load(tmp_path / part.file).graph.initializer] == ["w"]
+    assert [tensor.name for tensor in onnx.load(tmp_path / part.name).graph.initializer] == ["w"]
 
 
 def test_a_weight_is_in_every_part_that_uses_it_and_in_no_other(small_model: Models, tmp_path: Path) -> None:
     parts = split_model(small_model("shared_weights"), [[0], [1], [2], [3]], tmp_path)
-    weights = [[t.name for t in onnx.load(tmp_path / part.file).graph.initializer] for part in parts]
+    weights = [[t.name for t in onnx.load(tmp_path / part.name).graph.initializer] for part in parts]
     assert weights == [["w"], ["bias"], ["w"], ["bias"]]
     assert [part.inputs for part in parts] == [("x",), ("a",), ("b",), ("c",)]
 
@@ -180,12 +180,12 @@ def test_missing_external_weights_are_named(external_model: OnnxModel, tmp_path:
 
 
 def test_a_part_in_memory_finds_external_weights_in_the_models_folder(external_model: OnnxModel) -> None:
-    data, part = ModelCutter(external_model.model).part_bytes([1])
-    assert (part.file, part.inputs, part.outputs) == ("", ("a",), ("y",))
+    part = ModelCutter(external_model.model).part_in_memory([1])
+    assert (part.name, part.inputs, part.outputs) == ("", ("a",), ("y",))
     options = ort.SessionOptions()
     folder = str(external_model.path.parent)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(part.model, options, providers=["CPUExecutionProvider"])
     assert session.run(None, {"a": np.array([[1, 2]], np.float32)})[0].tolist() == [[4, 1]]
 
 
@@ -197,7 +197,7 @@ def test_parts_together_hold_every_node_once_when_there_are_many(onnx_model: Pro
         helper.make_graph(nodes, "g", ends[:1], ends[1:]), ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
     )
     parts = split_model(onnx_model(proto), [[op, op + 150] for op in range(150)], tmp_path)
-    assert sum(len(onnx.load(tmp_path / part.file).graph.node) for part in parts) == 300
+    assert sum(len(onnx.load(tmp_path / part.name).graph.node) for part in parts) == 300
     assert parts[0].inputs == ("v0", "v150")
     assert parts[-1].outputs == ("v150", "v300")
 
@@ -279,7 +279,7 @@ def test_every_part_that_reads_a_constant_op_holds_it_and_nobody_hands_it_over(
         ((), ("total",)),  # nobody needs it
         (("y",), ("z",)),
     ]
-    nodes = [[node.name for node in onnx.load(tmp_path / "parts" / part.file).graph.node] for part in split]
+    nodes = [[node.name for node in onnx.load(tmp_path / "parts" / part.name).graph.node] for part in split]
     assert nodes == [["gather"], ["turn"], ["turn", "first"], ["turn", "total"], ["turn", "total", "second"]]
     found = run_parts(model, parts, tmp_path / "run", feed)
     wanted = ort.InferenceSession(str(model.path), providers=["CPUExecutionProvider"]).run(["z", "turned"], feed)
@@ -289,7 +289,7 @@ def test_every_part_that_reads_a_constant_op_holds_it_and_nobody_hands_it_over(
 
 def test_a_part_leaves_out_the_constant_ops_that_only_others_read(onnx_model: Protos, tmp_path: Path) -> None:
     (first, second) = split_model(_tied(onnx_model), [[0, 3], [1, 2, 4]], tmp_path)
-    assert [node.name for node in onnx.load(tmp_path / first.file).graph.node] == ["gather"]
+    assert [node.name for node in onnx.load(tmp_path / first.name).graph.node] == ["gather"]
     assert (first.outputs, second.inputs) == (("gathered",), ("gathered",))
 
 

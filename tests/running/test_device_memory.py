@@ -5,16 +5,16 @@ from threading import Event, current_thread
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from gnnplace.errors import MeasurementFailed
+from gnnplace.onnx_io.split import Part
 from gnnplace.running import worker
-from gnnplace.running.dataflow import RunnerPart
 from gnnplace.running.devices import parse_device
-from gnnplace.running.part_session import DeviceMemory, PartSession, device_memory
+from gnnplace.running.part_session import PartSession
 from gnnplace.running.runner import PlacedRunner
-from gnnplace.running.values import as_numpy
+from gnnplace.running.values import DeviceMemory, as_numpy, device_memory
+from tests.parts import part
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
@@ -54,18 +54,13 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return made
 
 
-def part(text: str, device: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> RunnerPart:
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}').SerializeToString()
-    return RunnerPart(f"{'+'.join(inputs)}->{'+'.join(outputs)}", device, model, inputs, outputs)
-
-
-def parts() -> list[RunnerPart]:
+def parts() -> list[Part]:
     """a = x + 1 | b = a + a, c = -b, then d = c + b | y = b + d."""
     return [
-        part("(float[N] x) => (float[N] a) <float one = {1}> { a = Add(x, one) }", "cpu:0", ("x",), ("a",)),
-        part("(float[N] a) => (float[N] b, float[N] c) { b = Add(a, a) c = Neg(b) }", "cpu:1", ("a",), ("b", "c")),
-        part("(float[N] b, float[N] c) => (float[N] d) { d = Add(b, c) }", "cpu:1", ("b", "c"), ("d",)),
-        part("(float[N] b, float[N] d) => (float[N] y) { y = Add(b, d) }", "cpu:0", ("b", "d"), ("y",)),
+        part("(float[N] x) => (float[N] a) <float one = {1}> { a = Add(x, one) }", "cpu:0"),
+        part("(float[N] a) => (float[N] b, float[N] c) { b = Add(a, a) c = Neg(b) }", "cpu:1"),
+        part("(float[N] b, float[N] c) => (float[N] d) { d = Add(b, c) }", "cpu:1"),
+        part("(float[N] b, float[N] d) => (float[N] y) { y = Add(b, d) }", "cpu:0"),
     ]
 
 
@@ -151,12 +146,10 @@ def test_a_copy_that_fails_fails_its_request_only(memory: StandIn, way: str) -> 
 
 def test_state_that_a_device_makes_and_reads_is_not_copied(memory: StandIn) -> None:
     made = [
-        part("(float[N] x, float[N] s) => (float[N] a) { a = Add(x, s) }", "cpu:0", ("x", "s"), ("a",)),
+        part("(float[N] x, float[N] s) => (float[N] a) { a = Add(x, s) }", "cpu:0"),
         part(
             "(float[N] a, float[N] t) => (float[N] s_new, float[N] t_new) { s_new = Add(a, t) t_new = Neg(a) }",
             "cpu:1",
-            ("a", "t"),
-            ("s_new", "t_new"),
         ),
     ]
     with PlacedRunner(made, ["x", "s", "t"], ["s_new", "t_new"]) as runner:

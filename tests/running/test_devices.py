@@ -10,6 +10,7 @@ import pytest
 from gnnplace.devices.presets import preset
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
+from gnnplace.onnx_io.split import Part
 from gnnplace.running import devices
 from gnnplace.running.devices import create_session, is_real, parse_device, parse_devices, pinned, provider_options
 from gnnplace.running.gpu_slices import SliceStream
@@ -129,7 +130,7 @@ def test_ops_that_a_gpu_leaves_to_the_cpu_are_named_unless_they_compute_shapes(m
 
 
 def test_devices_of_one_gpu_share_its_memory_and_with_peer_so_do_all_gpus() -> None:
-    session = PartSession(MODEL, parse_device(f"cpu:{CORES[0]}"), ["b", "c"])
+    session = PartSession(Part("p", f"cpu:{CORES[0]}", MODEL, ("a",), ("b", "c")), parse_device(f"cpu:{CORES[0]}"))
     readers = ("cuda:1[sms=8]", "cuda:1[sms=8,slice=1]", "cuda:0", "cpu:0")
 
     def shares(device: str) -> list[bool]:

@@ -14,7 +14,7 @@ from gnnplace.measuring.link_probe import probe_link, probing_process
 from gnnplace.measuring.profile import profile_model
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.read import read_onnx
-from gnnplace.running.dataflow import RunnerPart
+from gnnplace.onnx_io.split import Part
 from gnnplace.running.devices import create_session, cuda_is_offered, parse_device
 from gnnplace.running.gpu_slices import slice_stream
 from gnnplace.running.runner import PlacedRunner
@@ -38,14 +38,14 @@ def op(index: int) -> str:
     return f"v{index} = {CHAIN[index]}"
 
 
-def placed(devices: list[str]) -> list[RunnerPart]:
+def placed(devices: list[str]) -> list[Part]:
     """A part for each op of the chain, on the devices in turn."""
     parts = []
     for index, call in enumerate(CHAIN):
         inputs = tuple(dict.fromkeys(call[call.index("(") + 1 : -1].split(", ")))
         declared = ", ".join(f"float[64, 64] {name}" for name in inputs)
         data = proto(f"({declared}) => (float[64, 64] v{index}) {{ {op(index)} }}").SerializeToString()
-        parts.append(RunnerPart(op(index), devices[index % len(devices)], data, inputs, (f"v{index}",)))
+        parts.append(Part(op(index), devices[index % len(devices)], data, inputs, (f"v{index}",)))
     return parts
 
 
@@ -67,7 +67,7 @@ def test_a_gpu_and_a_core_give_what_a_plain_session_gives() -> None:
 
 def test_a_model_beyond_the_memory_limit_fails_and_says_so() -> None:
     data = proto("(float[4096, 4096] x) => (float[4096, 4096] y) { a = MatMul(x, x) y = Exp(a) }").SerializeToString()
-    part = RunnerPart("large", "cuda:0[memory=16MiB]", data, ("x",), ("y",))
+    part = Part("large", "cuda:0[memory=16MiB]", data, ("x",), ("y",))
     with (
         pytest.raises(MeasurementFailed, match=r"'cuda:0\[memory=16MiB\]'"),
         PlacedRunner([part], ["x"], ["y"]) as runner,

@@ -25,8 +25,8 @@ from gnnplace.measuring import busy
 from gnnplace.measuring.profile import measured_costs, profile_model
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
-from gnnplace.running.dataflow import RunnerPart
 from gnnplace.running.devices import create_session, parse_device
 from gnnplace.running.runner import PlacedRunner
 from models_zoo.networks.light import write_light_model
@@ -128,7 +128,7 @@ def test_an_option_that_it_does_not_know_is_refused() -> None:
 def test_its_threads_stay_on_the_cores_of_the_name(threads: Callable[[], dict[str, set[int]]]) -> None:
     before = threads()
     data = proto("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }").SerializeToString()
-    with PlacedRunner([RunnerPart("p", OTHER, data, ("x",), ("y",))], ["x"], ["y"]) as runner:
+    with PlacedRunner([Part("p", OTHER, data, ("x",), ("y",))], ["x"], ["y"]) as runner:
         runner.run(None, {"x": np.zeros((64, 64), np.float32)})
         new = {name: cores for name, cores in threads().items() if name not in before}
     assert all(cores == {CORES[-1]} for cores in new.values())

@@ -9,36 +9,26 @@ from threading import Event
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
-from gnnplace.running.dataflow import RunnerPart
+from gnnplace.onnx_io.split import Part
 from gnnplace.running.part_session import PartSession
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import as_numpy
+from tests.parts import add_one, part
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
 _PATIENCE_S = 20.0
 
 
-def part(body: str, source: str, target: str, device: str) -> RunnerPart:
-    text = f"(float[N] {source}) => (float[{'3' if 'Reshape' in body else 'N'}] {target}) {body}"
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}').SerializeToString()
-    return RunnerPart(f"{source}->{target}", device, model, (source,), (target,))
-
-
-def add_one(source: str, target: str, device: str) -> RunnerPart:
-    return part(f"<float one = {{1}}> {{ {target} = Add({source}, one) }}", source, target, device)
-
-
-def to_and_fro(devices: str = "010") -> list[RunnerPart]:
+def to_and_fro(devices: str = "010") -> list[Part]:
     return [add_one(f"v{i}", f"v{i + 1}", f"cpu:{device}") for i, device in enumerate(devices)]
 
 
-def three_only() -> list[RunnerPart]:
-    reshape = part("<int64[1] three = {3}> { v2 = Reshape(v1, three) }", "v1", "v2", "cpu:1")
+def three_only() -> list[Part]:
+    reshape = part("(float[N] v1) => (float[3] v2) <int64[1] three = {3}> { v2 = Reshape(v1, three) }", "cpu:1")
     return [add_one("v0", "v1", "cpu:0"), reshape, add_one("v2", "v3", "cpu:0")]
 
 
@@ -85,7 +75,7 @@ def test_a_device_goes_on_with_the_oldest_request_that_is_ready(
             assert all_here.wait(_PATIENCE_S)
         elif order[-1] == ("v0", 2):  # request 3 could begin when request 1 is back from the other device
             second_begun.set()
-            until(lambda: not runner._devices._workers[0].inbox.empty())
+            until(lambda: not runner.devices._workers[0].inbox.empty())
 
     before_each_part(note)
     with PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=3) as runner:

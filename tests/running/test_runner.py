@@ -4,28 +4,20 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed, MissingDependency
-from gnnplace.running.dataflow import START, RunnerPart, plan_steps
+from gnnplace.onnx_io.split import Part
+from gnnplace.running.dataflow import START, plan_steps
 from gnnplace.running.devices import parse_device
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.runner import PlacedRunner
+from tests.parts import add_one, part
 
 two_cores = pytest.mark.skipif("os.cpu_count() < 2 or len(os.sched_getaffinity(0)) < 2", reason="needs two cores")
 
 
-def model(text: str) -> bytes:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}').SerializeToString()
-
-
-def add_one(source: str, target: str, device: str, key: str | None = None) -> RunnerPart:
-    data = model(f"(float[N] {source}) => (float[N] {target}) <float one = {{1}}> {{ {target} = Add({source}, one) }}")
-    return RunnerPart(f"{source}->{target}", device, data, (source,), (target,), key=key)
-
-
-def ping_pong(length: int) -> list[RunnerPart]:
+def ping_pong(length: int) -> list[Part]:
     return [add_one(f"v{i}", f"v{i + 1}", f"cpu:{i % 2}") for i in range(length)]
 
 
@@ -70,16 +62,16 @@ def test_a_failing_part_on_one_device_is_named() -> None:
 
 @two_cores
 def test_workers_that_wait_for_a_failed_part_are_free_for_the_next_run() -> None:
-    reshape = model("(float[N] v1) => (float[3] v2) <int64[1] three = {3}> { v2 = Reshape(v1, three) }")
+    reshape = "(float[N] v1) => (float[3] v2) <int64[1] three = {3}> { v2 = Reshape(v1, three) }"
     parts = [
         add_one("v0", "v1", "cpu:0"),
-        RunnerPart("reshape", "cpu:1", reshape, ("v1",), ("v2",)),
+        part(reshape, "cpu:1"),
         add_one("v2", "v3", "cpu:0"),
         add_one("v3", "v4", "cpu:1"),
     ]
     with PlacedRunner(parts, ["v0"], ["v4"]) as runner:
         for _ in range(20):
-            with pytest.raises(MeasurementFailed, match="part 'reshape' failed on 'cpu:1'"):
+            with pytest.raises(MeasurementFailed, match="part 'v1->v2' failed on 'cpu:1'"):
                 runner.run(None, {"v0": np.zeros(4, np.float32)})
             assert runner.run(None, {"v0": np.zeros(3, np.float32)})[0].tolist() == [3, 3, 3]
 
@@ -109,10 +101,10 @@ def test_parts_that_do_not_fit_together_are_refused() -> None:
 
 def test_steps_wait_once_keep_what_is_read_and_forget_what_is_not() -> None:
     parts = [
-        RunnerPart("0", "p", b"", ("x",), ("a", "b")),
-        RunnerPart("1", "q", b"", ("a", "x"), ("c",)),
-        RunnerPart("2", "q", b"", ("b", "a"), ("d",)),
-        RunnerPart("3", "p", b"", ("b", "d"), ("e",)),
+        Part("0", "p", b"", ("x",), ("a", "b")),
+        Part("1", "q", b"", ("a", "x"), ("c",)),
+        Part("2", "q", b"", ("b", "a"), ("d",)),
+        Part("3", "p", b"", ("b", "d"), ("e",)),
     ]
     steps, feeds = plan_steps(parts, ["x", "unused"], ["c", "e"])
     assert feeds == {"p": ("x",), "q": ("x",)}
@@ -139,7 +131,7 @@ def test_a_cached_session_is_used_again_on_its_device_only() -> None:
 
 def test_a_full_cache_drops_the_session_that_was_used_longest_ago() -> None:
     cache = SessionCache(max_sessions=2)
-    session = PartSession(add_one("a", "b", "cpu:0").model, parse_device("cpu:0"), ["b"])
+    session = PartSession(add_one("a", "b", "cpu:0"), parse_device("cpu:0"))
     created: list[str] = []
 
     def get(key: str) -> None:
@@ -171,8 +163,8 @@ def test_a_core_set_runs_one_thread_per_core() -> None:
         return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list:"))
 
     before = tasks()
-    data = model("(float[N] a) => (float[N] b) { b = Exp(a) }")
-    with PlacedRunner([RunnerPart("p", "cpu:0-1", data, ("a",), ("b",))], ["a"], ["b"]) as runner:
+    exp = part("(float[N] a) => (float[N] b) { b = Exp(a) }", "cpu:0-1")
+    with PlacedRunner([exp], ["a"], ["b"]) as runner:
         (extra,) = tasks() - before
         deadline = time.monotonic() + 10
         while allowed_cores(extra) != "1" and time.monotonic() < deadline:

@@ -106,11 +106,6 @@ class HostPipeline:
             self.close()
             raise
 
-    @property
-    def num_workers(self) -> int:
-        """One: what collects the answers of the hosts."""
-        return 1
-
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
         """Sets all hosts to work on a request as soon as there is room for it.
 

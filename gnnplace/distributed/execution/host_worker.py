@@ -18,9 +18,10 @@ from gnnplace.distributed.host_devices import sent_file, written_files
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.external_data import external_beside
-from gnnplace.running.dataflow import START, Request, RunnerPart, Step
+from gnnplace.onnx_io.split import Part
+from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import parse_device
-from gnnplace.running.pipeline import modelmeta_of, providers_of
+from gnnplace.running.pipeline import part_sessions, providers_of
 from gnnplace.running.values import as_numpy
 from gnnplace.running.worker import Message, TaskThread, Worker
 
@@ -59,7 +60,7 @@ def unpacked_parts(parts: HostParts, folder: Path) -> Mapping[str, Sequence[Step
     """Writes the files into `folder`; the steps with their paths there."""
     written_files(parts.files, folder)
 
-    def unpacked(part: RunnerPart) -> RunnerPart:
+    def unpacked(part: Part) -> Part:
         assert isinstance(part.model, Path)
         return replace(part, model=folder / part.model, custom_ops=tuple(folder / path for path in part.custom_ops))
 
@@ -134,11 +135,11 @@ class HostWorker:
         except GnnplaceError as error:
             return error
         workers = list(self._workers.values())
-        said = modelmeta_of(workers)
+        metadata = part_sessions(workers)[0].session.get_modelmeta()
         return HostFacts(
             first_part=min(step.number for worker in workers for step in worker.steps),
             providers=providers_of(workers),
-            modelmeta=ModelMeta(**{name: getattr(said, name) for name in ModelMeta.__dataclass_fields__}),
+            modelmeta=ModelMeta(**{name: getattr(metadata, name) for name in ModelMeta.__dataclass_fields__}),
             pid=os.getpid(),
         )
 
@@ -218,8 +219,8 @@ class HostWorker:
             if number < self._oldest:
                 return None
             if number not in self._requests:
-                request = self._requests[number] = Request((), None, len(self._workers))
-                request.number = number
+                request = self._requests[number] = Request(())
+                request.number, request.devices_left = number, len(self._workers)
             return self._requests[number]
 
     def _forget_before(self, oldest: int) -> None:
