@@ -19,7 +19,7 @@ from gnnplace.api.place import place
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.result import BenchResult
 from gnnplace.files import temporary_folder
-from gnnplace.report.browser_page import browser, drawn_page
+from gnnplace.report.pictures import browser, drawn_page
 
 __all__ = ["SIZES", "bench_report"]
 

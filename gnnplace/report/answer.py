@@ -1,4 +1,4 @@
-"""The answer of a run in one sentence, and how numbers are said."""
+"""The answer of a run in one sentence, and formats of numbers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["answer", "evaluator_of", "percent", "seconds", "speed"]
 
 
 def answer(run: RunRecord) -> str:
-    """How long a step takes, against the best single device and against the lower bound."""
+    """The time of one step, compared with the best single device and with the lower bound."""
     summary = run["summary"]
     used = len(set(run["ops"]["device"]))
     where = f"{used} of {len(run['devices'])} devices"
     if not summary["feasible"]:
-        return f"No placement of {summary['model']} that fits was found; the best one seen uses {where} and needs more memory than they have."
+        return f"The search found no placement of {summary['model']} that fits in memory; the best one uses {where} and needs more memory than they have."
     what = "one step" if summary["objective"] == "latency" else "each of many pipelined steps"
     took, single, rival = _times(run)
     if single is None:
-        text = f"{summary['model']}: {what} takes {_with_spread(run)} on {where}; there is no time of a single device to compare with"
+        text = f"{summary['model']}: {what} takes {_with_spread(run)} on {where}; no time of a single device is known"
     else:
         text = (
             f"{summary['model']} is {speed(took, single)} {rival}{_speed_interval(run)}: "
@@ -40,7 +40,7 @@ def answer(run: RunRecord) -> str:
 
 
 def _speed_interval(run: RunRecord) -> str:
-    """Between which factors the speed lies when both times lie in their intervals; empty where nothing was measured."""
+    """The range of the speed-up if both times lie in their intervals; empty without a measurement."""
     measured = run["measured"]
     if measured is None or measured["single_session_s"] is None:
         return ""
@@ -53,16 +53,12 @@ def _speed_interval(run: RunRecord) -> str:
 
 
 def evaluator_of(run: RunRecord) -> str:
-    """Where the makespans of a run come from."""
+    """The source of the makespans of a run: simulated or measured."""
     return "simulated" if run["measured"] is None else "measured"
 
 
 def speed(took_s: float, rival_s: float) -> str:
-    """A time against a rival's.
-
-    >>> speed(2.0, 3.0), speed(3.0, 2.0), speed(2.0, 2.001)
-    ('1.50x faster than', '1.50x slower than', 'as fast as')
-    """
+    """Compares a time with a rival's time in words; differences below 0.5 % count as equal."""
     if min(took_s, rival_s) <= 0.0:
         return "as fast as" if took_s == rival_s else "faster than" if took_s < rival_s else "slower than"
     if rival_s >= 1.005 * took_s:
@@ -73,25 +69,17 @@ def speed(took_s: float, rival_s: float) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Seconds for people; a dash when there are none.
-
-    >>> seconds(0.002), seconds(None), seconds(float("inf"))
-    ('2.00 ms', '–', '–')
-    """
+    """Formats seconds; a dash for None and infinity."""
     return "–" if value is None or not math.isfinite(value) else format_s(value)
 
 
 def percent(fraction: float | None) -> str:
-    """A fraction for people; a dash when there is none.
-
-    >>> percent(0.123), percent(0.0004), percent(None)
-    ('12.3 %', '0.0 %', '–')
-    """
+    """Formats a fraction as percent; a dash for None and infinity."""
     return "–" if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.1f} %"
 
 
 def _times(run: RunRecord) -> tuple[float, float | None, str]:
-    """Seconds of the plan, seconds of the best single device, and what the latter is; both measured or both simulated."""
+    """Seconds of the plan, seconds of the best single device, and a name for the latter; both measured or both simulated."""
     measured, summary = run["measured"], run["summary"]
     if measured is not None:
         return measured["median_s"], measured["single_session_s"], "a plain session on the best single device"

@@ -1,4 +1,4 @@
-"""What a bench's JSON and its page agree on."""
+"""The format of bench results, shared by the benches that write them and the pages that draw them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,10 @@ _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def device_letters(devices: Iterable[int]) -> str:
-    """A letter for the device of every op group, 0 to 9 and then a to z: compact in JSON.
-
-    >>> device_letters([0, 2, 10])
-    '02a'
-    """
+    """Encodes the device of every op group as a letter, 0 to 9 and then a to z, which is compact in JSON."""
     return "".join(_LETTERS[device] for device in devices)
 
 
 def devices_of_letters(letters: str) -> list[int]:
-    """The devices that `device_letters` has written.
-
-    >>> devices_of_letters("02a")
-    [0, 2, 10]
-    """
+    """Decodes a text that `device_letters` wrote."""
     return [_LETTERS.index(letter) for letter in letters]

@@ -1,4 +1,4 @@
-"""The tables of a bench on one page, the papers' beside the published figures; made from its JSON alone."""
+"""The page of a bench from its JSON; the papers' tables show the published figures beside ours."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import read_json, write_text
+from gnnplace.report.bench_charts import placements_chart
 from gnnplace.report.bench_format import FORMAT
-from gnnplace.report.charts import placements_chart
-from gnnplace.report.charts.theme import device_colour
-from gnnplace.report.fidelity_page import FIDELITY, render_fidelity
+from gnnplace.report.execution_pages import FIDELITY, MEASURED, render_fidelity, render_measured
 from gnnplace.report.generalization_page import GENERALIZATION, render_generalization
-from gnnplace.report.measured_page import MEASURED, render_measured
 from gnnplace.report.page import chart_html, framed, template
 from gnnplace.report.tables import bench_facts, html_table, swatch
+from gnnplace.report.theme import device_colour
 from gnnplace.units import format_s
 
 __all__ = ["read_bench", "render_bench", "write_bench_page"]
@@ -31,10 +30,10 @@ Line = Mapping[str, Any]
 
 
 def read_bench(path: Path) -> dict[str, Any]:
-    """The document of a bench with rows of planners.
+    """Reads the result of a bench that has a page.
 
     Raises:
-        GnnplaceError: it is no such document.
+        GnnplaceError: the file is no such result.
     """
     document = read_json(path, GnnplaceError)
     if not isinstance(document, dict) or document.get("format") != FORMAT or "details" not in document:
@@ -45,11 +44,10 @@ def read_bench(path: Path) -> dict[str, Any]:
 
 
 def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
-    """Writes the page of a bench; its path.
+    """Writes the page of a bench; returns its path.
 
     Raises:
-        GnnplaceError: there is no page for this suite; or the document lacks something that the page shows, or has
-            something else in its place.
+        GnnplaceError: the suite has no page, or the document lacks a value that the page shows.
     """
     suite = str(document.get("suite"))
     if suite not in _PAGES:
@@ -60,14 +58,14 @@ def write_bench_page(document: Mapping[str, Any], path: Path) -> Path:
         page = _PAGES[suite](document)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise GnnplaceError(
-            f"{path.with_suffix('.json')}: has not what its page shows ({type(problem).__name__}: {problem}); run the bench again"
+            f"{path.with_suffix('.json')}: lacks a value that its page shows ({type(problem).__name__}: {problem}); run the bench again"
         ) from None
     write_text(path, page)
     return path
 
 
 def render_bench(document: Mapping[str, Any]) -> str:
-    """The page of the papers' tables as HTML: seconds, evaluations, wall time, and the placements of every row."""
+    """The page of the papers' tables as HTML: seconds, evaluations, wall times and placements of every row."""
     rows: dict[str, dict[str, Line]] = {}
     for line in document["rows"]:
         rows.setdefault(line["row"], {})[line["planner"]] = line
@@ -94,9 +92,9 @@ def _table(
     *,
     bound: bool = False,
 ) -> str:
-    """A row per table row and a column per planner that has something to tell.
+    """One row per table row and one column per planner that has a value.
 
-    `cell` is told whether the planner is the best of its row.
+    `cell` receives a line and whether its planner is the best of the row.
     """
     planners = list(dict.fromkeys(planner for lines in rows.values() for planner in lines))
     heads = ["task", "devices", *(_NAMES.get(planner, planner) for planner in planners), *["lower bound"] * bound]
@@ -109,12 +107,12 @@ def _table(
         ]
         limit = [format_s(details[key]["lower_bound"]["value_s"])] if bound else []
         body.append([escape(details[key]["task"]), escape(details[key]["testbed"]), *cells, *limit])
-    told = [column for column in range(len(heads)) if any(line[column] != "–" for line in body)]
-    return html_table([heads[column] for column in told], [[line[column] for column in told] for line in body])
+    filled = [column for column in range(len(heads)) if any(line[column] != "–" for line in body)]
+    return html_table([heads[column] for column in filled], [[line[column] for column in filled] for line in body])
 
 
 def _seconds(line: Line, best: bool) -> str:
-    """The median, how far the seeds spread, and what the paper says."""
+    """The median, the range over seeds, and the published time."""
     seconds, published = line["makespan_s"], line["published_s"]
     text = f'<span class="bad">{escape(_short(line["error"]))}</span>' if seconds is None else format_s(seconds)
     if best:
@@ -128,7 +126,7 @@ def _seconds(line: Line, best: bool) -> str:
 
 
 def _range(lowest_s: float, highest_s: float | None) -> str:
-    """Both ends in one unit, if they have the same."""
+    """Formats a range; states the unit once if both ends have the same one."""
     low, high = format_s(lowest_s), "OOM" if highest_s is None else format_s(highest_s)
     number, _, unit = low.partition(" ")
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low} – {high}"

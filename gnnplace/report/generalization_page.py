@@ -1,4 +1,4 @@
-"""Unseen graphs on unseen devices on one page: the table, every run, and where the improver loses."""
+"""The page of `bench generalization`: the table, every run, and the cases in which `gnn` loses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from gnnplace.report.charts import budgets_chart, ratios_chart
+from gnnplace.report.bench_charts import budgets_chart, ratios_chart
 from gnnplace.report.page import chart_html, framed, template
 from gnnplace.report.tables import bench_facts, html_table
 from gnnplace.units import format_s
@@ -45,9 +45,9 @@ def _about(cases: Mapping[str, Line]) -> str:
     groups = [case["groups"] for case in cases.values()]
     sets, families = {case["devices"] for case in cases.values()}, {case["family"] for case in cases.values()}
     return (
-        f"{len(cases)} cases of {min(groups, default=0):,} to {max(groups, default=0):,} op groups, {len(families)} families and "
-        f"settings of graphs, {len(sets)} device sets. Ratios are seconds over the least that any row found on the case with any "
-        "seed; means are over all cases and seeds. Every simulated makespan is an evaluation. Evaluations and wall time are medians."
+        f"{len(cases)} cases of {min(groups, default=0):,} to {max(groups, default=0):,} op groups, {len(families)} graph families and "
+        f"settings, {len(sets)} device sets. A ratio is a time over the best time that any row found on the case with any "
+        "seed. Means are over all cases and seeds. Every simulated makespan counts as one evaluation. Evaluations and wall times are medians."
     )
 
 
@@ -67,7 +67,7 @@ def _rows_table(rows: Iterable[Line]) -> str:
 
 
 def _unseen_table(rows: Iterable[Line], unseen: Mapping[str, Line]) -> str:
-    """A column per kind of cases: mean and worst ratio, and how many runs found nothing that fits."""
+    """A column per kind of case: mean and worst ratio, and the number of runs without a feasible placement."""
     found = {(kind, line["row"]): line for kind, part in unseen.items() for line in part["rows"]}
     heads = ["row", *(f"{kind} ({len(part['cases'])} cases)" for kind, part in unseen.items())]
     return html_table(
@@ -87,25 +87,25 @@ def _comparisons(summary: Mapping[str, Any]) -> str:
     heads = ["", "mean ratio", "by seed", "worst ratio", "at", "better", "equal", "worse", "beatable", "pairs"]
     body = [
         [
-            f"{escape(told['row'])} / {escape(told['other'])}", _ratio(told["mean_ratio"]),
-            ", ".join(_ratio(mean) for mean in told["mean_ratio_by_seed"]), _ratio(told["worst_ratio"]),
-            f"<small>{escape(told['worst_at'] or '–')}</small>", _share(told["better"]), _share(told["equal"]),
-            _share(told["worse"]), _share(told["beatable"]), str(told["pairs"]),
+            f"{escape(pair['row'])} / {escape(pair['other'])}", _ratio(pair["mean_ratio"]),
+            ", ".join(_ratio(mean) for mean in pair["mean_ratio_by_seed"]), _ratio(pair["worst_ratio"]),
+            f"<small>{escape(pair['worst_at'] or '–')}</small>", _share(pair["better"]), _share(pair["equal"]),
+            _share(pair["worse"]), _share(pair["beatable"]), str(pair["pairs"]),
         ]
-        for told in summary.values()
-        if isinstance(told, dict) and "mean_ratio_by_seed" in told
+        for pair in summary.values()
+        if isinstance(pair, dict) and "mean_ratio_by_seed" in pair
     ]  # fmt: skip
-    return html_table(heads, body) if body else "<p>None of the rows to compare were run.</p>"
+    return html_table(heads, body) if body else "<p>The bench ran none of the rows to compare.</p>"
 
 
 def _other_figures(summary: Mapping[str, Any]) -> str:
-    """What is no comparison of two rows."""
+    """The figures of the summary that do not compare two rows."""
     lines = []
-    for name, told in summary.items():
-        if not isinstance(told, dict):
-            lines.append([escape(_words(name)), _value(told)])
-        elif "mean_ratio_by_seed" not in told:
-            parts = (f"{escape(_words(key))}: {_value(value)}" for key, value in told.items())
+    for name, entry in summary.items():
+        if not isinstance(entry, dict):
+            lines.append([escape(_words(name)), _value(entry)])
+        elif "mean_ratio_by_seed" not in entry:
+            parts = (f"{escape(_words(key))}: {_value(value)}" for key, value in entry.items())
             lines.append([escape(_words(name)), "<br>".join(parts)])
     return html_table(["", ""], lines)
 
@@ -128,7 +128,7 @@ def _budgets(rows: Iterable[Line]) -> str:
         planner, at, count = line["row"].partition("@")
         if at and line["mean_ratio"] is not None:
             lines.setdefault(planner, []).append((int(count), line["mean_ratio"]))
-    return chart_html(budgets_chart(lines), "budgets") if lines else "<p>No such rows were run.</p>"
+    return chart_html(budgets_chart(lines), "budgets") if lines else "<p>The bench ran no such rows.</p>"
 
 
 def _worst(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
@@ -140,7 +140,7 @@ def _worst(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
         for name in sorted(known, key=known.__getitem__, reverse=True)[:_WORST]:
             best = min(cases[name]["results"], key=lambda other: _mean_ratio(cases[name], other) or float("inf"))
             body.append([escape(row), escape(name), _ratio(known[name]), escape(best)])
-    return html_table(["row", "case", "mean ratio", "best row"], body) if body else "<p>It was not run.</p>"
+    return html_table(["row", "case", "mean ratio", "best row"], body) if body else "<p>The bench did not run it.</p>"
 
 
 def _cases_table(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
@@ -163,18 +163,18 @@ def _cases_table(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
 
 
 def _about_case(case: Line) -> str:
-    """What sets it apart from training."""
+    """The properties of a case that training never has."""
     types = [f"op types {', '.join(case['unseen_types'])}"] if case["unseen_types"] else []
     return "; ".join([case["family"], *case["unlike_training"], *types])
 
 
 def _head(row: str) -> str:
-    """May break at every sign, so that many columns fit."""
+    """A column head that may wrap at every sign, so that many columns fit."""
     return row.replace("@", f"{_BREAK}@").replace("-", f"-{_BREAK}")
 
 
 def _mean_ratio(case: Line, row: str) -> float | None:
-    """Over seeds; None where any of them found nothing that fits, or the row was not run."""
+    """The mean over seeds; None if any seed found no feasible placement or the row is absent."""
     found = [run["ratio"] for run in case["results"].get(row, ())]
     return None if not found or None in found else sum(found) / len(found)
 

@@ -1,4 +1,4 @@
-"""All of a run on one page: `report.html` holds everything it shows and needs no network."""
+"""The report of a run: one HTML page that contains everything it shows and works offline."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from plotly.offline import get_plotlyjs
 
 from gnnplace.files import write_text
 from gnnplace.report.answer import answer, evaluator_of
-from gnnplace.report.charts import graph_picture, memory_chart, progress_chart
-from gnnplace.report.charts.theme import device_colour
-from gnnplace.report.steps import critical_line, stages_table, steps_table
+from gnnplace.report.layout import graph_picture
+from gnnplace.report.run_charts import memory_chart, progress_chart
 from gnnplace.report.tables import (
+    critical_line,
     devices_table,
     facts_table,
     graph_legend,
     planners_table,
     runs_table,
+    stages_table,
+    steps_table,
     warnings_list,
 )
+from gnnplace.report.theme import device_colour
 from gnnplace.run_record import RunRecord
 
 __all__ = ["REPORT_FILE", "chart_html", "framed", "render_report", "template", "write_report"]
@@ -38,17 +41,16 @@ _SCRIPTS = ("load", "schedule", "graph", "pictures")
 
 
 def write_report(run: RunRecord, folder: Path) -> Path:
-    """Writes `report.html` of a run into `folder`; its path."""
+    """Writes `report.html` of a run into `folder`; returns its path."""
     path = folder / REPORT_FILE
     write_text(path, render_report(run))
     return path
 
 
 def render_report(run: RunRecord) -> str:
-    """The page of a run, as HTML; the same run gives the same text.
+    """The page of a run as HTML; equal runs give equal text.
 
-    Tables are in it as they are read; what charts need, and the libraries that draw them, are compressed, and unpacked by the
-    page itself.
+    Tables are plain HTML. The data of the charts and the libraries that draw them are compressed; the page unpacks them.
     """
     charts = {"memory": memory_chart(run), "progress": progress_chart(run) if run["history"] else None}
     data = {
@@ -67,9 +69,9 @@ def render_report(run: RunRecord) -> str:
         runs=runs_table(run),
         critical=critical_line(run),
         devices=devices_table(run),
-        memory=_place_of("memory", charts, "This run does not say what was in memory when."),
+        memory=_slot("memory", charts, "This record has no memory over time."),
         legend=graph_legend(run),
-        progress=_place_of("progress", charts, "Nothing was searched."),
+        progress=_slot("progress", charts, "This run did not search."),
         stages=stages_table(run),
         steps=steps_table(run),
         warnings=warnings_list(run),
@@ -80,8 +82,8 @@ def render_report(run: RunRecord) -> str:
     return framed(f"{model}: placement", body, template("run.css").template, plotly="")
 
 
-def _place_of(name: str, charts: Mapping[str, go.Figure | None], otherwise: str) -> str:
-    """Where the page draws a chart; a sentence where there is none."""
+def _slot(name: str, charts: Mapping[str, go.Figure | None], otherwise: str) -> str:
+    """The element in which the page draws a chart, or a sentence if there is no chart."""
     chart = charts[name]
     if chart is None:
         return f"<p>{otherwise}</p>"
@@ -89,20 +91,20 @@ def _place_of(name: str, charts: Mapping[str, go.Figure | None], otherwise: str)
 
 
 def _packed(name: str, text: str) -> str:
-    """A text that the page unpacks itself; no tag or name in it can act before."""
+    """A compressed text that the page unpacks; no tag or name in it is interpreted before."""
     content = base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode("ascii")
     return f'<script type="application/octet-stream" id="{name}">{content}</script>'
 
 
 def framed(title: str, body: str, own_style: str = "", plotly: str | None = None) -> str:
-    """A whole page, all as HTML; `own_style` are rules beside those of every page, `plotly` is its script where it is not the library."""
+    """A complete page around `body`; `own_style` adds rules, `plotly` replaces the text of Plotly's library."""
     style = template("page.css").template + own_style
     script = get_plotlyjs() if plotly is None else plotly
     return template("frame.html").substitute(title=title, style=style, plotly=script, body=body)
 
 
 def template(name: str) -> Template:
-    """A file of this folder that waits for what it is to show."""
+    """The template in a file of this folder."""
     return Template(_file(name))
 
 
@@ -111,11 +113,11 @@ def _file(name: str) -> str:
 
 
 def chart_html(figure: go.Figure, name: str) -> str:
-    """A figure as an HTML fragment that expects Plotly's script in the page."""
+    """A figure as an HTML fragment for a page that contains Plotly."""
     settings = {
         "displaylogo": False,
         "responsive": True,
-        # The first would upload the chart; the others do nothing here that another button does not.
+        # The first button would upload the chart; the others duplicate a button.
         "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
     }
     return str(to_html(figure, config=settings, include_plotlyjs=False, full_html=False, div_id=f"{name}-chart"))

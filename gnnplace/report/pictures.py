@@ -1,25 +1,82 @@
-"""Every picture of a report as a file, for papers."""
+"""A report in a headless browser: its pictures as files, and a page for measuring how fast it opens."""
 
 from __future__ import annotations
 
 import base64
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote_to_bytes
 
+from gnnplace.errors import MissingDependency
 from gnnplace.files import new_file
-from gnnplace.report.browser_page import browser, drawn_page
 
-__all__ = ["write_pictures"]
+__all__ = ["browser", "chromium", "drawn_page", "write_pictures"]
+
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_LONGEST_MS = 120_000
+
+
+def chromium() -> str | None:
+    """Path of the system's Chromium, or None."""
+    return next((path for path in map(shutil.which, _NAMES) if path is not None), None)
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """Opens the system's Chromium, or the one that Playwright installed.
+
+    Raises:
+        MissingDependency: Playwright or a Chromium is not installed.
+    """
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        raise MissingDependency(
+            "pictures need playwright, which is not installed; pip install 'gnnplace[pictures]'"
+        ) from None
+    with sync_playwright() as playwright:
+        try:
+            opened = playwright.chromium.launch(executable_path=chromium(), args=["--disable-gpu"])
+        except Error as problem:
+            raise MissingDependency(
+                f"no Chromium could be started ({problem.message.splitlines()[0]}); install your system's, or: playwright install chromium"
+            ) from None
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def drawn_page(opened: Browser, report: Path, width: int = 1300, height: int = 900) -> Page:
+    """Opens a report and waits until its charts are drawn; `width` and `height` in pixels.
+
+    Raises:
+        MissingDependency: the browser could not draw the charts.
+    """
+    page = opened.new_page(viewport={"width": width, "height": height})
+    page.goto(report.resolve().as_uri())
+    page.wait_for_selector("html[data-drawn]", state="attached", timeout=_LONGEST_MS)
+    if page.locator("html").get_attribute("data-drawn") != "yes":
+        raise MissingDependency(f"Chromium {opened.version} could not draw {report}; install a current one")
+    return page
+
 
 PictureFormat = Literal["svg", "png"]
 
 
 def write_pictures(report: Path, folder: Path, picture_format: PictureFormat = "svg") -> list[Path]:
-    """Writes each picture of `report.html` into `folder` as a browser draws it; their paths.
+    """Writes each picture of a report into `folder`; returns their paths.
 
     Raises:
-        MissingDependency: there is no browser to draw them.
+        MissingDependency: Playwright or a Chromium is not installed.
     """
     paths = []
     with browser() as opened:
@@ -34,6 +91,6 @@ def write_pictures(report: Path, folder: Path, picture_format: PictureFormat = "
 
 
 def _content(url: str) -> bytes:
-    """What a data URL holds."""
+    """The content of a data URL."""
     head, _, text = url.partition(",")
     return base64.b64decode(text) if head.endswith(";base64") else unquote_to_bytes(text)

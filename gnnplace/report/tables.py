@@ -1,19 +1,22 @@
-"""The parts of a report that are text and numbers, as HTML; every name is escaped."""
+"""Tables and sentences of a report as HTML; every name is escaped."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from gnnplace.report.answer import evaluator_of, percent, seconds, speed
-from gnnplace.report.charts.theme import TRANSFER, device_colour
-from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord
+from gnnplace.report.run_charts import stage_of
+from gnnplace.report.theme import TRANSFER, device_colour
+from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, StepRecord
 from gnnplace.units import format_bytes
 
 __all__ = [
     "bench_facts",
+    "critical_line",
     "devices_table",
     "facts_table",
     "figure",
@@ -21,14 +24,21 @@ __all__ = [
     "html_table",
     "planners_table",
     "runs_table",
+    "stages_table",
+    "steps_table",
     "summary_table",
     "swatch",
     "warnings_list",
 ]
 
 
+_MOST_STEPS = 12
+_NAMED = 3
+"""Moves shown per step."""
+
+
 def planners_table(run: RunRecord) -> str:
-    """Every planner on this problem, fastest first; the one whose placement is kept is marked."""
+    """All planners, fastest first; marks the planner whose placement is the answer."""
     rows = sorted(run["planners"], key=_rank)
     slowest_s = max((row["makespan_s"] or 0.0 for row in rows if _rank(row)[0] == 0), default=0.0)
     heads = ["planner", f"one step ({evaluator_of(run)})", "gap", "evaluations", "took", ""]
@@ -36,7 +46,7 @@ def planners_table(run: RunRecord) -> str:
 
 
 def runs_table(run: RunRecord) -> str:
-    """What was executed side by side; empty when nothing was."""
+    """The placements that were executed side by side; empty without a measurement."""
     measured = run["measured"]
     if measured is None or not measured["runs"]:
         return ""
@@ -54,21 +64,21 @@ def runs_table(run: RunRecord) -> str:
 
 
 def _searched(measured: MeasuredRecord) -> str:
-    """What the search executed; empty where that is not said."""
+    """The number of placements that the search executed; empty for records without it."""
     if "search" not in measured:
         return ""
     search = measured["search"]
-    known = f", {search['recalled']:,} were known from before" if search["recalled"] else ""
-    failed = f" {search['failed']:,} could not be measured." if search.get("failed") else ""
-    retried = f" Lost measuring processes that were replaced: {search['retried']:,}." if search.get("retried") else ""
+    known = f" and knew {search['recalled']:,} from earlier runs" if search["recalled"] else ""
+    failed = f" {search['failed']:,} failed." if search.get("failed") else ""
+    retried = f" It replaced {search['retried']:,} lost measuring processes." if search.get("retried") else ""
     return (
         f"<p>The search executed {search['executed']:,} placements{known}.{failed}{retried} "
-        f"Models ran for {seconds(search['executing_s'])} of the {seconds(search['wall_s'])} that it took ({percent(search['executing_s'] / max(search['wall_s'], 1e-9))}).</p>"
+        f"Models ran for {seconds(search['executing_s'])} of its {seconds(search['wall_s'])} ({percent(search['executing_s'] / max(search['wall_s'], 1e-9))}).</p>"
     )
 
 
 def devices_table(run: RunRecord) -> str:
-    """Ops and peak memory of each device, against its capacity."""
+    """Ops of each device, and its peak memory against its capacity."""
     ops = run["ops"]
     rows = []
     for index, device in enumerate(run["devices"]):
@@ -82,7 +92,7 @@ def devices_table(run: RunRecord) -> str:
 
 
 def graph_legend(run: RunRecord) -> str:
-    """What the colours of the graph mean."""
+    """The legend of the graph's colours."""
     used = sorted(set(run["ops"]["device"]))
     parts = [f"{swatch(device_colour(device))}{escape(run['devices'][device]['name'])}" for device in used]
     moves = f'<span class="stroke" style="background:{TRANSFER}"></span>tensor moves to another device'
@@ -90,13 +100,13 @@ def graph_legend(run: RunRecord) -> str:
 
 
 def warnings_list(run: RunRecord) -> str:
-    """The warnings; empty when there are none."""
+    """The warnings of a run; empty without any."""
     parts = [f"<li>{escape(text)}</li>" for text in run["warnings"]]
     return f'<section class="warnings"><h2>Warnings</h2><ul>{"".join(parts)}</ul></section>' if parts else ""
 
 
 def facts_table(run: RunRecord) -> str:
-    """How the run was made: command, sizes, seed, versions."""
+    """The command, sizes, seed and versions of a run."""
     summary = run["summary"]
     facts = {
         "command": f"<code>{escape(run['command'])}</code>",
@@ -109,19 +119,19 @@ def facts_table(run: RunRecord) -> str:
 
 
 def summary_table(summary: Mapping[str, Any]) -> str:
-    """What a bench says in short: a figure per row."""
+    """The summary of a bench, one figure per row."""
     return html_table(["", ""], ([escape(key.replace("_", " ")), figure(value)] for key, value in summary.items()))
 
 
 def figure(value: object) -> str:
-    """A number with three digits behind the point, a text as it is, a dash for nothing."""
+    """Formats a number with three decimals; escapes text; a dash for None."""
     if value is None:
         return "–"
     return f"{value:.3f}" if isinstance(value, float) else escape(str(value))
 
 
 def bench_facts(document: Mapping[str, Any]) -> str:
-    """How a bench was made: command, machine, versions."""
+    """The command, machine and versions of a bench."""
     machine = document["machine"]
     facts = {
         "command": f"<code>{escape(document['command'])}</code>",
@@ -132,7 +142,7 @@ def bench_facts(document: Mapping[str, Any]) -> str:
 
 
 def _rank(row: PlannerRow) -> tuple[int, float]:
-    """Feasible ones by time, then infeasible ones, then failed ones."""
+    """Sort key: feasible rows by time, then infeasible ones, then failed ones."""
     took = row["makespan_s"]
     if row["error"] or took is None or not math.isfinite(took):
         return 2, 0.0
@@ -142,7 +152,7 @@ def _rank(row: PlannerRow) -> tuple[int, float]:
 def _planner_cells(row: PlannerRow, run: RunRecord, slowest_s: float) -> list[str | tuple[str]]:
     kept = row["planner"] == run.get("kept", run["summary"]["planner"])
     name = f"<b>{escape(row['planner'])}</b> <small>kept</small>" if kept else escape(row["planner"])
-    # What was planned in the simulator for a comparison by measuring took none of what is counted here.
+    # Baselines of a measured run are planned in the simulator, which costs no executed evaluation.
     counted = row["evaluations"] or row["wall_s"]
     effort = (f"{row['evaluations']:,}", seconds(row["wall_s"])) if counted else ("–", "–")
     if row["error"]:
@@ -164,7 +174,7 @@ def _memory_bar(peak: int, capacity: int | None, colour: str) -> str:
 
 
 def swatch(colour: str) -> str:
-    """A square of a colour."""
+    """A coloured square."""
     return f'<span class="swatch" style="background:{colour}"></span>'
 
 
@@ -173,12 +183,101 @@ def _bar(part: float, colour: str) -> str:
 
 
 def _cell(content: str | tuple[str]) -> str:
-    """A tuple holds finished HTML; text is escaped."""
+    """Escapes text; a tuple holds finished HTML."""
     return content[0] if isinstance(content, tuple) else escape(content)
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; heads are text, cells finished HTML."""
+    """An HTML table from heads (text) and cells (finished HTML)."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def critical_line(run: RunRecord) -> str:
+    """A sentence on the ops and transfers of the critical path; empty for records without one."""
+    path = run.get("critical_path")
+    if not path:
+        return ""
+    ops, transfers = run["ops"], run["transfers"]
+    computing = [ops["end_s"][index] - ops["start_s"][index] for kind, index in path if kind == "op"]
+    sending = [transfers[index]["end_s"] - transfers[index]["start_s"] for kind, index in path if kind == "transfer"]
+    total_s = sum(computing) + sum(sending)
+    share = f" ({percent(sum(sending) / total_s)} of the step)" if sending and total_s > 0 else ""
+    return (
+        f"<p>Critical path: {len(computing):,} ops for {seconds(sum(computing))} and "
+        f"{len(sending):,} transfers for {seconds(sum(sending))}{share}.</p>"
+    )
+
+
+def stages_table(run: RunRecord) -> str:
+    """The best time after each stage of the search, and the gain of the stage; empty without stages."""
+    if not run["stages"]:
+        return ""
+    rows, before_s = [], None
+    found = Counter(stage_of(run["stages"], best) for _, _, best in run["history"] if best is not None)
+    names = [name for name in dict.fromkeys(name for name, _ in run["stages"]) if found[name]]
+    for name, after_s in run["stages"]:
+        gain = "–"
+        if before_s is not None and after_s is not None and before_s > 0:
+            gain = (
+                f"{seconds(before_s - after_s)} ({percent(1 - after_s / before_s)})"
+                if after_s < before_s
+                else "nothing"
+            )
+        mark = swatch(device_colour(names.index(name))) if name in names else ""
+        rows.append([f"{mark}{escape(name)}", seconds(after_s), gain, f"{found[name]:,}"])
+        before_s = after_s if after_s is not None else before_s
+    return html_table(["stage", "best after it", "gain", "improvements"], rows)
+
+
+def steps_table(run: RunRecord) -> str:
+    """The steps of the policy that gained most: the moved groups, and the probability that the policy gave them."""
+    steps = run.get("steps")
+    if steps is None:
+        return "<p>This record has no steps.</p>"
+    if not steps:
+        return "<p>No policy chose steps of this placement: a construction or a search without a policy found it.</p>"
+    most = sorted(steps, key=_gain, reverse=True)[:_MOST_STEPS]
+    total_s = sum(map(_gain, steps))
+    drawn = [step for step in steps if step["probability"] is not None]
+    favoured = sum((step["probability"] or 0.0) > step["chance"] for step in drawn)
+    text = (
+        f"<p>{len(steps):,} steps improved the best placement, by {seconds(total_s)} in total (simulated). The table lists the "
+        f"{len(most)} most valuable ones. {len(drawn):,} of the steps began with a move of one op group drawn from the policy's odds; "
+        f"the policy gave {favoured:,} of these a higher probability than a uniform draw.</p>"
+    )
+    heads = ["evaluation", "gain", "step", "op groups", "first moves", "policy's probability"]
+    return text + html_table(heads, [_cells(run, step) for step in most])
+
+
+def _gain(step: StepRecord) -> float:
+    before_s, after_s = step["before_s"], step["after_s"]
+    return 0.0 if before_s is None or after_s is None else before_s - after_s
+
+
+def _cells(run: RunRecord, step: StepRecord) -> list[str]:
+    moves = [
+        f"{escape(_short(name))} <small>{escape(run['devices'][source]['name'])} → {escape(run['devices'][target]['name'])}</small>"
+        for name, source, target in step["moves"][:_NAMED]
+    ]
+    probability = step["probability"]
+    odds = (
+        "not used"
+        if probability is None
+        else f"{_likely(probability)} <small>{_times(probability / step['chance'])} uniform</small>"
+    )
+    gain = "first that fits" if step["before_s"] is None else seconds(_gain(step))
+    return [f"{step['evaluations']:,}", gain, escape(step["kind"]), f"{step['moved']:,}", "<br>".join(moves), odds]
+
+
+def _short(name: str, most: int = 48) -> str:
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 :]}"
+
+
+def _likely(probability: float) -> str:
+    return f"{100 * probability:.2g} %"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}x" if ratio >= 0.1 else f"{ratio:.2g}x"

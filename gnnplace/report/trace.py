@@ -1,7 +1,7 @@
 """The schedule of a run in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-Devices and channels are processes with a thread each, ops and transfers complete events, tensors on their way flow events, and
-memories counters; times are microseconds of the simulated step. Format: Google's "Trace Event Format", and Perfetto's notes on it.
+Devices and channels are threads of two processes, ops and transfers complete events, tensors in flight flow events, memories counters. Times are
+microseconds of the simulated step. Source of the format: Google's "Trace Event Format" and Perfetto's notes on it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Event = dict[str, Any]
 
 
 def write_trace(run: RunRecord, path: Path) -> Path:
-    """Writes the trace of a run; its path."""
+    """Writes the trace of a run; returns its path."""
     write_text(path, json.dumps(trace_events(run)) + "\n")
     return path
 
 
 def trace_events(run: RunRecord) -> dict[str, Any]:
-    """All of the trace's JSON."""
+    """The trace of a run as a JSON object."""
     slices = _slices(run)
     return {
         "displayTimeUnit": "ms",
@@ -42,7 +42,7 @@ def trace_events(run: RunRecord) -> dict[str, Any]:
 
 
 def _channels(run: RunRecord) -> list[str]:
-    """Those that carried something, by name; a link without one is its own."""
+    """Names of the channels that carried a tensor; a link without a channel counts as one."""
     return sorted({_channel(run, index) for index in range(len(run["transfers"]))})
 
 
@@ -64,7 +64,7 @@ def _names(run: RunRecord) -> Iterator[Event]:
 
 
 def _slices(run: RunRecord) -> dict[Link, Event]:
-    """A complete event for each op and transfer."""
+    """One complete event per op and transfer."""
     ops, critical = run["ops"], set(run.get("critical_path", []))
     thread_of = {name: thread for thread, name in enumerate(_channels(run))}
     found: dict[Link, Event] = {}
@@ -101,10 +101,10 @@ def _slice(
 
 
 def _flows(run: RunRecord, slices: dict[Link, Event]) -> Iterator[Event]:
-    """An arrow from each producer to its transfers, from hop to hop, and on to those that read the tensor there."""
+    """Flow events from each producer to its transfers, from hop to hop, and on to the consumers of the tensor."""
     for number, (source, target) in enumerate(_arrows(run)):
         for phase, event in (("s", slices[source]), ("f", slices[target])):
-            # In the middle of a slice, so that it is clear which one is meant.
+            # The middle of a slice identifies it; its ends may touch other slices.
             middle = event["ts"] + event["dur"] / 2
             flow = {"ph": phase, "id": number, "name": "tensor", "cat": "tensor", "ts": middle, "pid": event["pid"], "tid": event["tid"]}  # fmt: skip
             yield flow if phase == "s" else {**flow, "bp": "e"}

@@ -26,9 +26,9 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
-from gnnplace.report import fidelity_page
+from gnnplace.report import execution_pages as fidelity_page
+from gnnplace.report.bench_charts import agreement_chart
 from gnnplace.report.bench_page import read_bench, write_bench_page
-from gnnplace.report.charts import agreement_chart
 from gnnplace.schedule import Schedule
 from models_zoo.networks.light import write_light_model
 

@@ -27,7 +27,7 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.report.bench_page import read_bench, write_bench_page
-from gnnplace.report.measured_page import render_measured
+from gnnplace.report.execution_pages import render_measured
 
 MODEL = MODELS[0]
 CORES = sorted(os.sched_getaffinity(0))

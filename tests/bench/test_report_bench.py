@@ -8,7 +8,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 
 from gnnplace.bench.options import BenchOptions
 from gnnplace.bench.report import bench_report
-from gnnplace.report.browser_page import chromium
+from gnnplace.report.pictures import chromium
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed; apt install chromium")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gnnplace.report.charts import bars_chart, curves_chart, matrix_chart
-from gnnplace.report.charts.theme import device_colour
+from gnnplace.report.theme import device_colour
+from notebooks.charts import bars_chart, curves_chart, matrix_chart
 
 
 def test_every_category_has_a_bar_of_each_series_in_the_order_in_which_they_come() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gnnplace.files import write_text
+from gnnplace.report.bench_charts import budgets_chart, ratios_chart
 from gnnplace.report.bench_page import read_bench, write_bench_page
-from gnnplace.report.charts import budgets_chart, ratios_chart
 from gnnplace.report.generalization_page import render_generalization
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gnnplace.cli.main import _run as run_command
 from gnnplace.files import write_text
-from gnnplace.report.browser_page import chromium
+from gnnplace.report.pictures import chromium
 from gnnplace.run_record import RunRecord
 
 

@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.report.charts import graph_picture, memory_chart, progress_chart
-from gnnplace.report.charts.graph import MOST_GROUPS
-from gnnplace.report.charts.layered_layout import layered_layout
+from gnnplace.report.layout import MOST_GROUPS, graph_picture, layered_layout
+from gnnplace.report.run_charts import memory_chart, progress_chart
 from gnnplace.run_record import RunRecord
 
 

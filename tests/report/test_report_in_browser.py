@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'gnnplace[pictures]'")
 
-from gnnplace.report.browser_page import browser, chromium, drawn_page
 from gnnplace.report.page import write_report
+from gnnplace.report.pictures import browser, chromium, drawn_page
 from gnnplace.run_record import RunRecord
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed; apt install chromium")

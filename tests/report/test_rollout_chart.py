@@ -4,9 +4,8 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from gnnplace.report.charts import rollout_chart
-from gnnplace.report.charts.rollout import RolloutStep
-from gnnplace.report.charts.theme import MUTED, TRANSFER, device_colour
+from gnnplace.report.theme import MUTED, TRANSFER, device_colour
+from notebooks.charts import RolloutStep, rollout_chart
 
 EDGES = [(0, 1), (0, 2)]
 NAMES = ["stem", "left", "<right>"]

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from gnnplace.report.charts import gantt_chart, structure_chart
-from gnnplace.report.charts.theme import MUTED, TRANSFER, device_colour
+from gnnplace.report.theme import MUTED, TRANSFER, device_colour
 from gnnplace.run_record import RunRecord
+from notebooks.charts import gantt_chart, structure_chart
 
 
 def test_a_graph_has_its_nodes_by_kind_and_rare_kinds_together() -> None:

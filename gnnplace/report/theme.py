@@ -1,4 +1,4 @@
-"""What all charts share: colours that work on light and dark ground, units of time axes, inert labels."""
+"""Colours that work on light and dark backgrounds, units of time axes, and escaped labels; all charts use them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 __all__ = ["MUTED", "TRANSFER", "device_colour", "label", "new_figure", "time_unit"]
 
+
 PALETTE = (
     "#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#e45756", "#d4a72c", "#9d755d", "#ff9da6", "#6b7fd7",
 )  # fmt: skip
@@ -16,16 +17,12 @@ TRANSFER = "#e45756"
 
 
 def device_colour(device: int) -> str:
-    """The colour of a device in every chart of a report; they repeat after ten."""
+    """The colour of a device in every chart; colours repeat after ten devices."""
     return PALETTE[device % len(PALETTE)]
 
 
 def label(text: str, most: int = 80) -> str:
-    """A name from a model as text for Plotly, which reads tags in it; the middle of long ones is left out.
-
-    >>> label("<b>conv</b>"), label("abcdefghij", most=7)
-    ('&lt;b&gt;conv&lt;/b&gt;', 'abc…hij')
-    """
+    """Escapes a name for Plotly, which interprets tags, and shortens long names in the middle."""
     if len(text) > most:
         half = (most - 1) // 2
         text = f"{text[:half]}…{text[-half:]}"
@@ -33,11 +30,7 @@ def label(text: str, most: int = 80) -> str:
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:
-    """Name and seconds of the unit in which an axis up to `longest_s` reads well.
-
-    >>> time_unit(0.02)
-    ('ms', 0.001)
-    """
+    """Name and seconds of the unit for an axis that ends at `longest_s`."""
     for name, scale in (("s", 1.0), ("ms", 1e-3)):
         if longest_s >= scale:
             return name, scale
@@ -45,11 +38,11 @@ def time_unit(longest_s: float) -> tuple[str, float]:
 
 
 def new_figure(height: int) -> go.Figure:
-    """An empty figure, see-through, so that the page's colours show."""
+    """An empty figure with a transparent background."""
     figure = go.Figure()
     figure.update_layout(
         height=height,
-        margin={"l": 8, "r": 8, "t": 32, "b": 8},  # the buttons have the top
+        margin={"l": 8, "r": 8, "t": 32, "b": 8},  # the top holds Plotly's buttons
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 12, "color": MUTED},

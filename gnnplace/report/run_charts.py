@@ -1,0 +1,140 @@
+"""Charts of one run: memory over time, and the progress of the search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from gnnplace.report.answer import evaluator_of
+from gnnplace.report.theme import MUTED, TRANSFER, device_colour, label, new_figure, time_unit
+from gnnplace.run_record import RunRecord
+from gnnplace.units import format_bytes, format_s
+
+__all__ = ["memory_chart", "progress_chart", "stage_of"]
+
+
+_ROW = 70
+WIDE_RANGE = 20.0
+"""Ratio of worst to best above which the time axis is logarithmic."""
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+
+
+def memory_chart(run: RunRecord) -> go.Figure | None:
+    """One row per device: bytes in use during one step, with the capacity as a line; None for records without it.
+
+    A capacity far above the peak appears only in the title, because the curve would be flat below it.
+    """
+    courses = run.get("memory_over_time")
+    if courses is None or not run["devices"]:
+        return None
+    end_s = max([0.0, *run["ops"]["end_s"], *(row["end_s"] for row in run["transfers"])])
+    unit, scale = time_unit(end_s)
+    figure = new_figure(height=_ROW * len(courses) + 70)
+    titles = [_title(run, device) for device in range(len(courses))]
+    grid = make_subplots(
+        rows=len(courses), cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.3 / len(courses)
+    )
+    for device, course in enumerate(courses):
+        _add_course(grid, run, device, [*course, (end_s, course[-1][1] if course else 0)], scale)
+    grid.update_layout(figure.layout)
+    grid.update_layout(showlegend=False)
+    grid.update_annotations(font={"size": 12}, xanchor="left", x=0)
+    grid.update_xaxes({"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "range": [0, end_s / scale or 1.0]})
+    grid.update_xaxes(title=f"time of one step ({unit}, simulated)", row=len(courses), col=1)
+    return grid
+
+
+def _title(run: RunRecord, device: int) -> str:
+    """The title states the evaluated peak, because ops without duration change memory within an instant that no line shows."""
+    name, capacity = run["devices"][device]["name"], run["devices"][device]["memory_bytes"]
+    limit = "no limit" if capacity is None else f"of {format_bytes(capacity)}"
+    return f"{label(name, most=30)}: at most {format_bytes(run['peak_memory_bytes'].get(name, 0))} {limit}"
+
+
+def _add_course(grid: go.Figure, run: RunRecord, device: int, course: list[tuple[float, int]], scale: float) -> None:
+    capacity, peak = run["devices"][device]["memory_bytes"], max(level for _, level in course)
+    unit, size = next((unit for unit in _UNITS if peak >= unit[1]), _UNITS[-1])
+    grid.add_scatter(
+        x=[time / scale for time, _ in course],
+        y=[level / size for _, level in course],
+        mode="lines",
+        line={"shape": "hv", "width": 1.5, "color": device_colour(device)},
+        fill="tozeroy",
+        hovertext=[f"{format_bytes(level)} from {format_s(time)}" for time, level in course],
+        hovertemplate="%{hovertext}<extra></extra>",
+        row=device + 1,
+        col=1,
+    )
+    top = 1.1 * peak / size or 1.0
+    if capacity is not None and capacity <= 3 * peak:
+        grid.add_hline(y=capacity / size, line={"dash": "dash", "width": 1.5, "color": TRANSFER}, row=device + 1, col=1)
+        top = 1.1 * max(peak, capacity) / size
+    grid.update_yaxes(
+        {
+            "gridcolor": "rgba(128,128,128,0.25)",
+            "zeroline": False,
+            "automargin": True,
+            "nticks": 3,
+            "range": [0, top],
+            "title": unit,
+            "fixedrange": True,
+        },
+        row=device + 1,
+        col=1,
+    )
+
+
+def stage_of(stages: Sequence[tuple[str, float | None]], best_s: float) -> str:
+    """The stage that found a time: the first stage that ended with a best time at most `best_s`; empty if none did."""
+    return next((name for name, after_s in stages if after_s is not None and after_s <= best_s), "")
+
+
+def progress_chart(run: RunRecord) -> go.Figure:
+    """The best time over evaluations, coloured by stage, with the lower bound as a dotted line."""
+    points = [(count, wall, best) for count, wall, best in run["history"] if best is not None and math.isfinite(best)]
+    worst_s = max((best for _, _, best in points), default=0.0)
+    unit, scale = time_unit(worst_s)
+    figure = new_figure(height=300)
+    stages = [stage_of(run["stages"], best) for _, _, best in points]
+    names = list(dict.fromkeys(stages))
+    figure.add_scatter(
+        x=[count for count, _, _ in points],
+        y=[best / scale for _, _, best in points],
+        mode="lines+markers",
+        line={"shape": "hv", "color": device_colour(0), "width": 2},
+        marker={"size": 6, "color": [device_colour(names.index(stage)) for stage in stages]},
+        text=[
+            f"{format_s(best)}<br>evaluation {count:,}, after {format_s(wall)}{f'<br>in {label(stage)}' if stage else ''}"
+            for (count, wall, best), stage in zip(points, stages, strict=True)
+        ],
+        hovertemplate="%{text}<extra></extra>",
+    )
+    if points and run["summary"]["evaluations"] > points[-1][0]:
+        figure.add_scatter(
+            x=[points[-1][0], run["summary"]["evaluations"]],
+            y=[points[-1][2] / scale] * 2,
+            mode="lines",
+            line={"color": device_colour(0), "width": 2},
+            hoverinfo="skip",
+        )
+    bound = run["lower_bound"]
+    if bound is not None and bound["value_s"] > 0:
+        figure.add_hline(
+            y=bound["value_s"] / scale,
+            line={"dash": "dot", "color": MUTED},
+            annotation={
+                "text": f"lower bound by the cost model: {label(bound['name'])}",
+                "xanchor": "right",
+                "yanchor": "top",
+            },
+        )
+    if points and worst_s > WIDE_RANGE * points[-1][2] > 0:
+        figure.update_yaxes(type="log")
+    else:
+        figure.update_yaxes(rangemode="tozero")
+    figure.update_xaxes(title="evaluations", range=[0, 1.02 * max(1, run["summary"]["evaluations"])])
+    figure.update_yaxes(title=f"{unit} ({evaluator_of(run)})")
+    return figure
