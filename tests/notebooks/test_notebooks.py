@@ -1,4 +1,4 @@
-"""Every notebook runs as it is published, and what it says is what it computes."""
+"""Every notebook runs as published and computes the results that are saved in it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import runpy
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import nbformat
 import pytest
-
-from tests.notebooks.claims import CLAIMS, EXPECTED
 
 ROOT = Path(__file__).parents[2]
 TOOL = runpy.run_path(str(ROOT / "notebooks" / "execute.py"))
@@ -32,59 +31,64 @@ def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)
 
 
-def prose(notebook: Any) -> str:
-    """All text, whatever the breaks of its lines."""
-    return " ".join(" ".join(cell.source.split()) for cell in notebook.cells if cell.cell_type == "markdown")
-
-
 def outputs(notebook: Any) -> list[Any]:
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
 def results(notebook: Any) -> dict[str, Any]:
-    """The dictionary that the last cell shows."""
+    """The dictionary that the last cell displays."""
     return ast.literal_eval(notebook.cells[-1].outputs[-1].data["text/plain"])
 
 
 def complaints(notebook: Any) -> list[str]:
-    """What was written to the error stream, warnings among it."""
+    """Output on the error stream, including warnings."""
     return [output.text for output in outputs(notebook) if output.get("name") == "stderr"]
 
 
-def check_results(name: str, found: dict[str, Any]) -> None:
-    expected = {claim.key: claim.value for claim in CLAIMS[name]} | EXPECTED[name]
-    assert {key: found[key] for key in expected} == expected
+SEARCHED = 0.15
+"""Relative tolerance of searches: floats differ between processors in their last digits, and searches then take other ways."""
+LOOSE = {
+    "01_onnx_to_dgl": {"feature_difference": pytest.approx(0.0, abs=1e-6)},
+    "05_real_execution": {  # the machine may be busy: only the order of magnitude is certain
+        "cores": ANY,
+        "placements": ANY,
+        "relative_difference": pytest.approx(0.0, abs=1e-5),
+        "largest_predicted_to_executed": pytest.approx(1.0, abs=0.95),
+        "least_predicted_to_executed": pytest.approx(1.0, abs=0.95),
+    },
+    "03_revisit": {"frames": pytest.approx(60, abs=50)},
+    "07_your_own": {"relative_difference": pytest.approx(0.0, abs=1e-5)},
+}
+"""Results that another machine need not reproduce, with what holds anyway."""
 
 
-def test_there_are_seven_notebooks_and_something_is_claimed_of_each() -> None:
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06", "07"]
-    assert set(CLAIMS) == set(EXPECTED) == {path.stem for path in NOTEBOOKS}
+def check_results(name: str, found: dict[str, Any], saved: dict[str, Any]) -> None:
+    expected = {
+        key: pytest.approx(value, rel=SEARCHED) if isinstance(value, float) else value for key, value in saved.items()
+    }
+    assert found == expected | LOOSE.get(name, {})
 
 
 @each_notebook
+<<<<<<< HEAD
 def test_a_notebook_runs_as_published_without_a_warning_and_gives_what_its_text_says(
     path: Path, tmp_path: Path
 ) -> None:
     if "dgl" in path.stem and importlib.util.find_spec("dgl") is None:
         pytest.skip("dgl has no wheel for this Python")
+=======
+def test_a_notebook_runs_without_a_warning_and_reproduces_its_saved_results(path: Path, tmp_path: Path) -> None:
+>>>>>>> 5d201e9 (Notebooks in plain words on the public API; their numbers come from code instead of prose)
     home, scratch = tmp_path / "notebooks", tmp_path / "scratch"
     home.mkdir()
     scratch.mkdir()
     shutil.copy(path, home)
+    shutil.copy(ROOT / "notebooks" / "charts.py", home)
     shutil.copytree(RESULTS, home / "results")
     notebook, seconds = TOOL["execute"](home / path.name, home, scratch)
     assert complaints(notebook) == []
-    check_results(path.stem, results(notebook))
+    check_results(path.stem, results(notebook), results(read(path)))
     assert seconds < TOOL["LIMIT_S"]
-
-
-@each_notebook
-def test_the_numbers_in_the_text_are_those_of_the_saved_results(path: Path) -> None:
-    notebook = read(path)
-    said = prose(notebook)
-    phrases = [claim.phrase.replace("{}", claim.number) for claim in CLAIMS[path.stem]]
-    assert [phrase for phrase in phrases if phrase not in said] == []
-    check_results(path.stem, results(notebook))
 
 
 @each_notebook
@@ -100,7 +104,7 @@ def test_every_figure_is_saved_with_an_image(path: Path) -> None:
             assert (b"acTL" in image) == bool(bundle[TOOL["FIGURE"]].get("frames"))  # it moves
 
 
-def test_the_policy_is_shown_at_work_in_an_animation() -> None:
+def test_notebook_03_contains_one_animation() -> None:
     figures = [
         output.data[TOOL["FIGURE"]]
         for output in outputs(read(NOTEBOOKS[2]))
@@ -110,7 +114,7 @@ def test_the_policy_is_shown_at_work_in_an_animation() -> None:
 
 
 @each_notebook
-def test_a_saved_notebook_is_whole_and_small_and_tells_nothing_of_the_machine(path: Path) -> None:
+def test_a_saved_notebook_is_valid_and_small_and_contains_no_machine_paths(path: Path) -> None:
     notebook = read(path)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -122,7 +126,7 @@ def test_a_saved_notebook_is_whole_and_small_and_tells_nothing_of_the_machine(pa
 
 
 @each_notebook
-def test_every_stored_result_that_a_notebook_uses_is_there_with_the_command_that_made_it(path: Path) -> None:
+def test_every_stored_result_of_a_notebook_exists_and_the_notebook_names_its_command(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for name in sorted(set(re.findall(r"results/([\w.-]+\.json)", text))):
         command = json.loads((RESULTS / name).read_text(encoding="utf-8"))["command"]
@@ -130,7 +134,7 @@ def test_every_stored_result_that_a_notebook_uses_is_there_with_the_command_that
         assert " ".join(command.split()[:3]) in text, name
 
 
-def test_the_stored_training_curves_are_those_of_the_policies_that_ship() -> None:
+def test_the_stored_training_curves_belong_to_the_shipped_policies() -> None:
     runs = json.loads((RESULTS / "training.json").read_text(encoding="utf-8"))["runs"]
     for name, run in runs.items():
         policy = ROOT / "models_zoo" / "policies" / f"{name}.safetensors"

@@ -118,5 +118,5 @@ def test_the_page_is_written_for_a_result_of_this_suite_and_a_bench_without_any_
         one["results"] = {}
     write_text(tmp_path / "result.json", json.dumps(document))
     page = write_bench_page(read_bench(tmp_path / "result.json"), tmp_path / "result.html").read_text(encoding="utf-8")
-    assert "None of the rows to compare were run." in page
+    assert "The bench ran none of the rows to compare." in page
     assert "Graphs and devices that no training has seen" in page

@@ -112,8 +112,8 @@ def test_measured_runs_are_called_measured_and_compared_with_the_plain_session(r
     assert "one step (simulated)" not in text
     assert "gnn 8.00 ms ± 100 us 21 1.25x faster than the first" in text
     assert (
-        "executed 1,250 placements, 3 were known from before. 4 could not be measured. Lost measuring processes that were replaced: 2. "
-        "Models ran for 1.50 s of the 2.00 s that it took (75.0 %)" in text
+        "executed 1,250 placements and knew 3 from earlier runs. 4 failed. It replaced 2 lost measuring processes. "
+        "Models ran for 1.50 s of its 2.00 s (75.0 %)" in text
     )
 
 
@@ -129,13 +129,13 @@ def test_a_run_without_an_answer_says_so(run: RunRecord) -> None:
     run["summary"]["feasible"] = False
     run["peak_memory_bytes"]["gpu:0"] = 8192
     text = Page(render_report(run)).text
-    assert "No placement of tiny that fits was found" in text
+    assert "found no placement of tiny that fits in memory" in text
     assert "8.0 KiB of 4.0 KiB 200.0 % does not fit" in text
 
 
 def test_a_missing_single_device_time_is_not_compared(run: RunRecord) -> None:
     run["summary"]["compared"]["single"] = float("inf")
-    assert "there is no time of a single device to compare with" in Page(render_report(run)).text
+    assert "no time of a single device is known" in Page(render_report(run)).text
 
 
 def test_names_from_a_model_are_shown_and_never_act(run: RunRecord) -> None:
@@ -192,7 +192,7 @@ def test_plotly_is_the_release_that_the_other_pages_carry() -> None:
 
 def test_the_steps_of_the_policy_say_what_moved_and_how_likely_it_was(run: RunRecord) -> None:
     text = Page(render_report(run)).text
-    assert "30 1.00 ms one unit 1 add gpu:0 → cpu:0 25 % 2.0x chance" in text
+    assert "30 1.00 ms one unit 1 add gpu:0 → cpu:0 25 % 2.0x uniform" in text
     assert "1 steps made the best placement better, by 1.00 ms together (simulated)" in text
     run["steps"][0]["probability"] = None
     assert "add gpu:0 → cpu:0 not asked" in Page(render_report(run)).text
@@ -206,8 +206,8 @@ def test_a_run_from_before_these_were_recorded_has_a_report(run: RunRecord) -> N
     for column in ("shapes", "cost_s", "held"):
         del run["ops"][column]  # type: ignore[misc]
     text = Page(render_report(run)).text
-    assert "This run does not say what was in memory when." in text
-    assert "This run does not say it." in text
+    assert "This record has no memory over time." in text
+    assert "This record has no steps." in text
     assert "Critical path:" not in text
 
 
