@@ -193,7 +193,7 @@ def test_plotly_is_the_release_that_the_other_pages_carry() -> None:
 def test_the_steps_of_the_policy_say_what_moved_and_how_likely_it_was(run: RunRecord) -> None:
     text = Page(render_report(run)).text
     assert "30 1.00 ms one unit 1 add gpu:0 → cpu:0 25 % 2.0x uniform" in text
-    assert "1 steps made the best placement better, by 1.00 ms together (simulated)" in text
+    assert "1 steps improved the best placement, by 1.00 ms in total (simulated)" in text
     run["steps"][0]["probability"] = None
     assert "add gpu:0 → cpu:0 not asked" in Page(render_report(run)).text
     run["steps"] = []
