@@ -70,15 +70,9 @@ def check_results(name: str, found: dict[str, Any], saved: dict[str, Any]) -> No
 
 
 @each_notebook
-<<<<<<< HEAD
-def test_a_notebook_runs_as_published_without_a_warning_and_gives_what_its_text_says(
-    path: Path, tmp_path: Path
-) -> None:
+def test_a_notebook_runs_without_a_warning_and_reproduces_its_saved_results(path: Path, tmp_path: Path) -> None:
     if "dgl" in path.stem and importlib.util.find_spec("dgl") is None:
         pytest.skip("dgl has no wheel for this Python")
-=======
-def test_a_notebook_runs_without_a_warning_and_reproduces_its_saved_results(path: Path, tmp_path: Path) -> None:
->>>>>>> 5d201e9 (Notebooks in plain words on the public API; their numbers come from code instead of prose)
     home, scratch = tmp_path / "notebooks", tmp_path / "scratch"
     home.mkdir()
     scratch.mkdir()

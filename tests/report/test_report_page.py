@@ -195,7 +195,7 @@ def test_the_steps_of_the_policy_say_what_moved_and_how_likely_it_was(run: RunRe
     assert "30 1.00 ms one unit 1 add gpu:0 → cpu:0 25 % 2.0x uniform" in text
     assert "1 steps improved the best placement, by 1.00 ms in total (simulated)" in text
     run["steps"][0]["probability"] = None
-    assert "add gpu:0 → cpu:0 not asked" in Page(render_report(run)).text
+    assert "add gpu:0 → cpu:0 not used" in Page(render_report(run)).text
     run["steps"] = []
     assert "No policy chose steps of this placement" in Page(render_report(run)).text
 
