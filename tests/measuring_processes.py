@@ -1,9 +1,39 @@
-"""What tests that cause faults look for."""
+"""Small models, fast rules and the measuring processes that tests of measuring share."""
 
+import os
+from pathlib import Path
+
+import onnx
 import psutil
+
+from gnnplace.measuring.timing import StoppingRule
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.read import read_onnx
+
+CORES = sorted(os.sched_getaffinity(0))
+CORE = f"cpu:{CORES[0]}"
+QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
+
+GOOD = "(float[3] x) => (float[3] y) { y = Exp(x) }"
+ENDLESS = """(float[3] x) => (float[3] y) <int64 trips = {1000000000}, bool go = {1}>
+    { y = Loop (trips, go, x) <body = l (int64 i, bool on, float[3] s) => (bool still, float[3] t)
+      { still = Identity(on)  t = Cos(s) }> }"""
+OUT_OF_BOUNDS = """(float[3] x) => (float[1] y) <float[1] far = {7}>
+    { a = Relu(x)  s = ReduceSum<keepdims=0>(a)  t = Mul(s, far)  i = Add(t, far)  at = Cast<to=7>(i)  y = Gather(x, at) }"""
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    """The model of a graph's text."""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
+
+
+def read(text: str, folder: Path) -> OnnxModel:
+    """The model of a graph's text, read from a file."""
+    onnx.save(parsed(text), folder / "m.onnx")
+    return read_onnx(folder / "m.onnx")
 
 
 def measuring_processes() -> list[psutil.Process]:
-    """The measuring processes of this one, dead ones that nobody buried included."""
+    """The measuring processes of this one, and all of its zombies."""
     children = psutil.Process().children()
     return [c for c in children if c.status() == psutil.STATUS_ZOMBIE or "isolated_process" in " ".join(c.cmdline())]

@@ -21,8 +21,7 @@ from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.files import append_json_line, read_json_lines, write_json_lines, write_text
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.measuring.execution import Kept
-from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
 from gnnplace.policy.checkpoint import save_policy
 from gnnplace.policy.network import build_policy
 from gnnplace.training.run_state import fresh_state, write_state

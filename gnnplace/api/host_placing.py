@@ -44,7 +44,7 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import Evaluation
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.busy import check_free
-from gnnplace.measuring.execution import Comparison, executed
+from gnnplace.measuring.measured_evaluator import Comparison, executed
 from gnnplace.measuring.timing import interleaved, median_interval, run_pipelined
 from gnnplace.onnx_io.external_data import external_beside
 from gnnplace.onnx_io.manifest import write_parts

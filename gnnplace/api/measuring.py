@@ -23,10 +23,9 @@ from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.measuring.busy import check_free
-from gnnplace.measuring.execution import Comparison, Kept
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.link_probe import device_pairs, probe_links, probing_process
-from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import Comparison, Kept, MeasuredEvaluator
 from gnnplace.measuring.profile import measured_costs
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel

@@ -17,37 +17,31 @@ from gnnplace.graph.op_graph import OpGraph
 
 __all__ = ["FittedRoofline", "fit_roofline", "fit_segments"]
 
-_CANDIDATES = 200  # the fit tries the rates of this many ops; all of them in graphs of usual size
-_ROUNDS = 20  # coordinate descent ends earlier when nothing changes
+_CANDIDATES = 200  # factors that one step of the descent tries; as many as ops in graphs of usual size
+_ROUNDS = 20  # upper limit; the descent ends when a round improves nothing
 
 
 @dataclass(frozen=True)
 class FittedRoofline:
-    """What a device attains, and how well that explains what was measured."""
+    """Efficiencies of a device that explain measured seconds, and the error that remains."""
 
     efficiency: Mapping[str, Efficiency]
-    """By op class, for the classes that were measured."""
+    """Efficiency by op class, for the classes that were measured."""
     launch_s: float
+    """Seconds to launch one kernel."""
     relative_error: float
     """Sum of absolute errors over the sum of measured seconds."""
     median_ratio: float
-    """Of fitted to measured seconds; 1 when neither too long nor too short."""
+    """Median of fitted over measured seconds; 1 without bias."""
 
 
 def fit_roofline(graph: OpGraph, device: Device, measured_s: FloatArray) -> FittedRoofline:
-    """Efficiencies by op class and the launch, so that the sum of absolute errors of `measured_s` `[N]` is small.
+    """Efficiencies by op class and launch seconds that minimise the sum of absolute errors of `measured_s` `[N]`.
 
     Ops whose measured time is zero (fused into another) or NaN are left out. The sum of absolute errors is piecewise
-    linear in each unknown, so the best value of one, the others fixed, is the rate of some op: coordinate descent over
-    those, started from the fastest rates that were attained. Single outliers hardly matter. O(N) for each of at most
+    linear in each unknown. The best value of one unknown, the others fixed, is therefore the rate of some op: coordinate
+    descent tries those, starting at the fastest rates attained. Single outliers hardly matter. O(N) for each of at most
     200 candidates.
-
-    >>> from gnnplace.graph.op_graph import Op
-    >>> graph = OpGraph.build("g", [Op("a", "MatMul", flops=1e9), Op("b", "MatMul", flops=3e9)])
-    >>> device = Device("d", peak_flops_per_s={"float32": 1e12}, memory_bandwidth_bytes_per_s=1e11)
-    >>> fit = fit_roofline(graph, device, np.array([2e-3, 6e-3]))  # half the published rate
-    >>> round(fit.efficiency["matrix"].compute, 3), round(fit.relative_error, 3)
-    (0.5, 0.0)
 
     Raises:
         MeasurementFailed: no op has a measured time.
@@ -85,14 +79,10 @@ def fit_roofline(graph: OpGraph, device: Device, measured_s: FloatArray) -> Fitt
 
 
 def fit_segments(expected_s: FloatArray, arrived_bytes: FloatArray, measured_s: FloatArray) -> SegmentCosts:
-    """What segments cost besides their ops: least squares over `[S]` segments, not negative.
+    """Overhead and intake costs of segments beyond their ops: non-negative least squares over `[S]` segments.
 
-    `expected_s` are the sums of their ops, `arrived_bytes` the copies that each took in. Segments are weighted by what a
-    deviation means: the longer one is expected to take, the more its ops may be misjudged.
-
-    >>> costs = fit_segments(np.array([1.0, 2.0, 4.0]), np.array([0.0, 1e6, 0.0]), np.array([1.1, 2.6, 4.1]))  # 0.1 s each, 0.5 s per MB
-    >>> round(costs.overhead_s, 3), round(costs.intake_s_per_byte * 1e6, 3)
-    (0.1, 0.5)
+    `expected_s` are the sums of their ops, `arrived_bytes` the copies that each received. The weight of a segment falls with
+    its expected seconds, because the costs of its ops may be wrong.
     """
     weight = 1 / np.sqrt(expected_s + np.median(expected_s) + 1e-6)
     per_mb = arrived_bytes * 1e-6  # so that both columns are of one size
@@ -112,18 +102,20 @@ def _ideal_s(graph: OpGraph, device: Device, wanted: BoolArray) -> tuple[FloatAr
 def _fastest(
     compute_s: FloatArray, memory_s: FloatArray, measured_s: FloatArray, members: BoolArray
 ) -> tuple[float, float]:
-    """The reciprocals of the best efficiencies attained, one op in twenty left out as outliers; 1 where no op tells."""
+    """Reciprocals of the best efficiencies attained, without one op in twenty as outliers; 1 where no op has such work."""
     factors = []
     for ideal in (compute_s[members], memory_s[members]):
-        told = ideal > 1e-15
-        factors.append(float(np.quantile(measured_s[members][told] / ideal[told], 0.05)) if told.any() else 1.0)
+        has_work = ideal > 1e-15
+        factors.append(
+            float(np.quantile(measured_s[members][has_work] / ideal[has_work], 0.05)) if has_work.any() else 1.0
+        )
     return factors[0], factors[1]
 
 
 def _descend(
     compute_s: FloatArray, memory_s: FloatArray, wanted_s: FloatArray, start: tuple[float, float]
 ) -> tuple[float, float]:
-    """One step of the descent for one class: the best factor of computing, then that of moving data."""
+    """One step of the descent for one class: the best factor of computing, then the best factor of moving data."""
     compute, memory = start
     compute = _best_factor(compute_s, memory_s * memory, wanted_s, compute)
     memory = _best_factor(memory_s, compute_s * compute, wanted_s, memory)
@@ -131,11 +123,11 @@ def _descend(
 
 
 def _best_factor(ideal_s: FloatArray, other_s: FloatArray, wanted_s: FloatArray, current: float) -> float:
-    """The factor `x` that makes `max(ideal_s * x, other_s)` closest to `wanted_s`; among equals the largest."""
-    told = (ideal_s > 1e-15) & (wanted_s > 0)
-    if not told.any():
+    """The factor `x` that brings `max(ideal_s * x, other_s)` closest to `wanted_s`; the largest of several."""
+    has_work = (ideal_s > 1e-15) & (wanted_s > 0)
+    if not has_work.any():
         return current
-    candidates = np.unique(np.append(wanted_s[told] / ideal_s[told], current))
+    candidates = np.unique(np.append(wanted_s[has_work] / ideal_s[has_work], current))
     if len(candidates) > _CANDIDATES:
         candidates = np.append(candidates[np.linspace(0, len(candidates) - 1, _CANDIDATES).astype(int)], current)
     guesses = np.maximum(np.multiply.outer(candidates, ideal_s), other_s)

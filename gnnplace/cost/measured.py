@@ -1,4 +1,4 @@
-"""Seconds that were measured on real devices, by op signature, so that other models reuse them."""
+"""Measured costs of real devices: ops by signature, so that other models reuse them; dispatch, segments, links."""
 
 from __future__ import annotations
 
@@ -36,43 +36,38 @@ __all__ = [
 ]
 
 _Key = TypeVar("_Key", bound=Hashable)
+_Costs = TypeVar("_Costs", "SegmentCosts", "LinkCosts", Efficiency)
 
 FORMAT = "gnnplace.costs/1"
 
 
 @dataclass(frozen=True)
+class SegmentCosts:
+    """Costs of beginning a segment."""
+
+    overhead_s: float
+    intake_s_per_byte: float
+    """Seconds per byte of the copies that the segment waits for, besides the seconds of their links."""
+
+
+@dataclass(frozen=True)
 class KindCosts:
-    """What was measured on devices of one kind."""
+    """Measured costs of the devices of one kind; None: not measured."""
 
     op_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by op signature."""
     dispatch_overhead_s: float | None = None
     segment: SegmentCosts | None = None
-    """What a segment costs besides its ops; None: not measured."""
+    """Costs of a segment besides its ops."""
     efficiency: Mapping[str, Efficiency] | None = None
-    """The roofline fitted to `op_s`, by op class; None: not fitted."""
+    """The roofline fitted to `op_s`, by op class."""
     launch_s: float | None = None
-    """Of that fit."""
-
-
-@dataclass(frozen=True)
-class SegmentCosts:
-    """What it takes to begin a segment.
-
-    >>> known = CostStore({"core": KindCosts(segment=SegmentCosts(overhead_s=3e-6, intake_s_per_byte=5e-10))})
-    >>> core = MeasuredCost(known).calibrated(Topology("one", (Device("cpu:0", "core"),))).devices[0]
-    >>> core.segment_overhead_s, round(core.intake_bandwidth_bytes_per_s)
-    (3e-06, 2000000000)
-    """
-
-    overhead_s: float
-    intake_s_per_byte: float
-    """For the copies that it waits for, besides what their links take."""
+    """Launch seconds of that fit."""
 
 
 @dataclass(frozen=True)
 class LinkCosts:
-    """What was measured between two devices, or as the median between devices of two kinds."""
+    """Measured costs of a link between two devices, or their medians over the devices of two kinds."""
 
     latency_s: float
     bandwidth_bytes_per_s: float
@@ -80,21 +75,16 @@ class LinkCosts:
 
 @dataclass(frozen=True)
 class CostStore:
-    """Measured costs of one machine: by device kind, by pair of kinds and by pair of devices, each (source, target)."""
+    """Measured costs of one machine; keys of links are (source, target)."""
 
     kinds: Mapping[str, KindCosts] = field(default_factory=dict)
     links: Mapping[tuple[str, str], LinkCosts] = field(default_factory=dict)
-    """By kinds."""
+    """Costs by pair of device kinds."""
     device_links: Mapping[tuple[str, str], LinkCosts] = field(default_factory=dict)
-    """By names, such as `cpu:0` and `cuda:1`; their kinds are in `links` too."""
+    """Costs by pair of device names, such as `cpu:0` and `cuda:1`; `links` has their kinds too."""
 
     def of_devices(self, devices: Iterable[Device]) -> CostStore:
-        """What is known of these devices, of others of their kinds, and between them.
-
-        >>> store = CostStore({"core": KindCosts({"Relu 4": 2e-6}), "gpu": KindCosts()})
-        >>> list(store.of_devices([Device("cpu:0", "core")]).kinds)
-        ['core']
-        """
+        """The costs of these devices, their kinds, and the links between them."""
         kind_of = {device.name: device.kind for device in devices}
         kinds = set(kind_of.values())
         return CostStore(
@@ -106,16 +96,7 @@ class CostStore:
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """Stated seconds first, then measured ones where the op's signature is known, else the roofline, fitted if it was.
-
-    >>> from gnnplace.graph.op_graph import Op
-    >>> known = KindCosts({"Relu 4": 2e-6}, dispatch_overhead_s=1e-5, segment=SegmentCosts(3e-6, 0.0))
-    >>> cost, core = MeasuredCost(CostStore({"core": known})), Topology("one", (Device("cpu:0", "core"),))
-    >>> cost.op_time_s(OpGraph.build("g", [Op("a", "Relu", signature="Relu 4")]), core).tolist()
-    [[2e-06]]
-    >>> cost.calibrated(core).devices[0].dispatch_overhead_s, cost.calibrated(core).devices[0].segment_overhead_s
-    (1e-05, 3e-06)
-    """
+    """Cost model: stated seconds first, then measured ones of the op's signature, else the roofline, fitted if possible."""
 
     store: CostStore
     roofline: RooflineCost = field(default_factory=RooflineCost)
@@ -124,7 +105,7 @@ class MeasuredCost:
         """`[N, D]` seconds; infinite where the op may not run.
 
         Raises:
-            InvalidTopology: a device lacks a rate that is needed for an op whose time nobody knows.
+            InvalidTopology: a device lacks a rate for an op without stated or measured seconds.
         """
         allowed = allowed_mask(graph, topology)
         columns = []
@@ -139,8 +120,8 @@ class MeasuredCost:
     def calibrated(self, topology: Topology) -> Topology:
         """The topology with the measured dispatch overheads, latencies and bandwidths.
 
-        A link has the costs between its two devices where they are known, else those between their kinds. Where nothing is known of
-        the kinds, the devices are of another machine, whatever their names.
+        A link has the costs between its two devices where they are known, else those between their kinds. Where the store
+        knows nothing of the kinds, the devices belong to another machine, whatever their names.
         """
         kind_of = {device.name: device.kind for device in topology.devices}
         return dataclasses.replace(
@@ -177,11 +158,7 @@ class MeasuredCost:
 
 
 def median_links(found: Iterable[tuple[_Key, LinkCosts]]) -> dict[_Key, LinkCosts]:
-    """The median latency and the median bandwidth by key.
-
-    >>> median_links([("a", LinkCosts(1.0, 10.0)), ("a", LinkCosts(3.0, 20.0))])
-    {'a': LinkCosts(latency_s=2.0, bandwidth_bytes_per_s=15.0)}
-    """
+    """Median latency and median bandwidth by key."""
     several: dict[_Key, list[LinkCosts]] = defaultdict(list)
     for key, costs in found:
         several[key].append(costs)
@@ -195,15 +172,7 @@ def median_links(found: Iterable[tuple[_Key, LinkCosts]]) -> dict[_Key, LinkCost
 
 
 def write_costs(store: CostStore, path: Path) -> None:
-    """Writes a store; `read_costs` gives it back equal.
-
-    >>> from gnnplace.files import temporary_folder
-    >>> store = CostStore({"core": KindCosts({"Relu 4": 2e-6})}, {("core", "core"): LinkCosts(1e-5, 1e10)})
-    >>> with temporary_folder() as folder:
-    ...     write_costs(store, folder / "costs.json")
-    ...     read_costs(folder / "costs.json") == store
-    True
-    """
+    """Writes a store as JSON."""
     document = {
         "format": FORMAT,
         "kinds": {kind: dataclasses.asdict(costs) for kind, costs in store.kinds.items()},
@@ -214,16 +183,10 @@ def write_costs(store: CostStore, path: Path) -> None:
 
 
 def read_costs(path: Path) -> CostStore:
-    """The store in a file.
-
-    >>> from gnnplace.files import temporary_folder
-    >>> with temporary_folder() as folder:
-    ...     _ = (folder / "costs.json").write_text(f'{{"format": "{FORMAT}", "kinds": {{}}, "links": []}}')
-    ...     read_costs(folder / "costs.json")
-    CostStore(kinds={}, links={}, device_links={})
+    """Reads a store that `write_costs` wrote.
 
     Raises:
-        InvalidTopology: the file is missing, is no JSON, or holds something else than finite costs.
+        InvalidTopology: the file is missing, is no JSON, or holds anything but finite costs.
     """
     document = read_json(path, InvalidTopology)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -241,43 +204,40 @@ def read_costs(path: Path) -> CostStore:
 def _kind_from_json(row: Any, where: str) -> KindCosts:
     entries = _object(row, where)
     op_s = _object(entries.get("op_s", {}), where)
-    dispatch_s, efficiency, launch_s = (entries.get(key) for key in ("dispatch_overhead_s", "efficiency", "launch_s"))
-    segment = entries.get("segment")
+    dispatch_s, segment, launch_s = (entries.get(key) for key in ("dispatch_overhead_s", "segment", "launch_s"))
+    efficiency = entries.get("efficiency")
     return KindCosts(
         {signature: _cost(value, f"{where}: op {signature!r}") for signature, value in op_s.items()},
         None if dispatch_s is None else _cost(dispatch_s, where),
-        None if segment is None else _segment(segment, where),
-        None
-        if efficiency is None
-        else {name: _efficiency(pair, where) for name, pair in _object(efficiency, where).items()},
+        None if segment is None else _costs(SegmentCosts, segment, where),
+        None if efficiency is None else _efficiencies(efficiency, where),
         None if launch_s is None else _cost(launch_s, where),
     )
 
 
+def _efficiencies(row: Any, where: str) -> dict[str, Efficiency]:
+    return {name: _costs(Efficiency, pair, where) for name, pair in _object(row, where).items()}
+
+
 def _links_to_json(links: Mapping[tuple[str, str], LinkCosts], source: str, target: str) -> list[dict[str, Any]]:
-    """A row per link, which names its ends under the keys `source` and `target`."""
+    """A row per link; `source` and `target` are the keys of its ends."""
     return [{source: ends[0], target: ends[1], **dataclasses.asdict(costs)} for ends, costs in links.items()]
 
 
 def _link_from_json(row: Any, source: str, target: str, where: str) -> tuple[tuple[str, str], LinkCosts]:
-    entries = _object(row, where)
-    bandwidth = _cost(entries.get("bandwidth_bytes_per_s"), where)
-    if bandwidth == 0:
+    costs = _costs(LinkCosts, row, where)
+    if costs.bandwidth_bytes_per_s == 0:
         raise InvalidTopology(f"{where} has a bandwidth of zero; measure again")
-    first, last = entries.get(source), entries.get(target)
+    first, last = row.get(source), row.get(target)
     if not (isinstance(first, str) and isinstance(last, str)):
         raise InvalidTopology(f"{where} leads from {shown(first)} to {shown(last)}; expected two names")
-    return (first, last), LinkCosts(_cost(entries.get("latency_s"), where), bandwidth)
+    return (first, last), costs
 
 
-def _segment(row: Any, where: str) -> SegmentCosts:
+def _costs(kind: type[_Costs], row: Any, where: str) -> _Costs:
+    """A dataclass of costs from an object with its fields."""
     entries = _object(row, where)
-    return SegmentCosts(_cost(entries.get("overhead_s"), where), _cost(entries.get("intake_s_per_byte"), where))
-
-
-def _efficiency(row: Any, where: str) -> Efficiency:
-    entries = _object(row, where)
-    return Efficiency(_cost(entries.get("compute"), where), _cost(entries.get("bandwidth"), where))
+    return kind(**{name: _cost(entries.get(name), where) for name in kind.__dataclass_fields__})
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:

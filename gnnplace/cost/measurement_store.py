@@ -1,4 +1,4 @@
-"""Everything that was measured, in one SQLite file, by the machine that it was measured on: so that nothing is measured twice."""
+"""All measurements in one SQLite file, by machine, so that nothing is measured twice."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = [
 ]  # fmt: skip
 
 ENOUGH_SEGMENTS = 50
-"""From which on what they cost besides their ops is believed."""
+"""Number of measured segments from which on their costs are fitted."""
 
 _WAIT_S = 30.0
 _MINE = "machine = (SELECT id FROM machine WHERE facts = ?)"
-# By version of the file: what each one adds to the one before.
+# What each version of the file adds to the one before.
 _SCHEMAS = (
     """
 CREATE TABLE machine (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE);
@@ -90,7 +90,7 @@ class MeasuredOp:
 
 @dataclass(frozen=True)
 class StoredPlacement:
-    """One placed model, relative to a plain session of the whole model that ran in turns with it."""
+    """One placed model, relative to a plain session of the whole model that alternated with it."""
 
     ratio: float
     """Median seconds over those of the plain session."""
@@ -98,31 +98,25 @@ class StoredPlacement:
     """Half the width of the ratio's 95 % interval."""
     repeats: int
     seconds: float
-    """As they were."""
+    """Median seconds, as measured."""
 
 
 @dataclass(frozen=True)
 class MeasuredSegment:
-    """One segment of a placed model as it ran beside the others."""
+    """One segment of a placed model, measured beside the others."""
 
     kind: str
-    """Of its device."""
+    """Kind of its device."""
     ops: tuple[int, ...]
     expected_s: float
-    """The sum of its ops."""
+    """Sum of the seconds of its ops."""
     arrived_bytes: float
-    """Of the copies that it reads."""
+    """Bytes of the copies that it reads."""
     seconds: float
 
 
 def measured_ops(graph: OpGraph, op_s: Mapping[str, float]) -> list[MeasuredOp]:
-    """The ops of a graph by signature, with seconds by signature `op_s`.
-
-    >>> from gnnplace.graph.op_graph import Op
-    >>> graph = OpGraph.build("g", [Op("a", "Relu", signature="Relu 4"), Op("b", "Relu", signature="Relu 4")])
-    >>> [(op.signature, op.seconds) for op in measured_ops(graph, {"Relu 4": 2e-6})]
-    [('Relu 4', 2e-06)]
-    """
+    """The ops of a graph, one per signature, with the seconds by signature `op_s`."""
     first = {signature: op for op, signature in reversed(list(enumerate(graph.signatures)))}
     return [
         MeasuredOp(
@@ -139,34 +133,13 @@ def measured_ops(graph: OpGraph, op_s: Mapping[str, float]) -> list[MeasuredOp]:
 
 
 class MeasurementStore:
-    """Measurements of one machine in a file that others may share; several processes may use it at once.
+    """Measurements of one machine in a file that several machines and processes may share.
 
-    What was measured several times counts with its median, so costs become more certain with use.
-
-    >>> from gnnplace.files import temporary_folder
-    >>> rates = {"peak_flops_per_s": {"float32": 1e9}, "memory_bandwidth_bytes_per_s": 1e9}
-    >>> core, other = Device("cpu:0", "core", **rates), Device("cpu:1", "core", **rates)
-    >>> pieces, half = [["core", [0, 1]]], StoredPlacement(ratio=0.5, spread=0.01, repeats=20, seconds=2e-3)
-    >>> with temporary_folder() as folder:
-    ...     store = MeasurementStore(folder / "measured.sqlite", {"cpu": "mine"})
-    ...     for seconds in (1e-6, 9e-6, 2e-6):
-    ...         store.add_ops(core, "model", [MeasuredOp("Relu 4", "Relu", "float32", 4.0, 32.0, seconds)])
-    ...     store.add_dispatch("core", 1e-5)
-    ...     store.add_link(core, other, LinkCosts(1e-6, 1e9))
-    ...     store.add_segments("model", [MeasuredSegment("core", (0, 1), 1e-5, 32.0, 1.1e-5)])
-    ...     store.add_kernels("core", "model", np.array([0, 0, 1]))
-    ...     store.add_placement("model", pieces, half)
-    ...     costs, kernels = store.costs(), store.kernels(["core"], "model")
-    ...     found = store.placement("model", pieces)
-    ...     known = [store.knows_segments(["core"], model) for model in ("model", "another")]
-    >>> costs.kinds["core"].op_s, costs.device_links
-    ({'Relu 4': 2e-06}, {('cpu:0', 'cpu:1'): LinkCosts(latency_s=1e-06, bandwidth_bytes_per_s=1000000000.0)})
-    >>> kernels[0].tolist(), found == half, known
-    ([0, 0, 1], True, [True, False])
+    Costs are medians of all measurements, so that they become more certain with use.
     """
 
     def __init__(self, path: Path, machine: Mapping[str, Any]) -> None:
-        """Opens `path`, and makes it where it is not there. `machine` says all that measurements depend on.
+        """Opens or creates the file `path`. `machine` holds everything that measurements depend on.
 
         Raises:
             MeasurementFailed: the file is no store, or one of another version.
@@ -180,7 +153,7 @@ class MeasurementStore:
             ) from error
         with self._connected() as connection:
             if _version(connection) < len(_SCHEMAS):
-                connection.execute("BEGIN IMMEDIATE")  # nobody else brings it up to date meanwhile
+                connection.execute("BEGIN IMMEDIATE")  # no other process migrates the file at the same time
                 for schema in _SCHEMAS[_version(connection) :]:
                     for statement in filter(str.strip, schema.split(";")):
                         connection.execute(statement)
@@ -192,10 +165,10 @@ class MeasurementStore:
                 )
 
     def costs(self, model: str | None = None) -> CostStore:
-        """Medians of all that was measured on this machine, between two kinds of the medians between their devices; of `model`, what was measured in it counts before what others say.
+        """Medians of this machine's measurements; those made in `model` take precedence over those of other models.
 
-        The same op takes longer where its inputs are not in the caches, and handing over costs more where runtimes keep values
-        in a layout of their own: models differ in both.
+        The same op takes longer where its inputs are not in the caches, and hand-overs cost more where runtimes keep values in
+        a layout of their own: models differ in both. The costs between two kinds are the medians over their devices.
         """
         with self._connected() as connection:
             ops = self._mine(connection, "kind, signature, seconds, model", "op")
@@ -217,20 +190,13 @@ class MeasurementStore:
         }
         pairs = median_links((row[:4], LinkCosts(*row[4:])) for row in links)
         of_kinds = median_links((ends[2:], costs) for ends, costs in pairs.items())
-        # Before version 3 nobody noted between which devices of the kinds it was.
+        # Rows from before version 3 name no devices.
         return CostStore(kinds, of_kinds, {ends[:2]: costs for ends, costs in pairs.items() if ends[0]})
 
     def add_ops(self, device: Device, model: str, ops: Iterable[MeasuredOp]) -> None:
-        """Keeps the ops of a model on devices of one kind, and fits the roofline of `device` to all ops that are known there."""
+        """Adds the ops of a model on the kind of `device`, and fits a roofline to all ops of the kind."""
         with self._connected() as connection:
-            self._insert(
-                connection,
-                "op",
-                [
-                    (device.kind, op.signature, model, op.type, op.dtype, op.flops, op.bytes_accessed, op.seconds)
-                    for op in ops
-                ],
-            )
+            self._insert(connection, "op", [_op_row(device.kind, model, op) for op in ops])
             columns = "kind, signature, type, dtype, flops, bytes_accessed, seconds"
             known = (row for row in self._mine(connection, columns, "op") if row[0] == device.kind)
             fit = _fitted(device, _medians((row[1:6], row[6]) for row in known))
@@ -239,41 +205,41 @@ class MeasurementStore:
                 self._insert(connection, "roofline", [(device.kind, json.dumps(efficiency), fit.launch_s)])
 
     def add_dispatch(self, kind: str, seconds: float) -> None:
-        """Keeps what one more call costs on devices of one kind."""
+        """Adds the seconds of one more session call on devices of one kind."""
         with self._connected() as connection:
             self._insert(connection, "dispatch", [(kind, seconds)])
 
     def add_link(self, source: Device, target: Device, costs: LinkCosts) -> None:
-        """Keeps what a handover from one device to another costs."""
+        """Adds the costs of a hand-over from one device to another."""
         row = (source.name, target.name, source.kind, target.kind, costs.latency_s, costs.bandwidth_bytes_per_s)
         with self._connected() as connection:
             self._insert(connection, "device_link", [row])
 
-    def add_segments(self, model: str, found: Iterable[MeasuredSegment]) -> None:
-        """Keeps segments of a model."""
-        rows = [(s.kind, model, _digest(s.ops), s.expected_s, s.arrived_bytes, s.seconds) for s in found]
+    def add_segments(self, model: str, segments: Iterable[MeasuredSegment]) -> None:
+        """Adds segments of a model."""
+        rows = [(s.kind, model, _digest(s.ops), s.expected_s, s.arrived_bytes, s.seconds) for s in segments]
         with self._connected() as connection:
             self._insert(connection, "segment", rows)
 
     def knows_segments(self, kinds: Collection[str], model: str) -> bool:
-        """Some segment of the model has run on each of the kinds."""
+        """Whether each of the kinds has run a segment of the model."""
         with self._connected() as connection:
             rows = self._mine(connection, "DISTINCT kind, model", "segment")
         return {(kind, model) for kind in kinds} <= set(rows)
 
     def kernels(self, kinds: Collection[str], model: str) -> list[IntArray]:
-        """`[N]` for each of the kinds that has run the model: ops that one kernel does have the same number."""
+        """`[N]` for each of the kinds that has run the model: ops with the same number are one kernel."""
         with self._connected() as connection:
             rows = self._mine(connection, "kind, model, kernel_of_op", "kernel")
         return [np.array(json.loads(row[2]), dtype=np.int64) for row in rows if row[0] in kinds and row[1] == model]
 
     def add_kernels(self, kind: str, model: str, kernel_of_op: IntArray) -> None:
-        """Keeps what a runtime makes one kernel of; of the same model, the newest one counts."""
+        """Records which ops the runtime fuses into one kernel; replaces an earlier record of the model."""
         with self._connected() as connection:
             self._insert(connection, "kernel", [(kind, model, json.dumps(kernel_of_op.tolist()))])
 
     def placement(self, model: str, pieces: object) -> StoredPlacement | None:
-        """What is known of the placed model; `pieces`, which JSON can hold, says what runs where, `model` says all else."""
+        """The measurement of a placed model; `pieces` is JSON with the device of each op, `model` everything else."""
         with self._connected() as connection:
             row = connection.execute(
                 f"SELECT ratio, spread, repeats, seconds FROM placement WHERE {_MINE} AND model = ? AND pieces = ?",
@@ -282,14 +248,14 @@ class MeasurementStore:
         return None if row is None else StoredPlacement(*row)
 
     def add_placement(self, model: str, pieces: object, measured: StoredPlacement) -> None:
-        """Keeps a measurement; of the same placed model, the newest one counts."""
+        """Records a measurement; replaces an earlier one of the same placed model."""
         row = (model, _digest(pieces), measured.ratio, measured.spread, measured.repeats, measured.seconds)
         with self._connected() as connection:
             self._insert(connection, "placement", [row])
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """A connection whose changes are kept all together at the end, or not at all."""
+        """A connection that commits all changes at the end, or none."""
         try:
             with closing(sqlite3.connect(self._path, timeout=_WAIT_S)) as connection, connection:
                 yield connection
@@ -304,7 +270,7 @@ class MeasurementStore:
         return connection.execute(f"SELECT {columns} FROM {table} WHERE {_MINE}", (self._facts,)).fetchall()
 
     def _insert(self, connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Adds rows of this machine, measured now; where a table has one row per key, the new one takes its place."""
+        """Adds rows of this machine, measured now; a row with the same key replaces the earlier one."""
         connection.execute("INSERT OR IGNORE INTO machine (facts) VALUES (?)", (self._facts,))
         (machine,) = connection.execute("SELECT id FROM machine WHERE facts = ?", (self._facts,)).fetchone()
         now = time.time()
@@ -313,8 +279,12 @@ class MeasurementStore:
             connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (machine, *row, now))
 
 
+def _op_row(kind: str, model: str, op: MeasuredOp) -> tuple[Any, ...]:
+    return kind, op.signature, model, op.type, op.dtype, op.flops, op.bytes_accessed, op.seconds
+
+
 def _fitted(device: Device, seconds: Mapping[tuple[Any, ...], float]) -> FittedRoofline | None:
-    """The roofline through ops (signature, type, dtype, FLOPs, bytes); None where no op takes time by itself."""
+    """The roofline of ops (signature, type, dtype, FLOPs, bytes); None where no op takes any time."""
     ops = [
         Op(f"op {number}", op_type, flops=flops, bytes_accessed=bytes_accessed, dtype=dtype)
         for number, (_, op_type, dtype, flops, bytes_accessed) in enumerate(seconds)
@@ -324,7 +294,7 @@ def _fitted(device: Device, seconds: Mapping[tuple[Any, ...], float]) -> FittedR
 
 
 def _segment_costs(rows: Iterable[tuple[Any, ...]]) -> dict[str, SegmentCosts]:
-    """By kind, of which enough segments are known; each segment counts once, with the medians of what was measured."""
+    """Segment costs of the kinds with enough segments; each segment counts once, with the medians of its measurements."""
     known: dict[str, list[list[float]]] = defaultdict(list)
     several: dict[tuple[str, str, str], list[Sequence[float]]] = defaultdict(list)
     for kind, model, ops, *figures in rows:
@@ -335,7 +305,7 @@ def _segment_costs(rows: Iterable[tuple[Any, ...]]) -> dict[str, SegmentCosts]:
 
 
 def _is_broken(error: sqlite3.Error) -> bool:
-    """The file is no store, whatever is done about its disk."""
+    """Whether the file itself is no store, so that a writable disk would not help."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
 

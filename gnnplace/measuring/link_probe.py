@@ -1,4 +1,4 @@
-"""What a session call and a handover between two devices cost, measured with the runner and the process that placed models use."""
+"""Measured costs of a session call and of a hand-over between two devices, with the runner that placed models use."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ __all__ = [
     "probing_process",
 ]
 
-
 PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
-# Two lengths of a chain of one-op parts: their difference is free of what a run costs once.
+# Two lengths of a chain of one-op parts: their difference is free of the fixed cost of a run.
 _SHORT, _LONG = 4, 24
 FLOATS = (1, 1 << 16, 1 << 18, 1 << 20)
-"""In each tensor that is handed over."""
-_LAST = "y"  # what every chain writes in the end
+"""Numbers per tensor in each of the probes."""
+_OUTPUT = "y"
 _TIMEOUT_S = 300.0  # for the some hundred sessions of one probe
-_FREE_BYTES_PER_S = (
-    1e11  # taken where more bytes make no measurable difference: more than one core reads from any cache
-)
+# Bandwidth where more bytes make no measurable difference: several cores may read from one cache.
+_FREE_BYTES_PER_S = 1e11
 
 
 def probing_process() -> WorkerProcess:
-    """Where probes of any devices run; close it in the end."""
-    feed = {_fed(size): np.ones(size, dtype=np.float32) for size in FLOATS}
-    return WorkerProcess(Setup(tuple(feed), (_LAST,), feed, kept_jobs=0), _TIMEOUT_S)
+    """A process that runs probes of any devices; close it in the end."""
+    feed = {_input(size): np.ones(size, dtype=np.float32) for size in FLOATS}
+    return WorkerProcess(Setup(tuple(feed), (_OUTPUT,), feed, kept_jobs=0), _TIMEOUT_S)
 
 
 def dispatch_overhead_s(device: str, worker: WorkerProcess, rule: StoppingRule = PROBE_RULE) -> float:
@@ -53,10 +51,10 @@ def dispatch_overhead_s(device: str, worker: WorkerProcess, rule: StoppingRule =
 
 
 def probe_link(source: str, target: str, worker: WorkerProcess, rule: StoppingRule = PROBE_RULE) -> LinkCosts:
-    """Latency and bandwidth of handing a tensor from one device to another, as the mean over both directions.
+    """Latency and bandwidth of a hand-over between two devices, as the mean over both directions.
 
-    A chain of parts that alternate between the devices is compared with chains on each of them alone, so what the call
-    and the op cost cancels: what is left is the latency for a tensor of four bytes, and what more bytes add.
+    The probe compares a chain of parts that alternate between the devices with chains on each of them alone, which cancels
+    the session calls and the ops. The latency is that of a tensor of four bytes.
 
     Raises:
         MeasurementFailed: as `dispatch_overhead_s`.
@@ -69,30 +67,26 @@ def probe_link(source: str, target: str, worker: WorkerProcess, rule: StoppingRu
 
 
 def fitted_link(extra_s: Sequence[float]) -> LinkCosts:
-    """Latency and bandwidth from the seconds that handing over tensors of `FLOATS` numbers takes.
-
-    >>> fitted_link([1e-3, 1.25e-3, 2e-3, 5e-3]).latency_s
-    0.001
-    """
+    """Latency and bandwidth from the hand-over seconds of tensors with `FLOATS` numbers, by least squares."""
     latency_s = max(extra_s[0], 0.0)
     num_bytes = 4.0 * np.array(FLOATS[1:])
     beyond_s = np.array(extra_s[1:]) - latency_s
-    s_per_byte = float(num_bytes @ beyond_s / (num_bytes @ num_bytes))  # least squares through the latency
+    s_per_byte = float(num_bytes @ beyond_s / (num_bytes @ num_bytes))
     return LinkCosts(latency_s, 1 / max(s_per_byte, 1 / _FREE_BYTES_PER_S))
 
 
 def probe_links(
     pairs: Iterable[tuple[str, str]], worker: WorkerProcess, rule: StoppingRule = PROBE_RULE
 ) -> dict[tuple[str, str], LinkCosts]:
-    """The costs between the devices of each pair, by their names; both directions have those of the one probe."""
-    found: dict[tuple[str, str], LinkCosts] = {}
+    """Costs between the devices of each pair, by device names; one probe serves both directions."""
+    costs: dict[tuple[str, str], LinkCosts] = {}
     for source, target in pairs:
-        found[source, target] = found[target, source] = probe_link(source, target, worker, rule)
-    return found
+        costs[source, target] = costs[target, source] = probe_link(source, target, worker, rule)
+    return costs
 
 
 def device_pairs(topology: Topology) -> list[tuple[str, str]]:
-    """Every two devices that a link joins, once, by name."""
+    """Pairs of device names that a link joins, each once."""
     linked = {frozenset((link.source, link.target)) for link in topology.links}
     return [pair for pair in combinations(topology.device_names, 2) if frozenset(pair) in linked]
 
@@ -100,17 +94,17 @@ def device_pairs(topology: Topology) -> list[tuple[str, str]]:
 def _per_part_s(
     patterns: tuple[tuple[str, ...], ...], num_floats: int, worker: WorkerProcess, rule: StoppingRule
 ) -> list[float]:
-    """Seconds of one more part in a chain that goes round each of the patterns of devices."""
+    """Seconds of one more part in a chain that repeats each of the patterns of devices."""
     chains = tuple(_chain(num_floats, pattern, length) for pattern in patterns for length in (_SHORT, _LONG))
     devices = " and ".join(repr(device) for device in patterns[0])
     samples = worker.samples(Job(chains, rule), f"{devices} cannot be probed")
-    pairs = quiet_s(samples).reshape(len(patterns), 2)  # what other processes add would be magnified by the difference
+    pairs = quiet_s(samples).reshape(len(patterns), 2)  # the difference would magnify what other processes add
     return [max(float(long_s - short_s), 0.0) / (_LONG - _SHORT) for short_s, long_s in pairs]
 
 
 def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> tuple[Part, ...]:
-    """Parts that each read what the one before has written, on the devices of the pattern in turn."""
-    values = [_fed(num_floats), *(f"v{number}" for number in range(1, length)), _LAST]
+    """Parts that each read the output of the one before, on the devices of the pattern in turn."""
+    values = [_input(num_floats), *(f"v{number}" for number in range(1, length)), _OUTPUT]
     return tuple(
         Part(
             name=f"probe {number}",
@@ -123,6 +117,6 @@ def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> tuple[Part
     )
 
 
-def _fed(num_floats: int) -> str:
-    """What the first part of a chain reads."""
+def _input(num_floats: int) -> str:
+    """Name of the model input with that many numbers."""
     return f"x{num_floats}"

@@ -1,15 +1,15 @@
-"""Placement -> runtime, from executing it on this machine's devices."""
+"""Placement -> runtime, measured by executing it on this machine's devices."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -19,35 +19,54 @@ from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation, EvaluationBatch, SimulatedEvaluator
 from gnnplace.files import temporary_folder
-from gnnplace.measuring.execution import (
-    Comparison,
-    Execution,
-    JobRunner,
-    Kept,
-    PlacementKey,
-    executed,
-    placement_key,
-    worker_setup,
-)
-from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, group_order, measured_segments, model_segments
+from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, measured_segments
 from gnnplace.measuring.timing import SLOWEST, MeasureOptions, StoppingRule, median_interval, quiet_s, without_drift
-from gnnplace.measuring.worker_process import Answer, Job, WorkerProcess
+from gnnplace.measuring.worker_process import Answer, Job, WorkerProcess, model_setup
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 from gnnplace.running.devices import parse_device
 
-__all__ = ["MeasuredEvaluator"]
+__all__ = ["Comparison", "JobRunner", "Kept", "MeasuredEvaluator", "executed"]
+
+_Key = tuple[bytes, bytes]
+_Parts = tuple[Part, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Store of earlier measurements, and the profiled seconds that segments are compared with."""
+
+    store: MeasurementStore
+    op_time_s: FloatArray  # [N, D] of the model's ops
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Placements measured side by side, each in the segments of a saved placement."""
+
+    evaluations: tuple[Evaluation, ...]
+    """Measured costs, in the order of the placements."""
+    single: Evaluation | None
+    """Measured cost of a plain session of the whole model on the best single device; None when no device runs it."""
+    single_device: str | None
+
+
+class JobRunner(Protocol):
+    """Executes jobs, on this machine or on others with the same devices."""
+
+    def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
+        """Index and answer of each job, as they arrive."""
 
 
 class MeasuredEvaluator:
-    """Executes placements of a model's op groups in a process of its own; close it, or use it as a context.
+    """Executes placements of a model's op groups in an isolated process; close it, or use it as a context.
 
-    Sessions are kept, so a placement that moves one group builds only what changes by that; see `MeasureOptions.pieces`.
-    Repeats alternate with a plain session of the whole model, which cancels drift. No placement is measured twice.
-    Peak memory, shortfall, busy time and transferred bytes are simulated. The period is the makespan; `MeasureOptions.requests`
-    says of how many steps at once.
+    The process keeps sessions, so that a placement that moves one group creates only those that change. Repeats alternate with
+    a plain session of the whole model, which cancels drift. No placement is measured twice. Peak memory, shortfall, busy time
+    and transferred bytes are simulated. The period is the makespan; `MeasureOptions.requests` is the number of requests
+    behind both.
     """
 
     def __init__(
@@ -58,7 +77,7 @@ class MeasuredEvaluator:
         options: MeasureOptions = MeasureOptions(),
         kept: Kept | None = None,
     ) -> None:
-        """Measures the plain session. What the store of `kept` knows is not executed again, and it is told of everything else.
+        """Measures the plain session. Placements in the store of `kept` are not executed; new measurements are added to it.
 
         Raises:
             InvalidTopology: a device of the set is not on this machine.
@@ -67,31 +86,34 @@ class MeasuredEvaluator:
         for name in topology.device_names:
             parse_device(name)
         self.measurements = 0
-        """Placements that were executed during the search."""
+        """Number of placements that were executed during the search."""
         self.recalled = 0
-        """Placements that were known from before."""
+        """Number of placements that the store knew."""
         self.elsewhere: JobRunner | None = None
-        """What executes placements in the search; None: this machine. Its plain session stands for those of others."""
-        self._best_ratio = np.inf
+        """Runner of the search's jobs; None: this machine. All runners share the plain session measured here."""
         self.executing_s = 0.0
-        """In which models ran, of all that measuring placements during the search took."""
+        """Seconds spent executing models during the search."""
         self.retried = 0
-        """How often the measuring process was lost and what it measured was tried again: no failures."""
+        """Number of jobs that were repeated because the measuring process was lost; these are no failures."""
         self.not_kept = ""
-        """Why the store could not be told of something; it is told nothing from then on."""
+        """First write error of the store; later writes are skipped."""
         self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
         self._kept = kept
-        self._known: dict[PlacementKey, tuple[Placement, Evaluation]] = {}
-        feeds = [
-            sample_inputs(model, np.random.default_rng(options.seed)) for model in (grouped.model, *grouped.others)
-        ]
+        self._best_ratio = np.inf
+        self._known: dict[_Key, tuple[Placement, Evaluation]] = {}
+        models = (grouped.model, *grouped.others)
+        feeds = [sample_inputs(model, np.random.default_rng(options.seed)) for model in models]
         self._open = ExitStack()
         try:
             self._maker = PartMaker(grouped.model, self._open.enter_context(temporary_folder()))
-            self.setup = worker_setup(grouped, self._maker, feeds, topology.num_devices, options.dims_objective)
+            self.setup = model_setup(grouped, self._maker, feeds, topology.num_devices, options.dims_objective)
             worker = WorkerProcess(self.setup, options.timeout_s, options.memory_limit_bytes)
             self._worker = self._open.enter_context(worker)
-            self._reference, self.single = self._measured_single()
+            self.reference: Part | None = None
+            """The whole model on the best single device, which alternates with every placement; None when no device runs it."""
+            self.single: Evaluation | None = None
+            """Measured cost of the reference."""
+            self._measure_reference()
         except BaseException:
             self.close()
             raise
@@ -103,191 +125,79 @@ class MeasuredEvaluator:
 
     @property
     def single_device(self) -> str | None:
-        """Where the plain session of the whole model runs; None when no device runs it."""
-        return None if self._reference is None else self._reference.device
+        """Device of the plain session of the whole model; None when no device runs it."""
+        return None if self.reference is None else self.reference.device
 
     @property
     def worker_pid(self) -> int | None:
-        """Of the measuring process; None while there is none."""
+        """Id of the measuring process; None while there is none."""
         return self._worker.pid
 
     @property
     def failed(self) -> int:
-        """Placements that were evaluated and have a `failure`."""
+        """Number of evaluated placements that have a `failure`."""
         return sum(bool(evaluation.failure) for _, evaluation in self._known.values())
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """Of the devices that placements run on."""
+        """Names of the devices that placements run on."""
         return self._topology.device_names
 
     @property
-    def reference(self) -> Part | None:
-        """The whole model on the best single device, which runs in turns with every placement; None when no device runs it."""
-        return self._reference
-
-    @property
     def data_files(self) -> Mapping[str, Path]:
-        """Where the weights lie that no part holds, by the names that parts have for them."""
+        """Files of the weights that parts refer to, by the names that parts use."""
         return self._maker.data_files
 
     def evaluate(self, placement: Placement) -> Evaluation:
-        """The measured cost of a placement of the groups; what fails or hangs has a `failure` and takes forever."""
-        return self._evaluated([placement])[0]
-
-    def fastest(self, count: int) -> list[Placement]:
-        """The placements that took least, of those that were evaluated, ran and fit; fastest first."""
-        found = [pair for pair in self._known.values() if pair[1].feasible]
-        return [placement for placement, _ in sorted(found, key=lambda pair: pair[1].makespan_s)[:count]]
+        """Measured cost of a placement of the groups; one that fails or hangs has a `failure` and takes forever."""
+        return self._evaluate_all([placement])[0]
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
-        """The measured costs of `[B, G]` assignments, one after the other or, elsewhere, side by side."""
-        found = self._evaluated([Placement(row) for row in assignments])
-        missing = [np.inf if evaluation.failure else float(evaluation.shortfall_bytes.sum()) for evaluation in found]
+        """Measured costs of `[B, G]` assignments, one after the other, or side by side on other machines."""
+        evaluations = self._evaluate_all([Placement(row) for row in assignments])
+        shortfall = [np.inf if one.failure else float(one.shortfall_bytes.sum()) for one in evaluations]
         return EvaluationBatch(
-            makespan_s=np.array([evaluation.makespan_s for evaluation in found], dtype=np.float64),
-            period_s=np.array([evaluation.period_s for evaluation in found], dtype=np.float64),
-            shortfall_bytes=np.array(missing, dtype=np.float64),
+            makespan_s=np.array([one.makespan_s for one in evaluations], dtype=np.float64),
+            period_s=np.array([one.period_s for one in evaluations], dtype=np.float64),
+            shortfall_bytes=np.array(shortfall, dtype=np.float64),
         )
 
+    def fastest(self, count: int) -> list[Placement]:
+        """The evaluated placements that ran and fit and took least, fastest first."""
+        feasible = [pair for pair in self._known.values() if pair[1].feasible]
+        return [placement for placement, _ in sorted(feasible, key=lambda pair: pair[1].makespan_s)[:count]]
+
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
-        """The segments of the model's ops in which a placement of the groups runs, in a global run order."""
-        return model_segments(self._grouped, placement.assignment, self._group_order(placement))
+        """Segments of the model's ops for a placement of the groups, in a global run order by simulated start."""
+        order = self._simulated.schedule(placement).order()
+        return self._grouped.segments(placement.assignment, order)
 
     def compare(self, placements: Sequence[Placement]) -> Comparison:
-        """Placements as they will run, each in its segments, side by side with the plain session of the whole model."""
-        answers = self.side_by_side(placements, self._options.final)
+        """Measures placements in their segments, side by side with the plain session of the whole model."""
         evaluations, single = [], self.single
+        answers = self.side_by_side(placements, self._options.final)
         for placement, answer in zip(placements, answers, strict=True):
             rows = answer.samples
-            row = None if rows is None else without_drift(rows)[0] if self._references else rows[0]
-            evaluations.append(self._evaluation(self._simulated.evaluate(placement), row, answer.failure))
+            row = None if rows is None else without_drift(rows)[0] if self.reference is not None else rows[0]
+            evaluations.append(_evaluation(self._simulated.evaluate(placement), row, answer.failure))
             if single is not None and rows is not None:
-                single = self._evaluation(single, rows[-1], "")
+                single = _evaluation(single, rows[-1])
         return Comparison(tuple(evaluations), single, self.single_device)
 
-    def close(self) -> None:
-        """Ends the measuring process and removes the written parts."""
-        self._open.close()
-
-    def __enter__(self) -> MeasuredEvaluator:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _evaluated(self, placements: Sequence[Placement]) -> list[Evaluation]:
-        """What each costs; those that are not known are executed."""
-        for new in [placements] if self.elsewhere is not None else [[placement] for placement in placements]:
-            waiting: dict[PlacementKey, Execution] = {}
-            for placement in new:
-                key = placement_key(placement)
-                if key not in self._known and key not in waiting:
-                    found = self._without_executing(placement)
-                    if isinstance(found, Evaluation):
-                        self._known[key] = placement, found
-                    else:
-                        waiting[key] = found
-            self._execute(waiting)
-        return [self._known[placement_key(placement)][1] for placement in placements]
-
-    def _without_executing(self, placement: Placement) -> Evaluation | Execution:
-        """What it costs where that is known or cannot be measured, else what is to be executed."""
-        simulated = self._simulated.evaluate(placement)
-        if not np.isfinite(simulated.makespan_s):
-            return self._evaluation(simulated, None, simulated.failure or "an op has no device or a tensor no route")
-        try:
-            execution = Execution(placement, simulated, self._pieces(placement))
-        except UnsupportedModel as error:
-            return self._evaluation(simulated, None, str(error))
-        if self._kept is not None and self.single is not None:
-            stored = self._kept.store.placement(self._model_key, execution.pieces)
-            if stored is not None:
-                self.recalled += 1
-                self._best_ratio = min(self._best_ratio, stored.ratio)
-                single_s = self.single.makespan_s
-                return executed(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
-        return execution
-
-    def _execute(self, waiting: Mapping[PlacementKey, Execution]) -> None:
-        """Executes placements, and learns what each costs as soon as that is known."""
-        self.measurements += len(waiting)
-        hopeless_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
-        rule = dataclasses.replace(self._options.search, abandon_at=hopeless_at)
-        jobs = [self._job([execution.parts], rule) for execution in waiting.values()]
-        answers = enumerate(map(self._worker.run, jobs)) if self.elsewhere is None else self.elsewhere.answers(jobs)
-        executions = list(waiting.items())
-        for index, answer in answers:
-            key, execution = executions[index]
-            self.retried += answer.retries
-            self._known[key] = execution.placement, self._learned(execution, answer)
-
-    def _learned(self, execution: Execution, answer: Answer) -> Evaluation:
-        """What an execution says, of which the store is told."""
-        simulated, parts = execution.simulated, execution.parts
-        self.executing_s += answer.executing_s
-        if answer.samples is None or self.single is None:
-            return self._evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
-        # Relative to the plain session of this very moment, in the seconds that it took at first.
-        ratios = answer.samples[0] / answer.samples[1]
-        self._best_ratio = min(self._best_ratio, float(np.median(ratios)))
-        if self._kept is not None:
-            interval = median_interval(ratios)
-            seconds = float(np.median(answer.samples[0]))
-            measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
-            self._keep(lambda store: store.add_placement(self._model_key, execution.pieces, measured))
-            self._keep_segments(parts, answer)
-        return self._evaluation(simulated, ratios * self.single.makespan_s, "")
-
     def learn_segments(self, placements: Sequence[Placement], rule: StoppingRule) -> None:
-        """Runs placements in turns, so that the store of `Kept` knows what their segments cost."""
+        """Measures placements side by side and adds the seconds of their segments to the store."""
         for placement, answer in zip(placements, self.side_by_side(placements, rule), strict=True):
             if answer.samples is not None:
                 self._keep_segments(self._segment_parts(placement), answer)
 
-    def _keep_segments(self, parts: Sequence[Part], answer: Answer) -> None:
-        """Keeps the seconds of the parts of a placement, as they would be when the ops were profiled."""
-        if self._kept is None or self.single is None or answer.samples is None or self._grouped.others:
-            return  # seconds of several sizes together say nothing of one
-        model, costs = self._grouped.model, (self._topology, self._kept.op_time_s)
-        for part_s in answer.part_s[:1]:
-            in_profile_s = part_s * (self._simulated_single_s / quiet_s(answer.samples[1]))
-            found = measured_segments(model.graph, *costs, parts, in_profile_s, model.constant_ops)
-            self._keep(partial(MeasurementStore.add_segments, model=model.key, found=found))
-
-    def _keep(self, tell: Callable[[MeasurementStore], None]) -> None:
-        """Tells the store; a search that it cannot be told of goes on."""
-        if self._kept is not None and not self.not_kept:
-            try:
-                tell(self._kept.store)
-            except MeasurementFailed as error:
-                self.not_kept = str(error)
-
-    @property
-    def _model_key(self) -> str:
-        """All that a measured ratio depends on, besides the machine and what runs where."""
-        grouped, options = self._grouped, self._options
-        sizes = [options.dims_objective, *(model.key for model in grouped.others)] if grouped.others else []
-        return json.dumps([grouped.model.key, options.seed, self.single_device, options.requests, *sizes])
-
-    def _evaluation(self, simulated: Evaluation, row_s: FloatArray | None, failure: str) -> Evaluation:
-        """What was simulated, with the measured seconds, `[R]`, in place of the simulated ones."""
-        if row_s is None:
-            return dataclasses.replace(
-                simulated, evaluator="measured", makespan_s=np.inf, period_s=np.inf, spread_s=0.0, failure=failure
-            )
-        interval = median_interval(row_s)
-        return executed(simulated, interval.median, interval.spread, len(row_s))
-
     def side_by_side(self, placements: Sequence[Placement], rule: StoppingRule) -> list[Answer]:
-        """For each placement `[2, R]` seconds, its own and those of the plain session, all of which took turns; or why there are none.
+        """For each placement `[2, R]` seconds, its own and those of the plain session, or its failure; all take turns.
 
-        One that fails is taken out; when the process ends and nobody can tell why, each is measured alone.
+        A placement that fails is removed and the others start again; when the process ends for an unknown cause, each
+        placement is measured alone.
         """
         answers = [Answer(None)] * len(placements)
-        candidates: dict[int, tuple[Part, ...]] = {}
+        candidates: dict[int, _Parts] = {}
         for index, placement in enumerate(placements):
             try:
                 candidates[index] = self._segment_parts(placement)
@@ -298,7 +208,7 @@ class MeasuredEvaluator:
             together = waiting.pop()
             if not together:
                 continue
-            answer = self._ask([candidates[index] for index in together], rule)
+            answer = self._run(self._job([candidates[index] for index in together], rule))
             if answer.samples is not None:
                 for position, index in enumerate(together):
                     rows = answer.samples[[position, -1]]
@@ -312,15 +222,115 @@ class MeasuredEvaluator:
                 waiting += [[index] for index in together]
         return answers
 
-    def _ask(self, candidates: Sequence[tuple[Part, ...]], rule: StoppingRule) -> Answer:
-        """What became of candidates beside the reference."""
-        answer = self._worker.run(self._job(candidates, rule))
+    def close(self) -> None:
+        """Ends the measuring process and removes the written parts."""
+        self._open.close()
+
+    def __enter__(self) -> MeasuredEvaluator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _evaluate_all(self, placements: Sequence[Placement]) -> list[Evaluation]:
+        """Cost of each placement; executes the unknown ones."""
+        # Here one by one, as each result tightens the rule for the next; other machines take them all at once.
+        for batch in [placements] if self.elsewhere is not None else [[placement] for placement in placements]:
+            waiting: dict[_Key, _Execution] = {}
+            for placement in batch:
+                key = _key(placement)
+                if key not in self._known and key not in waiting:
+                    result = self._without_executing(placement)
+                    if isinstance(result, Evaluation):
+                        self._known[key] = placement, result
+                    else:
+                        waiting[key] = result
+            self._execute(waiting)
+        return [self._known[_key(placement)][1] for placement in placements]
+
+    def _without_executing(self, placement: Placement) -> Evaluation | _Execution:
+        """The cost where the store knows it or the placement cannot run, else the pending execution."""
+        simulated = self._simulated.evaluate(placement)
+        if not np.isfinite(simulated.makespan_s):
+            return _evaluation(simulated, None, simulated.failure or "an op has no device or a tensor no route")
+        try:
+            execution = _Execution(placement, simulated, self._segment_parts(placement))
+        except UnsupportedModel as error:
+            return _evaluation(simulated, None, str(error))
+        if self._kept is not None and self.single is not None:
+            stored = self._kept.store.placement(self._model_key, execution.stored_pieces)
+            if stored is not None:
+                self.recalled += 1
+                self._best_ratio = min(self._best_ratio, stored.ratio)
+                single_s = self.single.makespan_s
+                return executed(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
+        return execution
+
+    def _execute(self, waiting: Mapping[_Key, _Execution]) -> None:
+        """Executes placements and records each cost as soon as it is known."""
+        self.measurements += len(waiting)
+        abandon_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
+        rule = replace(self._options.search, abandon_at=abandon_at)
+        jobs = [self._job([execution.parts], rule) for execution in waiting.values()]
+        executions = list(waiting.items())
+        answers = enumerate(map(self._worker.run, jobs)) if self.elsewhere is None else self.elsewhere.answers(jobs)
+        for index, answer in answers:
+            key, execution = executions[index]
+            self.retried += answer.retries
+            self._known[key] = execution.placement, self._learned(execution, answer)
+
+    def _learned(self, execution: _Execution, answer: Answer) -> Evaluation:
+        """The cost that an execution shows; the store keeps it."""
+        simulated = execution.simulated
+        self.executing_s += answer.executing_s
+        if answer.samples is None or self.single is None:
+            return _evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
+        # Ratios to the plain session of the same moment, in units of its first measurement.
+        ratios = answer.samples[0] / answer.samples[1]
+        self._best_ratio = min(self._best_ratio, float(np.median(ratios)))
+        if self._kept is not None:
+            interval = median_interval(ratios)
+            seconds = float(np.median(answer.samples[0]))
+            measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
+            self._keep(lambda store: store.add_placement(self._model_key, execution.stored_pieces, measured))
+            self._keep_segments(execution.parts, answer)
+        return _evaluation(simulated, ratios * self.single.makespan_s)
+
+    def _keep_segments(self, parts: Sequence[Part], answer: Answer) -> None:
+        """Stores the seconds of a placement's parts, scaled to the moment when the ops were profiled."""
+        if self._kept is None or self.single is None or answer.samples is None or self._grouped.others:
+            return  # seconds of several sizes together describe none of them
+        model, costs = self._grouped.model, (self._topology, self._kept.op_time_s)
+        for part_s in answer.part_s[:1]:
+            in_profile_s = part_s * (self._simulated_single_s / quiet_s(answer.samples[1]))
+            segments = measured_segments(model.graph, *costs, parts, in_profile_s, model.constant_ops)
+            self._keep(partial(MeasurementStore.add_segments, model=model.key, segments=segments))
+
+    def _keep(self, write: Callable[[MeasurementStore], None]) -> None:
+        """Writes to the store; a write error does not end the search."""
+        if self._kept is not None and not self.not_kept:
+            try:
+                write(self._kept.store)
+            except MeasurementFailed as error:
+                self.not_kept = str(error)
+
+    @property
+    def _model_key(self) -> str:
+        """Everything that a measured ratio depends on, besides the machine and the pieces."""
+        grouped, options = self._grouped, self._options
+        sizes = [options.dims_objective, *(model.key for model in grouped.others)] if grouped.others else []
+        return json.dumps([grouped.model.key, options.seed, self.single_device, options.requests, *sizes])
+
+    def _run(self, job: Job) -> Answer:
+        answer = self._worker.run(job)
         self.retried += answer.retries
         return answer
 
-    def _job(self, candidates: Sequence[tuple[Part, ...]], rule: StoppingRule) -> Job:
+    def _job(self, candidates: Sequence[_Parts], rule: StoppingRule) -> Job:
         """Candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""
-        together = (*candidates, *self._references)
+        together = (*candidates, *(() if self.reference is None else ((self.reference,),)))
         limit_s = self._options.timeout_s
         if self.single is not None:
             loading_s = self._options.loading_s + SLOWEST * self._loading_s
@@ -328,45 +338,66 @@ class MeasuredEvaluator:
             limit_s = len(together) * loading_s + rule.longest_s(len(together), repeat_s)
         return Job(together, rule, limit_s, self._options.requests)
 
-    @property
-    def _references(self) -> tuple[tuple[Part, ...], ...]:
-        return () if self._reference is None else ((self._reference,),)
-
-    def _measured_single(self) -> tuple[Part | None, Evaluation | None]:
-        """The whole model on the device where it is simulated to be fastest, and its cost; None where it cannot run."""
+    def _measure_reference(self) -> None:
+        """Measures the whole model on the device where it is simulated to be fastest; no reference where it does not run."""
         num_groups = self._grouped.graph.num_ops
         alone = [self._simulated.evaluate(Placement(np.full(num_groups, d))) for d in range(self._topology.num_devices)]
         able = [device for device, evaluation in enumerate(alone) if evaluation.feasible]
         if not able or not num_groups:
-            return None, None
+            return
         best = min(able, key=lambda device: alone[device].makespan_s)
         every_op = range(self._grouped.model.graph.num_ops)
         part = self._maker.part(every_op, self._topology.device_names[best], "the whole model")
-        self._simulated_single_s = alone[best].makespan_s
-        answer = self._worker.run(Job(((part,),), self._options.search, requests=self._options.requests))
-        self.retried += answer.retries
-        self._loading_s = answer.loading_s
-        if answer.samples is None:
-            return None, None
-        return part, self._evaluation(alone[best], answer.samples[0], "")
+        answer = self._run(Job(((part,),), self._options.search, requests=self._options.requests))
+        self._simulated_single_s, self._loading_s = alone[best].makespan_s, answer.loading_s
+        if answer.samples is not None:
+            self.reference, self.single = part, _evaluation(alone[best], answer.samples[0])
 
-    def _pieces(self, placement: Placement) -> tuple[Part, ...]:
-        """The parts in which a placement runs during the search."""
-        if self._options.pieces == "segments":
-            return self._segment_parts(placement)
-        names, ops_of_group = self._topology.device_names, self._grouped.ops_of_group
-        return tuple(
-            self._maker.part(ops_of_group[group], names[placement.assignment[group]], f"group {group}")
-            for group in self._group_order(placement)
-        )
-
-    def _segment_parts(self, placement: Placement) -> tuple[Part, ...]:
+    def _segment_parts(self, placement: Placement) -> _Parts:
+        """The parts of a placement: one per segment."""
         names = self._topology.device_names
         return tuple(
             self._maker.part(segment.ops, names[segment.device], f"segment {number}")
             for number, segment in enumerate(self.segments_of(placement))
         )
 
-    def _group_order(self, placement: Placement) -> list[int]:
-        """The groups in a global run order, by simulated start."""
-        return group_order(self._grouped, placement.assignment, self._simulated.schedule(placement).order())
+
+@dataclass(frozen=True, eq=False)
+class _Execution:
+    """A placement that has to be executed."""
+
+    placement: Placement
+    simulated: Evaluation
+    parts: _Parts
+
+    @property
+    def stored_pieces(self) -> list[list[Any]]:
+        """Device and ops of each part: the key of the placement in the store."""
+        return [[part.device, part.key] for part in self.parts]
+
+
+def executed(simulated: Evaluation, seconds: float, spread_s: float, repeats: int) -> Evaluation:
+    """A simulated evaluation with measured seconds."""
+    return replace(
+        simulated,
+        evaluator="measured",
+        makespan_s=seconds,
+        period_s=seconds,
+        spread_s=spread_s,
+        repeats=repeats,
+        failure="",
+    )
+
+
+def _evaluation(simulated: Evaluation, row_s: FloatArray | None, failure: str = "") -> Evaluation:
+    """A simulated evaluation with the median of the measured seconds `[R]`; a failure without them."""
+    if row_s is None:
+        return replace(executed(simulated, np.inf, 0.0, simulated.repeats), failure=failure)
+    interval = median_interval(row_s)
+    return executed(simulated, interval.median, interval.spread, len(row_s))
+
+
+def _key(placement: Placement) -> _Key:
+    """Equal for equal placements."""
+    priorities = b"" if placement.priorities is None else placement.priorities.tobytes()
+    return placement.assignment.tobytes(), priorities

@@ -1,4 +1,4 @@
-"""One plain ONNX Runtime session of a whole model file on one device: what placed models are compared with."""
+"""One plain ONNX Runtime session of a whole model file on one device: the reference for placed models."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ __all__ = ["PlainSession"]
 
 
 class PlainSession:
-    """The file as it is, on the calling thread, which stays pinned to the device while the context is open."""
+    """A session of an unchanged model file; as a context it pins the calling thread to its device."""
 
     def __init__(self, path: Path, device_name: str, spinning: bool = False, optimised: bool = True) -> None:
-        """Loads the model; `spinning` lets the threads of a core set wait for work as ONNX Runtime does by default.
+        """Loads the model.
 
-        Unless it is `optimised`, every op of the model runs as it is.
+        Args:
+            path: an ONNX file.
+            device_name: a real device, such as `cpu:0`.
+            spinning: whether the threads of a core set spin while they wait, which is ONNX Runtime's default.
+            optimised: whether ONNX Runtime may fuse and fold ops.
 
         Raises:
             InvalidTopology: the device is not on this machine.
@@ -36,7 +40,7 @@ class PlainSession:
         session = create_session(path, self._device, options=options)
         self._run = python_run(session)
         self.inputs = tuple(arg.name for arg in session.get_inputs())
-        """Names of those without a default."""
+        """Names of the required inputs."""
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         """All outputs."""

@@ -1,4 +1,4 @@
-"""Seconds of every op on a real device, from ONNX Runtime's profiler, and what they say about other models."""
+"""Seconds of every op on a real device, from ONNX Runtime's profiler, and the machine's costs that follow from them."""
 
 from __future__ import annotations
 
@@ -32,23 +32,15 @@ from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.split import Part
-from gnnplace.running.devices import (
-    RealDevice,
-    check_offered,
-    create_session,
-    parse_device,
-    pinned,
-    session_options,
-)
+from gnnplace.running.devices import RealDevice, check_offered, create_session, parse_device, pinned, session_options
 from gnnplace.running.values import python_run
 
 __all__ = ["MeasuredCosts", "OpProfile", "ProfileJob", "by_signature", "measured_costs", "profile_model"]
 
-
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
 _TIMEOUT_S = 900.0  # for some thirty runs; those of one placement may take 300 s
 _KERNEL = "_kernel_time"
-_PROFILE, _OPTIMISED = "profile.json", "optimised.onnx"  # files of the profiler and of the optimised model
+_PROFILE, _OPTIMISED = "profile.json", "optimised.onnx"
 
 
 @dataclass(frozen=True)
@@ -64,50 +56,61 @@ class ProfileJob:
 
     def execute(self, state: ProcessState) -> Answer:
         """`[2, R]` seconds of the profiled session and of the plain one; on an `ep:` device `[1, R]` of the plain one."""
-        device, part = parse_device(self.part.device), self.part
+        device, part, feed = parse_device(self.part.device), self.part, state.setup.feed
         try:
             with pinned(device):
                 plain = create_session(part.model, device, part.data_folder, custom_ops=part.custom_ops)
-                calls: list[Callable[[], object]] = [partial(python_run(plain), None, state.setup.feed)]
+                calls: list[Callable[[], object]] = [partial(python_run(plain), None, feed)]
                 if device.family == "ep":
                     return Answer(interleaved(calls, self.rule))
                 options = _profiling(device, self.folder)
                 profiled = create_session(part.model, device, part.data_folder, options, part.custom_ops)
-                samples = interleaved([partial(python_run(profiled), None, state.setup.feed), *calls], self.rule)
+                samples = interleaved([partial(python_run(profiled), None, feed), *calls], self.rule)
                 Path(profiled.end_profiling()).rename(self.folder / _PROFILE)
                 return Answer(samples)
         except Exception as error:  # any failure of the model is an answer
             return failed(error, 0)
 
 
+def _profiling(device: RealDevice, folder: Path) -> ort.SessionOptions:
+    """Options of a session that writes its profile and its optimised model into `folder`."""
+    options = session_options(device)
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.optimized_model_filepath = str(folder / _OPTIMISED)
+    # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    return options
+
+
 @dataclass(frozen=True, eq=False)
 class OpProfile:
-    """What one model costs on one device."""
+    """Measured costs of one model on one device."""
 
     op_s: FloatArray
-    """`[N]` seconds of each op inside a session; 0 for what is fused into another op or folded away."""
+    """`[N]` seconds of each op inside a session; 0 for an op that is fused into another or folded away."""
     session_s: float
-    """Of the whole model in a session that is not profiled; `op_s` sums up to it."""
+    """Seconds of the whole model in a session without the profiler; the sum of `op_s`."""
     kernel_of_op: IntArray
-    """`[N]` ops that one kernel does have the same number: that of the first of them."""
+    """`[N]` the first op of the kernel that computes each op; fused ops share it."""
     ratio: float
-    """`session_s` over the sum of what the profiler saw: how much it adds (below 1) or misses (above 1); on an `ep:` device
-    over the sum of the roofline."""
+    """`session_s` over the sum of the profiler's seconds: below 1 the profiler adds time, above 1 it misses some. On an `ep:`
+    device over the sum of the roofline."""
 
 
 def profile_model(
     model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any]], rule: StoppingRule = PROFILE_RULE
 ) -> OpProfile:
-    """Seconds of each op of a model on a device such as `cpu:0`, which runs it in a process of its own.
+    """Seconds of each op of a model on a device such as `cpu:0`, measured in an isolated process.
 
-    The profiled session is the one that runs, with all of ONNX Runtime's optimisations: at lower levels the same models
-    take up to twice as long, unevenly. Kernels are charged to ops by `ops_of_kernels`. Each kernel's seconds are the median
-    of the repeats, which alternate with those of a session that is not profiled, and are scaled to its quiet seconds. On a GPU the
-    profiler sees launches, so the share of each op is only as good as launches are.
+    The profiled session uses all of ONNX Runtime's optimisations, as placed models do: at lower levels the same models take
+    up to twice as long, unevenly. `ops_of_kernels` charges kernels to ops. The seconds of a kernel are its median over the
+    repeats, which alternate with those of a session without the profiler, scaled to the quiet seconds of that session. On a
+    GPU the profiler sees launches, so the share of each op is only as good as launches are.
 
-    On an `ep:` device only the session's seconds are measured: such a provider may compile whole subgraphs into one
-    kernel, of which the profiler tells one time. Ops get shares in proportion to their roofline on the device, so their
-    sum is measured and how it is divided is an estimate.
+    On an `ep:` device only the session's seconds are measured, because such a provider may compile whole subgraphs into one
+    kernel. Ops then share them in proportion to their roofline: the sum is measured, its division is an estimate.
 
     Raises:
         InvalidTopology: the device is not on this machine.
@@ -121,8 +124,8 @@ def profile_model(
         part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
         feed = {key: inputs[key] for key in part.inputs}
         with WorkerProcess(Setup(part.inputs, part.outputs, feed, kept_jobs=0), _TIMEOUT_S) as worker:
-            what = f"{model.path.name} cannot be profiled on {device_name!r}"
-            seconds = worker.samples(ProfileJob(part, folder, rule), what)
+            context = f"{model.path.name} cannot be profiled on {device_name!r}"
+            seconds = worker.samples(ProfileJob(part, folder, rule), context)
         op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
         if device.family == "ep":
             op_s = _roofline_s(model.graph, device_name)
@@ -139,13 +142,13 @@ def profile_model(
 
 
 class MeasuredCosts(NamedTuple):
-    """What one model says of a machine, by device kind."""
+    """Costs of a machine's devices, measured with one model."""
 
     store: CostStore
     fits: dict[str, FittedRoofline]
-    """How well a roofline explains it."""
+    """Fitted roofline by device kind."""
     kernels: dict[str, IntArray]
-    """`[N]` each: see `OpProfile.kernel_of_op`."""
+    """`OpProfile.kernel_of_op` `[N]` by device kind."""
 
 
 def measured_costs(
@@ -155,10 +158,10 @@ def measured_costs(
     rule: StoppingRule = PROFILE_RULE,
     pairs: Sequence[tuple[str, str]] | None = None,
 ) -> MeasuredCosts:
-    """What this machine says about a set of real devices.
+    """Measures the costs of a set of real devices.
 
-    Each kind is profiled on its first device: the model's ops by signature, the dispatch overhead, the fitted roofline.
-    Links are probed for latency and bandwidth between the devices of `pairs`; None: between every two that a link joins.
+    The first device of each kind is profiled: the model's ops by signature, the dispatch overhead, the fitted roofline. Links
+    are probed between the devices of `pairs`; None: between every two that a link joins.
 
     Raises:
         InvalidTopology: a device is not on this machine.
@@ -188,20 +191,19 @@ def measured_costs(
 
 
 def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
-    """Mean seconds of the ops of each signature, so that the sum over the graph stays; ops without one are left out."""
-    found: dict[str, list[float]] = defaultdict(list)
+    """Mean seconds of the ops of each signature, which preserves the sum over the graph; skips ops without a signature."""
+    seconds_of: dict[str, list[float]] = defaultdict(list)
     for signature, seconds in zip(graph.signatures, op_s.tolist(), strict=True):
         if signature:
-            found[signature].append(seconds)
-    return {signature: sum(seconds) / len(seconds) for signature, seconds in found.items()}
+            seconds_of[signature].append(seconds)
+    return {signature: sum(seconds) / len(seconds) for signature, seconds in seconds_of.items()}
 
 
 def _roofline_s(graph: OpGraph, device_name: str) -> FloatArray:
-    """`[N]` seconds of each op by FLOPs, bytes and the device's published rates."""
+    """`[N]` seconds of each op from FLOPs, bytes and the device's published rates."""
     device = load_topology(device_name).devices[0]
-    return RooflineCost().completed(
-        graph, device, np.full(graph.num_ops, np.nan), np.ones(graph.num_ops, dtype=np.bool_)
-    )
+    everywhere = np.ones(graph.num_ops, dtype=np.bool_)
+    return RooflineCost().completed(graph, device, np.full(graph.num_ops, np.nan), everywhere)
 
 
 def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:
@@ -211,15 +213,3 @@ def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:
         if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
             runs[event["name"].removesuffix(_KERNEL)].append(event["dur"] * 1e-6)
     return {name: float(np.median(seconds[skip:])) for name, seconds in runs.items() if len(seconds) > skip}
-
-
-def _profiling(device: RealDevice, folder: Path) -> ort.SessionOptions:
-    """Options of a session that writes its profile, and the model that it made of this one, into `folder`."""
-    options = session_options(device)
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "profile")
-    options.optimized_model_filepath = str(folder / _OPTIMISED)
-    # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
-    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    return options

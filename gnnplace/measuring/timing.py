@@ -1,4 +1,4 @@
-"""How seconds are taken and what they say: interleaved repeats, medians, confidence intervals."""
+"""Repeated measurements and their statistics: interleaved rounds, medians, confidence intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,28 +30,31 @@ __all__ = [
     "without_drift",
 ]
 
-
+SLOWEST = 10.0
+"""Multiple of the plain session's seconds from which on a placement need not be measured precisely."""
 _HOPELESS_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """When a measurement is good enough."""
+    """When a measurement is precise enough."""
 
     warmup: int = 2
-    """Runs of each candidate that are not counted: caches fill, memory is allocated. The reference beside candidates takes one at most."""
+    """Runs of each candidate before the first round: caches fill, memory is allocated. A reference has one at most."""
     min_repeats: int = 6
-    """Six is the least number of repeats with a 95 % interval."""
+    """Least number of rounds; six is the least that gives a 95 % interval."""
     max_repeats: int = 50
+    """Greatest number of rounds."""
     max_s: float = 5.0
-    """Seconds of repeats after which no further round begins (`min_repeats` are always made)."""
+    """Seconds after which no further round begins, once `min_repeats` are done."""
     relative_spread: float = 0.02
-    """Enough when half the width of the interval is at most this fraction of the median."""
+    """Half the width of the interval, as a fraction of the median, that is narrow enough."""
     confidence: float = 0.95
+    """Probability that the interval holds the true median."""
     reference_every: int = 1
-    """Rounds: the reference, beside candidates, runs in the first of so many; the others take its seconds from there."""
+    """Rounds per run of the reference beside candidates; the rounds in between reuse its seconds."""
     abandon_at: float = math.inf
-    """Times the reference: when every candidate took longer in each of at least three rounds, no further one begins."""
+    """Multiple of the reference's seconds: measuring ends when every candidate exceeded it in each of three rounds or more."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_repeats <= self.max_repeats or self.warmup < 0 or not 0 < self.confidence < 1:
@@ -61,17 +64,13 @@ class StoppingRule:
             )
 
     def longest_s(self, num_calls: int, call_s: float) -> float:
-        """Seconds that warming up and repeating so many calls may take when none of them takes longer than `call_s`.
-
-        >>> StoppingRule(warmup=2, min_repeats=6, max_s=5.0).longest_s(2, 0.5)
-        14.0
-        """
+        """Upper bound in seconds for warming up and repeating `num_calls` calls that take at most `call_s` each."""
         return (self.warmup + self.min_repeats + 1) * num_calls * call_s + self.max_s
 
 
 @dataclass(frozen=True)
 class MedianInterval:
-    """A median and the interval that holds the true one with the wanted confidence."""
+    """A median and its confidence interval."""
 
     median: float
     low: float
@@ -87,9 +86,6 @@ def median_interval(samples: FloatArray, confidence: float = 0.95) -> MedianInte
     """Median of `[R]` samples with a distribution-free interval: order statistics by the binomial distribution.
 
     With too few samples for the confidence the interval is from the least to the greatest.
-
-    >>> median_interval(np.arange(1.0, 10.0))
-    MedianInterval(median=5.0, low=2.0, high=8.0)
     """
     ordered = np.sort(samples)
     count = len(ordered)
@@ -105,24 +101,18 @@ def median_interval(samples: FloatArray, confidence: float = 0.95) -> MedianInte
 
 
 def quiet_s(samples: FloatArray) -> Any:
-    """`[...]` the lower decile of `[..., R]` seconds: what something takes on a machine that does nothing else.
+    """`[...]` the lower decile of `[..., R]` seconds: an estimate for a machine without other work.
 
-    Other work only adds. On a shared host each of two cores was 1.3 times as slow for about half of the time, in phases of a second or
-    more: repeats have to be spread over many seconds, and those in which both cores are fast are few.
-
-    >>> float(quiet_s(np.array([1.0, 1.1, 1.0, 5.0, 2.0])))
-    1.0
+    Other work only adds seconds. On a shared host each of two cores was 1.3 times as slow for about half of the time, in
+    phases of a second or more. Repeats therefore have to spread over many seconds, and few of them find both cores fast.
     """
     return np.quantile(samples, 0.1, axis=-1)
 
 
 def without_drift(samples: FloatArray) -> FloatArray:
-    """`[C, R]` seconds as they would be, had the last row, the reference, taken its median in every round.
+    """`[C, R]` seconds, scaled round by round so that the last row, the reference, takes its median in every round.
 
-    What slows a whole round down (another process, a lower clock) slows the reference too, and so cancels.
-
-    >>> without_drift(np.array([[2.0, 4.0, 2.0], [1.0, 2.0, 1.0]])).tolist()
-    [[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]]
+    Another process or a lower clock slows the candidates and the reference of a round alike, and so cancels.
     """
     reference = samples[-1]
     return np.asarray(samples / reference * np.median(reference))
@@ -131,13 +121,11 @@ def without_drift(samples: FloatArray) -> FloatArray:
 def interleaved(
     calls: Sequence[Callable[[], object]], rule: StoppingRule, clock: Callable[[], float] = time.perf_counter
 ) -> FloatArray:
-    """`[C, R]` seconds of `R` rounds, each of which makes every call once; the last call is the reference.
+    """`[C, R]` seconds of `R` rounds, each of which makes every call once; the last of several calls is the reference.
 
-    A call that does several things may return the seconds that count; of others it is those from begin to end.
-
-    Rounds go forwards and backwards in turn, so that no call always follows the same one. They end when the interval of
-    every row, without drift, is narrow enough, or at a limit of the rule; with fewer rounds than `min_repeats` when the
-    rule abandons the candidates.
+    A call that returns a float states its own seconds; for others the clock decides. Every second round runs backwards, so
+    that no call always follows the same one. Rounds end when the interval of every row, without drift, is narrow enough,
+    at a limit of the rule, or when the rule abandons the candidates (which may be before `min_repeats`).
     """
     for index, call in enumerate(calls):
         is_reference = 0 < index == len(calls) - 1
@@ -148,12 +136,11 @@ def interleaved(
     begin_s = clock()
     while len(rounds) < rule.max_repeats:
         seconds = [0.0] * len(calls)
-        forwards = len(rounds) % 2 == 0
-        known = len(calls) > 1 and len(rounds) % rule.reference_every > 0
-        if known:
+        reuses = len(calls) > 1 and len(rounds) % rule.reference_every > 0
+        if reuses:
             seconds[-1] = rounds[-1][-1]
-        turn = range(len(calls) - known)
-        for index in turn if forwards else reversed(turn):
+        order = range(len(calls) - reuses)
+        for index in order if len(rounds) % 2 == 0 else reversed(order):
             start_s = clock()
             stated_s = calls[index]()
             seconds[index] = stated_s if isinstance(stated_s, float) else clock() - start_s
@@ -163,53 +150,45 @@ def interleaved(
             break
         if len(rounds) >= rule.min_repeats:
             samples = np.array(rounds).T
-            if clock() - begin_s >= rule.max_s or _narrow(samples, rule):
+            if clock() - begin_s >= rule.max_s or _is_narrow(samples, rule):
                 break
     return np.array(rounds).T
 
 
-def _narrow(samples: FloatArray, rule: StoppingRule) -> bool:
-    """Every row is known well enough; a single row, or the reference itself, by its own repeats."""
+def _is_narrow(samples: FloatArray, rule: StoppingRule) -> bool:
     rows = samples if len(samples) == 1 else without_drift(samples)[:-1]
     intervals = [median_interval(row, rule.confidence) for row in rows]
     return all(interval.spread <= rule.relative_spread * interval.median for interval in intervals)
 
 
-SLOWEST = 10.0
-"""Times the plain session: what is slower need not be known well."""
-
-
 @dataclass(frozen=True)
 class MeasureOptions:
-    """How long measuring may take."""
+    """Limits and stopping rules of a measured search."""
 
     search: StoppingRule = StoppingRule(
         warmup=1, min_repeats=4, max_repeats=20, max_s=0.3, relative_spread=0.03, reference_every=2, abandon_at=SLOWEST
     )
-    """For a placement during the search; one that is `clearly_slower` than the best so far, or over ten times as slow as the plain
-    session, is not repeated further. Four repeats are too few for a 95 % interval, but the best few are measured again at the end."""
+    """Rule for a placement during the search. Four repeats are too few for a 95 % interval, but the end of the search measures
+    the best few again."""
     final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=10.0, relative_spread=0.005)
-    """For the side-by-side comparison at the end."""
+    """Rule for the side-by-side comparison at the end."""
     clearly_slower: float = 1.1
-    """Times the best ratio to the plain session so far: what a placement that is not repeated further exceeds in each of three repeats."""
-    pieces: Literal["segments", "groups"] = "segments"
-    """What is one session during the search. Segments are what will run, and only those that a move changes are compiled
-    anew. Groups are compiled once per device, but lose what runtimes fuse and lay out across groups: on small groups of
-    convolution networks the same placement took 1.2 to 2.3 times as long."""
+    """Multiple of the best ratio to the plain session so far. The search abandons a placement that exceeds it in each of its
+    first three repeats."""
     timeout_s: float = 300.0
-    """After which loading and running placements is given up in any case. Sooner where the plain session is fast: each
-    placement may take `loading_s` and ten times as long as loading that session, and each repeat ten times its seconds."""
+    """Seconds for loading and running placements in any case. The limit is shorter where the plain session is fast: `loading_s`
+    and ten times that session's loading time for each placement, and ten times its seconds for each repeat."""
     loading_s: float = 30.0
-    """Allowance for loading a placement, whatever the plain session took: a GPU's libraries may be new to the process."""
+    """Seconds that loading a placement may always take: the process may have to load a GPU's libraries."""
     memory_limit_bytes: int | None = None
     """Resident memory above which the measuring process is stopped; None: 90 % of what is available when it starts."""
     seed: int = 0
-    """Of the made-up inputs."""
+    """Seed of the sample inputs."""
     requests: int = 1
-    """That are run at once, pipelined when there are several. Seconds are then those of one of them, makespan and period alike: what
-    counts for throughput."""
+    """Requests per repeat, pipelined when there are several. Makespan and period are then the seconds per request, as for the
+    throughput objective."""
     dims_objective: DimsObjective = "worst"
-    """Which of the seconds counts where the inputs have several sizes: each repeat runs all of them, one after the other."""
+    """How the seconds of several input sizes become one figure; each repeat runs all sizes one after the other."""
 
 
 class Pipelined(Protocol):
@@ -217,14 +196,14 @@ class Pipelined(Protocol):
 
     @property
     def max_in_flight(self) -> int:
-        """Requests that are under way at once."""
+        """Greatest number of requests that run at once."""
 
     def run_many(self, output_names: None, input_feeds: Iterable[Mapping[str, Any]], /) -> Iterator[list[Any]]:
-        """The outputs of many requests, one after the other."""
+        """Outputs of each request, in order."""
 
 
 def run_pipelined(placed: Pipelined, feed: Mapping[str, Any], requests: int) -> None:
-    """Runs as many requests as that with one feed, and forgets what comes out."""
+    """Runs `requests` pipelined requests with one feed and drops their outputs."""
     deque(placed.run_many(None, repeat(feed, requests)), maxlen=0)
 
 

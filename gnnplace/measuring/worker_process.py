@@ -13,19 +13,22 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
+import psutil
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.evaluation import DimsObjective
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
+from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker
 from gnnplace.measuring.timing import StoppingRule, interleaved, run_pipelined
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.part_session import SessionCache
 from gnnplace.running.runner import PlacedRunner
 
-__all__ = ["Answer", "Job", "ProcessState", "Setup", "Task", "WorkerProcess"]
+__all__ = ["Answer", "Job", "ProcessState", "Setup", "Task", "WorkerProcess", "model_setup"]
 
 _TRIES = 2
+_MAX_KEPT_JOBS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,32 @@ class Setup:
     """The same inputs in other sizes; each repeat then runs all sizes."""
     dims_objective: DimsObjective = "worst"
     """How the seconds of the sizes become one figure."""
+
+
+def model_setup(
+    grouped: GroupedModel,
+    maker: PartMaker,
+    feeds: Sequence[Mapping[str, Any]],
+    num_devices: int,
+    dims_objective: DimsObjective,
+) -> Setup:
+    """Inputs and outputs of the model; memory decides how many copies of its weights the process keeps."""
+    model = grouped.model
+    graph = model.model.graph
+    # No op makes an output that is a weight, so no part does.
+    made = [value for value in graph.outputs if value.is_graph_input() or not value.is_initializer()]
+    outputs = tuple(str(value.name) for value in made)
+    read = {*maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
+    copies = psutil.virtual_memory().available // (4 * max(model.graph.total_weight_bytes, 1))
+    first, *others = [{name: value for name, value in feed.items() if name in read} for feed in feeds]
+    return Setup(
+        inputs=tuple(str(value.name) for value in graph.inputs),
+        outputs=outputs,
+        feed=first,
+        other_feeds=tuple(others),
+        dims_objective=dims_objective,
+        kept_jobs=int(np.clip(copies, num_devices, _MAX_KEPT_JOBS)),
+    )
 
 
 @dataclass(frozen=True, eq=False)

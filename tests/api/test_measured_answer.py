@@ -15,7 +15,7 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.evaluation import Evaluation
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.measuring.execution import Comparison
+from gnnplace.measuring.measured_evaluator import Comparison
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.run_record import MeasuredSearch

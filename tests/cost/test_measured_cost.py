@@ -13,6 +13,7 @@ from gnnplace.cost.measured import (
     KindCosts,
     LinkCosts,
     MeasuredCost,
+    SegmentCosts,
     median_links,
     read_costs,
     write_costs,
@@ -79,6 +80,14 @@ def test_calibration_replaces_what_was_measured_and_leaves_the_rest() -> None:
     topology = MeasuredCost(STORE).calibrated(TOPOLOGY)
     assert topology.dispatch_overhead_s.tolist() == [7e-6, 1.0]
     assert topology.links == (Link("k:0", "f:0", 1e-5, 2e9, "bus"), Link("f:0", "k:0", 1.0, 1.0))
+
+
+def test_segment_costs_calibrate_the_overhead_and_the_intake_of_a_device() -> None:
+    store = CostStore({"k": KindCosts(segment=SegmentCosts(overhead_s=3e-6, intake_s_per_byte=5e-10))})
+    device = MeasuredCost(store).calibrated(TOPOLOGY).devices[0]
+    assert (device.segment_overhead_s, device.intake_bandwidth_bytes_per_s) == (3e-6, pytest.approx(2e9))
+    free = CostStore({"k": KindCosts(segment=SegmentCosts(3e-6, 0.0))})
+    assert MeasuredCost(free).calibrated(TOPOLOGY).devices[0].intake_bandwidth_bytes_per_s is None
 
 
 def test_costs_of_some_devices_leave_out_others_and_the_links_to_them() -> None:

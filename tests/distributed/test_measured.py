@@ -21,9 +21,8 @@ from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.spec import load_topology
 from gnnplace.distributed.evaluators import HostsMeasuring, measuring, measuring_options
 from gnnplace.distributed.pool import Pool, PoolOptions
-from gnnplace.measuring.execution import Kept
 from gnnplace.measuring.grouped_parts import GroupedModel
-from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.sim.simulator import Simulator

@@ -1,4 +1,4 @@
-"""Measured evaluation of tiny models: what is measured, what is cached, what becomes of failures."""
+"""Measured evaluation of tiny models: measured, stored and failed placements."""
 
 import dataclasses
 import os
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from gnnplace.cost.cost_model import RooflineCost
@@ -19,29 +18,26 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.evaluation import Evaluator
 from gnnplace.graph.coarsen import coarsen
-from gnnplace.measuring.execution import Kept
 from gnnplace.measuring.grouped_parts import GroupedModel
-from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.measuring.worker_process import Job, ProcessState
-from gnnplace.onnx_io.read import read_onnx
 from gnnplace.placement import Placement
 from gnnplace.sim.simulator import Simulator
+from tests.measuring_processes import CORES, GOOD, OUT_OF_BOUNDS, read
 
-CORES = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
-QUICK = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
-OPTIONS = MeasureOptions(search=QUICK, final=QUICK, timeout_s=60.0)
+RULE = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
+OPTIONS = MeasureOptions(search=RULE, final=RULE, timeout_s=60.0)
+Evaluators = Callable[..., MeasuredEvaluator]
 
 BRANCHES = """(float[N, 4] x, float[N, 4] z, float[N] unread) => (float[N, 4] y, float[N, 8] both)
     { a = Relu(x)  b = Tanh(z)  c = Add(a, b)  d = Mul(a, z)  y = Sub(c, d)  both = Concat<axis=1>(c, b) }"""
-RAISING = """(float[3] x) => (float[1] y) <float[1] far = {7}>
-    { a = Relu(x)  s = ReduceSum<keepdims=0>(a)  t = Mul(s, far)  i = Add(t, far)  at = Cast<to=7>(i)  y = Gather(x, at) }"""
 
 
 @pytest.fixture
-def evaluator(tmp_path: Path) -> Iterator[Callable[..., MeasuredEvaluator]]:
+def evaluator(tmp_path: Path) -> Iterator[Evaluators]:
     """Makes evaluators of small models over two cores, and closes them."""
     opened: list[MeasuredEvaluator] = []
 
@@ -51,9 +47,7 @@ def evaluator(tmp_path: Path) -> Iterator[Callable[..., MeasuredEvaluator]]:
         options: MeasureOptions = OPTIONS,
         store: MeasurementStore | None = None,
     ) -> MeasuredEvaluator:
-        path = tmp_path / "model.onnx"
-        onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}'), path)
-        model = read_onnx(path)
+        model = read(text, tmp_path)
         coarse = coarsen(model.graph, max_groups)
         topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
         seconds = RooflineCost().op_time_s(model.graph, topology)
@@ -74,7 +68,7 @@ def placement(*devices: int) -> Placement:
 
 
 def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(
-    evaluator: Callable[..., MeasuredEvaluator],
+    evaluator: Evaluators,
 ) -> None:
     measured = evaluator(BRANCHES)
     assert isinstance(measured, Evaluator)
@@ -92,8 +86,8 @@ def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(
     assert measured.single_device == f"cpu:{CORES[0]}"
 
 
-def test_no_placement_is_measured_twice_and_priorities_make_another_one(
-    evaluator: Callable[..., MeasuredEvaluator],
+def test_no_placement_is_measured_twice_and_priorities_make_a_different_placement(
+    evaluator: Evaluators,
 ) -> None:
     measured = evaluator(BRANCHES)
     first = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
@@ -107,8 +101,8 @@ def test_no_placement_is_measured_twice_and_priorities_make_another_one(
     assert batch.shortfall_bytes.tolist() == [0.0, 0.0]
 
 
-def test_what_a_store_knows_is_not_executed_again_unless_it_is_of_another_model_or_machine(
-    evaluator: Callable[..., MeasuredEvaluator], tmp_path: Path
+def test_stored_placements_are_not_executed_again_unless_the_model_or_machine_differs(
+    evaluator: Evaluators, tmp_path: Path
 ) -> None:
     store = MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "this"})
     split = placement(0, 1, 0, 1, 0, 1)
@@ -131,29 +125,29 @@ def test_what_a_store_knows_is_not_executed_again_unless_it_is_of_another_model_
         assert (other.measurements, other.recalled) == (1, 0)
 
 
-def test_the_fastest_placements_of_a_search_are_told_without_those_that_failed(
-    evaluator: Callable[..., MeasuredEvaluator],
+def test_the_fastest_placements_of_a_search_exclude_failed_ones(
+    evaluator: Evaluators,
 ) -> None:
     measured = evaluator(BRANCHES)
     tried = [placement(0, 1, 0, 1, 0, 1), placement(0, 0, 0, 0, 0, 0), placement(1, 0, 1, 0, 1, 0)]
     seconds = [measured.evaluate(one).makespan_s for one in tried]
     assert measured.fastest(2) == [tried[index] for index in np.argsort(seconds)[:2]]
     assert len(measured.fastest(9)) == 3
-    failing = evaluator(RAISING)
+    failing = evaluator(OUT_OF_BOUNDS)
     failing.evaluate(Placement(np.arange(failing._grouped.graph.num_ops) % 2))
     assert failing.fastest(1) == []
 
 
-def test_a_failure_is_not_kept(evaluator: Callable[..., MeasuredEvaluator], tmp_path: Path) -> None:
+def test_a_failure_is_not_stored(evaluator: Evaluators, tmp_path: Path) -> None:
     store = MeasurementStore(tmp_path / "measurements.sqlite", {})
     for _ in range(2):
-        failing = evaluator(RAISING, store=store)
+        failing = evaluator(OUT_OF_BOUNDS, store=store)
         found = failing.evaluate(Placement(np.arange(failing._grouped.graph.num_ops) % 2))
         assert found.failure
         assert (failing.measurements, failing.recalled) == (1, 0)
 
 
-def test_groups_are_expanded_to_the_ops_of_the_model(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+def test_groups_are_expanded_to_the_ops_of_the_model(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES, max_groups=2)
     num_groups = measured._grouped.graph.num_ops
     assert num_groups <= 2
@@ -165,33 +159,31 @@ def test_groups_are_expanded_to_the_ops_of_the_model(evaluator: Callable[..., Me
         assert {int(measured._grouped.group_of_op[op]) % 2 for op in segment.ops} == {segment.device}
 
 
-def test_moving_one_group_compiles_at_most_one_new_session_when_groups_are_the_pieces(
-    evaluator: Callable[..., MeasuredEvaluator],
-) -> None:
-    measured = evaluator(BRANCHES, options=MeasureOptions(search=QUICK, final=QUICK, pieces="groups"))
+def test_a_move_creates_only_the_sessions_of_the_segments_that_it_changes(evaluator: Evaluators) -> None:
+    measured = evaluator(BRANCHES)
     state = ProcessState(measured.setup)
-    before = measured._pieces(placement(0, 0, 0, 0, 0, 0))
-    after = measured._pieces(placement(0, 0, 0, 1, 0, 0))
-    assert len(before) == 6
-    assert Job((before,), QUICK).execute(state).samples is not None
-    assert len(state.cache) == 6
-    assert Job((after,), QUICK).execute(state).samples is not None
-    assert len(state.cache) == 7
-    assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)).feasible
+    before = measured._segment_parts(placement(0, 1, 0, 1, 0, 1))
+    after = measured._segment_parts(placement(0, 1, 0, 1, 0, 0))
+    kept = {part.key for part in before} & {part.key for part in after}
+    assert kept
+    assert Job((before,), RULE).execute(state).samples is not None
+    assert len(state.cache) == len(before)
+    assert Job((after,), RULE).execute(state).samples is not None
+    assert len(state.cache) == len(before) + len(after) - len(kept)
 
 
 def test_the_whole_model_on_one_device_is_one_session_the_same_as_the_plain_one(
-    evaluator: Callable[..., MeasuredEvaluator],
+    evaluator: Evaluators,
 ) -> None:
     measured = evaluator(BRANCHES)
-    (part,) = measured._pieces(placement(0, 0, 0, 0, 0, 0))
-    reference = measured._reference
+    (part,) = measured._segment_parts(placement(0, 0, 0, 0, 0, 0))
+    reference = measured.reference
     assert reference is not None
     assert (part.key, part.device) == (reference.key, reference.device)
 
 
 def test_the_final_comparison_measures_segments_beside_the_plain_session(
-    evaluator: Callable[..., MeasuredEvaluator],
+    evaluator: Evaluators,
 ) -> None:
     measured = evaluator(BRANCHES)
     comparison = measured.compare([placement(0, 0, 0, 0, 0, 0), placement(0, 1, 0, 1, 0, 1)])
@@ -204,9 +196,9 @@ def test_the_final_comparison_measures_segments_beside_the_plain_session(
 
 
 def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(
-    evaluator: Callable[..., MeasuredEvaluator],
+    evaluator: Evaluators,
 ) -> None:
-    measured = evaluator(RAISING)
+    measured = evaluator(OUT_OF_BOUNDS)
     assert measured.single is None
     found = measured.evaluate(placement(0, 0, 1, 1, 0, 1))
     assert found.makespan_s == np.inf
@@ -221,7 +213,7 @@ def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(
 
 
 def test_a_placement_whose_process_is_killed_is_measured_again_and_is_no_failure(
-    evaluator: Callable[..., MeasuredEvaluator],
+    evaluator: Evaluators,
 ) -> None:
     measured = evaluator(BRANCHES)
     pid = measured.worker_pid
@@ -238,9 +230,9 @@ def test_a_placement_whose_process_is_killed_is_measured_again_and_is_no_failure
 
 
 def test_a_process_that_hangs_fails_its_placement_and_no_other_long_before_the_last_limit(
-    evaluator: Callable[..., MeasuredEvaluator],
+    evaluator: Evaluators,
 ) -> None:
-    quick = dataclasses.replace(QUICK, max_s=0.5)
+    quick = dataclasses.replace(RULE, max_s=0.5)
     measured = evaluator(BRANCHES, options=MeasureOptions(search=quick, final=quick, timeout_s=1e6, loading_s=0.5))
     pid = measured.worker_pid
     assert pid is not None
@@ -256,7 +248,7 @@ def test_a_process_that_hangs_fails_its_placement_and_no_other_long_before_the_l
     assert (measured.measurements, measured.retried, measured.failed) == (2, 0, 1)
 
 
-def test_a_model_without_ops_takes_no_time_to_speak_of(evaluator: Callable[..., MeasuredEvaluator]) -> None:
+def test_a_model_without_ops_takes_almost_no_time(evaluator: Evaluators) -> None:
     measured = evaluator("(float[3] x) => (float[3] x) { }")
     found = measured.evaluate(Placement(np.array([], dtype=np.int64)))
     assert found.failure == ""
@@ -265,14 +257,7 @@ def test_a_model_without_ops_takes_no_time_to_speak_of(evaluator: Callable[..., 
 
 
 def test_devices_that_are_not_on_this_machine_are_refused_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    onnx.save(
-        onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y) { y = Exp(x) }'
-        ),
-        path,
-    )
-    model = read_onnx(path)
+    model = read(GOOD, tmp_path)
     topology = load_topology("k40")
     simulator = Simulator(model.graph, topology, np.ones((1, 2)))
     with pytest.raises(InvalidTopology, match="'k40:0' does not exist on this machine"):
@@ -280,7 +265,7 @@ def test_devices_that_are_not_on_this_machine_are_refused_and_nothing_is_left_be
 
 
 def test_closing_ends_the_process_and_removes_the_parts(
-    evaluator: Callable[..., MeasuredEvaluator], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluator: Evaluators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     measured = evaluator(BRANCHES)

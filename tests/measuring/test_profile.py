@@ -1,4 +1,4 @@
-"""Profiles of real sessions: seconds per op, what they add up to, and what becomes of them in a cost model."""
+"""Profiles of real sessions: seconds per op, their sum, and the cost model that they make."""
 
 import os
 from pathlib import Path
@@ -15,21 +15,20 @@ from gnnplace.errors import InvalidTopology, MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.measuring import link_probe
 from gnnplace.measuring.link_probe import (
+    FLOATS,
     device_pairs,
     dispatch_overhead_s,
+    fitted_link,
     probe_link,
     probe_links,
     probing_process,
 )
 from gnnplace.measuring.profile import by_signature, measured_costs, profile_model
-from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
+from tests.measuring_processes import CORE, CORES, QUICK
 
-CORES = sorted(os.sched_getaffinity(0))
-FIRST = f"cpu:{CORES[0]}"
-QUICK = StoppingRule(warmup=1, min_repeats=5, max_repeats=5)
 two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 
@@ -61,7 +60,7 @@ def inputs(model: OnnxModel) -> dict[str, np.ndarray]:
 
 
 def test_seconds_of_the_ops_add_up_to_the_session_and_go_where_the_work_is(model: OnnxModel) -> None:
-    profile = profile_model(model, FIRST, inputs(model), QUICK)
+    profile = profile_model(model, CORE, inputs(model), QUICK)
     assert profile.op_s.shape == (5,)
     assert profile.op_s.sum() == pytest.approx(profile.session_s)
     assert profile.session_s > 0
@@ -75,14 +74,14 @@ def test_profiling_leaves_the_calling_thread_where_it_was_and_no_file_behind(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
-    profile_model(model, FIRST, inputs(model), QUICK)
+    profile_model(model, CORE, inputs(model), QUICK)
     assert os.sched_getaffinity(0) == set(CORES)
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_model_that_fails_or_a_device_that_is_not_there_is_an_error_in_one_line(model: OnnxModel) -> None:
     with pytest.raises(MeasurementFailed, match=r"m\.onnx cannot be profiled") as error:
-        profile_model(model, FIRST, {"x": np.zeros((2, 3), np.float32)}, QUICK)
+        profile_model(model, CORE, {"x": np.zeros((2, 3), np.float32)}, QUICK)
     assert "\n" not in str(error.value)
     with pytest.raises(InvalidTopology, match="does not exist on this machine"):
         profile_model(model, "k40:0", inputs(model), QUICK)
@@ -114,7 +113,7 @@ def test_measured_costs_make_a_cost_model_that_knows_the_model_and_the_links(mod
 
 def test_a_session_call_takes_some_microseconds() -> None:
     with probing_process() as worker:
-        assert 1e-7 < dispatch_overhead_s(FIRST, worker, QUICK) < 1e-2
+        assert 1e-7 < dispatch_overhead_s(CORE, worker, QUICK) < 1e-2
 
 
 @two_cores
@@ -125,12 +124,19 @@ def test_a_handover_has_a_latency_and_a_bandwidth() -> None:
     assert 1e6 < costs.bandwidth_bytes_per_s <= 1e11
 
 
+def test_a_link_is_fitted_to_the_seconds_of_its_hand_overs() -> None:
+    latency_s, size_s = 1e-3, 4 * np.array([0, *FLOATS[1:]]) / 1e9
+    costs = fitted_link((latency_s + size_s).tolist())
+    assert (costs.latency_s, costs.bandwidth_bytes_per_s) == pytest.approx((latency_s, 1e9))
+    assert fitted_link([1e-3] * 4) == LinkCosts(1e-3, pytest.approx(1e11))  # bytes make no difference
+
+
 def test_every_two_devices_that_are_linked_are_a_pair_once() -> None:
     names = ("cpu:0", "cpu:1", "cpu:2", "cuda:0")
     links = [("cpu:0", "cpu:1"), ("cpu:1", "cpu:0"), ("cpu:2", "cpu:0"), ("cpu:1", "cuda:0")]
     topology = Topology("t", tuple(map(Device, names, names)), tuple(Link(*ends, 0.0, 1.0) for ends in links))
     assert device_pairs(topology) == [("cpu:0", "cpu:1"), ("cpu:0", "cpu:2"), ("cpu:1", "cuda:0")]
-    assert device_pairs(load_topology(FIRST)) == []
+    assert device_pairs(load_topology(CORE)) == []
 
 
 def test_each_pair_is_probed_and_has_the_costs_of_its_probe_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +159,6 @@ def test_of_given_pairs_alone_are_costs_measured(model: OnnxModel) -> None:
 
 
 def test_a_store_of_another_machine_says_nothing_about_this_one(model: OnnxModel) -> None:
-    topology = load_topology(FIRST)
+    topology = load_topology(CORE)
     store = CostStore({"cpu-of-another-make-x1": KindCosts(dict.fromkeys(model.graph.signatures, 1e9))})
     assert MeasuredCost(store).op_time_s(model.graph, topology).max() < 1.0

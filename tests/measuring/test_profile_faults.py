@@ -1,6 +1,5 @@
-"""Faults that are caused for real while a model is profiled or a link probed: each is an error in one line, in time."""
+"""Real faults during a profile or a link probe: each becomes an error of one line, in time."""
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -8,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import onnx
 import psutil
 import pytest
 
@@ -17,30 +15,18 @@ from gnnplace.errors import MeasurementFailed, MissingDependency
 from gnnplace.measuring import link_probe, profile
 from gnnplace.measuring.link_probe import dispatch_overhead_s, probe_link, probing_process
 from gnnplace.measuring.profile import OpProfile, profile_model
-from gnnplace.measuring.timing import StoppingRule
-from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
-from tests.measuring_processes import measuring_processes
+from tests.measuring_processes import CORE, CORES, ENDLESS, GOOD, QUICK, measuring_processes, read
 
-CORES = sorted(os.sched_getaffinity(0))
-CORE = f"cpu:{CORES[0]}"
-QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
-
-GOOD = "(float[3] x) => (float[3] y) { y = Exp(x) }"
 RAISING = """(float[3] x) => (float[3] y) <float far = {1000}>
     { a = Exp(x)  b = Add(a, far)  at = Cast<to=7>(b)  y = GatherElements(x, at) }"""
-ENDLESS = """(float[3] x) => (float[3] y) <int64 trips = {1000000000}, bool go = {1}>
-    { y = Loop (trips, go, x) <body = l (int64 i, bool on, float[3] s) => (bool still, float[3] t)
-      { still = Identity(on)  t = Cos(s) }> }"""
 LONG = """(float[1] x) => (float[1500, 1500] y) <int64[2] n = {1500, 1500}> { a = Expand(x, n)  y = MatMul(a, a) }"""
 LARGE = """(float[1] x) => (float[1] y) <int64[1] n = {50000000}>
     { a = Expand(x, n)  b = Relu(a)  c = Neg(b)  d = Abs(c)  e = Ceil(d)  y = ReduceMax<keepdims=1>(e) }"""
 
 
 def profiled(text: str, folder: Path, device: str = CORE) -> OpProfile:
-    path = folder / "m.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}'), path)
-    model = read_onnx(path)
+    model = read(text, folder)
     return profile_model(model, device, sample_inputs(model, np.random.default_rng(0)), QUICK)
 
 
@@ -109,7 +95,7 @@ def test_a_profile_whose_process_is_killed_twice_has_failed(tmp_path: Path) -> N
     assert "\n" not in str(error.value)
 
 
-def test_a_provider_that_is_not_installed_is_said_before_any_process_starts(
+def test_a_provider_that_is_not_installed_is_refused_before_any_process_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated_process, "_PROGRAM", "raise SystemExit('started {} {}')")

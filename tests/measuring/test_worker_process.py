@@ -13,40 +13,34 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
-import onnx
 import pytest
 
 from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import DimsObjective
 from gnnplace.measuring import worker_process
-from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Job, ProcessState, Setup, WorkerProcess
 from gnnplace.onnx_io.split import Part
 from gnnplace.units import GIB
+from tests.measuring_processes import CORE, QUICK, parsed
+from tests.measuring_processes import ENDLESS as ENDLESS_TEXT
 
-QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
-CORE = f"cpu:{min(os.sched_getaffinity(0))}"
 FEED = {"x": np.arange(3, dtype=np.float32), "at": np.array([7], dtype=np.int64)}
 
 
 def part(text: str) -> Part:
-    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
+    proto = parsed(text)
     names = tuple(value.name for value in proto.graph.input)
     return Part("piece", CORE, proto.SerializeToString(), names, ("y",))
 
 
 GOOD = (part("(float[3] x, int64[1] at) => (float[3] y) { y = Exp(x) }"),)
+ENDLESS = (part(ENDLESS_TEXT),)
 RAISING = (part("(float[3] x, int64[1] at) => (float[1] y) { y = Gather(x, at) }"),)
 BROKEN = (Part("broken", CORE, b"no model", ("x",), ("y",)),)
 BIG = (
     part("""(float[3] x, int64[1] at) => (float[3] y) <int64[1] far = {100000000}>
     { n = Mul(at, far)  a = ConstantOfShape(n)  s = ReduceSum<keepdims=0>(a)  y = Add(x, s) }"""),
-)
-ENDLESS = (
-    part("""(float[3] x, int64[1] at) => (float[3] y) <int64 trips = {1000000000}, bool go = {1}>
-    { y = Loop (trips, go, x) <body = l (int64 i, bool on, float[3] s) => (bool still, float[3] t)
-      { still = Identity(on)  t = Cos(s) }> }"""),
 )
 
 

@@ -1,4 +1,4 @@
-"""Segments are kept with what was expected of them."""
+"""Measured segments: their kind, ops, expected seconds and arrived bytes."""
 
 import numpy as np
 
@@ -32,12 +32,12 @@ def test_a_copy_counts_once_for_the_first_part_that_reads_it() -> None:
     assert [segment.seconds for segment in found] == [4.0, 31.0, 41.0, 6.0]
 
 
-def test_one_device_says_nothing_of_handing_over() -> None:
+def test_one_device_has_no_hand_overs_to_record() -> None:
     parts = [part("a", 0, 1, 2), part("a", 3, 4)]
     assert measured_segments(GRAPH, PAIR, OP_TIME_S, parts, np.ones(2)) == []
 
 
-def test_what_constant_ops_give_is_never_copied() -> None:
+def test_outputs_of_constant_ops_are_never_copied() -> None:
     parts = [part("a", 0, 1), part("b", 2), part("b", 3), part("a", 4)]
     constant = np.array([True, False, False, False, False])
     found = measured_segments(GRAPH, PAIR, OP_TIME_S, parts, np.ones(4), constant)

@@ -1,13 +1,15 @@
-"""Statistics and repeats, by hand."""
+"""Statistics and repeats against hand-computed values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from gnnplace.errors import MeasurementFailed
-from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, without_drift
+from gnnplace.measuring import timing
+from gnnplace.measuring.timing import StoppingRule, interleaved, measured_period, median_interval, without_drift
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ def test_the_interval_covers_as_often_as_it_says_and_no_narrower_one_does(count:
     assert narrower < confidence <= covered
 
 
-def test_what_slows_a_round_down_cancels_and_what_slows_one_call_down_stays() -> None:
+def test_a_slow_round_cancels_and_a_slow_call_does_not() -> None:
     samples = np.array([[2.0, 4.0, 6.0], [1.0, 2.0, 1.0]])
     assert without_drift(samples).tolist() == [[2.0, 2.0, 6.0], [1.0, 1.0, 1.0]]
 
@@ -56,7 +58,7 @@ class Stage:
         return act
 
 
-def test_rounds_go_forwards_and_backwards_and_end_when_all_is_known() -> None:
+def test_rounds_go_forwards_and_backwards_and_end_when_the_intervals_are_narrow() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=1, min_repeats=2, max_repeats=9)
     samples = interleaved([stage.actor("a", 2.0), stage.actor("b", 1.0)], rule, stage.clock)
@@ -125,3 +127,32 @@ def test_the_longest_measurement_is_that_of_slow_calls_that_use_up_all_that_the_
 def test_a_rule_that_cannot_be_followed_is_refused(broken: dict[str, float]) -> None:
     with pytest.raises(MeasurementFailed, match="make no rule"):
         StoppingRule(**broken)  # type: ignore[arg-type]
+
+
+class Pipeline:
+    """One request takes 5 s; each further one that follows at once ends 2 s after it. Time passes nowhere else."""
+
+    max_in_flight = 2
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.requests: list[int] = []
+
+    def run_many(self, output_names: None, input_feeds: Iterable[Mapping[str, Any]], /) -> Iterator[list[Any]]:
+        feeds = list(input_feeds)
+        self.requests.append(len(feeds))
+        for number, _ in enumerate(feeds):
+            self.now_s += 2.0 if number else 5.0
+            yield []
+
+
+@pytest.mark.parametrize(
+    ("requests", "rounds", "period_s"), [(50, [8] * 6, (5.0 + 7 * 2.0) / 8), (3, [3], 3.0), (1, [1], 5.0)]
+)
+def test_the_period_is_that_of_rounds_that_fill_the_pipeline(
+    requests: int, rounds: list[int], period_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed = Pipeline()
+    monkeypatch.setattr(timing, "interleaved", lambda calls, rule: interleaved(calls, rule, clock=lambda: placed.now_s))
+    assert measured_period(placed, {}, requests).median == period_s
+    assert placed.requests == rounds
