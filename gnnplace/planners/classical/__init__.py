@@ -11,7 +11,7 @@ In reading order:
 - `metis.py`: MinCut, over the accelerators;
 - `metis_cpu.py`: the same with hosts;
 - `mtkahypar.py`: hypergraph partitions that fit into memories;
-- `mtkahypar_process.py`: the library, in a process of its own;
+- `mtkahypar_process.py`: the library, in an isolated process;
 - `list_state.py`: what list schedulers decide on, compiled;
 - `list_schedule.py`: list scheduling with insertion, transfers and memory, compiled;
 - `heft.py`: HEFT;

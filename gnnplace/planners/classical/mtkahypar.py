@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import select
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
+from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.planners.budget import Budget
+from gnnplace.planners.classical.mtkahypar_process import Hypergraph, partitioner
 from gnnplace.planners.classical.partition_graph import Parts, nets_of, parts_of, whole_numbers
 from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.planners.search import Search, Seen, Solution
@@ -27,7 +23,6 @@ from gnnplace.planners.search import Search, Seen, Solution
 __all__ = ["MtKahyparConfig", "part_limits", "plan", "unit_bytes"]
 
 
-_PROGRAM = Path(__file__).with_name("mtkahypar_process.py")
 _TOTAL = 1 << 24  # the library's weights are 32-bit integers
 
 
@@ -171,7 +166,7 @@ def _on_devices(used: Parts, part: IntArray, rng: np.random.Generator, random_or
 
 
 class _Cutter:
-    """The library, in a process of its own, with the nets of one problem."""
+    """Partitions of one problem's hypergraph, from the library in an isolated process."""
 
     def __init__(self, problem: Problem, config: MtKahyparConfig) -> None:
         if importlib.util.find_spec("mtkahypar") is None:
@@ -180,17 +175,17 @@ class _Cutter:
         latency_s, per_byte_s = problem.topology.mean_transfer
         transfer_s: FloatArray = latency_s + per_byte_s * graph.tensor_bytes[nets.tensors].astype(np.float64)
         self._net_weights = whole_numbers(transfer_s, least=1).tolist()
-        self._process: subprocess.Popen[str] | None = None
-        self._has_started = False
         self._nets, self._mask, self._timeout_s = nets, problem.action_mask, config.timeout_s
+        self._process = IsolatedProcess(partitioner)
+        self._has_started = False
         self.timeouts = 0
-        """Questions, and starts, without an answer in time."""
+        """Number of partitions, and of starts, that took too long."""
 
     def cut(
         self, weight: FloatArray, limits: FloatArray, used: Parts, order: IntArray, left_s: float | None
     ) -> IntArray | None:
-        """`[U]` part of each unit, which `order` `[U]` numbers for the library; None when it found no partition."""
-        # What none of the devices may run goes elsewhere and weighs nothing here.
+        """`[U]` part of each unit; `order` `[U]` numbers the units for the library. None when it found no partition."""
+        # Units that none of the devices may run are moved elsewhere and weigh nothing here.
         heavy = np.where(self._mask[:, used.devices].any(axis=1), weight, 0.0)
         scale = _TOTAL / max(1.0, float(heavy.sum()))
         weights = np.empty_like(order)
@@ -200,69 +195,33 @@ class _Cutter:
         if weights.max() > room.max():
             return None
         pins = np.split(order[self._nets.units], self._nets.offsets[1:-1]) if self._net_weights else []
-        asked = {
-            "vertex_weights": weights.tolist(), "limits": room.tolist(),
-            "nets": [net.tolist() for net in pins], "net_weights": self._net_weights,
-        }  # fmt: skip
-        found = self._answer(json.dumps(asked), self._timeout_s if left_s is None else min(left_s, self._timeout_s))
+        graph = Hypergraph(weights.tolist(), room.tolist(), [net.tolist() for net in pins], self._net_weights)
+        found = self._partition(graph, self._timeout_s if left_s is None else min(left_s, self._timeout_s))
         return None if found is None else np.array(found, dtype=np.int64)[order]
 
     def __enter__(self) -> _Cutter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
+        self._process.close()
 
-    def _answer(self, question: str, timeout_s: float) -> list[int] | None:
-        """What the process says to one line; None when it crashed or said nothing in time, and the next one is new."""
-        until_s = time.monotonic() + timeout_s
-        if self._process is None:
-            self._start(until_s)
-        if self._process is None:
-            return None
-        assert self._process.stdin is not None
-        line = None
-        with suppress(BrokenPipeError):  # it died after its last answer
-            self._process.stdin.write(question + "\n")
-            self._process.stdin.flush()
-            line = self._line(self._process, until_s)
-        if not line:
-            self.__exit__()
-            return None
-        return [int(part) for part in json.loads(line)]
-
-    def _start(self, until_s: float) -> None:
-        """A new process, where it says in time that it is there.
+    def _partition(self, graph: Hypergraph, timeout_s: float) -> list[int] | None:
+        """`[U]` part of each vertex; None when the library crashed or took too long.
 
         Raises:
-            MissingDependency: it ended instead, and none before it has ever started.
+            MissingDependency: the library has never worked.
         """
-        # `-P`: this file's folder, in which it has the library's name, is not searched for modules.
-        command, pipe = [sys.executable, "-P", str(_PROGRAM)], subprocess.PIPE
-        with tempfile.TemporaryFile("w+", errors="replace") as errors:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
-            line = self._line(self._process, until_s)
-            if line:
-                self._has_started = True
-                return
-            if line is not None and not self._has_started:
-                status = self._process.wait()
-                errors.seek(0)
-                reason = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
+        until_s = time.monotonic() + timeout_s
+        try:
+            self._process.start(timeout_s)
+            self._has_started = True
+            return self._process.call(graph, max(0.0, until_s - time.monotonic()))
+        except ProcessEnded as end:
+            if end.cause == "time":
+                self.timeouts += 1
+            elif end.starting and not self._has_started:
                 raise MissingDependency(
-                    f"the planner 'mtkahypar' needs a working mtkahypar; the one of {sys.executable} ended with status "
-                    f"{status} on a graph of four vertices: {reason}; pip install --force-reinstall 'gnnplace[partition]'"
-                )
-        self.__exit__()
-
-    def _line(self, process: subprocess.Popen[str], until_s: float) -> str | None:
-        """The next line; empty when the process has ended, None when it says nothing in time."""
-        assert process.stdout is not None
-        said, _, _ = select.select([process.stdout], [], [], max(0.0, until_s - time.monotonic()))
-        if not said:
-            self.timeouts += 1
+                    f"the planner 'mtkahypar' needs a working mtkahypar; with the one of {sys.executable} {end} "
+                    "on a graph of four vertices; pip install --force-reinstall 'gnnplace[partition]'"
+                ) from None
             return None
-        return process.stdout.readline()
