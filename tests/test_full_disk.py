@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gnnplace
-from gnnplace.bench.result import BenchResult, write_result
+from gnnplace.bench.harness import BenchOptions, BenchResult, write_result
 from gnnplace.cost.measured import CostStore, KindCosts, write_costs
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.json_format import write_topology
@@ -38,7 +38,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "graph.json.gz": lambda path: write_graph(CHAIN, path),
     "topology.json": lambda path: write_topology(preset("k40x4"), path),
     "costs.json": lambda path: write_costs(CostStore({"k40": KindCosts({LARGE: 1.0})}, {}), path),
-    "result.json": lambda path: write_result(BenchResult("engine", [{"row": LARGE}], {}, 0), path),
+    "result.json": lambda path: write_result(BenchResult("engine", BenchOptions(), [{"row": LARGE}], {}), path),
     "policy.safetensors": lambda path: save_policy(path, build_policy(0), {}),
     "state.pt": lambda path: write_state(path, fresh_state(build_policy(0), "{}")),
     "model.onnx": lambda path: write_light_model("squeezenet", path),

@@ -1,10 +1,10 @@
-"""How fast the engine is: nanoseconds per op of an evaluation, of a batch on all cores, and of a single-op move.
+"""`gnnplace bench engine`: nanoseconds per op of an evaluation, of a batch on all cores, and of a single-op move.
 
-The graph is layered: every op is read by one of the next layer, and every second one also reads from one of the three
-layers before it. It runs on four devices of unequal speed that are all linked; dispatch overhead, memory, workspace and shared weights are on. Three kinds of placement: `local`, contiguous quarters of
-a topological order with one op in twenty moved at random (what a search evaluates), `list` (HEFT), and `random`, the worst
-case, in which three of four tensors travel. Nanoseconds are the least of several rounds, as everything else on a machine only
-adds; ratios are medians over rounds, each taken within one round.
+The graph is layered: the next layer reads every op, and every second op also reads from one of the three layers before it.
+It runs on four linked devices of unequal speed, with dispatch overhead, memory, workspace and shared weights. There are three
+kinds of placement: `local`, contiguous quarters of a topological order with one op in twenty moved at random, as searches
+evaluate them; `list`, from HEFT; and `random`, the worst case, in which three of four tensors travel. Nanoseconds are the
+minimum over rounds, as other work only adds time; ratios are medians over rounds, each taken within one round.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.result import BenchResult
+from gnnplace.bench.harness import BenchOptions, BenchResult
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
@@ -30,16 +29,16 @@ __all__ = ["bench_engine", "four_devices", "layered_graph"]
 SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
 _ROUNDS = 15
 _OPS_PER_ROUND = 300_000
-_POPULATION = 4  # batches are that many times longer, so that waking threads is not what is measured
+_POPULATION = 4  # factor by which batches are longer, so that waking threads takes a small share of the time
 
 
 def bench_engine(options: BenchOptions) -> BenchResult:
-    """The whole table, with the limits that are to be kept."""
-    seed = options.seed
-    rows = [_row(size, kind, seed) for size in SIZES for kind in ("local", "list", "random")]
+    """A row per size and kind of placement."""
+    rows = [_row(size, kind, options.seed) for size in SIZES for kind in ("local", "list", "random")]
     local = [row for row in rows if row["placement"] == "local"]
     return BenchResult(
         "engine",
+        options,
         rows,
         {
             "local_max_ns_per_op": max(row["ns_per_op"] for row in local),
@@ -50,7 +49,6 @@ def bench_engine(options: BenchOptions) -> BenchResult:
             "move_share_mean": float(np.mean([row["move_share"] for row in local])),
             "move_share_max": max(row["move_share"] for row in local),
         },
-        seed,
     )
 
 
@@ -65,7 +63,7 @@ def layered_graph(num_ops: int, seed: int) -> OpGraph:
     ]
     consumers: list[list[str]] = [[] for _ in names]
     for layer_begin in range(width, num_ops, width):
-        # Everything that a layer makes is read by the next one, as in networks; only the last layer's results stay.
+        # The next layer reads every op of a layer, as in networks; only the last layer's results stay.
         mains = rng.permutation(width) + layer_begin - width
         for index, main in zip(range(layer_begin, min(layer_begin + width, num_ops)), mains.tolist(), strict=False):
             producers = {main}
@@ -82,7 +80,7 @@ def layered_graph(num_ops: int, seed: int) -> OpGraph:
 
 
 def four_devices() -> Topology:
-    """Four devices, each linked with each over a channel of its own."""
+    """Four devices with a link and channel of its own for every pair."""
     names = ("d0", "d1", "d2", "d3")
     devices = tuple(Device(name, memory_bytes=10**12, dispatch_overhead_s=5e-6) for name in names)
     return Topology("four", devices, tuple(Link(a, b, 1e-5, 1e10) for a in names for b in names if a != b))
@@ -102,7 +100,7 @@ def _row(num_ops: int, kind: str, seed: int) -> dict[str, Any]:
     devices = (base[moved] + rng.integers(1, 4, len(moved))) % 4
     moved_placements = np.repeat(base[None], len(moved), axis=0)
     moved_placements[np.arange(len(moved)), moved] = devices
-    one_core.evaluate_moves(base, moved[:8], devices[:8])  # the base run, once
+    one_core.evaluate_moves(base, moved[:8], devices[:8])  # runs the base placement once
     rounds = np.array(
         [
             [

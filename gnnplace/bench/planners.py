@@ -1,7 +1,7 @@
-"""Planners side by side on the nine light models and three device sets, at the same number of evaluations.
+"""`gnnplace bench planners`: planners on the nine light models and three device sets, at the same number of evaluations.
 
-The sets: `k40x2` and `k40x4` as published, and a heterogeneous one - one K40, one P100, the host - whose GPUs each hold two
-thirds of what the model needs on one device, so that it must be cut.
+The sets are `k40x2` and `k40x4` as published, and a K40, a P100 and the host, whose GPUs each hold two thirds of the memory
+that the model needs on one device, so that the model must be cut.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 from gnnplace.api.comparison import compare
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.workload import load_workload
-from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.result import BenchResult
+from gnnplace.bench.harness import BenchOptions, BenchResult
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import Topology
@@ -34,18 +33,17 @@ _SHARE = 2 / 3
 
 def bench_planners(options: BenchOptions) -> BenchResult:
     """A row per model, device set and planner."""
-    seed = options.seed
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
-        for name, model in light_models(folder, seed).items():
+        for name, model in light_models(folder, options.seed).items():
             for topology in (preset("k40x2"), preset("k40x4"), small_gpus(model)):
-                found = compare(model, topology, PLANNERS, PlaceOptions(evaluations=EVALUATIONS, seed=seed))
+                found = compare(model, topology, PLANNERS, PlaceOptions(evaluations=EVALUATIONS, seed=options.seed))
                 rows += [{"model": name, "devices": topology.name, **row} for row in found]
-    return BenchResult("planners", rows, _summary(rows), seed)
+    return BenchResult("planners", options, rows, _summary(rows))
 
 
 def light_models(folder: Path, seed: int) -> dict[str, OnnxModel]:
-    """The light models with random weights, read; their files are in `folder`."""
+    """The light models with random weights by name; their files are written to `folder`."""
     models = {}
     for name in LIGHT_MODELS:
         path = folder / f"light_{name}.onnx"
@@ -57,7 +55,7 @@ def light_models(folder: Path, seed: int) -> dict[str, OnnxModel]:
 
 
 def small_gpus(model: OnnxModel) -> Topology:
-    """A K40, a P100 and the host, the GPUs with two thirds of the memory that the model needs on one device."""
+    """A K40, a P100 and the host; each GPU has two thirds of the memory that the model needs on one device."""
     base = preset("k40x1+p100x1")
     times = RooflineCost().op_time_s(model.graph, base)
     alone = Simulator(model.graph, base, times).evaluate(Placement(np.zeros(model.graph.num_ops, dtype=np.int64)))
@@ -66,7 +64,7 @@ def small_gpus(model: OnnxModel) -> Topology:
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """How `gnn` stands to `single` and to `annealing`, as ratios of makespans."""
+    """Ratios of the makespans of `gnn` to those of `single` and of `annealing`."""
     cases: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
         seconds = row["makespan_s"] if row["feasible"] else None

@@ -1,8 +1,8 @@
-"""How large reports are and how long they take to open, to zoom, to search and to open a group of: in a real browser.
+"""`gnnplace bench report`: sizes of reports, and the time to open them, to zoom, to search and to open a group in a browser.
 
-Random graphs of layers (Topcuoglu et al. 2002) are placed on four GPUs and their host, and their reports opened in Chromium
-without a window and without a GPU. A report is open when everything is drawn; its time counts from the navigation. Every figure is
-the median of several fresh pages.
+Random graphs of layers (Topcuoglu et al. 2002) are placed on four GPUs and their host, and their reports open in headless
+Chromium without a GPU. Opening counts from the navigation until everything is drawn. Every figure is the median of several
+fresh pages.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy as np
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.place import place
-from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.result import BenchResult
+from gnnplace.bench.harness import BenchOptions, BenchResult
 from gnnplace.files import temporary_folder
 from gnnplace.report.pictures import browser, drawn_page
 
@@ -29,7 +28,7 @@ _PAGES = 5
 _EVALUATIONS = 300
 _ACTIONS = {
     "open_ms": "report.drawn_ms",
-    # From a new range to the bars that are then in view.
+    # From setting a new range until its bars are drawn.
     "zoom_ms": """new Promise(done => {
         const chart = document.getElementById("schedule-chart"), [, end] = chart.layout.xaxis.range, begin = performance.now();
         let drawn = 0;
@@ -56,20 +55,19 @@ def bench_report(options: BenchOptions, sizes: tuple[int, ...] = SIZES) -> Bench
     """A row per number of ops.
 
     Raises:
-        MissingDependency: there is no browser.
+        MissingDependency: no browser is installed.
     """
     rows = []
     with temporary_folder() as folder, browser() as opened:
         for size in sizes:
             rows.append(_row(opened, folder / str(size), size, options.seed))
-            if options.on_progress is not None:
-                options.on_progress(f"{size:,} ops: open after {rows[-1]['open_ms']:,.0f} ms")
+            options.on_progress(f"{size:,} ops: open after {rows[-1]['open_ms']:,.0f} ms")
         version = opened.version
     summary = {
         "browser": f"Chromium {version}", "pages": _PAGES, "devices": _DEVICES, "slowest_open_ms": max(row["open_ms"] for row in rows),
         "largest_report_bytes": max(row["report_bytes"] for row in rows),
     }  # fmt: skip
-    return BenchResult("report", rows, summary, options.seed)
+    return BenchResult("report", options, rows, summary)
 
 
 def _row(opened: Any, folder: Path, size: int, seed: int) -> dict[str, Any]:

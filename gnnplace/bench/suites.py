@@ -1,4 +1,4 @@
-"""The suites by name: a new one is one file and one line here."""
+"""Catalog of the suites by name: a new suite is one module and one line here."""
 
 from __future__ import annotations
 
@@ -7,52 +7,48 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from gnnplace.bench.options import BenchOptions
 from gnnplace.errors import GnnplaceError, did_you_mean
 
 if TYPE_CHECKING:
-    from gnnplace.bench.result import BenchResult
+    from gnnplace.bench.harness import BenchOptions, BenchResult
 
 __all__ = ["SUITES", "Suite", "run_suite"]
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A comparison by name; its module is imported when it runs."""
+    """A comparison; its module is imported when it runs."""
 
     module: str
-    """Below `gnnplace.bench`; has a function `bench_NAME(options) -> BenchResult`."""
+    """Module with a function `bench_NAME(options) -> BenchResult`."""
     description: str
-    takes: tuple[str, ...] = ()
-    """Options besides the seed."""
-
-    @property
-    def has_page(self) -> bool:
-        """`gnnplace report` draws its result."""
-        return self.module.startswith(("papers", "generalization", "measured", "fidelity"))
+    options: tuple[str, ...] = ()
+    """Options of the command line besides the seed."""
+    has_page: bool = False
+    """Whether `gnnplace report` draws the result."""
 
 
 _TABLES = ("--evaluations", "--seeds", "--only", "--rows", "--jobs", "--extend", "--ray")
+_HELD_OUT = ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend", "--ray")
+_MEASURED = ("--evaluations", "--seeds", "--only", "--rows")
 SUITES: Mapping[str, Suite] = {
-    "engine": Suite("engine", "nanoseconds per op of the simulator"),
-    "planners": Suite("planners", "planners on light models, simulated, at the same evaluations"),
-    "equality": Suite("execution", "outputs of placed runs against one plain session"),
-    "execution": Suite("execution", "speed-ups on two cores, executed", ("--only",)),
-    "zoo": Suite("zoo", "every recipe built, compared with torch, cut and run", ("--jobs",)),
-    "seeds": Suite("papers.seeds", "the papers' tables with every method", _TABLES),
-    "spotlight": Suite("papers.spotlight", "proximal policy optimisation against policy gradient", _TABLES),
+    "engine": Suite("gnnplace.bench.engine", "nanoseconds per op of the simulator"),
+    "planners": Suite("gnnplace.bench.planners", "planners on light models, simulated, at the same evaluations"),
+    "equality": Suite("gnnplace.bench.execution", "outputs of placed runs against one plain session"),
+    "execution": Suite("gnnplace.bench.execution", "speed-ups on two cores, executed", ("--only",)),
+    "zoo": Suite("gnnplace.bench.zoo", "every recipe built, compared with torch, cut and run", ("--jobs",)),
+    "seeds": Suite("gnnplace.bench.papers.suites", "the papers' tables with every method", _TABLES, True),
+    "spotlight": Suite(
+        "gnnplace.bench.papers.suites", "proximal policy optimisation against policy gradient", _TABLES, True
+    ),
     "generalization": Suite(
-        "generalization.suite",
-        "graphs and devices that no training has seen",
-        ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend", "--ray"),
+        "gnnplace.bench.generalization.suite", "graphs and devices that no training has seen", _HELD_OUT, True
     ),
-    "fidelity": Suite("fidelity.suite", "simulated against measured seconds", ("--only",)),
-    "measured": Suite(
-        "measured.suite", "searches by execution on two cores", ("--evaluations", "--seeds", "--only", "--rows")
-    ),
-    "scale": Suite("scale.suite", "time, memory and quality at 1,000 to 200,000 ops", ("--only",)),
-    "ray": Suite("scaling.suite", "one host and two of a Ray cluster, and what follows for 1,000"),
-    "report": Suite("report", "size and loading time of reports, in a browser"),
+    "fidelity": Suite("gnnplace.bench.fidelity", "simulated against measured seconds", ("--only",), True),
+    "measured": Suite("gnnplace.bench.measured", "searches by execution on two cores", _MEASURED, True),
+    "scale": Suite("gnnplace.bench.scale", "time, memory and quality at 1,000 to 200,000 ops", ("--only",)),
+    "ray": Suite("gnnplace.distributed.bench.suite", "one host and two of a Ray cluster, and what follows for 1,000"),
+    "report": Suite("gnnplace.bench.report", "size and loading time of reports, in a browser"),
 }
 
 
@@ -60,16 +56,15 @@ def run_suite(name: str, options: BenchOptions) -> BenchResult:
     """The result of a suite.
 
     Raises:
-        GnnplaceError: there is no such suite, or it does not take the options.
+        GnnplaceError: the suite does not exist, or does not take one of the options.
     """
     if name not in SUITES:
         hint = did_you_mean(name, SUITES, f"known are {', '.join(SUITES)}")
         raise GnnplaceError(f"there is no bench suite {name!r}; {hint}")
     suite = SUITES[name]
-    given = (*options.arguments, *(("--extend",) if options.extend is not None else ()))
-    refused = [text for text in given if text.startswith("--") and text not in suite.takes]
+    refused = [text for text in options.arguments if text.startswith("--") and text not in suite.options]
     if refused:
-        takers = ", ".join(known for known, other in SUITES.items() if refused[0] in other.takes)
+        takers = ", ".join(known for known, other in SUITES.items() if refused[0] in other.options)
         raise GnnplaceError(f"bench {name}: takes no {refused[0]}; only {takers} do")
-    module = importlib.import_module(f"gnnplace.bench.{suite.module}")
+    module = importlib.import_module(suite.module)
     return cast("BenchResult", getattr(module, f"bench_{name}")(options))

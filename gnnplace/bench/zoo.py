@@ -1,4 +1,4 @@
-"""Recipes of the zoo, one by one: built, compared with torch, read, cut over two devices at random, run."""
+"""`gnnplace bench zoo`: every recipe is built, compared with torch, read, cut over two devices at random, and run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.result import BenchResult
+from gnnplace.bench.harness import BenchOptions, BenchResult
 from gnnplace.child_processes import spawned_pool
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import GnnplaceError, UnsupportedModel
@@ -34,7 +33,7 @@ _STEP = ", training step"
 
 
 def bench_zoo(options: BenchOptions) -> BenchResult:
-    """The small variant of every recipe, inference and training; a recipe that breaks has an `error` and no figures."""
+    """A row per small variant of a recipe, for inference and training; a recipe that fails has an `error` and no figures."""
     from models_zoo.networks.catalog import FAMILIES, GENERATED, recipes_of
 
     wanted = [
@@ -48,12 +47,12 @@ def bench_zoo(options: BenchOptions) -> BenchResult:
         rows = []
         for row in pool.map(partial(_row, seed=options.seed), wanted):
             rows.append(row)
-            if options.on_progress is not None:
-                said = row.get("error") or f"{row['ops']:,} ops, built in {format_s(row['build_s'])}"
-                options.on_progress(f"{len(rows)} of {len(wanted)}: {row['name']}{_STEP * row['training']}: {said}")
+            outcome = row.get("error") or f"{row['ops']:,} ops, built in {format_s(row['build_s'])}"
+            options.on_progress(f"{len(rows)} of {len(wanted)}: {row['name']}{_STEP * row['training']}: {outcome}")
     built = [row for row in rows if "error" not in row]
     return BenchResult(
         "zoo",
+        options,
         rows,
         {
             "recipes": len({row["name"] for row in rows}),
@@ -65,8 +64,6 @@ def bench_zoo(options: BenchOptions) -> BenchResult:
             "worst_torch_error": max((row["torch_error"] for row in built), default=None),
             "worst_placed_error": max((row["placed_error"] for row in built), default=None),
         },
-        options.seed,
-        options.arguments,
         columns=("name", "training", "ops", "segments", "build_s", "torch_error", "placed_error"),
     )
 
@@ -84,13 +81,12 @@ def _row(wanted: tuple[str, str, bool], seed: int) -> dict[str, Any]:
 
 
 def try_recipe(recipe: Recipe, training: bool, folder: Path, seed: int = 0) -> dict[str, Any]:
-    """What became of a recipe's small variant: sizes, differences, seconds of the build.
+    """Sizes, build seconds and output differences of a recipe's small variant.
 
-    Every colocation group goes to a device at random, the parts run, and their outputs are compared with those of one
-    plain session.
+    Colocation groups go to random devices, the parts run, and their outputs are compared with those of one plain session.
 
     Raises:
-        UnsupportedModel: the recipe breaks on the way, or the outputs of the parts differ.
+        UnsupportedModel: the recipe fails on the way, or the outputs of the parts differ.
     """
     from models_zoo.networks.build import build_onnx
     from models_zoo.networks.export.comparison import relative_error

@@ -70,13 +70,14 @@ def bench(
     With --out FILE, seeds, spotlight, generalization and measured keep every finished run in FILE.cases and go on from
     there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
-    from gnnplace.bench.options import BenchOptions
-    from gnnplace.bench.result import write_result
+    from gnnplace.bench.harness import BenchOptions, write_result
     from gnnplace.bench.suites import run_suite
 
-    kept = None if out is None else out.with_name(f"{out.name}.cases")
+    cases_file = None if out is None else out.with_name(f"{out.name}.cases")
     names = tuple(rows.split(",")) if rows else ()
-    options = BenchOptions(seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, kept, note, extend, ray)
+    options = BenchOptions(
+        seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, cases_file, note, extend, ray
+    )
     with bar(f"bench {suite}"):
         result = run_suite(suite, options)
     if out is not None:

@@ -1,4 +1,4 @@
-"""Placed models beside plain sessions: what is run, and what is said of it."""
+"""Placed models beside plain sessions: the ways to run them, and their speed-ups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload
 from gnnplace.bench import execution
-from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.harness import BenchOptions
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.measuring.timing import StoppingRule
@@ -28,13 +28,13 @@ def test_speed_ups_are_over_one_core_and_over_the_better_way_to_use_two_threads(
     rows = [
         row("two threads", 0.7), row("two threads, spinning", 0.6), row("one core", 1.02), row("heft", 0.5), row("gnn", 0.8),
     ]  # fmt: skip
-    monkeypatch.setattr(execution, "run_resumable", lambda cases, *_: {case: {"rows": rows} for case in cases})
+    monkeypatch.setattr(execution, "run_cases", lambda cases, *_: {case: {"rows": rows} for case in cases})
     result = execution.bench_execution(BenchOptions(only=("ensemble_mlp",)))
-    said = result.summary
-    assert said["speed_up_over_one_core"] == {"ensemble_mlp": 2.0}
-    assert said["speed_up_over_two_threads"] == {"ensemble_mlp": pytest.approx(1.2)}
-    assert (said["at_least_1.5_over_one_core"], said["faster_than_two_threads"]) == (1, 1)
-    assert said["one_core_overhead_worst"] == pytest.approx(0.02)
+    summary = result.summary
+    assert summary["speed_up_over_one_core"] == {"ensemble_mlp": 2.0}
+    assert summary["speed_up_over_two_threads"] == {"ensemble_mlp": pytest.approx(1.2)}
+    assert (summary["at_least_1.5_over_one_core"], summary["faster_than_two_threads"]) == (1, 1)
+    assert summary["one_core_overhead_worst"] == pytest.approx(0.02)
     assert [line["model"] for line in result.rows] == ["ensemble_mlp"] * 5
 
 

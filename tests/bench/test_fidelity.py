@@ -11,18 +11,13 @@ import pytest
 
 from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload
-from gnnplace.bench.fidelity import run as run_module
-from gnnplace.bench.fidelity.cases import MODELS, Case
-from gnnplace.bench.fidelity.placements import COUNT, placements_of_every_kind
-from gnnplace.bench.fidelity.slowdown import overlap_s
-from gnnplace.bench.fidelity.suite import bench_fidelity
-from gnnplace.bench.fidelity.summary import fidelity_line, totals
-from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.result import write_result
+from gnnplace.bench import fidelity
+from gnnplace.bench.fidelity import Case, bench_fidelity, fidelity_row, fidelity_summary
+from gnnplace.bench.fidelity_probes import COUNT, overlap_s, placements_of_every_kind
+from gnnplace.bench.harness import BenchOptions, BenchResult, write_result
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.spec import load_topology
-from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
@@ -52,7 +47,7 @@ RESULT = {
 
 
 def test_a_line_says_how_far_off_and_how_well_ranked() -> None:
-    line = fidelity_line(CASE, RESULT)
+    line = fidelity_row(CASE, RESULT)
     assert (line["placements"], line["failed"]) == (3, 1)
     assert (line["spearman"], line["repeatability"]) == pytest.approx((1.0, -1.0))
     assert (line["median_error"], abs(line["worst_error"]), line["bias"]) == pytest.approx((0.1, 0.1, 0.0))
@@ -73,10 +68,10 @@ def test_devices_overlap_while_several_compute() -> None:
 
 
 def test_totals_count_the_models_that_come_up_to_what_was_wanted() -> None:
-    good, bad = fidelity_line(CASE, RESULT), {**fidelity_line(CASE, RESULT), "spearman": 0.5, "median_error": 0.4}
-    told = totals([good, bad])
-    assert (told["models"], told["spearman_at_least_0.9"], told["median_error_at_most_0.1"]) == (2, 1, 1)
-    assert (told["spearman_worst"], told["median_error_worst"]) == (0.5, 0.4)
+    good, bad = fidelity_row(CASE, RESULT), {**fidelity_row(CASE, RESULT), "spearman": 0.5, "median_error": 0.4}
+    summary = fidelity_summary([good, bad])
+    assert (summary["models"], summary["spearman_at_least_0.9"], summary["median_error_at_most_0.1"]) == (2, 1, 1)
+    assert (summary["spearman_worst"], summary["median_error_worst"]) == (0.5, 0.4)
 
 
 def test_there_are_thirty_placements_of_every_kind_and_a_seed_repeats_them(squeezenet: OnnxModel) -> None:
@@ -106,10 +101,10 @@ def test_a_model_is_simulated_and_executed(
     setting = setting_of(
         Workload(squeezenet.graph, squeezenet), load_topology(f"cpu:{first},cpu:{second}"), RooflineCost()
     )
-    monkeypatch.setattr(run_module, "real_setting", lambda model, devices: setting)
-    monkeypatch.setattr(run_module, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
-    monkeypatch.setattr(run_module, "placements_of_every_kind", lambda *_: placements_of_every_kind(setting, 0)[1:12:5])
-    found = run_module.fidelity_result(CASE)
+    monkeypatch.setattr(fidelity, "real_setting", lambda model, devices: setting)
+    monkeypatch.setattr(fidelity, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
+    monkeypatch.setattr(fidelity, "placements_of_every_kind", lambda *_: placements_of_every_kind(setting, 0)[1:12:5])
+    found = fidelity.fidelity_result(CASE)
     assert [row["kind"] for row in found["placements"]] == ["single", "cuts", "list"]
     for line in found["placements"]:
         assert line["failure"] == ""
@@ -120,20 +115,22 @@ def test_a_model_is_simulated_and_executed(
     assert all(0.8 < slowdown < 5 for slowdown in found["slowdown_together"])
 
 
+def stored_result(monkeypatch: pytest.MonkeyPatch) -> BenchResult:
+    """The result of one model, of which every case gives `RESULT`."""
+    monkeypatch.setattr(fidelity, "run_cases", lambda cases, *_: dict.fromkeys(cases, RESULT))
+    return bench_fidelity(BenchOptions(only=("ensemble_mlp",)))
+
+
 def test_the_suite_keeps_every_placement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnnplace.bench.fidelity.suite.run_resumable", lambda cases, *_: dict.fromkeys(cases, RESULT))
-    result = bench_fidelity(BenchOptions(only=("ensemble_mlp",)))
+    result = stored_result(monkeypatch)
     assert [line["model"] for line in result.rows] == ["ensemble_mlp"]
     assert next(iter(result.details.values()))["placements"] == RESULT["placements"]
-    assert len(MODELS) >= 12
 
 
 def test_the_page_has_a_point_for_every_placement_that_ran_and_hostile_names_are_inert(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("gnnplace.bench.fidelity.suite.run_resumable", lambda cases, *_: dict.fromkeys(cases, RESULT))
-    result = bench_fidelity(BenchOptions(only=("ensemble_mlp",)))
-    write_result(result, tmp_path / "fidelity.json")
+    write_result(stored_result(monkeypatch), tmp_path / "fidelity.json")
     document = read_bench(tmp_path / "fidelity.json")
     document["details"] = {"<script>alert(1)</script>": document["details"].popitem()[1]}
     page = write_bench_page(document, tmp_path / "page.html").read_text()
@@ -143,9 +140,3 @@ def test_the_page_has_a_point_for_every_placement_that_ran_and_hostile_names_are
     drawn = [len(trace.x) for trace in figure.data if trace.mode == "markers"]
     assert sum(drawn) == 3
     assert {trace.name for trace in figure.data if trace.mode == "markers"} == {"single", "list", "random"}
-
-
-def test_a_suite_without_a_page_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(GnnplaceError, match="no page for the suite 'execution', only for seeds"):
-        write_bench_page({"suite": "execution", "rows": [], "details": {}}, tmp_path / "page.html")
-    assert not (tmp_path / "page.html").exists()

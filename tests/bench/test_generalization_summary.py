@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gnnplace.bench.generalization.run import Run
-from gnnplace.bench.generalization.summary import best_known, comparison, must_show, ratios, table
+from gnnplace.bench.generalization.summary import best_known, comparison, comparisons, ratios, rows_of
 
 SECONDS: dict[tuple[str, str], tuple[float | None, ...]] = {
     # (case, row): seconds by seed. The best known are 1, 2 and 5 seconds.
@@ -35,7 +35,7 @@ def test_the_best_known_is_the_least_of_all_rows_and_seeds() -> None:
 
 
 def test_a_line_has_mean_and_worst_ratio_and_counts_what_does_not_fit_apart() -> None:
-    lines = {line["row"]: line for line in table(results())}
+    lines = {line["row"]: line for line in rows_of(results())}
     zero_shot, heft = lines["gnn-zero-shot"], lines["heft"]
     assert zero_shot["mean_ratio"] == pytest.approx((1.0 + 1.1 + 1.5 + 2.0 + 1.0 + 1.0) / 6)
     assert (zero_shot["worst_ratio"], zero_shot["worst_at"], zero_shot["infeasible"]) == (2.0, "b", 0)
@@ -46,30 +46,30 @@ def test_a_line_has_mean_and_worst_ratio_and_counts_what_does_not_fit_apart() ->
 
 
 def test_the_line_of_some_cases_keeps_the_best_known_of_all() -> None:
-    lines = {line["row"]: line for line in table(results(), ["b"])}
+    lines = {line["row"]: line for line in rows_of(results(), ["b"])}
     assert lines["greedy"]["mean_ratio"] == 2.0
     assert lines["heft"]["mean_ratio"] is None
     assert lines["annealing@50000"]["infeasible"] == 1
 
 
 def test_a_comparison_goes_pair_by_pair_and_what_does_not_fit_loses() -> None:
-    told = comparison(ratios(results()), "gnn-zero-shot", "annealing@50000")
-    assert told is not None
-    assert told["pairs"] == 4  # annealing was not run on the third case
-    assert told["mean_ratio"] == pytest.approx((1.0 + 1.1 + 1.5) / 3)
-    assert (told["worst_ratio"], told["worst_at"]) == (1.5, "b")
-    assert (told["better"], told["equal"], told["worse"]) == (0.25, 0.25, 0.5)
-    assert told["beatable"] == 0.25  # where it does not fit
-    assert (told["fits_where_other_does_not"], told["does_not_fit_where_other_does"]) == (1, 0)
-    assert told["mean_ratio_by_seed"] == pytest.approx([1.25, 1.1])
+    found = comparison(ratios(results()), "gnn-zero-shot", "annealing@50000")
+    assert found is not None
+    assert found["pairs"] == 4  # annealing was not run on the third case
+    assert found["mean_ratio"] == pytest.approx((1.0 + 1.1 + 1.5) / 3)
+    assert (found["worst_ratio"], found["worst_at"]) == (1.5, "b")
+    assert (found["better"], found["equal"], found["worse"]) == (0.25, 0.25, 0.5)
+    assert found["beatable"] == 0.25  # where it does not fit
+    assert (found["fits_where_other_does_not"], found["does_not_fit_where_other_does"]) == (1, 0)
+    assert found["mean_ratio_by_seed"] == pytest.approx([1.25, 1.1])
 
 
 def test_one_seed_of_the_other_row_stands_for_all_of_its_seeds() -> None:
-    told = comparison(ratios(results()), "gnn-zero-shot", "greedy")
-    assert told is not None
-    assert told["mean_ratio_by_seed"] == pytest.approx([(1 / 1.5 + 3 / 4 + 1) / 3, (1.1 / 1.5 + 1 + 1) / 3])
-    assert (told["better"], told["equal"], told["worse"]) == (3 / 6, 3 / 6, 0.0)
-    assert told["beatable"] == 4 / 6  # on the third case greedy has the best known
+    found = comparison(ratios(results()), "gnn-zero-shot", "greedy")
+    assert found is not None
+    assert found["mean_ratio_by_seed"] == pytest.approx([(1 / 1.5 + 3 / 4 + 1) / 3, (1.1 / 1.5 + 1 + 1) / 3])
+    assert (found["better"], found["equal"], found["worse"]) == (3 / 6, 3 / 6, 0.0)
+    assert found["beatable"] == 4 / 6  # on the third case greedy has the best known
 
 
 def test_a_comparison_with_a_row_that_was_not_run_is_none() -> None:
@@ -77,26 +77,26 @@ def test_a_comparison_with_a_row_that_was_not_run_is_none() -> None:
 
 
 def test_cases_at_their_lower_bound_do_not_count_against_the_list_schedulers() -> None:
-    told = must_show(results(), FACTS)["zero_shot_better_than_heft_and_greedy"]
-    assert told == {"runs": 4, "better": 3 / 4, "worse": 0.0, "beatable": 1.0, "cases_at_lower_bound": 1}
+    found = comparisons(results(), FACTS)["zero_shot_better_than_heft_and_greedy"]
+    assert found == {"runs": 4, "better": 3 / 4, "worse": 0.0, "beatable": 1.0, "cases_at_lower_bound": 1}
 
 
 def test_training_has_to_gain_more_than_seeds_differ() -> None:
-    told = must_show(results(), FACTS)["trained_against_untrained"]
-    assert told["trained_by_seed"] == pytest.approx([(1.0 + 1.5) / 2, (1.1 + 2.0) / 2])
-    assert told["untrained_by_seed"] == pytest.approx([(1.4 + 2.0) / 2, (1.2 + 2.0) / 2])
-    assert (told["margin"], told["spread"]) == (pytest.approx(0.25), pytest.approx(0.3))
-    assert told["margin_is_larger"] is False
+    found = comparisons(results(), FACTS)["trained_against_untrained"]
+    assert found["trained_by_seed"] == pytest.approx([(1.0 + 1.5) / 2, (1.1 + 2.0) / 2])
+    assert found["untrained_by_seed"] == pytest.approx([(1.4 + 2.0) / 2, (1.2 + 2.0) / 2])
+    assert (found["margin"], found["spread"]) == (pytest.approx(0.25), pytest.approx(0.3))
+    assert found["margin_is_larger"] is False
 
 
 def test_the_summary_has_the_evaluations_per_group_and_leaves_out_what_was_not_run() -> None:
-    told = must_show(results(), FACTS)
-    assert told["zero_shot_evaluations_per_group_most"] == 12.0
-    assert told["zero_shot_to_annealing@50000"]["pairs"] == 4
-    assert "search_to_annealing_10_s" not in told
+    found = comparisons(results(), FACTS)
+    assert found["zero_shot_evaluations_per_group_most"] == 12.0
+    assert found["zero_shot_to_annealing@50000"]["pairs"] == 4
+    assert "search_to_annealing_10_s" not in found
 
 
 def test_results_of_which_none_fits_have_lines_without_ratios() -> None:
     nothing = {run: result | {"objective_s": None} for run, result in results().items()}
-    assert {line["mean_ratio"] for line in table(nothing)} == {None}
-    assert must_show(nothing, FACTS)["zero_shot_to_untrained"]["equal"] == 1.0
+    assert {line["mean_ratio"] for line in rows_of(nothing)} == {None}
+    assert comparisons(nothing, FACTS)["zero_shot_to_untrained"]["equal"] == 1.0

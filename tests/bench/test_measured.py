@@ -1,8 +1,7 @@
-"""The bench of searches by execution: what a search keeps, what its table says, and its page."""
+"""Searches by execution: results of a search, rows, and the page."""
 
 from __future__ import annotations
 
-import json
 import os
 import string
 from collections.abc import Callable
@@ -13,14 +12,17 @@ import pytest
 
 from gnnplace.api.problem_setup import Setting, setting_of, topology_of
 from gnnplace.api.workload import Workload
-from gnnplace.bench.measured import run as run_module
-from gnnplace.bench.measured.cases import MODELS, PLANNERS, Run
-from gnnplace.bench.measured.run import run_result
-from gnnplace.bench.measured.side_by_side import SideBySide
-from gnnplace.bench.measured.suite import bench_measured
-from gnnplace.bench.measured.summary import planner_lines, totals
-from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.result import library_versions, write_result
+from gnnplace.bench import measured
+from gnnplace.bench.harness import BenchOptions, write_result
+from gnnplace.bench.measured import (
+    MODELS,
+    FinalPlacements,
+    SearchCase,
+    bench_measured,
+    measured_rows,
+    measured_summary,
+    search_result,
+)
 from gnnplace.bench.suites import run_suite
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.errors import GnnplaceError
@@ -28,6 +30,7 @@ from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.report.bench_page import read_bench, write_bench_page
 from gnnplace.report.execution_pages import render_measured
+from tests.finished_cases import write_cases
 
 MODEL = MODELS[0]
 CORES = sorted(os.sched_getaffinity(0))
@@ -41,13 +44,13 @@ def result(placement: str, history: list[list[float]], wall_s: float = 120.0) ->
 
 
 @pytest.fixture
-def results() -> dict[Run, dict[str, Any]]:
+def results() -> dict[SearchCase, dict[str, Any]]:
     """Two planners with two seeds: one is near at once and later, the other with one seed only."""
     return {
-        Run(MODEL, "gnn", 0, 50): result("01", [[1, 6.0, 4.0], [10, 60.0, 2.0]]),
-        Run(MODEL, "gnn", 1, 50): result("10", [[1, 6.0, 4.0], [20, 90.0, 2.03], [40, 100.0, 2.0]]),
-        Run(MODEL, "annealing", 0, 50): result("00", [[1, 6.0, 4.0], [30, 60.0, 3.9]]),
-        Run(MODEL, "annealing", 1, 50): result("01", [[1, 6.0, 4.0], [45, 110.0, 1.9]], 240.0),
+        SearchCase(MODEL, "gnn", 0, 50): result("01", [[1, 6.0, 4.0], [10, 60.0, 2.0]]),
+        SearchCase(MODEL, "gnn", 1, 50): result("10", [[1, 6.0, 4.0], [20, 90.0, 2.03], [40, 100.0, 2.0]]),
+        SearchCase(MODEL, "annealing", 0, 50): result("00", [[1, 6.0, 4.0], [30, 60.0, 3.9]]),
+        SearchCase(MODEL, "annealing", 1, 50): result("01", [[1, 6.0, 4.0], [45, 110.0, 1.9]], 240.0),
     }
 
 
@@ -57,15 +60,10 @@ TOGETHER = {
 }  # fmt: skip
 
 
-def keep(path: Path, found: dict[Any, Any]) -> None:
-    entries = [{"case": vars(run), "versions": library_versions(), "result": one} for run, one in found.items()]
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
-
-
 def test_a_line_says_what_it_took_to_come_near_the_best_of_all_by_side_by_side_seconds(
-    results: dict[Run, dict[str, Any]],
+    results: dict[SearchCase, dict[str, Any]],
 ) -> None:
-    gnn, annealing = planner_lines(results, {MODEL: TOGETHER})
+    gnn, annealing = measured_rows(results, {MODEL: TOGETHER})
     # The best is 2.2 s, near is 2.244 s: with seed 1, 2.03 s of the search are 2.03 * 2.22 / 2.0 s, and so not near.
     assert gnn["by_seed"] == [[10, 60.0], [40, 100.0]]
     assert (gnn["never_near"], gnn["evaluations_to_near"], gnn["minutes_to_near"]) == (0, 25.0, pytest.approx(80 / 60))
@@ -75,25 +73,25 @@ def test_a_line_says_what_it_took_to_come_near_the_best_of_all_by_side_by_side_s
     assert (annealing["never_near"], annealing["evaluations_to_near"]) == (1, 45.0)
     assert annealing["ratio_to_best"] == pytest.approx(1.5)
     assert (annealing["executing_share"], annealing["minutes"]) == (0.5, 3.0)
-    told = totals([gnn, annealing])
+    told = measured_summary([gnn, annealing])
     assert told["annealing_never_near"] == "1 of 2"
     assert told["gnn_mean_ratio_to_best"] == pytest.approx(2.21 / 2.2)
 
 
-def test_a_placement_that_failed_side_by_side_is_never_near(results: dict[Run, dict[str, Any]]) -> None:
+def test_a_placement_that_failed_side_by_side_is_never_near(results: dict[SearchCase, dict[str, Any]]) -> None:
     together = {**TOGETHER, "placements": {**TOGETHER["placements"], "10": None}}  # type: ignore[dict-item]
-    gnn = planner_lines(results, {MODEL: together})[0]
+    gnn = measured_rows(results, {MODEL: together})[0]
     assert gnn["by_seed"] == [[10, 60.0], None]
     assert gnn["measured_s"] == 2.2
 
 
 def test_finished_searches_are_taken_from_the_file_and_drawn(
-    results: dict[Run, dict[str, Any]], tmp_path: Path
+    results: dict[SearchCase, dict[str, Any]], tmp_path: Path
 ) -> None:
     kept = tmp_path / "result.json.cases"
-    keep(kept, results)
-    keep(tmp_path / "result.json.cases.together", {SideBySide(MODEL, "00,01,10"): TOGETHER})
-    options = BenchOptions(evaluations=50, seeds=2, only=(MODEL,), rows=("gnn", "annealing"), kept=kept)
+    write_cases(kept, results)
+    write_cases(tmp_path / "result.json.cases.together", {FinalPlacements(MODEL, "00,01,10"): TOGETHER})
+    options = BenchOptions(evaluations=50, seeds=2, only=(MODEL,), rows=("gnn", "annealing"), cases_file=kept)
     found = run_suite("measured", options)
     assert [line["planner"] for line in found.rows] == ["gnn", "annealing"]
     write_result(found, tmp_path / "result.json")
@@ -102,9 +100,9 @@ def test_finished_searches_are_taken_from_the_file_and_drawn(
     assert "<td>45 evaluations, 1.8 min<br><small>never in 1 of 2</small></td>" in page
 
 
-def test_names_act_nowhere_on_the_page(results: dict[Run, dict[str, Any]]) -> None:
+def test_names_act_nowhere_on_the_page(results: dict[SearchCase, dict[str, Any]]) -> None:
     hostile = "<script>alert(1)</script>"
-    lines = [{**line, "model": hostile, "planner": hostile} for line in planner_lines(results, {MODEL: TOGETHER})]
+    lines = [{**line, "model": hostile, "planner": hostile} for line in measured_rows(results, {MODEL: TOGETHER})]
     document = {
         "rows": lines, "summary": {hostile: hostile}, "details": {"devices": hostile, "evaluations": 50},
         "command": hostile, "machine": {"cpu": hostile, "cores": 2, "python": "3"}, "versions": {},
@@ -128,9 +126,9 @@ def test_a_search_keeps_what_it_found_when_and_how_long_it_executed(
         return setting_of(Workload(model.graph, model), topology, RooflineCost())
 
     rule = StoppingRule(warmup=1, min_repeats=2, max_repeats=2)
-    monkeypatch.setattr(run_module, "real_setting", setting)
-    monkeypatch.setattr(run_module, "MEASURE_OPTIONS", MeasureOptions(rule, rule))
-    found = run_result(Run(MODEL, planner, 0, 4))
+    monkeypatch.setattr(measured, "real_setting", setting)
+    monkeypatch.setattr(measured, "MEASURE_OPTIONS", MeasureOptions(rule, rule))
+    found = search_result(SearchCase(MODEL, planner, 0, 4))
     assert found["evaluations"] <= 4
     assert found["executed"] >= 1
     assert 0.0 < found["executing_s"] < found["wall_s"]
@@ -138,9 +136,3 @@ def test_a_search_keeps_what_it_found_when_and_how_long_it_executed(
     assert len(found["placement"]) == found["groups"] == model.graph.num_ops
     assert set(found["placement"]) <= set(string.digits)
     assert (found["simulated"] > 0) == (planner == "gnn" and len(CORES) > 1)
-
-
-def test_every_planner_is_one_of_the_catalog() -> None:
-    from gnnplace.planners.catalog import PLANNERS as KNOWN
-
-    assert set(PLANNERS) <= set(KNOWN)

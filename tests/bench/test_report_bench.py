@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'gnnplace[pictures]'")
 
-from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.harness import BenchOptions
 from gnnplace.bench.report import bench_report
 from gnnplace.report.pictures import chromium
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnplace.bench.resumable import Hosts, run_resumable
+from gnnplace.bench.harness import BenchOptions, run_cases
 from tests.distributed.work import once
 
 __all__ = ["Case", "run_all"]
@@ -30,7 +30,8 @@ def squared(marks: Path, case: Case) -> dict[str, Any]:
 
 def run_all(address: str, kept: Path, marks: Path) -> dict[Case, dict[str, Any]]:
     """The squares of twelve numbers, made on the hosts of a cluster."""
-    return run_resumable([Case(number) for number in range(12)], partial(squared, marks), Case, Hosts(address), kept)
+    cases = [Case(number) for number in range(12)]
+    return run_cases(cases, partial(squared, marks), BenchOptions(ray=address, cases_file=kept))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnplace.bench.scaling import sessions
+from gnnplace.distributed.bench import sessions
 from gnnplace.distributed.raylets import LocalCluster
 from gnnplace.measuring.timing import StoppingRule
 

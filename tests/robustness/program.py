@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from gnnplace.bench.options import BenchOptions
-from gnnplace.bench.result import BenchResult, write_result
+from gnnplace.bench.harness import BenchOptions, BenchResult, write_result
 from gnnplace.errors import GnnplaceError
 
 __all__ = ["main"]
@@ -35,7 +34,7 @@ def main(suite: str, run: Callable[[BenchOptions], BenchResult], arguments: list
         tuple(chosen.only),
         tuple(chosen.rows.split(",")) if chosen.rows else (),
         jobs=chosen.jobs,
-        kept=None if chosen.out is None else chosen.out.with_name(f"{chosen.out.name}.cases"),
+        cases_file=None if chosen.out is None else chosen.out.with_name(f"{chosen.out.name}.cases"),
         on_progress=lambda text: print(text, file=sys.stderr),
     )
     try:

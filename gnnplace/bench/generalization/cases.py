@@ -1,4 +1,4 @@
-"""The cases: a held-out graph in so many groups, on a held-out device set; fixed before any planner had been run on them."""
+"""Cases of a held-out graph, its number of groups and a held-out device set, fixed before any planner ran on them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ class HeldOutCase:
     """One graph on one device set."""
 
     graph: str
-    """See `held_out_graph`."""
+    """Name of a graph, see `held_out_graph`."""
     max_groups: int
     devices: str
-    """See `held_out_devices`."""
+    """Name of a device set, see `held_out_devices`."""
     type_spread: float = 0.0
-    """Of `PerTypeCost`; training draws 0 to 0.6."""
+    """Spread of the factors of `PerTypeCost`; training draws 0 to 0.6."""
     memory_share: float | None = None
-    """What all accelerators hold together, as a multiple of what the graph needs on one; None: what the set says."""
+    """Memory of all accelerators together over the memory that the graph needs on one; None for the set's own memory."""
 
     @property
     def name(self) -> str:
-        """Says everything, so that names differ where cases do."""
+        """Unique name, made of all fields."""
         spread = f" types {self.type_spread:g}" if self.type_spread else ""
         memory = "" if self.memory_share is None else f" memory {self.memory_share:g}"
         return f"{self.graph} {self.max_groups} on {self.devices}{spread}{memory}"
 
     @property
     def cost_seed(self) -> int:
-        """Of the factors per op type and kind of device."""
+        """Seed of the factors per op type and kind of device."""
         return zlib.crc32(self.name.encode())
 
 
@@ -115,9 +115,9 @@ CASES: Sequence[HeldOutCase] = tuple(
         ("phases-wide", 2000, "k40+p100+v100+a100"),
     )
 )
-"""By number of groups, which is what the graph has where that is less, or what colocation leaves where that is more.
+"""Sorted by number of groups. A case has fewer where the graph is smaller or where colocation joins more ops.
 
-No case is a graph on the devices that a row of the papers' tables has it on: the improver was looked at there.
+No case repeats a graph with its devices from the papers' tables, as the improver was tuned while looking at these.
 """
 
 

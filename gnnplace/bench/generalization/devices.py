@@ -15,7 +15,7 @@ PRESETS = (
     "k40x2", "k80x2", "v100x2", "k40x5", "k80x5", "k40x2+v100x3", "p100x15", "k80x4", "a100-sxmx4", "h100-sxmx7",
     "k40+p100+v100+a100",
 )  # fmt: skip
-"""GPUs and their host: 3, 6 or 16 devices, or boards and switches that share channels, or four kinds of GPUs."""
+"""Sets of GPUs and their host with 3, 6 or 16 devices, with shared channels, or with four kinds of GPUs."""
 
 _LAN_BYTES_PER_S = 1.25e9
 _LAN_LATENCY_S = 5e-5
@@ -27,7 +27,7 @@ def held_out_devices(name: str) -> Topology:
 
 
 def _accelerator(name: str, kind: str, tera_flops: float, memory_gib: int = 16, overhead_s: float = 1e-5) -> Device:
-    """Bandwidth 0.05 bytes per FLOP, as of GPUs."""
+    """An accelerator with 0.05 bytes of bandwidth per FLOP, as GPUs have."""
     rate = tera_flops * 1e12
     return Device(name, kind, memory_gib * GIB, {"float32": rate}, 0.05 * rate, overhead_s)
 
@@ -48,14 +48,14 @@ def _star(host: Device, others: Sequence[Device], latency_s: float, rate: float)
 
 
 def _switched(devices: Sequence[Device], latency_s: float, rate: float) -> list[Link]:
-    """What a device sends shares its one port."""
+    """Links between all devices; the links that leave a device share its port."""
     return [
         Link(a.name, b.name, latency_s, rate, f"{a.name}:port") for a, b in permutations(devices, 2)
     ]  # fmt: skip
 
 
 def _servers(count: int, gpus: int) -> Topology:
-    """Servers of a host and GPUs on PCIe; hosts exchange data over a 10 Gbit/s switch."""
+    """Servers with one host and several GPUs on PCIe, joined by a 10 Gbit/s switch."""
     hosts = [_host(f"cpu:{server}", 2.0) for server in range(count)]
     links = _switched(hosts, _LAN_LATENCY_S, _LAN_BYTES_PER_S)
     devices: list[Device] = []
@@ -82,7 +82,7 @@ def _big_and_little_cores() -> Topology:
 
 
 def _phone() -> Topology:
-    """CPU, GPU and neural engine around one memory, slow to start."""
+    """CPU, GPU and neural engine around one memory, with slow dispatch."""
     cpu = Device("cpu:0", "cpu", 8 * GIB, {"float32": 2e11}, 3e10, 2e-5)
     gpu, engine = (
         Device(f"{name}:0", name, 8 * GIB, {"float32": rate}, 4e10, 1e-4) for name, rate in (("gpu", 1e12), ("npu", 2e12))
@@ -92,7 +92,7 @@ def _phone() -> Topology:
 
 
 def _over_ethernet() -> Topology:
-    """Three GPUs that only a 1 Gbit/s network joins."""
+    """Three GPUs on a 1 Gbit/s network."""
     host, gpus = _host("cpu:0", 1.0), [_accelerator(f"gpu:{index}", "gpu", 5.0) for index in range(3)]
     return Topology("ethernet-4", (*gpus, host), tuple(_star(host, gpus, 2e-4, 1.25e8)))
 
@@ -109,13 +109,13 @@ def _slow_uploads() -> Topology:
 
 
 def _old_gpus() -> Topology:
-    """Six GPUs, each of half the speed of the host that they hang on."""
+    """Six GPUs, each at half the speed of their host."""
     host, gpus = _host("cpu:0", 5.0), [_accelerator(f"gpu:{index}", "gpu", 2.5) for index in range(6)]
     return Topology("old-gpus-7", (*gpus, host), tuple(_star(host, gpus, 1e-5, 8e9)))
 
 
 def _ring() -> Topology:
-    """Seven accelerators of which only neighbours in a ring are linked; all others exchange data over the host."""
+    """Seven accelerators in a ring with links between neighbours; the others exchange data over the host."""
     host, chips = _host("cpu:0", 1.0), [_accelerator(f"chip:{index}", "chip", 20.0) for index in range(7)]
     ring = [(chips[index], chips[(index + 1) % 7]) for index in range(7)]
     links = [*_star(host, chips, 1e-5, 1e10), *_both_ways(ring, 1e-5, 5e10)]

@@ -25,15 +25,15 @@ from models_zoo.networks.shipped import has_structure, manifest, read_structure
 
 __all__ = ["GENERATED_GRAPHS", "family_of_graph", "held_out_graph", "training_types"]
 
-_TYPES_OPS = 64  # enough for every type that generated graphs have
+_TYPES_OPS = 64  # enough for every type of generated graphs
 
 
 @dataclass(frozen=True)
 class GeneratedGraph:
-    """A random graph whose draws are its own."""
+    """A random graph with a seed of its own."""
 
     unlike: str
-    """The held-out family, or the setting that `sample_graph` never draws."""
+    """Held-out family, or the setting that `sample_graph` never draws."""
     seed: int
     make: Callable[[np.random.Generator], OpGraph]
 
@@ -72,7 +72,7 @@ GENERATED_GRAPHS: Mapping[str, GeneratedGraph] = {
         "degree 6", 112, lambda rng: random_dag(RandomDag(num_ops=250, method="ordered", degree=6.0), rng)
     ),
 }  # fmt: skip
-"""By name."""
+"""Random graphs by name."""
 
 
 def held_out_graph(name: str) -> OpGraph:
@@ -84,7 +84,7 @@ def held_out_graph(name: str) -> OpGraph:
 
 
 def family_of_graph(name: str) -> str:
-    """The zoo's family, or what sets a generated graph apart from those that training draws."""
+    """The zoo's family, or the setting of a generated graph that training never draws."""
     if name in GENERATED_GRAPHS:
         return GENERATED_GRAPHS[name].unlike
     return next(row.family for row in manifest() if row.key == name)
@@ -92,7 +92,7 @@ def family_of_graph(name: str) -> str:
 
 @cache
 def training_types() -> frozenset[str]:
-    """Types of all ops of the training families, of networks that are too large for training too."""
+    """Op types of all training families, including networks that are too large for training."""
     networks = [
         read_structure(row.key)
         for row in manifest()

@@ -1,4 +1,4 @@
-"""One row on one case, and what holds for the case whatever the row."""
+"""One row on one case, and the facts of a case that do not depend on a row."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnplace.api.problem_setup import Setting, setting_of
-from gnnplace.api.solution import planned
+from gnnplace.api.solution import finite
 from gnnplace.api.workload import Workload
-from gnnplace.bench.compiled import compiled_problem
 from gnnplace.bench.generalization.cases import case_of
 from gnnplace.bench.generalization.devices import held_out_devices
 from gnnplace.bench.generalization.graphs import family_of_graph, held_out_graph, training_types
 from gnnplace.bench.generalization.rows import ROWS, planner_of
 from gnnplace.bench.generalization.unlike_training import unlike_training, unseen_count
+from gnnplace.bench.problems import compiled_problem, run_planner
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
-from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
@@ -33,12 +32,12 @@ from gnnplace.planners.budget import Budget
 __all__ = ["COLD_START", "FACTS", "ZERO_SHOT", "Run", "place_once", "run_result", "setting_of_case"]
 
 FACTS = "facts"
-"""Stands for a row: sizes of the case, its lower bound, and what training has not seen of it."""
+"""Name in place of a row, for the sizes of the case, its lower bound, and its differences to training."""
 COLD_START = "cold start"
-"""Stands for a row too: the row `ZERO_SHOT` in a new Python process, from its first import to its answer."""
+"""Name in place of a row, for the row `ZERO_SHOT` in a new Python process, from its first import to its answer."""
 ZERO_SHOT = "gnn-zero-shot"
 _PLACE_ONCE = "import sys, gnnplace.bench.generalization.run as run; run.place_once(*sys.argv[1:])"
-_SMALL, _MOMENT = "wavefront_16x16 50 on servers-4x4", 64
+_SMALL, _FEW_EVALUATIONS = "wavefront_16x16 50 on servers-4x4", 64
 
 
 @dataclass(frozen=True)
@@ -49,82 +48,65 @@ class Run:
     row: str
     seed: int
     depends_on: str
-    """See `fingerprint`."""
+    """Fingerprint of the row's settings and policy."""
 
 
 def run_result(run: Run, policies: Mapping[str, Path]) -> dict[str, Any]:
-    """What the row's planner found: seconds on the whole graph, or why it found nothing that fits.
-
-    Wall seconds are the planner's alone, on one thread: what it imports and compiles has been there before.
+    """Seconds on the whole graph, or the reason for a missing answer; planners run on one thread.
 
     Args:
-        run: see there.
-        policies: by row.
+        run: the run.
+        policies: paths of the policies by row.
 
     Raises:
-        MissingDependency: the planner needs something that is not installed, which is no result.
-        KeyboardInterrupt: the search was interrupted; half a search is no result either.
+        MissingDependency: the planner needs a library that is not installed.
+        KeyboardInterrupt: the search was interrupted; its answer is not a result.
     """
     if run.row == FACTS:
         return _facts(run.case)
     if run.row == COLD_START:
         return _cold_start(run.case, policies[ZERO_SHOT])
-    row, policy, setting, problem = ROWS[run.row], policies.get(run.row), *_prepared(run.case)
+    row, policy, (setting, problem) = ROWS[run.row], policies.get(run.row), _prepared(run.case)
     _warm_up(row.name, policy)
-    began = time.perf_counter()
-    try:
-        solution = planner_of(row, policy)(problem, row.budget(problem.num_units), run.seed)
-    except MissingDependency:
-        raise
-    except GnnplaceError as error:
-        return _nothing(str(error), time.perf_counter() - began)
-    if solution.interrupted:
-        raise KeyboardInterrupt
-    evaluation = planned(setting, solution)[2]
+    done = run_planner(setting, problem, partial(planner_of, row, policy), row.budget(problem.num_units), run.seed)
+    solution = done.solution
     return {
-        "objective_s": float(evaluation.makespan_s) if evaluation.feasible else None,
-        "feasible": evaluation.feasible,
-        "error": None if evaluation.feasible else evaluation.failure or "does not fit into memory",
-        "evaluations": solution.evaluations,
-        "wall_s": solution.wall_s,
-        "stages": [[name, best_s if np.isfinite(best_s) else None] for name, best_s in solution.stages],
+        "objective_s": done.makespan_s,
+        "feasible": done.makespan_s is not None,
+        "error": done.error,
+        "evaluations": 0 if solution is None else solution.evaluations,
+        "wall_s": done.wall_s if solution is None else solution.wall_s,
+        "stages": [] if solution is None else [[name, finite(best_s)] for name, best_s in solution.stages],
     }
 
 
 def _cold_start(case: str, policy: Path) -> dict[str, Any]:
-    """Seconds of a process that reads the graph, groups it and places it; what Numba has compiled is on disk."""
+    """Wall seconds of a process that reads, groups and places the graph; compiled code is cached on disk."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", _PLACE_ONCE, case, str(policy)], check=True)
     return {"wall_s": time.perf_counter() - began}
 
 
 def place_once(case: str, policy: str) -> None:
-    """Places a case with the row `ZERO_SHOT`, as the process of a cold start does."""
+    """Places a case with the row `ZERO_SHOT`: the program of a cold start."""
     problem = setting_of_case(case).problem()
     planner_of(ROWS[ZERO_SHOT], Path(policy))(problem, ROWS[ZERO_SHOT].budget(problem.num_units), 0)
 
 
-def _nothing(error: str, wall_s: float) -> dict[str, Any]:
-    return {
-        "objective_s": None, "feasible": False, "error": error, "evaluations": 0, "wall_s": wall_s, "stages": [],
-    }  # fmt: skip
-
-
 @cache
 def _warm_up(row: str, policy: Path | None) -> None:
-    """Runs the row's planner for a moment on a small case, once per process."""
-    planner_of(ROWS[row], policy)(_prepared(_SMALL)[1], Budget(_MOMENT), 0)
+    """Runs the row's planner on a small case, once per process."""
+    planner_of(ROWS[row], policy)(_prepared(_SMALL)[1], Budget(_FEW_EVALUATIONS), 0)
 
 
 @lru_cache(maxsize=3)
 def _prepared(name: str) -> tuple[Setting, Problem]:
-    """The case, and its problem as `compiled_problem` gives it."""
     setting = setting_of_case(name)
     return setting, compiled_problem(setting)
 
 
 def setting_of_case(name: str) -> Setting:
-    """The case's graph on its devices."""
+    """The case's graph on its devices, simulated on one thread."""
     case = case_of(name)
     workload, topology = Workload(held_out_graph(case.graph)), held_out_devices(case.devices)
     cost = PerTypeCost(RooflineCost(), case.cost_seed, case.type_spread)
@@ -135,9 +117,9 @@ def setting_of_case(name: str) -> Setting:
 
 
 def _with_memory(setting: Setting, share: float) -> Topology:
-    """Accelerators of unequal capacity that hold this part of the model together; hosts keep theirs.
+    """Accelerators that hold `share` of the model's memory together; hosts keep theirs.
 
-    The last accelerator holds half as much as the first, and those between lie between.
+    Capacities fall linearly, and the last accelerator holds half as much as the first.
     """
     topology = setting.topology
     host = next(index for index, device in enumerate(topology.devices) if device.kind.startswith(HOST_KIND_PREFIX))

@@ -1,8 +1,8 @@
-"""What the results say: a line per row, and the comparisons that a policy has to pass.
+"""Rows and comparisons of the generalization bench.
 
-A ratio is seconds over the least seconds that any row found on the case with any seed. Means are arithmetic, over all cases
-and seeds. What does not fit into memory has no ratio: it is counted beside the means, is no part of them, and loses every comparison
-with what fits.
+A ratio is the seconds of a run over the least seconds that any row and seed found on the case. Means are arithmetic, over
+cases and seeds. A placement that does not fit into memory has no ratio: it is counted apart, and loses every comparison
+with one that fits.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from gnnplace.bench.generalization.rows import ABLATED, ABLATIONS
 from gnnplace.bench.generalization.run import Run
 
-__all__ = ["EQUAL", "NEAR", "Results", "best_known", "comparison", "must_show", "ratios", "table"]
+__all__ = ["Results", "best_known", "comparison", "comparisons", "ratios", "rows_of"]
 
 Results = Mapping[Run, Mapping[str, Any]]
-Ratios = Mapping[str, Mapping[tuple[str, int], float | None]]
-"""By row, then by case and seed; None for what does not fit."""
+RatiosOfRow = Mapping[tuple[str, int], float | None]
+"""Ratios by case and seed; None for a placement that does not fit."""
 _COUNTS = (200, 1000, 2000, 5000)
-NEAR = 1.02
-EQUAL = 1e-3
+_NEAR = 1.02
+_EQUAL = 1e-3
 
 
 def best_known(results: Results) -> dict[str, float]:
-    """The least seconds by case, for cases on which any row found a placement that fits."""
+    """Least seconds by case, for the cases on which any placement fits."""
     best: dict[str, float] = {}
     for run, result in results.items():
         if result["objective_s"] is not None:
@@ -35,7 +35,7 @@ def best_known(results: Results) -> dict[str, float]:
 
 
 def ratios(results: Results) -> dict[str, dict[tuple[str, int], float | None]]:
-    """Seconds over the best known ones, by row, then by case and seed."""
+    """Ratios to the best known seconds, by row, then by case and seed."""
     best = best_known(results)
     found: dict[str, dict[tuple[str, int], float | None]] = {}
     for run, result in results.items():
@@ -45,14 +45,13 @@ def ratios(results: Results) -> dict[str, dict[tuple[str, int], float | None]]:
     return found
 
 
-def table(results: Results, cases: Iterable[str] | None = None) -> list[dict[str, Any]]:
-    """A line per row, on some of the cases if they are given; ratios are to the best known of all rows."""
+def rows_of(results: Results, cases: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    """A line per row, on all cases or on `cases`; the best known seconds are always those of all rows."""
     among = {run.case for run in results} if cases is None else set(cases)
     lines = []
     for row, by_case in ratios(results).items():
-        several = {key: ratio for key, ratio in by_case.items() if key[0] in among}
         mine = [result for run, result in results.items() if run.row == row and run.case in among]
-        fits = {key: ratio for key, ratio in several.items() if ratio is not None}
+        fits = {key: ratio for key, ratio in by_case.items() if key[0] in among and ratio is not None}
         if not mine:
             continue
         worst = max(fits, key=fits.__getitem__, default=None)
@@ -60,10 +59,10 @@ def table(results: Results, cases: Iterable[str] | None = None) -> list[dict[str
             {
                 "row": row,
                 "runs": len(mine),
-                "mean_ratio": statistics.fmean(fits.values()) if fits else None,
+                "mean_ratio": _mean(fits.values()),
                 "worst_ratio": None if worst is None else fits[worst],
                 "worst_at": None if worst is None else worst[0],
-                "within_2_percent": sum(ratio <= NEAR for ratio in fits.values()) / len(mine),
+                "within_2_percent": sum(ratio <= _NEAR for ratio in fits.values()) / len(mine),
                 "infeasible": len(mine) - len(fits),
                 "evaluations": statistics.median(result["evaluations"] for result in mine),
                 "wall_s": statistics.median(result["wall_s"] for result in mine),
@@ -72,49 +71,49 @@ def table(results: Results, cases: Iterable[str] | None = None) -> list[dict[str
     return lines
 
 
-def comparison(found: Ratios, row: str, other: str) -> dict[str, Any] | None:
-    """`row` against `other`, pair by pair of case and seed; None where one was not run.
+def comparison(found: Mapping[str, RatiosOfRow], row: str, other: str) -> dict[str, Any] | None:
+    """`row` against `other`, pair by pair of case and seed; None where one of them was not run.
 
-    `beatable` is the share of pairs in which some row, with any seed and budget, is better than `other`: no more can be expected
-    of `row`. Where `other` was run with fewer seeds, its first one stands for those that it lacks.
+    `beatable` is the share of pairs in which some row, with any seed and budget, is better than `other`: an upper limit for
+    `row`. Where `other` was run with fewer seeds, its first seed stands for those that it lacks.
     """
     if row not in found or other not in found:
         return None
     first = {case: ratio for (case, _), ratio in reversed(list(found[other].items()))}
     pairs = {key: (ratio, found[other].get(key, first[key[0]])) for key, ratio in found[row].items() if key[0] in first}
-    quotients = {key: mine / theirs for key, (mine, theirs) in pairs.items() if mine is not None and theirs is not None}
-    better = {key for key, quotient in quotients.items() if quotient < 1 - EQUAL}
-    worse = {key for key, quotient in quotients.items() if quotient > 1 + EQUAL}
-    better |= {key for key, (mine, theirs) in pairs.items() if mine is not None and theirs is None}
-    worse |= {key for key, (mine, theirs) in pairs.items() if mine is None and theirs is not None}
     if not pairs:
         return None
+    quotients = {key: mine / theirs for key, (mine, theirs) in pairs.items() if mine is not None and theirs is not None}
+    fits_alone = {key for key, (mine, theirs) in pairs.items() if mine is not None and theirs is None}
+    other_fits_alone = {key for key, (mine, theirs) in pairs.items() if mine is None and theirs is not None}
+    better = fits_alone | {key for key, quotient in quotients.items() if quotient < 1 - _EQUAL}
+    worse = other_fits_alone | {key for key, quotient in quotients.items() if quotient > 1 + _EQUAL}
     worst = max(quotients, key=quotients.__getitem__, default=None)
     seeds = sorted({seed for _, seed in pairs})
     return {
         "row": row,
         "other": other,
         "pairs": len(pairs),
-        "mean_ratio": statistics.fmean(quotients.values()) if quotients else None,
+        "mean_ratio": _mean(quotients.values()),
         "worst_ratio": None if worst is None else quotients[worst],
         "worst_at": None if worst is None else worst[0],
         "better": len(better) / len(pairs),
         "equal": (len(pairs) - len(better) - len(worse)) / len(pairs),
         "worse": len(worse) / len(pairs),
         "beatable": statistics.fmean(_beatable(theirs) for _, theirs in pairs.values()),
-        "fits_where_other_does_not": sum(mine is not None and theirs is None for mine, theirs in pairs.values()),
-        "does_not_fit_where_other_does": sum(mine is None and theirs is not None for mine, theirs in pairs.values()),
+        "fits_where_other_does_not": len(fits_alone),
+        "does_not_fit_where_other_does": len(other_fits_alone),
         "mean_ratio_by_seed": [_mean(value for (_, s), value in quotients.items() if s == seed) for seed in seeds],
     }
 
 
 def _beatable(ratio: float | None) -> bool:
-    """Something better is known, as `EQUAL` tells better from equal."""
-    return ratio is None or ratio * (1 - EQUAL) > 1
+    """Whether a placement is known that is better by more than `_EQUAL`."""
+    return ratio is None or ratio * (1 - _EQUAL) > 1
 
 
-def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The comparisons by name, as far as their rows were run; `facts` by case."""
+def comparisons(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The comparisons that a policy has to pass, by name, as far as their rows were run; `facts` by case."""
     found = ratios(results)
     pairs = {
         "zero_shot_to_annealing@50000": ("gnn-zero-shot", "annealing@50000"),
@@ -124,25 +123,25 @@ def must_show(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[
         "search@2000_to_annealing@500000": ("gnn@2000", "annealing@500000"),
         "zero_shot_to_untrained": ("gnn-zero-shot", "gnn-untrained"),
         **{f"trained_to_untrained@{count}": (f"gnn@{count}", f"gnn-untrained@{count}") for count in _COUNTS},
+        **{f"whole_to_{part}": (ABLATED, f"gnn-{part}") for part in (*ABLATIONS, "no-lookahead", "every-step")},
+        "fine_tuned_to_search@2000": ("gnn-fine-tuned", "gnn@2000"),
     }
-    pairs |= {f"whole_to_{part}": (ABLATED, f"gnn-{part}") for part in (*ABLATIONS, "no-lookahead", "every-step")}
-    pairs["fine_tuned_to_search@2000"] = ("gnn-fine-tuned", "gnn@2000")
-    told: dict[str, Any] = {name: comparison(found, *two) for name, two in pairs.items()}
-    told["zero_shot_evaluations_per_group_most"] = max(
-        (result["evaluations"] / facts[run.case]["groups"] for run, result in results.items() if run.row == "gnn-zero-shot"),
-        default=None,
-    )  # fmt: skip
-    told["zero_shot_better_than_heft_and_greedy"] = _above_lists(results, facts)
-    told["trained_against_untrained"] = _margin(found, ("gnn-zero-shot", "gnn-untrained"))
+    summary: dict[str, Any] = {name: comparison(found, *two) for name, two in pairs.items()}
+    per_group = [
+        result["evaluations"] / facts[run.case]["groups"] for run, result in results.items() if run.row == "gnn-zero-shot"
+    ]  # fmt: skip
+    summary["zero_shot_evaluations_per_group_most"] = max(per_group, default=None)
+    summary["zero_shot_better_than_heft_and_greedy"] = _against_list_schedulers(results, facts)
+    summary["trained_against_untrained"] = _margin(found, "gnn-zero-shot", "gnn-untrained")
     for count in _COUNTS:
-        told[f"trained_against_untrained@{count}"] = _margin(found, (f"gnn@{count}", f"gnn-untrained@{count}"))
-    told["cases"] = len(facts)
-    return {name: value for name, value in told.items() if value is not None}
+        summary[f"trained_against_untrained@{count}"] = _margin(found, f"gnn@{count}", f"gnn-untrained@{count}")
+    summary["cases"] = len(facts)
+    return {name: value for name, value in summary.items() if value is not None}
 
 
-def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """How zero-shot stands to the better of `heft` and `greedy`, where that one is not at the lower bound yet."""
-    seconds = {(run.row, run.case): result["objective_s"] for run, result in results.items()}  # of these, one seed
+def _against_list_schedulers(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Zero-shot against the better of `heft` and `greedy`, where that one is above the lower bound."""
+    seconds = {(run.row, run.case): result["objective_s"] for run, result in results.items()}  # these two run one seed
     best = best_known(results)
     quotients, beatable = [], []
     left_out = set()
@@ -150,7 +149,7 @@ def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> di
         if run.row != "gnn-zero-shot" or not {("heft", run.case), ("greedy", run.case)} <= set(seconds):
             continue
         lists = [seconds[row, run.case] for row in ("heft", "greedy") if seconds[row, run.case] is not None]
-        if lists and min(lists) <= (1 + EQUAL) * facts[run.case]["lower_bound"]["value_s"]:
+        if lists and min(lists) <= (1 + _EQUAL) * facts[run.case]["lower_bound"]["value_s"]:
             left_out.add(run.case)
             continue
         mine = result["objective_s"]
@@ -158,17 +157,18 @@ def _above_lists(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> di
         beatable.append(_beatable(min(lists) / best[run.case] if lists else None))
     if not quotients:
         return None
-    shares = {
-        "better": statistics.fmean(quotient < 1 - EQUAL for quotient in quotients),
-        "worse": statistics.fmean(quotient > 1 + EQUAL for quotient in quotients),
+    return {
+        "runs": len(quotients),
+        "better": statistics.fmean(quotient < 1 - _EQUAL for quotient in quotients),
+        "worse": statistics.fmean(quotient > 1 + _EQUAL for quotient in quotients),
         "beatable": statistics.fmean(beatable),
+        "cases_at_lower_bound": len(left_out),
     }
-    return {"runs": len(quotients), **shares, "cases_at_lower_bound": len(left_out)}
 
 
-def _margin(found: Ratios, rows: tuple[str, str]) -> dict[str, Any] | None:
-    """Mean ratios of two rows to the best known by seed where both fit, and whether training gains more than seeds differ."""
-    trained_ratios, untrained_ratios = (found.get(row, {}) for row in rows)
+def _margin(found: Mapping[str, RatiosOfRow], trained_row: str, untrained_row: str) -> dict[str, Any] | None:
+    """Mean ratios by seed where both rows fit, and whether training gains more than the seeds differ."""
+    trained_ratios, untrained_ratios = found.get(trained_row, {}), found.get(untrained_row, {})
     both = {key for key, ratio in trained_ratios.items() if ratio is not None and untrained_ratios.get(key) is not None}
     if not both:
         return None
@@ -181,9 +181,7 @@ def _margin(found: Ratios, rows: tuple[str, str]) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _means_by_seed(
-    by_case: Mapping[tuple[str, int], float | None], among: Iterable[tuple[str, int]]
-) -> Sequence[float]:
+def _means_by_seed(by_case: RatiosOfRow, among: Iterable[tuple[str, int]]) -> Sequence[float]:
     values: dict[int, list[float]] = {}
     for key in sorted(among, key=lambda key: key[1]):
         ratio = by_case[key]

@@ -1,4 +1,4 @@
-"""Why the sampler of training problems cannot draw a device set, found from the set and the sampler's ranges."""
+"""Reasons why the sampler of training problems cannot draw a device set, derived from the set and the sampler's ranges."""
 
 from __future__ import annotations
 
@@ -15,19 +15,12 @@ _ROUNDING = 1e-9
 
 
 def unseen_count(topology: Topology, ranges: DeviceRanges = DeviceRanges()) -> bool:
-    """Training draws no set of so many devices."""
+    """Whether training never draws a set with this number of devices."""
     return topology.num_devices not in ranges.num_devices
 
 
 def unlike_training(topology: Topology, ranges: DeviceRanges = DeviceRanges()) -> tuple[str, ...]:
-    """Every way in which `sample_devices` can draw nothing like it; empty where none was found.
-
-    Capacities of memory do not count.
-
-    >>> from gnnplace.devices.presets import preset
-    >>> unlike_training(preset("k40x2")), unlike_training(preset("k40x4"))
-    (('3 devices',), ())
-    """
+    """Differences to every set that `sample_devices` can draw, apart from memory capacities; empty if none was found."""
     return tuple(_differences(topology, ranges))
 
 
@@ -86,7 +79,7 @@ def _unlike_links(
 
 
 def _unlike_channels(links: Sequence[Link], accelerators: set[str]) -> Iterator[str]:
-    """Sampled sets share no channel, but for stars in which all accelerators send over one and receive over one."""
+    """Sampled sets share channels only in stars where all accelerators send over one channel and receive over one."""
     members: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for link in links:
         if link.channel is not None:

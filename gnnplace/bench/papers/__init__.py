@@ -1,7 +1,7 @@
-"""The tables of the four papers again: their workloads, testbeds and columns, and what they published.
+"""The tables of the four papers again: their workloads, testbeds and columns, beside the published seconds.
 
-In reading order: `tables.py` (rows and published figures), `case.py` (one planner on one row), `earlier.py`
-(lines of a stored table), `seeds.py` (`gnnplace bench seeds`), `spotlight.py` (`gnnplace bench spotlight`).
+In reading order: `tables.py` (rows and published figures), `case.py` (one planner on one row), `comparison.py` (all
+planners on all rows, or some of them beside a stored table), `suites.py` (`gnnplace bench seeds` and `spotlight`).
 """
 
 __all__: list[str] = []

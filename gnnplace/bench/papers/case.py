@@ -1,41 +1,37 @@
-"""One planner on one row of a table, and what holds for the row whatever the planner."""
+"""One planner on one row of a table, and the facts of a row that do not depend on a planner."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from gnnplace.api.problem_setup import Setting, setting_of
-from gnnplace.api.solution import finite, planned
+from gnnplace.api.solution import finite
 from gnnplace.api.workload import load_workload
-from gnnplace.bench.compiled import compiled_problem
 from gnnplace.bench.papers.tables import row_of
+from gnnplace.bench.problems import compiled_problem, failure_of, run_planner
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import HOST_KIND_PREFIX
-from gnnplace.errors import GnnplaceError, MissingDependency
-from gnnplace.evaluation import Evaluation
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.report.bench_format import device_letters
 
-__all__ = ["DOES_NOT_FIT", "FACTS", "Case", "Results", "case_result"]
+__all__ = ["FACTS", "Case", "Results", "case_result"]
 
-DOES_NOT_FIT = "does not fit into memory"
 FACTS = "facts"
-"""Stands for a planner: sizes of the row, its single devices and its lower bound."""
+"""Name in place of a planner, for the sizes of the row, its single devices and its lower bound."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run of a bench."""
+    """One run of a planner."""
 
     row: str
     planner: str
@@ -47,51 +43,30 @@ Results = Mapping[Case, Mapping[str, Any]]
 
 
 def case_result(case: Case) -> dict[str, Any]:
-    """What the planner found: seconds on the whole graph, the history on op groups; or why it found nothing.
-
-    Wall seconds are the planner's alone: what it imports and compiles has been there before.
+    """Seconds on the whole graph and the history on op groups, or the reason for a missing answer.
 
     Raises:
-        MissingDependency: the planner needs something that is not installed, which is no result.
-        KeyboardInterrupt: the search was interrupted; half a search is no result either.
+        MissingDependency: the planner needs a library that is not installed.
+        KeyboardInterrupt: the search was interrupted; its answer is not a result.
     """
     setting = _setting(case.row)
     if case.planner == FACTS:
         return _facts(setting)
-    problem = compiled_problem(setting)
-    began = time.perf_counter()
-    try:
-        planner = load_planner(case.planner)
-        began = time.perf_counter()
-        solution = planner(problem, Budget(case.evaluations), case.seed)
-    except MissingDependency:
-        raise
-    except GnnplaceError as error:
-        return {"makespan_s": None, "error": str(error), "wall_s": time.perf_counter() - began, "evaluations": 0}
-    wall_s = time.perf_counter() - began
-    if solution.interrupted:
-        raise KeyboardInterrupt
-    _, _, evaluation = planned(setting, solution)
-    return {
-        "makespan_s": finite(evaluation.makespan_s) if evaluation.feasible else None,
-        "error": _failure(evaluation),
-        "wall_s": wall_s,
-        "evaluations": solution.evaluations,
-        "history": [[count, best_s] for count, _, best_s in solution.history],
-        "placement": device_letters(solution.placement.assignment.tolist()),
+    load = partial(load_planner, case.planner)
+    run = run_planner(setting, compiled_problem(setting), load, Budget(case.evaluations), case.seed)
+    result = {"makespan_s": run.makespan_s, "error": run.error, "wall_s": run.wall_s, "evaluations": 0}
+    if run.solution is None:
+        return result
+    return result | {
+        "evaluations": run.solution.evaluations,
+        "history": [[count, best_s] for count, _, best_s in run.solution.history],
+        "placement": device_letters(run.solution.placement.assignment.tolist()),
     }
-
-
-def _failure(evaluation: Evaluation) -> str | None:
-    """Why a placement has no seconds; None when it has."""
-    if evaluation.feasible:
-        return None
-    return evaluation.failure or (DOES_NOT_FIT if evaluation.shortfall_bytes.any() else "cannot run on its devices")
 
 
 @lru_cache(maxsize=2)
 def _setting(key: str) -> Setting:
-    """The row's workload on its testbed, by the roofline of published figures."""
+    """The row's workload on its testbed, with the roofline costs of published figures."""
     row = row_of(key)
     workload = load_workload(row.workload)
     topology = preset(row.devices)
@@ -116,7 +91,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
             alone = setting.simulator.evaluate(Placement(np.full(graph.num_ops, index, dtype=np.int64)))
             singles[column] = {
                 "makespan_s": finite(alone.makespan_s) if alone.feasible else None,
-                "error": _failure(alone),
+                "error": failure_of(alone),
                 "peak_memory_bytes": int(alone.peak_memory_bytes[index]),
                 "memory_bytes": device.memory_bytes,
             }

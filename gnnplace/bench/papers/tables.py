@@ -1,4 +1,4 @@
-"""Rows of the papers' tables: workload, testbed and published seconds, which come from other hardware and software."""
+"""Rows of the papers' tables: workload, testbed and published seconds, which were taken on other hardware and software."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 __all__ = ["OOM", "SEEDS_ROWS", "SPOTLIGHT_ROWS", "TableRow", "row_of"]
 
 OOM = "OOM"
-"""Published instead of seconds: out of memory."""
+"""Published in place of seconds where a step ran out of memory."""
 MEMORY_SHARE = 2 / 3
 Published = Mapping[str, float | str]
 
@@ -21,18 +21,18 @@ class TableRow:
     task: str
     workload: str
     devices: str
-    """A preset; the host is one of its devices."""
+    """Preset; the host is one of its devices."""
     source: str
-    """The paper and its table; empty where only the workload is the papers'."""
+    """Paper and table; empty where only the workload comes from a paper."""
     published: Published = field(default_factory=dict)
-    """Seconds, or `OOM`, by column: "single-cpu", "single-gpu" or the name of a planner."""
+    """Seconds or `OOM` by column: "single-cpu", "single-gpu" or the name of a planner."""
     memory_share: float | None = None
-    """Every GPU has this share of the memory that the step needs on one; None: what the preset says."""
+    """Memory of every GPU as a share of the memory that the step needs on one device; None for the preset's memory."""
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A published table: its seconds stand in the order single CPU, single GPU, Scotch, MinCut, expert, learned."""
+    """A published table, with seconds in the order single CPU, single GPU, Scotch, MinCut, expert, learned."""
 
     source: str
     year: int
@@ -40,7 +40,7 @@ class _Table:
     learned: str
 
     def row(self, task: str, workload: str, gpus: int, *seconds: float | str | None) -> TableRow:
-        """None where the paper has no figure."""
+        """A row of the table; None stands for a missing figure."""
         columns = ("single-cpu", "single-gpu", "scotch", "metis", "expert", self.learned)
         published = {column: value for column, value in zip(columns, seconds, strict=True) if value is not None}
         devices = f"{self.gpu}x{gpus}"
@@ -49,7 +49,7 @@ class _Table:
 
 
 def _too_large(workload: str, task: str, gpus: int) -> TableRow:
-    """The papers' translation models did not fit one GPU; these GPUs are as small beside ours."""
+    """A translation model on GPUs that are too small for it, as the papers' GPUs were for theirs."""
     devices = f"k40x{gpus}"
     key, name = f"small-{workload}-{devices}", f"zoo:{workload}:training"
     return TableRow(key, f"{task}, small GPUs", name, devices, "", {}, MEMORY_SHARE)
@@ -82,9 +82,9 @@ SPOTLIGHT_ROWS = tuple(
     for member in range(4)
     for devices in ("k80x2", "k80x4")
 )  # fmt: skip
-"""Spotlight's CIFAR-10 comparison on members of the random family; the paper gives one ratio and no seconds per network."""
+"""Spotlight's CIFAR-10 comparison on members of a random family; the paper gives one ratio and no seconds per network."""
 
 
 def row_of(key: str) -> TableRow:
-    """The row with this key, of either bench."""
+    """The row of either bench with this key."""
     return {row.key: row for row in (*SEEDS_ROWS, *SPOTLIGHT_ROWS)}[key]

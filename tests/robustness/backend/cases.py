@@ -1,4 +1,4 @@
-"""The cases of ONNX's backend test suite that the installed `onnx` package brings: models, inputs, expected outputs."""
+"""Cases of ONNX's backend test suite in the installed `onnx` package: models, inputs, expected outputs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from gnnplace.onnx_io.metadata import GROUP_KEY
 __all__ = ["FAMILIES", "BackendCase", "backend_cases"]
 
 FAMILIES = ("node", "simple", "pytorch-converted", "pytorch-operator")
-"""The kinds of cases as ONNX calls them; models of the kind `real` are not in the package."""
+"""Kinds of cases in ONNX's terms; the package lacks the models of the kind `real`."""
 
 
 @dataclass(frozen=True, eq=False)
 class BackendCase:
-    """A model with inputs, and what must come out."""
+    """A model with inputs and expected outputs."""
 
     name: str
     family: str
     model: bytes
     data: tuple[tuple[list[Any], list[Any]], ...]
-    """Inputs and outputs in the order of the model: arrays, lists for sequences, None for an optional without a value."""
+    """Inputs and outputs in the model's order: arrays, lists for sequences, None for an empty optional."""
     rtol: float
     atol: float
     travels: bool = False
-    """The model has an Identity after every input and before every output, which may not be on the device of the other ops."""
+    """Whether an Identity, on a device of its own, follows every input and precedes every output."""
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -42,12 +42,12 @@ class BackendCase:
 
     @property
     def op_types(self) -> tuple[str, ...]:
-        """Of the nodes of the main graph, in their order; `DOMAIN::TYPE` for other domains than ONNX's own."""
+        """Op types of the main graph's nodes in order; `DOMAIN::TYPE` for other domains than ONNX's own."""
         nodes = self.proto.graph.node
         return tuple(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes)
 
     def travelling(self) -> BackendCase:
-        """The same case with all its values between two colocation groups, so that they travel when the groups are apart."""
+        """The same case in two colocation groups, so that all inputs and outputs travel between devices."""
         model = self.proto
         graph = model.graph
         weights = {tensor.name for tensor in graph.initializer}
@@ -68,7 +68,7 @@ class BackendCase:
         return replace(self, name=f"{self.name}, travelling", model=model.SerializeToString(), travels=True)
 
     def check(self, expected: Sequence[Any], found: Sequence[Any]) -> None:
-        """Returns when ONNX's own comparison takes the outputs for equal, and sequences are as long as expected.
+        """Compares outputs with ONNX's own comparison, and lengths of sequences.
 
         Raises:
             AssertionError: an output differs in kind, dtype, shape, or value beyond the tolerances of the case.
@@ -83,7 +83,7 @@ class BackendCase:
 
 
 def backend_cases(family: str) -> tuple[BackendCase, ...]:
-    """All cases of a family, by name; those of nodes are computed here and now, which takes seconds."""
+    """All cases of a family, sorted by name; those of nodes are computed here, which takes seconds."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -108,7 +108,7 @@ def _stored(graph: onnx.GraphProto, folder: Path) -> tuple[list[Any], list[Any]]
 
 
 def _values(folder: Path, side: str, stated: Sequence[onnx.ValueInfoProto]) -> Iterator[Any]:
-    """The values in `SIDE_0.pb`, `SIDE_1.pb`, ..., of the types that the model states."""
+    """Values in `SIDE_0.pb`, `SIDE_1.pb`, ..., with the model's types."""
     for number in range(len(list(folder.glob(f"{side}_*.pb")))):
         content = (folder / f"{side}_{number}.pb").read_bytes()
         if stated[number].type.HasField("sequence_type"):
@@ -120,14 +120,14 @@ def _values(folder: Path, side: str, stated: Sequence[onnx.ValueInfoProto]) -> I
 
 
 def _array(value: Any) -> Any:
-    """A value as a runtime takes it: arrays for tensors, also for single numbers."""
+    """A value for a runtime, with arrays for tensors and single numbers."""
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
-    """The values one by one, and those in sequences after the number of them: ONNX's comparison knows no length."""
+    """Flattened values with the length before each sequence, as ONNX's comparison ignores lengths."""
     found: list[Any] = []
     for value in values:
         if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""One case of ONNX's test suite for backends: by one plain session, and cut over two devices."""
+"""One case of ONNX's backend test suite, run by one plain session and cut over two devices."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ _REASON_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case."""
+    """Outcome of a case."""
 
     verdict: str
-    """`passes`; `differs`: outputs are not as expected; `agrees`: they differ, and not from those of the plain session; `fails`:
-    an error while it runs; `refuses`: an error before; `breaks`: an error of another kind than a caller may expect; `crashes`:
-    the process ended."""
+    """`passes`; `differs`: unexpected outputs; `agrees`: unexpected outputs that equal the plain session's; `refuses`: an
+    error before the run; `fails`: an error during the run; `breaks`: an error of an undocumented type; `crashes`."""
     reason: str = ""
     segments: int = 0
 
 
 def compare(case: BackendCase, seed: int) -> dict[str, dict[str, Any]]:
-    """The outcomes of a case, plain and placed, as what JSON knows."""
+    """Outcomes of a case, plain and placed, as JSON."""
     plain, outputs = plain_outcome(case)
     return {"plain": asdict(plain), "placed": asdict(placed_outcome(case, seed, outputs))}
 
 
 def plain_outcome(case: BackendCase) -> tuple[Outcome, list[Sequence[Any]]]:
-    """Of one session of ONNX Runtime, and its outputs as far as it came.
+    """Outcome of one session of ONNX Runtime, and its outputs until an error.
 
-    When values travel, each op has a kernel of its own in the parts, so there the session must not optimise any op away.
+    When values travel, each op of the parts has a kernel of its own, so the session must not optimise ops away.
     """
     outputs: list[Sequence[Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -53,9 +52,9 @@ def plain_outcome(case: BackendCase) -> tuple[Outcome, list[Sequence[Any]]]:
     try:
         with session:
             for inputs, _ in case.data:
-                # A BatchNormalization that trains writes through an Identity into the arrays that it is given.
-                given = copy.deepcopy(inputs)
-                outputs.append(session.run(dict(zip(session.inputs, given, strict=True))))
+                # A BatchNormalization in training mode writes through an Identity into its input arrays.
+                own = copy.deepcopy(inputs)
+                outputs.append(session.run(dict(zip(session.inputs, own, strict=True))))
     except Exception as error:  # as above
         return Outcome("fails", _reason(error)), outputs
     difference = _difference(case, [expected for _, expected in case.data], outputs)
@@ -63,10 +62,10 @@ def plain_outcome(case: BackendCase) -> tuple[Outcome, list[Sequence[Any]]]:
 
 
 def placed_outcome(case: BackendCase, seed: int, plain_outputs: Sequence[Sequence[Any]] = ()) -> Outcome:
-    """Of the parts on two devices; a plain session may be near the limit of what is as expected, and the parts beyond it.
+    """Outcome of the parts on two devices, which may exceed a tolerance that the plain session just meets.
 
-    Between two ops of one session ONNX Runtime leaves float16 in float32 where it computes in that; where the model is cut
-    between them, the value is of the type that the model says.
+    Within one session ONNX Runtime keeps float16 values in float32 between ops that compute in float32; at a cut the value
+    is rounded to the model's type.
     """
     segments, outputs = 0, []
     try:
@@ -79,7 +78,7 @@ def placed_outcome(case: BackendCase, seed: int, plain_outputs: Sequence[Sequenc
             model.close()
     except GnnplaceError as error:
         return Outcome("fails" if segments else "refuses", _reason(error), segments)
-    except Exception as error:  # what the suite is there to find
+    except Exception as error:  # the errors that this suite looks for
         return Outcome("breaks", _reason(error), segments)
     difference = _difference(case, [expected for _, expected in case.data], outputs)
     if not difference:
@@ -88,7 +87,7 @@ def placed_outcome(case: BackendCase, seed: int, plain_outputs: Sequence[Sequenc
 
 
 def _difference(case: BackendCase, expected: Sequence[Sequence[Any]], found: Sequence[Sequence[Any]]) -> str:
-    """What is wrong with the outputs for each of the inputs; nothing when they are as expected."""
+    """First unexpected output; empty without one."""
     try:
         for wanted, outputs in zip(expected, found, strict=True):
             case.check(wanted, outputs)
@@ -98,6 +97,6 @@ def _difference(case: BackendCase, expected: Sequence[Sequence[Any]], found: Seq
 
 
 def _reason(error: Exception, folder: str = "") -> str:
-    """The beginning of what an error says, without the folder that the model happened to be in."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return (said.replace(f"{folder}/", "") if folder else said)[:_REASON_CHARACTERS]
+    """Beginning of an error message, without the temporary folder of the model."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (text.replace(f"{folder}/", "") if folder else text)[:_REASON_CHARACTERS]

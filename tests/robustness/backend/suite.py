@@ -1,4 +1,4 @@
-"""Every case of ONNX's test suite for backends that the installed `onnx` package brings, plain and placed."""
+"""`make bench-backend`: every case of ONNX's backend test suite, plain and placed."""
 
 from __future__ import annotations
 
@@ -7,41 +7,40 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from gnnplace.bench.options import BenchOptions, chosen
-from gnnplace.bench.result import BenchResult
+from gnnplace.bench.harness import BenchOptions, BenchResult, matching
 from gnnplace.errors import ProcessLost
+from gnnplace.isolated_process import IsolatedProcess
 from tests.robustness.backend.cases import FAMILIES, BackendCase, backend_cases
 from tests.robustness.backend.compare import Outcome, compare, plain_outcome
-from tests.robustness.backend.isolated import IsolatedProcess
 
-__all__ = ["Outcomes", "Question", "bench_backend", "outcomes_of"]
+__all__ = ["Outcomes", "Request", "bench_backend", "outcomes_of"]
 
 _LIMIT_S = 120.0
 _PROGRESS = 200
 
 Outcomes = Mapping[str, Mapping[str, Any]]
-"""The fields of an `Outcome` for `plain` and for `placed`."""
+"""Fields of the outcomes of `plain` and `placed`."""
 
 
 def bench_backend(options: BenchOptions) -> BenchResult:
-    """Per family of cases, as they are and with all their values travelling between devices: who passes how many.
+    """A row per family of cases, and one for the same cases with all values travelling between devices.
 
-    A case travels when a plain session passes it as it is, and counts when one that does not optimise passes it then. Where
-    the plain session runs and its outputs are not as expected, those of the parts have to agree with them. The details list
-    every case that is not passed, and why.
+    Cases travel if a plain session passes them. Where outputs of the plain session are unexpected, those of the parts have to
+    equal them. The details list every case that does not pass, with the reason.
 
     Raises:
-        GnnplaceError: no case has the name that is asked for.
+        GnnplaceError: no case has the requested name.
     """
-    cases = chosen({case.name: case for family in FAMILIES for case in backend_cases(family)}, options.only, "case")
+    cases = matching({case.name: case for family in FAMILIES for case in backend_cases(family)}, options.only, "case")
     with ExitStack() as stack:
-        ask = _pool(stack, options)
-        found = dict(zip(cases, ask(cases), strict=True))
+        run_all = _pool(stack, options)
+        found = dict(zip(cases, run_all(cases), strict=True))
         passed = [case.travelling() for case in cases if found[case]["plain"]["verdict"] == "passes"]
-        travelled = dict(zip(passed, ask(passed), strict=True))
+        travelled = dict(zip(passed, run_all(passed), strict=True))
     rows = [
         _row(family, travels, {case: outcomes for case, outcomes in results.items() if case.family == family})
         for travels, results in ((False, found), (True, travelled))
@@ -50,13 +49,12 @@ def bench_backend(options: BenchOptions) -> BenchResult:
     both = {**found, **travelled}
     return BenchResult(
         "backend",
+        options,
         [row for row in rows if row["cases"]],
         {
             key: sum(row[key] for row in rows)
             for key in ("plain_passes", "placed_passes", "agrees", "placed_fails", "breaks")
         },
-        options.seed,
-        options.arguments,
         details={
             "placed_fails": _listed(both, "placed", _fails),
             "agrees": _listed(both, "placed", _only_agrees),
@@ -68,51 +66,55 @@ def bench_backend(options: BenchOptions) -> BenchResult:
 
 
 @dataclass(frozen=True)
-class Question:
-    """A case, and whether the parts are run too."""
+class Request:
+    """A case, and whether its parts run too."""
 
     case: BackendCase
     seed: int
     placed: bool = True
 
 
-def _answer(question: Question) -> dict[str, Any]:
-    if question.placed:
-        return compare(question.case, question.seed)
-    return {"plain": asdict(plain_outcome(question.case)[0])}
+def _answering() -> Callable[[Request], dict[str, Any]]:
+    return _outcomes
+
+
+def _outcomes(request: Request) -> dict[str, Any]:
+    if request.placed:
+        return compare(request.case, request.seed)
+    return {"plain": asdict(plain_outcome(request.case)[0])}
 
 
 def _pool(stack: ExitStack, options: BenchOptions) -> Callable[[Sequence[BackendCase]], Iterator[Outcomes]]:
-    """Gives the outcomes of cases in their order, from processes that live as long as the stack."""
-    free: SimpleQueue[IsolatedProcess[Question, dict[str, Any]]] = SimpleQueue()
+    """A function that runs cases in the stack's processes and yields their outcomes in order."""
+    free: SimpleQueue[IsolatedProcess[Request, dict[str, Any]]] = SimpleQueue()
     for _ in range(options.jobs):
-        free.put(stack.enter_context(IsolatedProcess(_answer, _LIMIT_S)))
+        free.put(stack.enter_context(IsolatedProcess(_answering)))
     threads = stack.enter_context(ThreadPoolExecutor(options.jobs))
 
     def outcomes(case: BackendCase) -> Outcomes:
         process = free.get()
         try:
-            return outcomes_of(process.ask, case, options.seed)
+            return outcomes_of(partial(process.call, limit_s=_LIMIT_S), case, options.seed)
         finally:
             free.put(process)
 
-    def ask(cases: Sequence[BackendCase]) -> Iterator[Outcomes]:
+    def run_all(cases: Sequence[BackendCase]) -> Iterator[Outcomes]:
         for number, found in enumerate(threads.map(outcomes, cases), start=1):
-            if options.on_progress is not None and (number % _PROGRESS == 0 or number == len(cases)):
+            if number % _PROGRESS == 0 or number == len(cases):
                 options.on_progress(f"{number} of {len(cases)} cases{', travelling' * cases[0].travels}")
             yield found
 
-    return ask
+    return run_all
 
 
-def outcomes_of(ask: Callable[[Question], Outcomes], case: BackendCase, seed: int) -> Outcomes:
-    """Of a case that a process is asked for; when that is lost, a second try without placing tells whose fault it is."""
+def outcomes_of(run: Callable[[Request], Outcomes], case: BackendCase, seed: int) -> Outcomes:
+    """Outcomes of a case; after a crash, a second run without the parts shows which of the two crashes."""
     try:
-        return ask(Question(case, seed))
+        return run(Request(case, seed))
     except ProcessLost as lost:
         crashed = asdict(Outcome("crashes", str(lost)))
     try:
-        return {**ask(Question(case, seed, placed=False)), "placed": crashed}
+        return {**run(Request(case, seed, placed=False)), "placed": crashed}
     except ProcessLost:
         return {"plain": crashed, "placed": asdict(Outcome("refuses", "not tried, as the plain session crashes"))}
 
@@ -146,7 +148,7 @@ def _only_agrees(outcomes: Outcomes) -> bool:
 
 
 def _listed(found: Mapping[BackendCase, Outcomes], side: str, wanted: Callable[[Outcomes], bool]) -> dict[str, str]:
-    """Verdict and reason of the wanted cases, by name."""
+    """Verdict and reason of the cases that `wanted` selects, by name."""
     return {
         case.name: f"{outcomes[side]['verdict']}: {outcomes[side]['reason']}"
         for case, outcomes in found.items()

@@ -1,4 +1,4 @@
-"""One input after the other, in a process of its own: drawn by chance, or guided by what code they reach."""
+"""Inputs that are read one after the other in a process of their own, drawn at random or guided by coverage."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from random import Random
 import gnnplace
 from gnnplace.child_processes import end_with_parent
 from gnnplace.errors import GnnplaceError
-from tests.robustness.hostile.folder import Files, packed, unpacked
-from tests.robustness.hostile.limits import Room, limit_memory, peak_bytes
-from tests.robustness.hostile.mutations.mutant import LARGEST_BYTES, mutant, mutated
+from tests.robustness.hostile.mutations import LARGEST_BYTES, mutant, mutated
+from tests.robustness.hostile.room import Files, Room, limit_memory, packed, peak_bytes, unpacked
 
 __all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "run_inputs"]
 
@@ -29,12 +28,12 @@ _INSTRUMENTED = (
     "gnnplace.onnx_io", "gnnplace.devices", "gnnplace.graph.json_format", "gnnplace.graph.op_graph", "gnnplace.placement",
     "gnnplace.files", "gnnplace.cost.measured", "gnnplace.policy.checkpoint", "gnnplace.report", "gnnplace.running.feed",
 )  # fmt: skip
-"""What coverage is told of, besides onnx-ir: code that reads. What numba compiles cannot be instrumented."""
+"""Modules that atheris instruments besides onnx-ir: code that reads files. Code that numba compiles cannot be instrumented."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs of one kind: those from number `first` on."""
+    """A range of inputs of one kind."""
 
     target: str
     source: str
@@ -46,22 +45,22 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one input."""
+    """Outcome of one input."""
 
     number: int
     verdict: str
-    """`ACCEPTED`, `REFUSED`, or what went wrong and where."""
+    """`ACCEPTED`, `REFUSED`, or an error and its place."""
     took_s: float
     peak_bytes: int
-    """Of the process so far."""
+    """Peak memory of the process so far."""
     files: Files | None = None
-    """The input, where something went wrong."""
+    """Input, if neither accepted nor refused."""
 
 
 def run_inputs(case: Case, folder: Path, connection: Connection, only: Files | None = None) -> None:
-    """Sends the number of each input before it is read, and its `Outcome` after; then the process ends.
+    """Sends the number of each input before reading it, and its `Outcome` afterwards.
 
-    With `only` that input is read, as the first of the case, instead of what would be drawn.
+    With `only`, that input is read as the first of the case, and no input is drawn.
     """
     end_with_parent()
     warnings.simplefilter("error")
@@ -73,10 +72,10 @@ def run_inputs(case: Case, folder: Path, connection: Connection, only: Files | N
 
     target = TARGETS[case.target]
     seeds = target.seeds()
-    for files in seeds:  # what is made once - compiled code, libraries - is no input's doing
+    for files in seeds:  # compiles code and loads libraries before memory and seconds count
         outcome_of(target.read, files, room)
 
-    def told(number: int, files: Files) -> None:
+    def report(number: int, files: Files) -> None:
         room.furnish(files)
         connection.send(number)
         begin_s = time.perf_counter()
@@ -87,12 +86,12 @@ def run_inputs(case: Case, folder: Path, connection: Connection, only: Files | N
 
     limit_memory()
     if only is not None:
-        told(case.first, only)
+        report(case.first, only)
         return
     if case.source == "guided":
-        _guided(case, seeds, told)
+        _guided(case, seeds, report)
     for number in range(case.first, case.first + case.count):
-        told(number, mutant(seeds, Random(f"{case.target} {case.seed} {number}")))
+        report(number, mutant(seeds, Random(f"{case.target} {case.seed} {number}")))
 
 
 def outcome_of(read: Callable[[Path, Path], None], files: Files, room: Room, furnished: bool = False) -> str:
@@ -111,7 +110,7 @@ def outcome_of(read: Callable[[Path, Path], None], files: Files, room: Room, fur
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of gnnplace."""
+    """The innermost line of the package, else of the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     package = Path(gnnplace.__file__).parent
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
@@ -121,20 +120,20 @@ def _place(error: BaseException) -> str:
 
 
 def _instrument() -> None:
-    """Coverage is counted in what is imported from now on."""
+    """Counts coverage in modules that are imported from now on."""
     import atheris
 
     root = Path(gnnplace.__file__).parent
     ours = [".".join(path.relative_to(root.parent).with_suffix("").parts) for path in root.rglob("*.py")]
     modules = {name.removesuffix(".__init__") for name in ours}
     others = [name for name in modules if not name.startswith(_INSTRUMENTED)]
-    with redirect_stderr(io.StringIO()):  # atheris tells of every module
+    with redirect_stderr(io.StringIO()):  # atheris prints every module
         atheris.instrument_imports(include=["gnnplace", "onnx_ir"], exclude=others).__enter__()
         importlib.import_module("tests.robustness.hostile.targets")
 
 
-def _guided(case: Case, seeds: Sequence[Files], told: Callable[[int, Files], None]) -> None:
-    """LibFuzzer keeps inputs that reach new code, and begins with those; it ends the process."""
+def _guided(case: Case, seeds: Sequence[Files], report: Callable[[int, Files], None]) -> None:
+    """Draws inputs from those that reached new code, as libFuzzer keeps them; ends the process."""
     import atheris
 
     rng = Random(f"{case.target} {case.seed} {case.first} guided")
@@ -151,7 +150,7 @@ def _guided(case: Case, seeds: Sequence[Files], told: Callable[[int, Files], Non
         nonlocal begun
         files = unpacked(data)
         if files and begun < case.count:
-            told(case.first + begun, files)
+            report(case.first + begun, files)
             begun += 1
         if begun == case.count:
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Files that are right, of every kind that is read: what mutations begin with."""
+"""Valid files of every kind that gnnplace reads, which mutations start from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import model_from_text
 from gnnplace.onnx_io.segments import segment_numbers
 from gnnplace.placement import Placement, save_placement
-from tests.robustness.hostile.folder import Files, write_files
+from tests.robustness.hostile.room import Files, write_files
 
 __all__ = ["GRAPH", "TOPOLOGY", "annotated", "arrays", "benches", "costs", "graphs", "models", "placed", "placements", "policies", "runs", "specs", "states", "topologies"]  # fmt: skip
 
@@ -86,7 +86,7 @@ TOPOLOGY: Topology = preset("k40x2")
 
 @cache
 def models() -> Sequence[Files]:
-    """Models of a few ops, of every kind of node; one has its weights outside."""
+    """Models of a few ops with every kind of node; one has external weights."""
     inside = [
         {"model.onnx": model_from_text(text)}
         for text in (*(_HEAD + text for text in _TEXTS), _WITH_FUNCTION, _WITH_MAPS)
@@ -97,7 +97,7 @@ def models() -> Sequence[Files]:
 
 @cache
 def graphs() -> Sequence[Files]:
-    """Op graphs: one with everything that the format has, and some of the zoo."""
+    """Op graphs: one with every field of the format, and one of the zoo."""
     shipped = files("models_zoo").joinpath("networks", "structures")
     zoo = [{"graph.json.gz": shipped.joinpath(f"{name}.json.gz").read_bytes()} for name in ("alexnet_2018",)]
     plain = [{"graph.json": json.dumps(graph_to_json(graph)).encode()} for graph in (GRAPH, _model().graph)]
@@ -136,14 +136,14 @@ def costs() -> Sequence[Files]:
 
 @cache
 def placed() -> Sequence[Files]:
-    """Folders that sessions are made from: one part, and several on the cores of this machine."""
+    """Placed folders with one part, and with several on the cores of this machine."""
     names = [f"cpu:{core}" for core in allowed_cores()[:2]]
     return [_placed(names[:1]), _placed(names)]
 
 
 @cache
 def annotated() -> Sequence[Files]:
-    """Model files that carry their placement."""
+    """Models annotated with their placement."""
     names = [f"cpu:{core}" for core in allowed_cores()[:2]]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "placed.onnx"
@@ -172,7 +172,7 @@ def policies() -> Sequence[Files]:
 
 @cache
 def states() -> Sequence[Files]:
-    """Where a training run stands."""
+    """States of training runs."""
     from gnnplace.policy.network import PolicyConfig, build_policy
     from gnnplace.training.run_state import fresh_state, write_state
 
@@ -194,7 +194,7 @@ def arrays() -> Sequence[Files]:
 
 @cache
 def runs() -> Sequence[Files]:
-    """Records of runs: one simulated, one measured."""
+    """Records of a simulated and of a measured run."""
     record = place(GRAPH, TOPOLOGY, PlaceOptions(planner="heft")).record(command=["place"])
     run = {"label": "placed", "median_s": 0.5, "spread_s": 0.1, "repeats": 9}
     search = {"executed": 5, "recalled": 1, "executing_s": 1.0, "wall_s": 2.0}
@@ -212,7 +212,7 @@ def benches() -> Sequence[Files]:
 
 @cache
 def specs() -> Sequence[Files]:
-    """What is typed after `--devices`."""
+    """Device sets as text."""
     return [{"spec.txt": spec.encode()} for spec in _SPECS]
 
 

@@ -1,4 +1,4 @@
-"""`make bench-hostile`: hundreds of thousands of damaged and harmful files, and what became of them."""
+"""`make bench-hostile`: outcomes of hundreds of thousands of damaged and harmful files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from gnnplace.bench.options import BenchOptions, chosen
-from gnnplace.bench.result import BenchResult
-from gnnplace.bench.resumable import run_resumable
+from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
 from gnnplace.errors import GnnplaceError, MissingDependency
 from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case
 from tests.robustness.hostile.targets import TARGETS
@@ -20,19 +18,19 @@ __all__ = ["SOURCES", "bench_hostile"]
 SOURCES = ("chance", "guided")
 _BATCH = 2_500
 _GUIDED_SHARE = 10
-"""Of as many inputs as by chance, one in so many is guided besides: coverage takes time."""
+"""Random inputs per guided input, as coverage takes time."""
 
 
 def bench_hostile(options: BenchOptions) -> BenchResult:
-    """A line per kind of file: how many inputs were accepted and refused, and what else happened, which should be nothing.
+    """A row per kind of file: inputs that were accepted, refused, or neither, which is a finding.
 
-    `evaluations` are the inputs of each kind; files that something else happened with are kept beside the result.
+    `evaluations` is the number of inputs of each kind; the files of findings are stored beside the result.
 
     Raises:
-        GnnplaceError: no kind or source of inputs has the name that is asked for.
+        GnnplaceError: no kind of file or source of inputs has the requested name.
         MissingDependency: inputs are to be guided, and atheris is not installed.
     """
-    names = chosen({name: name for name in TARGETS}, options.only, "kind of file")
+    names = matching({name: name for name in TARGETS}, options.only, "kind of file")
     unknown = set(options.rows) - set(SOURCES)
     if unknown:
         raise GnnplaceError(f"no source of inputs is called {min(unknown)!r}; known are {', '.join(SOURCES)}")
@@ -40,11 +38,19 @@ def bench_hostile(options: BenchOptions) -> BenchResult:
     if "guided" in sources and find_spec("atheris") is None:
         raise MissingDependency("guided inputs need atheris; install gnnplace[fuzz], or leave --rows out")
     cases = [case for name in names for source in sources for case in _cases(name, source, options)]
-    findings = None if options.kept is None else options.kept.with_suffix(".findings")
-    run = partial(watched, findings=findings)
-    found = run_resumable(cases, run, Case, options.jobs, options.kept, partial(_report, options))
-    lines = [_line(name, source, found) for name in names for source in sources]
-    return BenchResult("hostile", lines, _totals(lines), options.seed, options.arguments)
+    findings = None if options.cases_file is None else options.cases_file.with_suffix(".findings")
+    found = run_cases(cases, partial(watched, findings=findings), options, _progress)
+    rows = []
+    for name in names:
+        for source in sources:
+            mine = {case: result for case, result in found.items() if (case.target, case.source) == (name, source)}
+            rows.append({"files": name, "source": source, **merged(mine)})
+    summary = {
+        **{key: sum(row[key] for row in rows) for key in ("inputs", ACCEPTED, REFUSED)},
+        "findings": sum(sum(row["findings"].values()) for row in rows),
+        **{key: max((row[key] for row in rows), default=0) for key in ("worst_s", "peak_bytes")},
+    }
+    return BenchResult("hostile", options, rows, summary)
 
 
 def _cases(target: str, source: str, options: BenchOptions) -> list[Case]:
@@ -53,22 +59,7 @@ def _cases(target: str, source: str, options: BenchOptions) -> list[Case]:
     return [Case(target, source, options.seed, first, min(_BATCH, count - first)) for first in range(0, count, _BATCH)]
 
 
-def _line(target: str, source: str, found: Mapping[Case, Mapping[str, Any]]) -> dict[str, Any]:
-    mine = {case: result for case, result in found.items() if (case.target, case.source) == (target, source)}
-    return {"files": target, "source": source, **merged(mine)}
-
-
-def _totals(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        **{key: sum(line[key] for line in lines) for key in ("inputs", ACCEPTED, REFUSED)},
-        "findings": sum(sum(line["findings"].values()) for line in lines),
-        **{key: max((line[key] for line in lines), default=0) for key in ("worst_s", "peak_bytes")},
-    }
-
-
-def _report(options: BenchOptions, case: Case, result: Mapping[str, Any]) -> None:
-    if options.on_progress is not None:
-        told = "; ".join(result["findings"]) or "nothing else"
-        options.on_progress(
-            f"{case.target} by {case.source} from {case.first:,}: {result[ACCEPTED]:,} accepted, {result[REFUSED]:,} refused, {told}"
-        )
+def _progress(case: Case, result: Mapping[str, Any]) -> str:
+    findings = "; ".join(result["findings"]) or "no findings"
+    counts = f"{result[ACCEPTED]:,} accepted, {result[REFUSED]:,} refused, {findings}"
+    return f"{case.target} by {case.source} from {case.first:,}: {counts}"

@@ -1,4 +1,4 @@
-"""What reads each kind of file, and what follows the reading."""
+"""Readers of each kind of file, followed by the use of what was read."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from gnnplace.placement import Placement, check_legal, load_placement
 from gnnplace.running.feed import read_arrays
 from gnnplace.running.session import Session
 from tests.robustness.hostile import seeds
-from tests.robustness.hostile.folder import Files
+from tests.robustness.hostile.room import Files
 
 __all__ = ["TARGETS", "Target"]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of input."""
+    """A kind of file."""
 
     seeds: Callable[[], Sequence[Files]]
     read: Callable[[Path, Path], None]
-    """From a folder, into one for what it writes. It refuses with a `GnnplaceError`."""
+    """Reads a folder and may write to a second one; refuses with a `GnnplaceError`."""
     inputs: int
-    """Of the bench, with chance alone."""
+    """Number of random inputs in the suite."""
 
 
 def _model(folder: Path, out: Path) -> None:
-    """Read, costed, and cut between every two ops."""
+    """Reads and costs a model, and cuts it between every two ops."""
     model = read_onnx(folder / "model.onnx")
     workload = Workload(model.graph, model)
     _costed(workload, seeds.TOPOLOGY)
@@ -61,7 +61,7 @@ def _topology(folder: Path, _: Path) -> None:
 
 
 def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = MeasuredCost(CostStore())) -> None:
-    """The seconds of every op, op groups, a lower bound, and those of a placement."""
+    """Computes op seconds, op groups, a lower bound and the makespan of a placement."""
     setting = setting_of(workload, topology, cost)
     allowed = [np.flatnonzero(row) for row in np.isfinite(setting.op_time_s)]
     spread = np.array([row[op % len(row)] for op, row in enumerate(allowed)], dtype=np.int64)
@@ -81,14 +81,14 @@ def _costs(folder: Path, _: Path) -> None:
 
 
 def _placed(folder: Path, _: Path) -> None:
-    """Loaded onto its devices; what a model computes is its own affair."""
+    """Loads a model onto its devices without running it."""
     with Session(folder) as session:
         session.get_inputs()
         session.get_outputs()
 
 
 def _annotated(folder: Path, _: Path) -> None:
-    """A placed file that runs alone."""
+    """Loads an annotated model."""
     with Session(folder / "placed.onnx") as session:
         session.get_inputs()
         session.get_outputs()
@@ -132,14 +132,14 @@ def _spec(folder: Path, _: Path) -> None:
 
 
 def _place(folder: Path, out: Path) -> None:
-    """The main path, with all that it writes."""
+    """Places and saves a model or graph."""
     workload = load_workload(folder / "model.onnx" if (folder / "model.onnx").exists() else _only(folder))
     plan = place(workload.onnx or workload.graph, seeds.TOPOLOGY, PlaceOptions(planner="heft"))
     plan.save(out / "placed")
 
 
 def _only(folder: Path) -> Path:
-    """The file in a folder that holds one."""
+    """The only file in a folder."""
     return next((path for path in folder.iterdir() if path.is_file()), folder / "absent")
 
 

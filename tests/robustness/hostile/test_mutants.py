@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, outcome_of
-from tests.robustness.hostile.limits import Room
-from tests.robustness.hostile.mutations.mutant import mutant
+from tests.robustness.hostile.mutations import mutant
+from tests.robustness.hostile.room import Room
 from tests.robustness.hostile.targets import TARGETS
 
 FINDINGS = Path(__file__).with_name("findings")

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.harness import BenchOptions
 from gnnplace.errors import GnnplaceError
 from tests.robustness.hostile import inputs, watch
-from tests.robustness.hostile.folder import packed, unpacked
 from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, outcome_of
-from tests.robustness.hostile.limits import Room
+from tests.robustness.hostile.room import Room, packed, unpacked
 from tests.robustness.hostile.suite import bench_hostile
 
 
@@ -131,8 +130,10 @@ def test_a_process_that_cannot_begin_ends_the_bench(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    told: list[str] = []
-    options = BenchOptions(0, evaluations=30, only=("costs",), kept=tmp_path / "r.json.cases", on_progress=told.append)
+    lines: list[str] = []
+    options = BenchOptions(
+        0, evaluations=30, only=("costs",), cases_file=tmp_path / "r.json.cases", on_progress=lines.append
+    )
     result = bench_hostile(options)
     (row,) = result.rows
     assert (row["inputs"], row[ACCEPTED] + row[REFUSED], row["findings"]) == (30, 30, {})
@@ -140,7 +141,7 @@ def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path:
     assert 0 < row["worst_s"] < 10
     assert row["peak_bytes"] < 2 * 2**30
     assert bench_hostile(options).rows == result.rows
-    assert len(told) == 1
+    assert len(lines) == 1
 
 
 def test_a_source_that_is_not_there_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The process that waits for the one that reads: a hang, a crash or a lack of memory there is a result."""
+"""Watches the process that reads inputs: its crash, hang or lack of memory is a finding."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.errors import GnnplaceError
-from tests.robustness.hostile.folder import Files, read_files, write_files
 from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, run_inputs
+from tests.robustness.hostile.room import Files, read_files, write_files
 
 __all__ = ["MOST_S", "merged", "watched"]
 
 MOST_S = 10.0
-"""Any input may take."""
+"""Limit for reading one input."""
 _BEGIN_S = 180.0
-"""For libraries to load and code to be compiled."""
+"""Limit for loading libraries and compiling code."""
 
 
 def watched(case: Case, findings: Path | None = None) -> dict[str, Any]:
-    """Counts of a case, what went wrong with how many, and the longest and largest; files of what went wrong go to `findings`.
+    """Counts of accepted and refused inputs, findings by verdict, longest time and peak memory; `findings` receives the files.
 
     Raises:
-        GnnplaceError: not even the files that are right can be made or read.
+        GnnplaceError: the valid files cannot be made or read.
     """
     result: dict[str, Any] = {ACCEPTED: 0, REFUSED: 0, "findings": {}, "worst_s": 0.0, "peak_bytes": 0}
     rest = case
@@ -40,9 +40,9 @@ def watched(case: Case, findings: Path | None = None) -> dict[str, Any]:
 
 
 def _one_process(case: Case, result: dict[str, Any], findings: Path | None, only: Files | None = None) -> int:
-    """How many inputs it came through, or ended at.
+    """Reads inputs in one process until its end; returns their number.
 
-    What takes too long is read once more, `only` that, in a new process: machines stand still at times.
+    An input that takes too long is read once more, alone, in a new process, as machines stand still at times.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
@@ -62,17 +62,17 @@ def _one_process(case: Case, result: dict[str, Any], findings: Path | None, only
                     process.kill()
                     late = replace(case, first=case.first + done, count=1)
                     return done + _one_process(late, result, findings, read_files(room / "input"))
-                told = ours.recv()
+                message = ours.recv()
                 begun = True
-                if isinstance(told, Outcome):
+                if isinstance(message, Outcome):
                     done += 1
-                    _count(told, result, keep)
+                    _count(message, result, keep)
         except EOFError:
             process.join()
             if not begun:
                 raise GnnplaceError(
                     f"the process that reads files of the kind {case.target!r} ended with {process.exitcode} before"
-                    " it had any; what it says is above"
+                    " it had any; its errors are above"
                 ) from None
             keep(f"the process ended with {process.exitcode}", room / "input")
             return done + 1
@@ -93,7 +93,7 @@ def _count(outcome: Outcome, result: dict[str, Any], keep: partial[None]) -> Non
 
 
 def _keep(case: Case, result: dict[str, Any], findings: Path | None, verdict: str, files: Path | Files) -> None:
-    """Counts a finding, and keeps the files of the first of its kind: those in a folder, or those that were told."""
+    """Counts a finding; for the first of its kind stores the files, which are a folder or contents by name."""
     known: dict[str, int] = result["findings"]
     kind = verdict.partition(": ")[0]
     like = next((text for text in known if text.partition(": ")[0] == kind), None)
@@ -114,7 +114,7 @@ def _keep(case: Case, result: dict[str, Any], findings: Path | None, verdict: st
 
 
 def merged(results: Mapping[Case, Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts of several cases together."""
+    """Sums the counts of several cases."""
     total: dict[str, Any] = {"inputs": 0, ACCEPTED: 0, REFUSED: 0, "findings": {}, "worst_s": 0.0, "peak_bytes": 0}
     for case, result in results.items():
         total["inputs"] += case.count

@@ -1,4 +1,4 @@
-"""What is killed: a small run of each command that writes files, in a folder and with a cache of its own."""
+"""Commands that are killed: a small run of each one that writes files, in a folder and with a cache of its own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from models_zoo.networks.light import write_light_model
 
-__all__ = ["CACHE", "COMMANDS", "MODEL", "SYSTEM", "Command", "prepared", "running"]
+__all__ = ["CACHE", "COMMANDS", "MODEL", "SYSTEM", "Command", "prepare", "running"]
 
 MODEL, CACHE, SYSTEM = "model.onnx", "cache", "tmp"
-"""In the folder of a run: the model that is there before, the cache, and where the system keeps what need not last."""
+"""Names in the folder of a run: the model, the cache, and the folder of temporary files."""
 _PROGRAM = "from gnnplace.cli.main import main; main()"
 _QUICKLY = f"""
 from gnnplace.api import measuring
@@ -51,14 +51,14 @@ for _ in range(12):
 
 @dataclass(frozen=True)
 class Command:
-    """One program of a user."""
+    """One Python program."""
 
     arguments: tuple[str, ...]
-    """Of Python, run in the folder."""
+    """Arguments of Python."""
     same: tuple[str, ...] = ()
-    """Files that the arguments alone decide: they are the same after every way to get there."""
+    """Files that only the arguments determine, so that they are equal after every restart."""
     kills: int = 34
-    """How often it is killed; those that take long, less often."""
+    """Number of kills; fewer for commands that take long."""
 
 
 def _gnnplace(line: str, *same: str, program: str = _PROGRAM, kills: int = 34) -> Command:
@@ -81,8 +81,8 @@ COMMANDS: Mapping[str, Command] = {
 }  # fmt: skip
 
 
-def prepared(folder: Path) -> None:
-    """Makes what every command expects in its folder."""
+def prepare(folder: Path) -> None:
+    """Creates the model and the folders that every command expects."""
     for name in (CACHE, SYSTEM):
         (folder / name).mkdir()
     write_light_model("squeezenet", folder / MODEL)
@@ -90,7 +90,7 @@ def prepared(folder: Path) -> None:
 
 @contextmanager
 def running(command: Command, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The program, which leads a group of processes; all of them are killed in the end. What it says is in `errors.txt`."""
+    """The running program, which leads a process group that is killed at the end; its errors go to `errors.txt`."""
     root = str(Path(__file__).resolve().parents[3])
     places = {
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),

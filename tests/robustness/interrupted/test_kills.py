@@ -7,43 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.bench.options import BenchOptions
+from gnnplace.bench.harness import BenchOptions
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import write_text
-from tests.robustness.interrupted import kill
+from tests.robustness.interrupted import suite
 from tests.robustness.interrupted.commands import COMMANDS
-from tests.robustness.interrupted.kill import Kill, Undisturbed, kill_result, undisturbed_result
-from tests.robustness.interrupted.suite import bench_interrupted
-from tests.robustness.interrupted.whole import broken_files, digest, leftovers
+from tests.robustness.interrupted.files import broken_files, digest, leftovers
+from tests.robustness.interrupted.suite import Kill, Undisturbed, bench_interrupted, kill_result, undisturbed_result
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 @pytest.mark.parametrize("command", ["place", "save"])
 def test_a_killed_command_leaves_nothing_half_written_and_starts_again(command: str) -> None:
     usual = undisturbed_result(Undisturbed(command))
-    results = [kill_result(Kill(command, seed, usual["wall_s"], usual["answer"])) for seed in range(4)]
-    assert [result["problems"] for result in results] == [[]] * 4
+    early_s = usual["wall_s"] / 3  # a later moment may come after the end when the machine has become faster
+    results = [kill_result(Kill(command, seed, early_s, usual["answer"])) for seed in range(3)]
+    assert [result["problems"] for result in results] == [[]] * 3
     assert any(result["was_running"] for result in results)
 
 
-def test_the_suite_counts_kills_and_shows_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_suite_counts_kills_and_shows_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
         "at_s": 1.0, "was_running": True, "ended_s": 0.5, "leftovers": ["placed.tmp"], "restart_s": 2.0, "problems": ["one"],
     }  # fmt: skip
-    stored = tmp_path / "result.json.cases"
     monkeypatch.setattr(
-        "tests.robustness.interrupted.suite.run_resumable",
-        lambda cases, run, kind, *_: {
-            case: {"wall_s": 3.0, "answer": "a"} if kind is Undisturbed else {**found, "was_running": case.seed > 0}
+        suite,
+        "run_cases",
+        lambda cases, *_, **__: {
+            case: {**found, "was_running": case.seed > 0} if isinstance(case, Kill) else {"wall_s": 3.0, "answer": "a"}
             for case in cases
         },
     )
-    result = bench_interrupted(BenchOptions(seeds=3, only=("profile",), kept=stored))
+    result = bench_interrupted(BenchOptions(seeds=3, only=("profile",)))
     assert result.summary == {"kills": 2, "problems": 3, "longest_restart_s": 2.0, "longest_ending_s": 0.5}
     assert [(row["command"], row["with_leftovers"]) for row in result.rows] == [("profile", 3)]
 
 
-def test_a_file_that_is_cut_off_is_found_whichever_it_is(tmp_path: Path) -> None:
+def test_every_kind_of_cut_off_file_is_found(tmp_path: Path) -> None:
     names = [
         "placed/run.json",
         "placed/report.html",
@@ -57,7 +57,7 @@ def test_a_file_that_is_cut_off_is_found_whichever_it_is(tmp_path: Path) -> None
     assert sorted(line.split(":")[0] for line in broken_files(tmp_path)) == sorted(names)
 
 
-def test_what_is_only_there_while_writing_is_found(tmp_path: Path) -> None:
+def test_temporary_files_are_found(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     for name in (".placed.tmp", "tmp/gnnplace-0.tmp", "whole.json"):
         (tmp_path / name).touch()
@@ -65,7 +65,7 @@ def test_what_is_only_there_while_writing_is_found(tmp_path: Path) -> None:
 
 
 def test_a_command_that_fails_anyway_is_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kill, "prepared", lambda folder: (folder / "tmp").mkdir())
+    monkeypatch.setattr(suite, "prepare", lambda folder: (folder / "tmp").mkdir())
     with pytest.raises(GnnplaceError, match=r"place fails without being killed: gnnplace: model\.onnx: "):
         undisturbed_result(Undisturbed("place"))
 

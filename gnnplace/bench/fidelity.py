@@ -1,0 +1,234 @@
+"""`gnnplace bench fidelity`: simulated against measured seconds of placements of every kind, per model and device set.
+
+Both sides are divided by the seconds of the whole model on one device: the simulated placement by the simulated device, the
+executed one by the plain session that was measured in turns with it. A machine that has slowed down since it was profiled
+therefore adds no error. Repeatability is the rank correlation between even and odd rounds of the measurement: no simulator can
+rank better than that. "Slowed" figures correct the simulation by the slowdown that devices cause each other at that time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from gnnplace.api.measuring import executable
+from gnnplace.api.problem_setup import Setting
+from gnnplace.arrays import FloatArray
+from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, slowdown_together
+from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
+from gnnplace.bench.problems import grouped_model, real_setting
+from gnnplace.devices.detect import multiprocessors
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
+from gnnplace.measuring.worker_process import Answer
+from gnnplace.placement import Placement
+from gnnplace.running.devices import cuda_is_offered
+from gnnplace.sim.simulator import Simulator
+
+__all__ = ["MODELS", "Case", "bench_fidelity", "fidelity_result", "fidelity_row", "fidelity_summary"]
+
+MODELS = (
+    "light_squeezenet",
+    "light_shufflenet",
+    "light_inception_v1",
+    "light_inception_v2",
+    "inception_v3:batch=1",
+    "nasnet_mobile:batch=2",
+    "cifar_cell_00:batch=8",
+    "ensemble_cnn:batch=2",
+    "ensemble_mlp",
+    "dlrm_towers:batch=64",
+    "nmt_2:batch=16:hidden=512:steps=6:vocabulary=4000",
+    "ptb_cell_00:batch=8",
+    "bert_base:layers=2:batch=1",
+)
+"""Zoo models, with batches and depths so small that a step takes about a tenth of a second or less on one core."""
+COLUMNS = (
+    "model", "devices", "groups", "placements", "spearman", "repeatability", "median_error", "worst_error", "bias", "slowdown",
+    "median_error_slowed", "median_error_without_segment_costs", "median_spread",
+)  # fmt: skip
+_RULE = StoppingRule(warmup=2, min_repeats=20, max_repeats=300, max_s=60.0, relative_spread=0.0)
+_AT_ONCE_BYTES = 6 * 2**30
+"""Limit of the weights of the placements that are measured in turns; each of them packs its own copy."""
+_RANK, _ERROR = 0.9, 0.1
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model on one device set."""
+
+    model: str
+    devices: str
+    seed: int
+    """Seed of the placements."""
+
+
+def bench_fidelity(options: BenchOptions) -> BenchResult:
+    """A row per model and device set; cases run one at a time, as other work would be measured too.
+
+    Raises:
+        GnnplaceError: no model has the requested name.
+    """
+    models = matching({model: model for model in MODELS}, options.only, "model")
+    cases = [Case(model, devices, options.seed) for devices in _device_sets() for model in models]
+    found = run_cases(cases, fidelity_result, options, _progress)
+    rows = [fidelity_row(case, result) for case, result in found.items()]
+    details = {f"{case.model} on {case.devices}": dict(result) for case, result in found.items()}
+    return BenchResult("fidelity", options, rows, fidelity_summary(rows), details, COLUMNS)
+
+
+def _device_sets() -> tuple[str, ...]:
+    """Two cores; where ONNX Runtime can use a GPU also a core with the GPU, and two halves of the GPU."""
+    if not cuda_is_offered():
+        return ("cpu:0,cpu:1",)
+    half = (multiprocessors(0) or 2) // 2
+    return ("cpu:0,cpu:1", "cpu:0,cuda:0", f"cuda:0[sms={half}],cuda:0[sms={half},slice=1]")
+
+
+def _progress(case: Case, result: Mapping[str, Any]) -> str:
+    row = fidelity_row(case, result)
+    return f"{case.model} on {case.devices}: Spearman {row['spearman']:.2f}, median error {row['median_error']:.0%}"
+
+
+def fidelity_result(case: Case) -> dict[str, Any]:
+    """Simulated and measured seconds of every placement; the simulator uses only what was profiled before."""
+    setting = real_setting(case.model, case.devices)
+    without = _without_segment_costs(setting)
+    kinds, assignments = zip(*placements_of_every_kind(setting, case.seed), strict=True)
+    placements = [Placement(assignment) for assignment in assignments]
+    weight_bytes = max(1, setting.workload.graph.total_weight_bytes)
+    at_once = int(np.clip(_AT_ONCE_BYTES // (2 * weight_bytes), 10, len(placements)))
+    model, names = executable(setting.workload), setting.topology.device_names
+    slowdown = [slowdown_together(model, names)]
+    rows = []
+    with MeasuredEvaluator(grouped_model(setting), setting.topology, setting.group_simulator) as evaluator:
+        for begin in range(0, len(placements), at_once):
+            together = placements[begin : begin + at_once]
+            answers = evaluator.side_by_side(together, _RULE)
+            for kind, placement, answer in zip(kinds[begin:], together, answers, strict=False):
+                ops = Placement(setting.coarsening.expand(placement.assignment))
+                rows.append(
+                    {
+                        "kind": kind,
+                        "segments": len(evaluator.segments_of(placement)),
+                        "simulated_s": setting.simulator.evaluate(ops).makespan_s,
+                        "overlap_s": overlap_s(setting.simulator.schedule(ops)),
+                        "without_segment_costs_s": without.evaluate(ops).makespan_s,
+                        **_measured(answer),
+                    }
+                )
+        device = evaluator.single_device
+    slowdown.append(slowdown_together(model, names))
+    return {
+        "placements": rows,
+        "slowdown_together": slowdown,
+        "ops": setting.workload.graph.num_ops,
+        "groups": setting.coarsening.graph.num_ops,
+        "simulated_single_s": None if device is None else _on_one_device_s(setting, device),
+        "segment_overhead_s": setting.topology.segment_overhead_s.tolist(),
+        "intake_bandwidth_bytes_per_s": [device.intake_bandwidth_bytes_per_s for device in setting.topology.devices],
+    }
+
+
+def _measured(answer: Answer) -> dict[str, Any]:
+    """Seconds of a placement and of the plain session in turns with it; null with a reason where it failed."""
+    if answer.samples is None or len(answer.samples) < 2:
+        nothing: dict[str, Any] = dict.fromkeys(("measured_s", "plain_session_s", "halves", "median_s", "spread_s"))
+        return {**nothing, "repeats": 0, "failure": answer.failure or "there is no plain session to compare with"}
+    placed_s, plain_s = quiet_s(answer.samples).tolist()
+    halves = [quiet_s(answer.samples[:, begin::2]) for begin in (0, 1)]
+    interval = median_interval(answer.samples[0])
+    return {
+        "measured_s": placed_s,
+        "plain_session_s": plain_s,
+        "halves": [float(placed / plain) for placed, plain in halves],
+        "median_s": interval.median,
+        "spread_s": interval.spread,
+        "repeats": answer.samples.shape[1],
+        "failure": "",
+    }
+
+
+def _on_one_device_s(setting: Setting, device: str) -> float:
+    assignment = np.full(setting.workload.graph.num_ops, setting.topology.device_index[device])
+    return setting.simulator.evaluate(Placement(assignment)).makespan_s
+
+
+def _without_segment_costs(setting: Setting) -> Simulator:
+    """A simulator of ops and links alone."""
+    devices = tuple(
+        dataclasses.replace(device, segment_overhead_s=0.0, intake_bandwidth_bytes_per_s=None)
+        for device in setting.topology.devices
+    )
+    topology = dataclasses.replace(setting.topology, devices=devices)
+    return Simulator(setting.workload.graph, topology, setting.op_time_s)
+
+
+def fidelity_row(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Rank correlation and errors on one model; errors are fractions of the measured seconds, negative if simulated too short."""
+    ran = [row for row in result["placements"] if row["measured_s"] is not None]
+    columns = ("measured_s", "plain_session_s", "simulated_s", "without_segment_costs_s", "overlap_s")
+    measured_s, plain_s, simulated_s, without_s, beside_s = (np.array([row[key] for row in ran]) for key in columns)
+    slowdown = float(np.mean(result["slowdown_together"]))
+    # Ops that run beside others take longer by the factor by which whole models slow each other.
+    slowed_s = simulated_s + (slowdown - 1) * beside_s
+    measured = measured_s / plain_s
+    simulated, slowed, without = (
+        seconds / result["simulated_single_s"] for seconds in (simulated_s, slowed_s, without_s)
+    )
+    error = simulated / measured - 1
+    kinds = np.array([row["kind"] for row in ran])
+    return {
+        "model": case.model,
+        "devices": case.devices,
+        "ops": result["ops"],
+        "groups": result["groups"],
+        "placements": len(ran),
+        "failed": len(result["placements"]) - len(ran),
+        "spearman": _rank_correlation(simulated, measured),
+        "repeatability": _rank_correlation(*np.array([row["halves"] for row in ran]).T),
+        "median_error": _median_size(error),
+        "worst_error": float(error[np.abs(error).argmax()]),
+        "bias": float(np.median(error)),
+        **{f"median_error_{kind}": _median_size(error[kinds == kind]) for kind in dict.fromkeys(kinds.tolist())},
+        "slowdown": slowdown,
+        "spearman_slowed": _rank_correlation(slowed, measured),
+        "median_error_slowed": _median_size(slowed / measured - 1),
+        "bias_slowed": float(np.median(slowed / measured - 1)),
+        "spearman_without_segment_costs": _rank_correlation(without, measured),
+        "median_error_without_segment_costs": _median_size(without / measured - 1),
+        "median_spread": float(np.median([row["spread_s"] / row["median_s"] for row in ran])),
+        "median_error_in_seconds": _median_size(simulated_s / measured_s - 1),
+        "plain_session_s": float(np.median(plain_s)),
+    }
+
+
+def fidelity_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Medians and worst values over all rows, and the number of rows that reach the goals."""
+    columns = ("spearman", "median_error", "median_error_slowed", "median_error_without_segment_costs")
+    ranks, errors, slowed, without = (np.array([row[column] for row in rows]) for column in columns)
+    return {
+        "models": len(rows),
+        f"spearman_at_least_{_RANK}": int((ranks >= _RANK).sum()),
+        f"median_error_at_most_{_ERROR}": int((errors <= _ERROR).sum()),
+        "spearman_median": float(np.median(ranks)),
+        "spearman_worst": float(ranks.min()),
+        "median_error_median": float(np.median(errors)),
+        "median_error_worst": float(errors.max()),
+        "median_error_slowed_median": float(np.median(slowed)),
+        "median_error_slowed_worst": float(slowed.max()),
+        "median_error_without_segment_costs_median": float(np.median(without)),
+    }
+
+
+def _rank_correlation(one: FloatArray, other: FloatArray) -> float:
+    return float(spearmanr(one, other).statistic)
+
+
+def _median_size(error: FloatArray) -> float:
+    return float(np.median(np.abs(error)))

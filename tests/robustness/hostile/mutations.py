@@ -1,0 +1,208 @@
+"""Damaged and harmful variants of files: of bytes, of JSON values, of archives, of tensors behind a header, of protobuf."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from tests.robustness.hostile.protobuf import mutated_protobuf
+from tests.robustness.hostile.room import Files
+from tests.robustness.hostile.values import HOSTILE_INTS, HOSTILE_JSON, HOSTILE_NAMES
+
+__all__ = ["LARGEST_BYTES", "mutant", "mutated"]
+
+
+LARGEST_BYTES = 2**21
+"""Limit of a file's size, as repeated doubling would exceed any."""
+
+
+def mutant(seeds: Sequence[Files], rng: Random) -> Files:
+    """One of `seeds` after one to four changes, or rarely unchanged."""
+    files = rng.choice(seeds)
+    if rng.randrange(200) == 0:
+        return files
+    for _ in range(rng.choice((1, 1, 2, 3, 4))):
+        files = mutated(files, seeds, rng)
+    return files
+
+
+def mutated(files: Files, seeds: Sequence[Files], rng: Random) -> Files:
+    """The files with one change in one of them; rarely a file is removed or replaced by another."""
+    name = rng.choice(list(files))
+    others = rng.choice(seeds)
+    other = others.get(name) or rng.choice(list(others.values()))
+    if rng.randrange(100) == 0:
+        return {**files, name: other}
+    if rng.randrange(100) == 0 and len(files) > 1:
+        return {known: content for known, content in files.items() if known != name}
+    changed = None
+    if rng.random() < 0.85:
+        changed = _by_format(name, files[name], other, rng)
+    changed = mutated_bytes(files[name], rng, other) if changed is None else changed
+    return {**files, name: changed[:LARGEST_BYTES]}
+
+
+def _by_format(name: str, data: bytes, other: bytes, rng: Random) -> bytes | None:
+    match name.rpartition(".")[2]:
+        case "json":
+            return mutated_json(data, rng)
+        case "onnx":
+            return mutated_protobuf(data, rng, other)
+        case "gz":
+            return mutated_gzip(data, rng)
+        case "npz":
+            return mutated_npz(data, rng)
+        case "safetensors":
+            return mutated_safetensors(data, rng)
+    return None
+
+
+_BYTES = (b"\0", b"\xff", b"\x7f", b"\x80", b"\0" * 8, b"\xff" * 8, b"\xff\xff\xff\x7f", b"{", b"[", b'"', b"}", b"-", b"e9")  # fmt: skip
+
+
+def mutated_bytes(data: bytes, rng: Random, other: bytes = b"") -> bytes:
+    """The bytes after one change: truncation, a piece removed, repeated, overwritten or moved, a flipped bit, or foreign bytes."""
+    if not data:
+        return other[: rng.randrange(64)] or rng.choice(_BYTES)
+    begin = rng.randrange(len(data))
+    end = min(len(data), begin + rng.choice((1, 2, 4, 8, 16, 64, 256, len(data))))
+    piece = data[begin:end]
+    match rng.randrange(8):
+        case 0:
+            return data[:begin]
+        case 1:
+            return data[:begin] + data[end:]
+        case 2:
+            return data[:end] + piece * rng.choice((1, 2, 40)) + data[end:]
+        case 3:
+            at = rng.randrange(len(data))
+            return data[:at] + piece + data[at + len(piece) :]
+        case 4:
+            return data[:begin] + bytes([data[begin] ^ 1 << rng.randrange(8)]) + data[begin + 1 :]
+        case 5:
+            return data[:begin] + rng.choice(_BYTES) + data[end:]
+        case 6:
+            return data[:begin] + other[rng.randrange(len(other) + 1) :]
+        case _:
+            return data[:begin] + rng.choice(HOSTILE_NAMES).encode() + data[end:]
+
+
+_MARK = "\x02raw\x03"
+Place = tuple[Any, Any]
+"""A dictionary or list with a key or index in it."""
+
+
+def mutated_json(data: bytes, rng: Random) -> bytes | None:
+    """The document after one to four changes; None if it is no JSON or empty."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    raw: list[str] = []
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        place = _random_place(document, rng)
+        if place is None:
+            return None
+        _change(place, document, rng, raw)
+    text = json.dumps(document)
+    for value in raw:
+        text = text.replace(json.dumps(_MARK), value, 1)
+    return text.encode()
+
+
+def _random_place(document: Any, rng: Random) -> Place | None:
+    """A random place, where deep places are as likely as those near the top."""
+    found: Place | None = None
+    inside = document
+    while isinstance(inside, dict | list) and inside:
+        key = rng.choice(list(inside)) if isinstance(inside, dict) else rng.randrange(len(inside))
+        found, inside = (inside, key), inside[key]
+        if rng.random() < 0.25:
+            break
+    return found
+
+
+def _change(place: Place, document: Any, rng: Random, raw: list[str]) -> None:
+    inside, key = place
+    kind = rng.randrange(10)
+    if kind < 4:
+        inside[key] = _MARK
+        raw.append(rng.choice(HOSTILE_JSON))
+    elif kind == 4:
+        inside[key] = rng.choice(HOSTILE_NAMES)
+    elif kind == 5:
+        del inside[key]
+    elif kind == 6:
+        other = _random_place(document, rng)
+        assert other is not None
+        inside[key] = json.loads(json.dumps(other[0][other[1]]))  # a copy, as a value must not contain itself
+    elif isinstance(inside, list):
+        inside[key:key] = [inside[key]] * rng.choice((1, 2, 60))
+    elif kind == 7:
+        # a duplicate key
+        old = json.dumps(inside[key])
+        inside[key] = _MARK
+        raw.append(f"{rng.choice(HOSTILE_JSON)}, {json.dumps(key)}: {old}")
+    else:
+        names = [*inside, *HOSTILE_NAMES]
+        inside[rng.choice(names)] = inside.pop(key)
+
+
+_BOMB = 2**28
+_OBJECTS = (b"'|O'", b"'<f8'", b"'<i8'", b"'|V999999999'", b"'<U99999999'", b"[('a','<f4')]")
+_SHAPES = (b"()", b"(-1,)", b"(99999999999,)", b"(2,3)", b"(1,)*9", b"(4611686018427387904, 4)")
+
+
+def mutated_gzip(data: bytes, rng: Random) -> bytes | None:
+    """The archive after a change of its content; rarely it unpacks to much more."""
+    try:
+        inside = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        return None
+    if rng.randrange(400) == 0:
+        inside = inside[:-2] + b" " * _BOMB + inside[-2:]
+        return gzip.compress(inside, 1)
+    return gzip.compress(mutated_json(inside, rng) or mutated_bytes(inside, rng), 1)
+
+
+def mutated_npz(data: bytes, rng: Random) -> bytes | None:
+    """An archive in which one array states another type or shape, or has another name or other bytes."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = {info.filename: archive.read(info) for info in archive.infolist()}
+    except (zipfile.BadZipFile, OSError, ValueError, KeyError, RuntimeError, NotImplementedError, EOFError, zlib.error):
+        return None
+    if not members:
+        return None
+    name = rng.choice(list(members))
+    content = members.pop(name)
+    change: Callable[[bytes], bytes] = rng.choice(
+        (
+            lambda content: content.replace(b"'<f4'", rng.choice(_OBJECTS), 1),
+            lambda content: content.replace(b"(2, 2)", rng.choice(_SHAPES), 1),
+            lambda content: mutated_bytes(content, rng),
+            lambda content: content,
+        )
+    )
+    members[rng.choice((name, name, name, "../x.npy", "/x.npy", "x", "z" * 5000))] = change(content)
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+        for member, text in members.items():
+            archive.writestr(member, text)
+    return target.getvalue()
+
+
+def mutated_safetensors(data: bytes, rng: Random) -> bytes | None:
+    """A file with other tensors in the header, or another header length."""
+    length = int.from_bytes(data[:8], "little")
+    head = mutated_json(data[8 : 8 + length], rng)
+    if head is None:
+        return None
+    stated = rng.choice((len(head), len(head), len(head), rng.choice(HOSTILE_INTS)))
+    return stated.to_bytes(8, "little") + head + data[8 + length :]
