@@ -1,9 +1,17 @@
-"""Simulation: same inputs, same schedule, bit for bit; no clock, no randomness.
+"""Same inputs, same schedule, bit for bit; no clock, no randomness.
 
-In reading order: `tables.py` (a graph on a topology as compact arrays), `queues.py` and `state.py` (what the engine works with), `engine.py` (the event loop, rule by rule),
-`batch.py` (many placements), `moves.py` (many moves from one placement), `walk/` (many moves one after the other), `simulator.py` (the evaluator),
-`grouped.py` (the evaluator of op groups), `several.py` (that of several shapes), `bounds.py` and `relaxation.py` (what no placement can beat),
-`example.py` (a problem that can be checked by hand).
+In reading order:
+
+- `tables.py`: a graph on a topology as compact arrays;
+- `state.py`: the state of a run, with its queues of ready ops and transfers;
+- `engine.py`: the compiled event loop, rule by rule;
+- `batch.py`: many placements in one call;
+- `moves.py`: many moves from one placement;
+- `proposals.py`, `walk.py`: random moves, accepted or undone one after the other (simulated annealing);
+- `simulator.py`: the evaluator, of ops and of op groups;
+- `several.py`: the evaluator over several input shapes;
+- `relaxation.py`, `bounds.py`: seconds that no placement can beat;
+- `example.py`: a problem that can be checked by hand.
 """
 
 from gnnplace.sim.bounds import LowerBound, lower_bound

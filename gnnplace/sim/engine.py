@@ -1,18 +1,18 @@
-"""The compiled event loop: a placement's schedule by the six rules of the execution model.
+"""The compiled event loop: the schedule of a placement by the rules of the execution model.
 
 Rules, with the tie-breaks that make the result unique:
 
-1. A device runs one op at a time; among ready ops the highest priority starts. Every event of an instant is taken in
-   before an op starts at that instant. Events of one instant: ops that end by device index, then transfers that end by
-   channel index.
-2. A tensor is sent once per destination when its producer ends, outputs by index, destinations in the order of the
-   consumer list; a hop of its route occupies the link's channel for `latency + bytes / bandwidth`; channels serve first come first served.
-3. An op that starts on a device that sat idle (since its last op, or since the step began) pays the dispatch overhead:
-   a work-conserving device idles only while it waits for a remote input. The first op to start after copies have arrived, or
-   after the op before it has sent something, begins a segment: it pays the segment overhead, and for taking in the bytes that arrived.
-4. Outputs and workspace are held from the start of the op; a copy on its destination from the start of the last hop.
-   An input is released at the end of its last use on that device, at home also not before the last outgoing copy. A tensor without
-   consumers stays. Peaks are read after everything that happens at an instant.
+1. A device runs one op at a time and starts the ready op of highest priority. All events of an instant are processed
+   before an op starts at that instant: ends of ops by device index, then ends of transfers by channel index.
+2. When its producer ends, a tensor is sent once per destination: outputs by index, destinations in the order of the
+   consumer list. Each hop of the route occupies the link's channel for `latency + bytes / bandwidth`. Channels serve
+   transfers first come, first served.
+3. An op that starts on a device that sat idle pays the dispatch overhead: a work-conserving device idles only while it
+   waits for a remote input. The first op after copies have arrived, or after an op that sent a tensor, begins a segment:
+   it pays the segment overhead and the intake of the bytes that arrived.
+4. Outputs and workspace are held from the start of the op, a copy on its destination from the start of the last hop.
+   An input is released after its last use on the device; at home also not before the last outgoing copy. A tensor without
+   consumers is held to the end. Peaks are read after all events of an instant.
 """
 
 from __future__ import annotations
@@ -58,32 +58,29 @@ def advance(
     completed: int,
     limit_s: float,
 ) -> None:
-    """Runs until `completed` ops have ended and the instant is over, until nothing is left, or until it has failed.
+    """Runs until `completed` ops have ended and their instant is over, until no event is left, or until the run fails.
 
-    It fails when a route is missing, and as soon as the fastest way on would end after `limit_s`; leave room for
-    rounding there, as a path's seconds add up in more than one order.
+    A run fails when a route is missing, or when the fastest continuation would end after `limit_s`; callers add a margin
+    for rounding, since the seconds of a path are added in more than one order.
 
-    One long function on local names: a call per event, or a field of a tuple per access, costs more than the event.
-
-    >>> from gnnplace.sim.example import diamond_tables
-    >>> from gnnplace.sim.state import engine_state, no_recording, reset
-    >>> tables, assignment = diamond_tables(), np.array([0, 0, 1, 1], dtype=np.uint32)
-    >>> state = engine_state(tables)
-    >>> reset(tables, assignment, state)
-    >>> for completed in (2, 4):
-    ...     advance(tables, assignment, state, no_recording(), completed, np.inf)
-    ...     print(state.now_s.round(3))
-    [3.]
-    [4.001]
+    One long function on local names: a call per event, or a tuple field per access, costs more than the event.
     """
-    (_, _, op_time_s, tail_s, start_bytes, workspace_bytes, _, output_offsets, input_offsets, input_tensors, _, tensor_bytes,
-     consumer_offsets, consumers, _, _, _, dispatch_overhead_s, segment_overhead_s, intake_s_per_byte, _, route_offsets, hop_link, hop_channel, hop_place,
-     hop_latency_s, hop_bandwidth, _) = tables  # fmt: skip
-    (missing, uses, ready, ready_words, num_ready, running, last_end_s, begins_s, live_bytes, peak_bytes, device_busy_s, event_s, event_id,
-     queue_head, queue_tail, channel_busy_s, transfers, wake, touched, clock_s, counters, _, _, _, _) = state  # fmt: skip
-    record_start_s, record_end_s, record_tensor, record_target, record_link, record_hop_start_s, record_hop_end_s = (
-        record
-    )
+    op_time_s, tail_s, dispatch_overhead_s = tables.op_time_s, tables.tail_s, tables.dispatch_overhead_s
+    segment_overhead_s, intake_s_per_byte = tables.segment_overhead_s, tables.intake_s_per_byte
+    start_bytes, workspace_bytes, tensor_bytes = tables.start_bytes, tables.workspace_bytes, tables.tensor_bytes
+    output_offsets, input_offsets, input_tensors = tables.output_offsets, tables.input_offsets, tables.input_tensors
+    consumer_offsets, consumers, route_offsets = tables.consumer_offsets, tables.consumers, tables.route_offsets
+    hop_link, hop_channel, hop_place = tables.hop_link, tables.hop_channel, tables.hop_place
+    hop_latency_s, hop_bandwidth = tables.hop_latency_s, tables.hop_bandwidth
+    missing, uses, ready, ready_words = state.missing, state.uses, state.ready, state.ready_words
+    num_ready, running, last_end_s, begins_s = state.num_ready, state.running, state.last_end_s, state.begins_s
+    live_bytes, peak_bytes, device_busy_s = state.live_bytes, state.peak_bytes, state.device_busy_s
+    event_s, event_id, queue_head, queue_tail = state.event_s, state.event_id, state.queue_head, state.queue_tail
+    channel_busy_s, transfers, wake, touched = state.channel_busy_s, state.transfers, state.wake, state.touched
+    clock_s, counters = state.now_s, state.counters
+    record_start_s, record_end_s, record_tensor = record.start_s, record.end_s, record.tensor
+    record_target, record_link = record.target, record.link
+    record_hop_start_s, record_hop_end_s = record.hop_start_s, record.hop_end_s
     num_devices = np.uint64(len(running))
     record_ops, record_hops = len(record_start_s) > 0, len(record_link) > 0
     now_s = clock_s[0]
@@ -125,7 +122,7 @@ def advance(
             num_events -= 1
             pop_event(event_s, event_id, num_events)
             num_wake = 0  # channels whose queue has a new head
-            if event < num_devices:  # an op ends: release inputs, wake local consumers, send outputs
+            if event < num_devices:  # an op ends: release its inputs, wake local consumers, send its outputs
                 device = event
                 op = np.uint32(running[device])
                 running[device] = -1
@@ -150,7 +147,7 @@ def advance(
                             if missing[consumer] == 0:
                                 push_ready(ready, ready_words, device, np.uint64(consumer))
                                 num_ready[device] += 1
-                        elif uses[home + target] == 1:  # the first consumer there asks for the copy
+                        elif uses[home + target] == 1:  # the first consumer on that device
                             uses[home + device] += 1
                             begins_s[device] = max(begins_s[device], segment_overhead_s[device])
                             sent_bytes += tensor_bytes[tensor]
@@ -171,7 +168,7 @@ def advance(
                             num_wake = join(
                                 transfer, hop_channel[hop], queue_head, queue_tail, transfers, wake, num_wake
                             )
-            else:  # a hop ends: free the channel, hand the tensor on or to its consumers
+            else:  # a hop ends: free the channel, start the next hop or wake the consumers
                 channel = event - num_devices
                 transfer = queue_head[channel]
                 queue_head[channel] = transfers[transfer, NEXT]
@@ -205,7 +202,7 @@ def advance(
                             if missing[consumer] == 0:
                                 push_ready(ready, ready_words, target, np.uint64(consumer))
                                 num_ready[target] += 1
-            for position in range(num_wake):  # the heads of those queues go on the wire
+            for position in range(num_wake):  # the heads of those queues start
                 channel = wake[position]
                 transfer = queue_head[channel]
                 tensor, hop = np.uint64(transfers[transfer, TENSOR]), transfers[transfer, HOP]

@@ -1,4 +1,4 @@
-"""A problem that can be checked by hand: what the examples of planners, evaluators and the engine are run on."""
+"""A problem that can be checked by hand, for the examples in docstrings."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.sim.simulator import Simulator
-from gnnplace.sim.tables import EngineTables, engine_tables
 
-__all__ = ["diamond", "diamond_tables"]
+__all__ = ["diamond"]
 
 
 def diamond() -> Problem:
-    """One op, two that read it, one that reads both: 1, 2, 2 and 1 seconds on either of two devices, a millisecond apart.
+    """Ops `read`, `left`, `right` and `join` of 1, 2, 2 and 1 seconds, and two equal devices one millisecond apart.
 
-    One device takes 6 seconds; the two branches side by side take 4 and a transfer.
+    `left` and `right` read from `read`; `join` reads from both. One device takes 6 seconds; with the branches side by side,
+    the step takes 4 seconds and a transfer.
 
     >>> from gnnplace.placement import Placement
     >>> alone, side_by_side = Placement(np.array([0, 0, 0, 0])), Placement(np.array([0, 0, 1, 1]))
@@ -29,13 +29,3 @@ def diamond() -> Problem:
     topology = Topology("two", (Device("x", dispatch_overhead_s=0.0), Device("y", dispatch_overhead_s=0.0)), links)
     simulator = Simulator(graph, topology, np.array([[1.0, 1.0], [2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]))
     return Problem(graph, topology, simulator.op_time_s, simulator, simulator)
-
-
-def diamond_tables() -> EngineTables:
-    """The diamond as the engine reads it, with the ops numbered as in its graph.
-
-    >>> diamond_tables().old_op.tolist(), diamond_tables().tail_s.tolist()
-    ([0, 1, 2, 3], [3.0, 1.0, 1.0, 0.0])
-    """
-    problem = diamond()
-    return engine_tables(problem.graph, problem.topology, problem.op_time_s, np.arange(problem.graph.num_ops))

@@ -1,7 +1,7 @@
-"""Many moves from one placement: what happens before a move can matter is simulated once, for all of them.
+"""Many moves from one placement, which share the simulation of all that happens before a move can have an effect.
 
-A move changes nothing before the first of its ops' producers ends. The base placement is run once and its state kept at up to
-`K` instants; each move then starts from the last of them that lies before that moment, so it costs about half an evaluation.
+A move changes nothing before the first producer of a moved op ends. The base placement runs once and the worker keeps its
+state at up to `K` instants. Each move starts from the last kept state before its effect: about half an evaluation.
 """
 
 from __future__ import annotations
@@ -26,42 +26,53 @@ from gnnplace.sim.state import (
 )
 from gnnplace.sim.tables import EngineTables, IndexArray
 
-__all__ = ["MoveBase", "checkpoints", "evaluate_moves", "keep_checkpoints"]
+__all__ = ["EngineWorker", "Moves"]
 
 _MAX_CHECKPOINTS = 32
+_MOVES_WORTH_A_BASE_RUN = 4
 
 
-class Checkpoints(NamedTuple):
-    """Copies of `EngineState` at `K` instants of the base run; `uses` only where it is not zero."""
+class Moves(NamedTuple):
+    """`M` moves of ops, in the engine's numbers."""
+
+    offsets: IntArray  # [M + 1] where the ops of each move begin in `ops`
+    ops: IntArray
+    devices: IntArray  # [M]
+
+
+class _Checkpoints(NamedTuple):
+    """Copies of `EngineState` at `K` instants of the base run."""
 
     when_s: FloatArray  # [K]
     missing: IndexArray  # [K, N]
     uses: IndexArray  # [K, T * D]
-    uses_window: IntArray  # [K, 2] first and last entry of `uses` that is not zero
+    uses_window: IntArray  # [K, 2] first and last nonzero entry of `uses`; only these are copied
     ready: IndexArray  # [K, D, N / 64]
     ready_words: IndexArray  # [K, D, N / 4096]
     small_ints: IndexArray  # [K, ...]
     small_bytes: IntArray  # [K, ...]
     small_seconds: FloatArray  # [K, ...]
     queues: IndexArray  # [K, ...]
-    transfers: IndexArray  # [K, C, 5] the first NUM_TRANSFERS rows
+    transfers: IndexArray  # [K, C, 5] only the first NUM_TRANSFERS rows are copied
 
 
-def checkpoints(tables: EngineTables, state: EngineState, count: int) -> Checkpoints:
-    """Room for `count` checkpoints; pages that are never written take no memory.
+class _BaseRun(NamedTuple):
+    """The placement that moves start from, after its run."""
 
-    >>> from gnnplace.sim.example import diamond_tables
-    >>> from gnnplace.sim.state import engine_state
-    >>> tables = diamond_tables()
-    >>> room = checkpoints(tables, engine_state(tables), 2)
-    >>> room.when_s.shape, room.missing.shape  # two instants, four ops
-    ((2,), (2, 4))
-    """
+    assignment: IndexArray  # [N]
+    producer: IndexArray  # [T] producer of each tensor
+    end_s: FloatArray  # [N]
+    saved: _Checkpoints
+    kept: int
+
+
+def _checkpoints(state: EngineState, count: int) -> _Checkpoints:
+    """Arrays for `count` checkpoints; pages that are never written take no memory."""
 
     def room(array: IndexArray) -> IndexArray:
         return np.empty((count, *array.shape), dtype=array.dtype)
 
-    return Checkpoints(
+    return _Checkpoints(
         when_s=np.empty(count),
         missing=room(state.missing),
         uses=room(state.uses),
@@ -77,7 +88,7 @@ def checkpoints(tables: EngineTables, state: EngineState, count: int) -> Checkpo
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _keep(state: EngineState, saved: Checkpoints, row: int) -> None:
+def _keep(state: EngineState, saved: _Checkpoints, row: int) -> None:
     first, last = len(state.uses), -1
     for entry in range(len(state.uses)):
         if state.uses[entry] != 0:
@@ -98,8 +109,8 @@ def _keep(state: EngineState, saved: Checkpoints, row: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _restore(state: EngineState, saved: Checkpoints, row: int) -> None:
-    """The other way; `uses` is all zero after a run that has not failed. Plain loops, as slices cost more than they copy."""
+def _restore(state: EngineState, saved: _Checkpoints, row: int) -> None:
+    """Copies a checkpoint to the state, whose `uses` are all zero unless its run failed. Loops cost less than slices here."""
     if state.counters[FAILED]:
         state.uses[:] = 0
     for entry in range(saved.uses_window[row, 0], saved.uses_window[row, 1] + 1):
@@ -125,20 +136,12 @@ def _restore(state: EngineState, saved: Checkpoints, row: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def keep_checkpoints(
-    tables: EngineTables, base: IndexArray, state: EngineState, record: Recording, saved: Checkpoints
+def _keep_checkpoints(
+    tables: EngineTables, base: IndexArray, state: EngineState, record: Recording, saved: _Checkpoints
 ) -> int:
-    """Runs `base` `[N]` (in the engine's numbers) and keeps its state evenly spread; returns how many were kept.
+    """Runs `base` `[N]` (in the engine's numbers), keeps evenly spread checkpoints and returns their number.
 
-    `record` takes the ends of all ops. A base without a route keeps nothing.
-
-    >>> from gnnplace.sim.example import diamond_tables
-    >>> from gnnplace.sim.state import engine_state, recording
-    >>> tables, alone = diamond_tables(), np.zeros(4, dtype=np.uint32)
-    >>> state, record = engine_state(tables), recording(tables)
-    >>> saved = checkpoints(tables, state, 2)
-    >>> keep_checkpoints(tables, alone, state, record, saved), saved.when_s.tolist(), record.end_s.tolist()
-    (2, [1.0, 5.0], [1.0, 3.0, 5.0, 6.0])
+    `record` receives the ends of all ops. A base that lacks a route keeps no checkpoint.
     """
     num_ops = len(base)
     count = len(saved.when_s)
@@ -156,99 +159,64 @@ def keep_checkpoints(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _first_change_s(tables: EngineTables, op: int, producer: IndexArray, end_s: FloatArray) -> float:
-    """The moment up to which nothing depends on where `op` is: the first end of one of its producers."""
+def _first_change_s(tables: EngineTables, base: _BaseRun, op: int) -> float:
+    """First end of a producer of `op`; nothing before it depends on the device of `op`."""
     first_s = np.inf
     for entry in range(tables.input_offsets[op], tables.input_offsets[op + 1]):
-        first_s = min(first_s, end_s[producer[tables.input_tensors[entry]]])
+        first_s = min(first_s, base.end_s[base.producer[tables.input_tensors[entry]]])
     return first_s if first_s < np.inf else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def evaluate_moves(
-    tables: EngineTables,
-    base: IndexArray,
-    producer: IndexArray,
-    state: EngineState,
-    record: Recording,
-    end_s: FloatArray,
-    saved: Checkpoints,
-    kept: int,
-    move_offsets: IntArray,
-    moved_ops: IntArray,
-    devices: IntArray,
-    out: FloatArray,
+def _evaluate_moves(
+    tables: EngineTables, base: _BaseRun, moves: Moves, state: EngineState, record: Recording, out: FloatArray
 ) -> None:
-    """Writes (makespan, period, shortfall) of every move to `out` `[M, 3]`.
-
-    >>> from gnnplace.sim.example import diamond_tables
-    >>> from gnnplace.sim.state import engine_state, no_recording, recording
-    >>> tables, alone, producer = diamond_tables(), np.zeros(4, dtype=np.uint32), np.array([0, 1, 2], dtype=np.uint32)
-    >>> state, record, out = engine_state(tables), recording(tables), np.empty((2, 3))
-    >>> saved = checkpoints(tables, state, 2)
-    >>> kept = keep_checkpoints(tables, alone, state, record, saved)
-    >>> moves = np.array([0, 1, 2]), np.array([2, 3]), np.array([1, 1])  # the third op, or the fourth, to the other device
-    >>> evaluate_moves(tables, alone, producer, state, no_recording(), record.end_s, saved, kept, *moves, out)
-    >>> out[:, 0].round(3).tolist()
-    [4.002, 6.001]
-
-    Args:
-        tables: of the problem.
-        base: `[N]` the placement that every move starts from, in the engine's numbers.
-        producer: `[T]` producer of each tensor, in the engine's numbers.
-        state: of this thread.
-        record: one that writes nothing.
-        end_s: `[N]` ends of the ops in the base run.
-        saved: checkpoints of the base run.
-        kept: how many there are.
-        move_offsets: `[M + 1]` where the ops of each move begin in `moved_ops`.
-        moved_ops: ops that move, in the engine's numbers.
-        devices: `[M]` where they go.
-        out: `[M, 3]`.
-    """
-    num_ops = len(base)
-    assignment = base.copy()
+    """Writes makespan, period and shortfall of every move to `out` `[M, 3]`; `record` records nothing."""
+    num_ops = len(base.assignment)
+    assignment = base.assignment.copy()
     resident = np.empty(len(tables.capacity_bytes), dtype=np.int64)
-    for move in range(len(devices)):
+    for move in range(len(moves.devices)):
         change_s = np.inf
-        for op in moved_ops[move_offsets[move] : move_offsets[move + 1]]:
-            if base[op] != devices[move]:
-                change_s = min(change_s, _first_change_s(tables, op, producer, end_s))
-                assignment[op] = devices[move]
-        row = int(np.searchsorted(saved.when_s[:kept], change_s)) - 1
+        for op in moves.ops[moves.offsets[move] : moves.offsets[move + 1]]:
+            if base.assignment[op] != moves.devices[move]:
+                change_s = min(change_s, _first_change_s(tables, base, op))
+                assignment[op] = moves.devices[move]
+        row = int(np.searchsorted(base.saved.when_s[: base.kept], change_s)) - 1
         if row >= 0:
-            _restore(state, saved, row)
+            _restore(state, base.saved, row)
         else:
             reset(tables, assignment, state)
         advance(tables, assignment, state, record, num_ops, np.inf)
         out[move, 0], out[move, 1], out[move, 2] = result(tables, assignment, state, resident)
-        for op in moved_ops[move_offsets[move] : move_offsets[move + 1]]:
-            assignment[op] = base[op]
+        for op in moves.ops[moves.offsets[move] : moves.offsets[move + 1]]:
+            assignment[op] = base.assignment[op]
 
 
-class MoveBase:
-    """Engine state of one thread, and the base run that it evaluated moves from last."""
+class EngineWorker:
+    """Engine state for one thread at a time, with the last base run of moves."""
 
     def __init__(self, tables: EngineTables) -> None:
         self.state = engine_state(tables)
-        self.end_s = np.zeros(len(tables.num_inputs))
-        self.saved: Checkpoints = checkpoints(tables, self.state, min(_MAX_CHECKPOINTS, len(self.end_s)))
-        self._assignment: IntArray | None = None
+        num_ops = len(tables.num_inputs)
+        self._end_s = np.zeros(num_ops)
+        self._saved = _checkpoints(self.state, min(_MAX_CHECKPOINTS, num_ops))
+        self._assignment: IndexArray | None = None
         self._kept = 0
 
-    def knows(self, assignment: IntArray) -> bool:
-        """Whether the last base run was of this assignment."""
-        return self._assignment is not None and np.array_equal(self._assignment, assignment)
+    def evaluate_moves(
+        self, tables: EngineTables, producer: IndexArray, assignment: IndexArray, moves: Moves
+    ) -> FloatArray:
+        """`[M, 3]` makespan, period and shortfall after each move from `assignment` `[N]`, in the engine's numbers.
 
-    def forget(self) -> None:
-        """Makes the next moves run their base again."""
-        self._assignment = None
-
-    def base(self, tables: EngineTables, base: IndexArray, assignment: IntArray) -> tuple[IndexArray, int]:
-        """Runs the base placement, unless it was the last one; gives it and its number of checkpoints."""
-        if not self.knows(assignment):
-            no_hops = no_recording()
-            record = no_hops._replace(start_s=np.empty(len(base)), end_s=self.end_s)
-            self._kept = keep_checkpoints(tables, base, self.state, record, self.saved)
-            self._assignment = np.array(assignment, dtype=np.int64)
-        return base, self._kept
+        `producer` `[T]` is the producer of each tensor. Few moves from a new assignment are evaluated without checkpoints.
+        """
+        if self._assignment is None or not np.array_equal(self._assignment, assignment):
+            self._assignment, self._kept = None, 0
+            if len(moves.devices) >= _MOVES_WORTH_A_BASE_RUN:
+                record = no_recording()._replace(start_s=np.empty(len(assignment)), end_s=self._end_s)
+                self._kept = _keep_checkpoints(tables, assignment, self.state, record, self._saved)
+                self._assignment = assignment
+        out = np.empty((len(moves.devices), 3))
+        base = _BaseRun(assignment, producer, self._end_s, self._saved, self._kept)
+        _evaluate_moves(tables, base, moves, self.state, no_recording(), out)
+        return out

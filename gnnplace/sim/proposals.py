@@ -1,4 +1,4 @@
-"""Which units a random move takes, and where to. Compiled; a few numbers of chance per move."""
+"""Random moves: which units move, and to which device. Compiled."""
 
 from __future__ import annotations
 
@@ -17,23 +17,16 @@ __all__ = ["ProposalTables", "draw_move", "proposal_tables"]
 class ProposalTables(NamedTuple):
     """`Proposals` as compiled code reads them."""
 
-    units: IntArray  # [M] that moves begin at
-    cumulative: FloatArray  # [M] weights of these units, summed up
-    device_weights: FloatArray  # [U, D], zero where a unit may not go
+    units: IntArray  # [M] units that a move can begin at
+    cumulative: FloatArray  # [M] cumulative weights of these units
+    device_weights: FloatArray  # [U, D] zero where a unit may not go
     follow_neighbour: float
     cluster_share: float
     mean_cluster: float
 
 
 def proposal_tables(problem: Problem, proposals: Proposals) -> ProposalTables:
-    """No unit to begin at where none may move, or none that may has a weight.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> proposals = Proposals(0.8, 0.5, 3.0, unit_weights=np.array([0.0, 1.0, 3.0, 0.0]))
-    >>> tables = proposal_tables(diamond(), proposals)
-    >>> tables.units.tolist(), tables.cumulative.tolist()
-    ([1, 2], [1.0, 4.0])
-    """
+    """The tables of `proposals`; `units` is empty if no movable unit has a weight."""
     units = problem.movable_units
     weights = np.ones(problem.num_units) if proposals.unit_weights is None else proposals.unit_weights
     units = units[weights[units] > 0]
@@ -48,28 +41,20 @@ def proposal_tables(problem: Problem, proposals: Proposals) -> ProposalTables:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_move(
-    graph: UnitGraph, tables: ProposalTables, device_of_unit: IntArray, rng: np.random.Generator, room: IntArray
+    graph: UnitGraph, tables: ProposalTables, device_of_unit: IntArray, rng: np.random.Generator, scratch: IntArray
 ) -> tuple[int, int]:
-    """How many units move, and to which device; all are on one other device now.
+    """Draws a move: the number of units that move, and the device that they move to.
 
-    They are written to the first row of `room` `[3, U]`; the others are scratch. Plain loops: they compile in a fraction
-    of the time that array expressions take, and such moves are small.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem, room = diamond(), np.empty((3, 4), dtype=np.int64)
-    >>> tables = proposal_tables(problem, Proposals(0.8, 0.0, 1.0, unit_weights=np.array([0.0, 0.0, 1.0, 0.0])))
-    >>> draw_move(problem.unit_graph, tables, np.zeros(4, dtype=np.int64), np.random.default_rng(0), room)
-    (1, 1)
-    >>> int(room[0, 0])
-    2
+    The units are written to `scratch[0]` of `[3, U]`; all are on one other device. Plain loops compile several times faster
+    than array expressions, and such moves are small.
     """
     unit = tables.units[first_above(tables.cumulative, rng.random() * tables.cumulative[-1])]
     device = _target(graph, tables, device_of_unit, rng, unit)
-    members = room[0]
+    members = scratch[0]
     members[0] = unit
     count = 1
     if rng.random() < tables.cluster_share:
-        count = grow_cluster(graph, tables.mean_cluster, device_of_unit, rng, room)
+        count = grow_cluster(graph, tables.mean_cluster, device_of_unit, rng, scratch)
     kept = 0
     for index in range(count):
         if graph.allowed[members[index], device]:
@@ -82,7 +67,7 @@ def draw_move(
 def _target(
     graph: UnitGraph, tables: ProposalTables, device_of_unit: IntArray, rng: np.random.Generator, unit: int
 ) -> int:
-    """The device of a random neighbour at times, else one by its weight; never the one where the unit is."""
+    """A random neighbour's device, or a device drawn by its weight; never the unit's own."""
     here, weights = device_of_unit[unit], tables.device_weights
     begin, end = graph.neighbour_offsets[unit], graph.neighbour_offsets[unit + 1]
     if end > begin and rng.random() < tables.follow_neighbour:
@@ -94,7 +79,7 @@ def _target(
         if device != here and graph.allowed[unit, device]:
             total += weights[unit, device]
             others += 1
-    evenly = total == 0.0  # no other device has any weight
+    evenly = total == 0.0  # no other device has a weight
     left, chosen = rng.random() * (others if evenly else total), -1
     for device in range(weights.shape[1]):
         weight = 1.0 if evenly else weights[unit, device]

@@ -36,14 +36,7 @@ class Units:
 
     @classmethod
     def of(cls, graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> Units:
-        """Of a graph on devices; times are infinite where an op, or another of its group, cannot run.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> problem = diamond()
-        >>> units = Units.of(problem.graph, problem.topology, problem.op_time_s)
-        >>> units.time_s.tolist(), units.fastest_op_s.tolist()
-        ([[1.0, 1.0], [2.0, 2.0], [2.0, 2.0], [1.0, 1.0]], [1.0, 2.0, 2.0, 1.0])
-        """
+        """Of a graph on devices; times are infinite where an op, or another of its group, cannot run."""
         key = np.where(graph.colocation >= 0, graph.colocation, graph.num_ops + np.arange(graph.num_ops))
         _, unit = np.unique(key, return_inverse=True)
         time = np.where(allowed_mask(graph, topology), op_time_s, np.inf)
@@ -85,12 +78,6 @@ def relaxation_bound(graph: OpGraph, topology: Topology, units: Units, paths: bo
     plus all path weight equal to 1, every schedule of length C satisfies
     C >= sum over units u of min_d (sum over ops v of u of (y_d + f_v) t_vd + z_d m_u) - sum_d z_d M_d,
     because C is at least each device's work and each path's length, and m fits in M. The solver only proposes y, z, f.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> units = Units.of(problem.graph, problem.topology, problem.op_time_s)
-    >>> relaxation_bound(problem.graph, problem.topology, units, paths=False)  # 6 seconds on two devices
-    (3.0, 'work over all devices')
     """
     classes = _classes(topology, units)
     tight = bool((units.memory_bytes.sum() > topology.memory_bytes).any())

@@ -1,4 +1,4 @@
-"""One placement of a model at several sizes of its inputs: the longest of its times, or their mean."""
+"""One placement of a model evaluated at several input shapes: the longest or the mean makespan."""
 
 from __future__ import annotations
 
@@ -23,33 +23,17 @@ from gnnplace.graph.coarsen import Coarsening
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
 from gnnplace.sim.simulator import GroupedSimulator, Simulator
+from gnnplace.sim.walk import temperature_s
 
 __all__ = ["SeveralSimulators"]
 
 
 @dataclass(frozen=True, eq=False)
 class SeveralSimulators:
-    """Evaluator and schedule estimator over simulators whose graphs have the same ops, with other times and bytes.
+    """Evaluator and schedule estimator over simulators of the same ops at several shapes, with other times and bytes.
 
-    Seconds are the longest (`worst`) or the mean of theirs. Memory has to suffice for each, so of bytes the most count. What
-    cannot be combined, schedules and how moves are drawn, is that of the first.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> short = diamond().evaluator
-    >>> long = Simulator(short.graph, short.topology, 10.0 * short.op_time_s)
-    >>> worst, mean = (SeveralSimulators((short, long), objective) for objective in ("worst", "mean"))
-    >>> side_by_side = Placement(np.array([0, 0, 1, 1]))
-    >>> [round(several.evaluate(side_by_side).makespan_s, 3) for several in (worst, mean)]
-    [40.001, 22.001]
-    >>> worst.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]])).makespan_s.round(3).tolist()
-    [60.0, 40.001]
-    >>> worst.evaluate_moves(np.zeros(4, dtype=np.int64), np.array([2]), np.array([1])).makespan_s.round(3).tolist()
-    [40.002]
-    >>> round(worst.schedule(side_by_side).makespan_s, 3)  # of the first shape
-    4.001
-    >>> from gnnplace.graph.coarsen import coarsen
-    >>> worst.over_groups(coarsen(short.graph, max_groups=1, max_fraction=1.0)).evaluate(Placement(np.array([0]))).makespan_s
-    60.0
+    Seconds are the longest (`worst`) or the mean over the members; bytes are the most, since every shape must fit. Schedules
+    and drawn moves are those of the first member.
     """
 
     members: tuple[Simulator, ...] | tuple[GroupedSimulator, ...]
@@ -61,7 +45,7 @@ class SeveralSimulators:
         return "simulated"
 
     def evaluate(self, placement: Placement) -> Evaluation:
-        """The cost of one placement; sent bytes are those of the shape that takes longest, busy seconds too or the mean."""
+        """The cost of one placement; sent bytes are those of the longest shape, busy seconds its own or the mean."""
         found = [member.evaluate(placement) for member in self.members]
         longest = max(found, key=lambda evaluation: evaluation.makespan_s)
         busy_s = (
@@ -81,7 +65,7 @@ class SeveralSimulators:
         return self._combined_batch([member.evaluate_batch(assignments) for member in self.members])
 
     def schedule(self, placement: Placement) -> Schedule:
-        """When everything runs at the first shape."""
+        """The schedule at the first shape."""
         return self.members[0].schedule(placement)
 
     def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
@@ -89,20 +73,11 @@ class SeveralSimulators:
         return self._combined_batch([member.evaluate_moves(assignment, ops, devices) for member in self.members])
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of the problem's units; see `ScheduleEstimator`.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> problem = diamond()
-        >>> search = SeveralSimulators((problem.evaluator, problem.evaluator), "worst").local_search(problem)
-        >>> downhill = WalkRequest(np.zeros(4, dtype=np.int64), 20, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
-        >>> walk = search.walk(downhill, np.random.default_rng(0))
-        >>> round(walk.best_s, 3), search.ops_per_evaluation  # four ops, at two shapes
-        (4.001, 8)
-        """
+        """Random moves of the problem's units; see `ScheduleEstimator`."""
         return _SeveralWalker(problem, self, self.members[0].local_search(problem))
 
     def over_groups(self, coarsening: Coarsening) -> SeveralSimulators:
-        """For placements of groups of the ops; see `ScheduleEstimator`."""
+        """The evaluator of groups of these ops; see `ScheduleEstimator`."""
         return SeveralSimulators(tuple(member.over_groups(coarsening) for member in self.members), self.objective)
 
     def _combined(self, seconds: Sequence[FloatArray] | Sequence[float]) -> FloatArray:
@@ -118,7 +93,7 @@ class SeveralSimulators:
 
 @dataclass(frozen=True, eq=False)
 class _SeveralWalker:
-    """Moves as the first simulator draws them, each simulated at all shapes."""
+    """Random moves that the first simulator draws, each simulated at all shapes."""
 
     problem: Problem
     several: SeveralSimulators
@@ -126,7 +101,7 @@ class _SeveralWalker:
 
     @property
     def ops_per_evaluation(self) -> int:
-        """Of all shapes together."""
+        """Number of simulated ops over all shapes."""
         return self.first.ops_per_evaluation * len(self.several.members)
 
     def propose(self, assignment: IntArray, proposals: Proposals, rng: np.random.Generator) -> IntArray:
@@ -141,7 +116,8 @@ class _SeveralWalker:
         improvements: list[tuple[int, float]] = []
         for evaluation in range(evaluations):
             moved = self.first.propose(current, request.proposals, rng)
-            limit_s = value_s - _temperature_s(request, evaluation / evaluations) * np.log(1.0 - rng.random())
+            heat_s = temperature_s(request.first_temperature_s, request.last_temperature_s, evaluation / evaluations)
+            limit_s = value_s - heat_s * np.log(1.0 - rng.random())
             after_s = self._penalised_s(moved)
             if after_s > limit_s or after_s == np.inf:
                 continue
@@ -152,14 +128,8 @@ class _SeveralWalker:
         return Walk(current, value_s, best, best_s, evaluations, tuple(improvements))
 
     def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
-        """One after the other, as each evaluation is one batch."""
+        """Independent walks, one after the other."""
         return [self.walk(*pair) for pair in zip(requests, rng.spawn(len(requests)), strict=True)]
 
     def _penalised_s(self, assignment: IntArray) -> float:
         return float(self.problem.penalised_batch_s(self.several.evaluate_batch(assignment[None, :]))[0])
-
-
-def _temperature_s(request: WalkRequest, done: float) -> float:
-    """Geometric, after a share of the evaluations; zero throughout where it is zero."""
-    first_s, last_s = request.first_temperature_s, request.last_temperature_s
-    return first_s * (last_s / first_s) ** done if first_s > 0 else 0.0

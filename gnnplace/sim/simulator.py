@@ -1,4 +1,4 @@
-"""The simulator: evaluates placements, schedules, and moves. Same inputs, same schedule, bit for bit."""
+"""The simulator: evaluates placements, schedules and moves of ops and of op groups."""
 
 from __future__ import annotations
 
@@ -22,29 +22,20 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
 from gnnplace.sim.batch import evaluate_all, resident_bytes
-from gnnplace.sim.moves import MoveBase, evaluate_moves
-from gnnplace.sim.state import (
-    FAILED,
-    RECORDED,
-    SENT_BYTES,
-    EngineState,
-    Recording,
-    no_recording,
-    recording,
-)
+from gnnplace.sim.moves import EngineWorker, Moves
+from gnnplace.sim.state import FAILED, RECORDED, SENT_BYTES, EngineState, Recording, no_recording, recording
 from gnnplace.sim.tables import EngineTables, IndexArray, check_sums, engine_tables, mean_upward_rank, priority_order
 from gnnplace.sim.walk import Walker
 
 __all__ = ["GroupedSimulator", "Simulator", "expanded"]
 
-_MOVES_WORTH_A_BASE_RUN = 4
 _CHUNKS_PER_THREAD = 4
 _OPS_PER_CHUNK = 10_000
 
 
 @dataclass(eq=False)
 class Simulator:
-    """Evaluator and schedule estimator of one graph on one topology; may be used from several threads at once.
+    """Evaluator and schedule estimator of one graph on one topology; threads may share it.
 
     >>> from gnnplace.devices import Device, Topology
     >>> from gnnplace.graph import Op, OpGraph
@@ -53,7 +44,7 @@ class Simulator:
     >>> simulator.evaluate(Placement(np.array([0, 0]))).makespan_s
     5.0
     >>> from gnnplace.graph.coarsen import coarsen
-    >>> one = coarsen(graph, max_groups=1, max_fraction=1.0)  # `over_groups` still runs the two ops of it one by one
+    >>> one = coarsen(graph, max_groups=1, max_fraction=1.0)  # a group's ops still run one by one
     >>> simulator.of_groups(one).op_time_s.tolist(), simulator.over_groups(one).evaluate(Placement(np.array([0]))).makespan_s
     ([[5.0]], 5.0)
     """
@@ -62,7 +53,7 @@ class Simulator:
     topology: Topology
     op_time_s: FloatArray  # [N, D]; infinite where the op cannot run
     num_threads: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    _idle: list[MoveBase] = field(default_factory=list, init=False, repr=False)
+    _idle: list[EngineWorker] = field(default_factory=list, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +66,7 @@ class Simulator:
         check_sums(self.graph, self.topology, self.op_time_s)
 
     def __reduce__(self) -> tuple[type[Simulator], tuple[OpGraph, Topology, FloatArray, int]]:
-        """As another process makes it anew; the arrays that it gets may be read-only."""
+        """Pickles the inputs only; another process builds the rest anew."""
         return Simulator, (self.graph, self.topology, self.op_time_s, self.num_threads)
 
     @property
@@ -84,17 +75,17 @@ class Simulator:
         return "simulated"
 
     def evaluate(self, placement: Placement) -> Evaluation:
-        """The cost of one placement, with its own priorities if it has any."""
+        """The cost of one placement, with its priorities if it has any."""
         tables = self._tables(placement)
         with self._worker(placement) as worker:
-            makespan_s, period_s, _ = self._run(tables, placement.assignment[None, :], worker, no_recording())
+            makespan_s, period_s, _ = self._run(tables, placement.assignment[None, :], worker, no_recording())[0]
             if worker.state.counters[FAILED]:
                 return self._unroutable()
             peak = self._peak_bytes(tables, placement, worker.state)
             return Evaluation(
                 evaluator="simulated",
-                makespan_s=float(makespan_s[0]),
-                period_s=float(period_s[0]),
+                makespan_s=float(makespan_s),
+                period_s=float(period_s),
                 peak_memory_bytes=peak,
                 shortfall_bytes=np.maximum(peak - self.topology.memory_bytes, 0),
                 busy_s=worker.state.device_busy_s.copy(),
@@ -102,32 +93,20 @@ class Simulator:
             )
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
-        """The costs of `[B, N]` assignments with default priorities, on all threads.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> diamond().evaluator.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]])).makespan_s.round(3).tolist()
-        [6.0, 4.001]
-        """
+        """The costs of `[B, N]` assignments with default priorities, on all threads."""
         assignments = np.ascontiguousarray(assignments, dtype=np.int64)
-        # Several chunks per thread, so that one on a busy core does not keep the others waiting.
+        # Several chunks per thread: a thread on a busy core then delays the batch less.
         work = len(assignments) * self.graph.num_ops
         num_chunks = max(1, min(_CHUNKS_PER_THREAD * self.num_threads, work // _OPS_PER_CHUNK, len(assignments)))
         if self.num_threads == 1:
             num_chunks = 1
         chunks = np.array_split(assignments, num_chunks)
-        if num_chunks == 1:
-            parts = [self._evaluate_chunk(assignments)]
-        else:
-            parts = list(self._pool.map(self._evaluate_chunk, chunks))
-        makespan_s, period_s, shortfall = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return EvaluationBatch(makespan_s, period_s, shortfall)
+        run = map if num_chunks == 1 else self._pool.map
+        out = np.concatenate(list(run(self._evaluate_chunk, chunks)))
+        return EvaluationBatch(*np.ascontiguousarray(out.T))
 
     def schedule(self, placement: Placement) -> Schedule:
-        """When everything runs.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> diamond().estimator.schedule(Placement(np.array([0, 0, 1, 1]))).start_s.round(3).tolist()
-        [0.0, 1.0, 1.001, 3.001]
+        """The schedule of one placement.
 
         Raises:
             InvalidPlacement: a tensor has no route.
@@ -155,57 +134,28 @@ class Simulator:
         )
 
     def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
-        """`M` moves, each from `assignment`; see `ScheduleEstimator`. Equal to evaluating each moved placement whole.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> alone = np.zeros(4, dtype=np.int64)
-        >>> diamond().estimator.evaluate_moves(alone, np.array([1, 2, 3]), np.array([1, 1, 1])).makespan_s.round(3).tolist()
-        [4.002, 4.002, 6.001]
-        """
-        offsets, moved = self._moved_ops(ops)
+        """`M` moves, each from `assignment`, with the results of evaluating each moved placement; see `ScheduleEstimator`."""
+        tables, moves = self._default_tables, Moves(*self._moved_ops(ops), np.asarray(devices, dtype=np.int64))
+        base = np.asarray(assignment, dtype=np.uint32)[tables.old_op]
         with self._worker() as worker:
-            out = np.empty((len(devices), 3))
-            if len(devices) < _MOVES_WORTH_A_BASE_RUN and not worker.knows(assignment):
-                worker.forget()
-                base, kept = self._engine_assignment(assignment), 0
-            else:
-                base, kept = worker.base(self._default_tables, self._engine_assignment(assignment), assignment)
-            evaluate_moves(
-                self._default_tables, base, self._producer, worker.state, no_recording(), worker.end_s,
-                worker.saved, kept, offsets, moved, np.asarray(devices, dtype=np.int64), out,
-            )  # fmt: skip
+            out = worker.evaluate_moves(tables, self._producer, base, moves)
         return EvaluationBatch(out[:, 0], out[:, 1], out[:, 2])
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of the problem's units; see `ScheduleEstimator`.
-
-        >>> from gnnplace.evaluation import Proposals
-        >>> from gnnplace.sim.example import diamond
-        >>> problem, one_by_one = diamond(), Proposals(follow_neighbour=0.0, cluster_share=0.0, mean_cluster=1.0)
-        >>> search = problem.estimator.local_search(problem)
-        >>> moved = search.propose(np.zeros(4, dtype=np.int64), one_by_one, np.random.default_rng(0))
-        >>> int(moved.sum())  # one unit went to device 1
-        1
-        """
+        """Random moves of the problem's units; see `ScheduleEstimator`."""
         return self.local_search_over(problem, problem.unit_of_op)
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
-        """This simulator for placements of groups of its ops; see `ScheduleEstimator`."""
+        """The evaluator of groups of these ops; see `ScheduleEstimator`."""
         return GroupedSimulator(coarsening, self, self.of_groups(coarsening))
 
     def of_groups(self, coarsening: Coarsening) -> Simulator:
-        """A simulator in which every group is one op."""
+        """A simulator in which each group is one op."""
         times_s = coarsening.total(self.op_time_s)
         return Simulator(coarsening.graph, self.topology, times_s, self.num_threads)
 
     def local_search_over(self, problem: Problem, unit_of_op: IntArray) -> LocalSearch:
-        """Random moves of the units of a problem over groups of this graph's ops, `unit_of_op` `[N]`.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> problem = diamond()
-        >>> problem.estimator.local_search_over(problem, np.array([0, 1, 2, 3])).ops_per_evaluation
-        4
-        """
+        """Random moves of units, for a problem over groups of this graph's ops; `unit_of_op` is `[N]`."""
         pool = (lambda: self._pool) if self.num_threads > 1 else None
         return Walker(problem, self._default_tables, unit_of_op, pool)
 
@@ -216,14 +166,14 @@ class Simulator:
 
     @cached_property
     def _new_op(self) -> IntArray:
-        """`[N]` the engine's number of each op."""
+        """`[N]` each op in the engine's numbers."""
         new_op = np.empty(self.graph.num_ops, dtype=np.int64)
         new_op[self._default_tables.old_op] = np.arange(self.graph.num_ops)
         return new_op
 
     @cached_property
     def _producer(self) -> IndexArray:
-        """`[T]` producers in the engine's numbers."""
+        """`[T]` producer of each tensor, in the engine's numbers."""
         return self._new_op[self.graph.tensor_producer[self._default_tables.old_tensor]].astype(np.uint32)
 
     @cached_property
@@ -231,7 +181,7 @@ class Simulator:
         cores = itertools.cycle(sorted(os.sched_getaffinity(0)))
 
         def stay_on_a_core() -> None:
-            # Woken together, the threads would share one core until the kernel moves them: longer than a batch takes.
+            # Threads that wake together share a core until the kernel moves them, which takes longer than a batch.
             os.sched_setaffinity(0, {next(cores)})
 
         return ThreadPoolExecutor(self.num_threads, "simulator", stay_on_a_core)
@@ -242,27 +192,23 @@ class Simulator:
         order = priority_order(self.graph, placement.priorities)
         return engine_tables(self.graph, self.topology, self.op_time_s, order)
 
-    def _engine_assignment(self, assignment: IntArray) -> IndexArray:
-        return np.asarray(assignment, dtype=np.uint32)[self._default_tables.old_op]
-
     def _moved_ops(self, ops: IntArray) -> tuple[IntArray, IntArray]:
-        """Moves as rows of ops, from `[M]` indices or a `[M, N]` mask."""
+        """Offsets `[M + 1]` and the ops of each move, from `[M]` indices or a `[M, N]` mask."""
         if ops.ndim == 1:
             return np.arange(len(ops) + 1), self._new_op[ops]
         rows, columns = np.nonzero(ops)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(ops)))])
         return offsets, self._new_op[columns]
 
-    def _evaluate_chunk(self, assignments: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _evaluate_chunk(self, assignments: IntArray) -> FloatArray:
         with self._worker() as worker:
             return self._run(self._default_tables, assignments, worker, no_recording())
 
-    def _run(
-        self, tables: EngineTables, assignments: IntArray, worker: MoveBase, record: Recording
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        out = [np.empty(len(assignments)) for _ in range(3)]
-        evaluate_all(tables, assignments, worker.state, record, *out)
-        return out[0], out[1], out[2]
+    def _run(self, tables: EngineTables, assignments: IntArray, worker: EngineWorker, record: Recording) -> FloatArray:
+        """`[B, 3]` makespan, period and bytes above capacity."""
+        out = np.empty((len(assignments), 3))
+        evaluate_all(tables, assignments, worker.state, record, out)
+        return out
 
     def _peak_bytes(self, tables: EngineTables, placement: Placement, state: EngineState) -> IntArray:
         resident = np.empty(self.topology.num_devices, dtype=np.int64)
@@ -277,12 +223,12 @@ class Simulator:
         )  # fmt: skip
 
     @contextmanager
-    def _worker(self, placement: Placement | None = None) -> Iterator[MoveBase]:
-        """State of an idle thread; a failed run leaves traces that the next reset clears."""
+    def _worker(self, placement: Placement | None = None) -> Iterator[EngineWorker]:
+        """An idle worker. A failed run leaves its state dirty; the next reset clears it."""
         if placement is not None and placement.assignment.shape != (self.graph.num_ops,):
             raise InvalidPlacement(f"the placement has {placement.assignment.size} ops, the graph {self.graph.num_ops}")
         with self._lock:
-            worker = self._idle.pop() if self._idle else MoveBase(self._default_tables)
+            worker = self._idle.pop() if self._idle else EngineWorker(self._default_tables)
         yield worker
         with self._lock:
             self._idle.append(worker)
@@ -298,27 +244,10 @@ def expanded(coarsening: Coarsening, placement: Placement) -> Placement:
 
 @dataclass(frozen=True, eq=False)
 class GroupedSimulator:
-    """Evaluator of `G` op groups by the simulator of the whole graph of `N` ops.
+    """Evaluator of `G` op groups, which simulates the whole graph of `N` ops.
 
-    A group as one op would wait for all of its inputs and hand on everything at its end: on a deep graph that is half
-    as fast as its ops are. Only `schedule`, which features are made of, is that of the groups.
-
-    >>> from gnnplace.graph.coarsen import coarsen
-    >>> from gnnplace.sim.example import diamond
-    >>> whole = diamond().evaluator
-    >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
-    >>> grouped = whole.over_groups(coarsening)
-    >>> coarsening.group_of_op.tolist(), round(grouped.evaluate(Placement(np.array([0, 1]))).makespan_s, 3)
-    ([0, 0, 0, 1], 6.001)
-    >>> grouped.schedule(Placement(np.array([0, 1]))).end_s.round(3).tolist()  # as one op, it hands on everything at its end
-    [5.0, 6.002]
-    >>> grouped.evaluate_batch(np.array([[0, 0], [0, 1]])).makespan_s.round(3).tolist()
-    [6.0, 6.001]
-    >>> grouped.evaluate_moves(np.array([0, 0]), np.array([1]), np.array([1])).makespan_s.round(3).tolist()
-    [6.001]
-    >>> one = grouped.over_groups(coarsen(coarsening.graph, max_groups=1, max_fraction=1.0))
-    >>> one.evaluate(Placement(np.array([1]))).makespan_s
-    6.0
+    A group simulated as one op would wait for all its inputs and send all outputs at its end; on a deep graph that takes
+    twice as long as its ops. Only `schedule`, the source of features, treats each group as one op.
     """
 
     coarsening: Coarsening
@@ -339,7 +268,7 @@ class GroupedSimulator:
         return self.whole.evaluate_batch(self.coarsening.expand(np.asarray(assignments)))
 
     def schedule(self, placement: Placement) -> Schedule:
-        """When each group would run, were it one op."""
+        """The schedule with each group as one op."""
         return self.groups.schedule(placement)
 
     def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
@@ -349,18 +278,9 @@ class GroupedSimulator:
         return self.whole.evaluate_moves(self.coarsening.expand(assignment), moved, devices)
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`.
-
-        >>> from gnnplace.graph.coarsen import coarsen
-        >>> from gnnplace.sim.example import diamond
-        >>> whole = diamond().evaluator
-        >>> coarsening = coarsen(whole.graph, max_groups=2, max_fraction=1.0)
-        >>> search = whole.over_groups(coarsening).local_search(diamond().over_groups(coarsening))
-        >>> search.ops_per_evaluation  # the ops of two groups
-        4
-        """
+        """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`."""
         return self.whole.local_search_over(problem, self.coarsening.expand(problem.unit_of_op))
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
-        """For placements of groups of these groups; see `ScheduleEstimator`."""
+        """The evaluator of groups of these groups; see `ScheduleEstimator`."""
         return GroupedSimulator(coarsening.after(self.coarsening), self.whole, self.groups.of_groups(coarsening))

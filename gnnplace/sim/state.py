@@ -1,4 +1,4 @@
-"""The engine's queues: ready ops as bits, coming events as a heap, transfers as chains. Compiled, a few instructions each."""
+"""The state of a run: ready ops as bit sets, events as a heap, transfers as linked lists. Compiled."""
 
 from __future__ import annotations
 
@@ -37,12 +37,17 @@ Index = Any
 ONE = np.uint64(1)  # unsigned plus a plain 1 would be a float
 WORD = np.uint64(6)  # 64 = 2**6 bits in a word
 LOW = np.uint64(63)
-NOTHING = np.uint32(2**32 - 1)  # where a transfer's row would stand
-_NEXT = 4  # column of a transfer's row, see EngineState
+NOTHING = np.uint32(2**32 - 1)  # stands for no row of `transfers`
+
+# Positions in EngineState.counters.
+COMPLETED, NUM_EVENTS, FREE_TRANSFER, NUM_TRANSFERS, SENT_BYTES, FAILED, RECORDED = range(7)
+NUM_COUNTERS = 7
+# Columns of EngineState.transfers; NEXT is the next transfer of the queue, or the next free row.
+TENSOR, SOURCE, TARGET, HOP, NEXT = range(5)
 
 
 def _lowest_bit_code(typing_context: Any, word: Any) -> Any:
-    """The position of the lowest bit that is set; the word is not zero. One machine instruction."""
+    """Position of the lowest set bit of a word that is not zero; one machine instruction."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -55,13 +60,7 @@ _lowest_bit: Any = intrinsic(_lowest_bit_code)
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def push_ready(bits: WordArray, summary: WordArray, device: Index, op: Index) -> None:
-    """Marks an op as ready; `summary` has a bit for every word of `bits` that is not zero.
-
-    >>> bits, summary = np.zeros((1, 2), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
-    >>> push_ready(bits, summary, 0, np.uint64(70))
-    >>> bits.tolist(), summary.tolist()  # bit 6 of the second word, and that the second word has one
-    ([[0, 64]], [[2]])
-    """
+    """Adds an op to a device's ready set; `summary` has a bit for every nonzero word of `bits`."""
     word = op >> WORD
     bits[device, word] |= ONE << (op & LOW)
     summary[device, word >> WORD] |= ONE << (word & LOW)
@@ -69,14 +68,7 @@ def push_ready(bits: WordArray, summary: WordArray, device: Index, op: Index) ->
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pop_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
-    """Takes the smallest ready op, that is the one of highest priority; there is one.
-
-    >>> bits, summary = np.zeros((1, 2), dtype=np.uint64), np.zeros((1, 1), dtype=np.uint64)
-    >>> for op in (70, 3):
-    ...     push_ready(bits, summary, 0, np.uint64(op))
-    >>> [int(pop_ready(bits, summary, 0)) for _ in range(2)]
-    [3, 70]
-    """
+    """Removes the smallest ready op, the one of highest priority; the set is not empty."""
     block = np.uint64(0)
     while summary[device, block] == 0:
         block += ONE
@@ -90,12 +82,7 @@ def pop_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def touch(device: Index, touched: IndexArray, num_touched: int) -> int:
-    """Notes, once, that a device may have something to start or a new peak. Returns how many are noted.
-
-    >>> touched = np.zeros(2, dtype=np.uint32)
-    >>> touch(1, touched, 0), touch(1, touched, 1), touched.tolist()
-    (1, 1, [1, 0])
-    """
+    """Adds a device to the `touched` list unless it is listed; returns the length of the list."""
     for position in range(num_touched):
         if touched[position] == device:
             return num_touched
@@ -113,65 +100,50 @@ def join(
     wake: IndexArray,
     num_wake: int,
 ) -> int:
-    """Joins a channel's queue; an idle channel is noted in `wake`. Returns how many are noted.
-
-    >>> head, tail, wake = np.array([NOTHING]), np.zeros(1, dtype=np.uint32), np.zeros(1, dtype=np.uint32)
-    >>> transfers = np.zeros((2, 5), dtype=np.uint32)
-    >>> [join(transfer, 0, head, tail, transfers, wake, num_wake) for transfer, num_wake in ((0, 0), (1, 1))]
-    [1, 1]
-    >>> head.tolist(), tail.tolist()
-    ([0], [1])
-    """
-    transfers[transfer, _NEXT] = NOTHING
+    """Appends a transfer to a channel's queue; an idle channel joins the `wake` list. Returns the length of that list."""
+    transfers[transfer, NEXT] = NOTHING
     if queue_head[channel] == NOTHING:
         queue_head[channel] = transfer
         wake[num_wake] = channel
         num_wake += 1
     else:
-        transfers[queue_tail[channel], _NEXT] = transfer
+        transfers[queue_tail[channel], NEXT] = transfer
     queue_tail[channel] = transfer
     return num_wake
 
 
-# Positions in EngineState.counters.
-COMPLETED, NUM_EVENTS, FREE_TRANSFER, NUM_TRANSFERS, SENT_BYTES, FAILED, RECORDED = range(7)
-NUM_COUNTERS = 7
-# Columns of EngineState.transfers: NEXT is the one behind it in its queue, or the next free row.
-TENSOR, SOURCE, TARGET, HOP, NEXT = range(5)
-
-
 class EngineState(NamedTuple):
-    """All that changes while a step runs."""
+    """Everything that changes during a run; slices of the last four arrays are the small fields, so that they copy at once."""
 
-    missing: Int32Array  # [N] inputs that are not there yet
-    uses: Int32Array  # [T * D] uses left of each copy; all zero between runs
-    ready: WordArray  # [D, N / 64] a bit for every ready op
-    ready_words: WordArray  # [D, N / 4096] a bit for every word of `ready` that is not zero
+    missing: Int32Array  # [N] inputs that have not arrived
+    uses: Int32Array  # [T * D] remaining uses of each copy; all zero between runs
+    ready: WordArray  # [D, N / 64] bit set of the ready ops
+    ready_words: WordArray  # [D, N / 4096] bit set of the nonzero words of `ready`
     num_ready: Int32Array  # [D]
     running: Int32Array  # [D] op, or -1
     last_end_s: FloatArray  # [D]
-    begins_s: FloatArray  # [D] what the next op pays for beginning a segment
+    begins_s: FloatArray  # [D] seconds that the next op pays for beginning a segment
     live_bytes: IntArray  # [D] activations and workspace, without weights
     peak_bytes: IntArray  # [D]
     device_busy_s: FloatArray  # [D]
-    event_s: FloatArray  # [D + channels] heap of coming events
+    event_s: FloatArray  # [D + channels] heap of future events
     event_id: Int32Array  # [D + channels] device, or D + channel
-    queue_head: IndexArray  # [channels] transfer that is under way, or NOTHING
+    queue_head: IndexArray  # [channels] transfer in progress, or NOTHING
     queue_tail: IndexArray  # [channels]
     channel_busy_s: FloatArray  # [channels]
-    transfers: IndexArray  # [C, 5] TENSOR, SOURCE, TARGET, HOP and NEXT of each
+    transfers: IndexArray  # [C, 5] columns TENSOR, SOURCE, TARGET, HOP and NEXT
     wake: IndexArray  # [channels] scratch
     touched: IndexArray  # [D] scratch
     now_s: FloatArray  # [1]
     counters: IntArray  # [NUM_COUNTERS]
-    small_ints: Int32Array  # the memory of num_ready, running and event_id in one piece
-    queues: IndexArray  # of queue_head and queue_tail
-    small_bytes: IntArray  # of live_bytes, peak_bytes and counters
-    small_seconds: FloatArray  # of last_end_s, begins_s, device_busy_s, event_s, channel_busy_s and now_s
+    small_ints: Int32Array  # num_ready, running and event_id
+    queues: IndexArray  # queue_head and queue_tail
+    small_bytes: IntArray  # live_bytes, peak_bytes and counters
+    small_seconds: FloatArray  # last_end_s, begins_s, device_busy_s, event_s, channel_busy_s and now_s
 
 
 class Recording(NamedTuple):
-    """Where a run writes its schedule, in the engine's numbers; empty arrays write nothing."""
+    """Arrays that a run writes its schedule to, in the engine's numbers; empty arrays record nothing."""
 
     start_s: FloatArray  # [N]
     end_s: FloatArray  # [N]
@@ -183,13 +155,7 @@ class Recording(NamedTuple):
 
 
 def engine_state(tables: EngineTables) -> EngineState:
-    """Fresh state for one thread.
-
-    >>> from gnnplace.sim.example import diamond_tables
-    >>> state = engine_state(diamond_tables())
-    >>> state.missing.shape, state.uses.shape, state.event_s.shape  # 4 ops; 3 tensors on 2 devices; 2 devices and 2 channels
-    ((4,), (6,), (4,))
-    """
+    """New state for one thread."""
     num_ops, num_devices = tables.op_time_s.shape
     num_tensors, num_pairs, channels = len(tables.tensor_bytes), len(tables.consumers), tables.num_channels
 
@@ -231,50 +197,32 @@ def engine_state(tables: EngineTables) -> EngineState:
 
 
 def _pieces(dtype: Any, lengths: Sequence[int]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-    """One array and views on its consecutive parts, so that all of them can be copied at once."""
+    """An array and views of its consecutive parts."""
     whole = np.zeros(sum(lengths), dtype=dtype)
     return whole, np.split(whole, np.cumsum(lengths)[:-1])
 
 
 def recording(tables: EngineTables) -> Recording:
-    """Room for the schedule of one run.
-
-    >>> from gnnplace.sim.example import diamond_tables
-    >>> record = recording(diamond_tables())
-    >>> record.start_s.shape, record.hop_start_s.shape  # at most one hop for each of 4 uses of a tensor
-    ((4,), (4,))
-    """
+    """A recording for the schedule of one run."""
     num_ops = len(tables.num_inputs)
     longest = int(np.diff(tables.route_offsets).max(initial=0))
     hops = len(tables.consumers) * longest
-    return _room(num_ops, hops)
+    return _recording(num_ops, hops)
 
 
 def no_recording() -> Recording:
-    """Writes nothing.
-
-    >>> {array.size for array in no_recording()}
-    {0}
-    """
-    return _room(0, 0)
+    """A recording that records nothing."""
+    return _recording(0, 0)
 
 
-def _room(num_ops: int, hops: int) -> Recording:
+def _recording(num_ops: int, hops: int) -> Recording:
     tensor, target, link = np.zeros((3, hops), dtype=np.int32)
     return Recording(np.zeros(num_ops), np.zeros(num_ops), tensor, target, link, np.zeros(hops), np.zeros(hops))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def reset(tables: EngineTables, assignment: IndexArray, state: EngineState) -> None:
-    """The state at time 0: ops without inputs are ready. `assignment` `[N]` is in the engine's numbers.
-
-    >>> from gnnplace.sim.example import diamond_tables
-    >>> tables = diamond_tables()
-    >>> state = engine_state(tables)
-    >>> reset(tables, np.array([1, 0, 0, 0], dtype=np.uint32), state)
-    >>> state.missing.tolist(), state.num_ready.tolist()  # the first op waits for nothing, on the second device
-    ([0, 1, 1, 2], [0, 1])
-    """
+    """Resets the state to time 0, at which ops without inputs are ready; `assignment` `[N]` is in the engine's numbers."""
     state.num_ready[:] = 0
     state.running[:] = -1
     state.last_end_s[:] = 0.0

@@ -16,28 +16,25 @@ from gnnplace.graph.orders import upward_rank
 __all__ = ["EngineTables", "IndexArray", "check_sums", "engine_tables", "mean_upward_rank", "priority_order"]
 
 IndexArray = NDArray[Any]
-"""`uint32`: unsigned, because the compiler then drops the test for indices that count from the end.
-
-To the type checker anything, as it cannot follow how the compiler mixes integers."""
-
+"""`uint32`; for unsigned indices the compiler drops the test for negative ones. `Any`, since mypy cannot follow mixed integers."""
 
 FIRST_HOP, LAST_HOP = 1, 2
 LONGEST_S = 1e100
-"""Of everything together: squares and products of seconds are still finite."""
+"""Limit of all seconds added up; squares and products of seconds stay finite below it."""
 
 
 class EngineTables(NamedTuple):
-    """Ops renumbered by priority, so that the engine walks memory forwards and compares priorities as op numbers.
+    """A graph on a topology, ops renumbered by priority: op numbers compare as priorities, and memory is read forwards.
 
     `N` ops, `T` tensors in the order of their producers, `C` (tensor, consumer) pairs, `W` shared weights, `D` devices,
-    `L` links, `R` entries of routes. `old_op` leads back to the graph's numbers.
+    `R` hops of all routes. `old_op` and `old_tensor` map back to the graph's numbers.
     """
 
     old_op: IndexArray  # [N]
     num_inputs: IndexArray  # [N]
     op_time_s: FloatArray  # [N, D]
-    tail_s: FloatArray  # [N] the least seconds from the end of the op to the end of the step
-    start_bytes: IntArray  # [N] outputs and workspace, taken when the op starts
+    tail_s: FloatArray  # [N] lower bound on the seconds from the end of the op to the end of the step
+    start_bytes: IntArray  # [N] outputs and workspace, allocated when the op starts
     workspace_bytes: IntArray  # [N]
     memory_bytes: IntArray  # [N]
     output_offsets: IndexArray  # [N + 1]
@@ -54,28 +51,20 @@ class EngineTables(NamedTuple):
     segment_overhead_s: FloatArray  # [D]
     intake_s_per_byte: FloatArray  # [D]
     capacity_bytes: IntArray  # [D]
-    route_offsets: IndexArray  # [D * D + 1] where the hops from `s` to `t` begin, at `s * D + t`
+    route_offsets: IndexArray  # [D * D + 1] first hop of the route from `s` to `t` at `s * D + t`
     hop_link: IndexArray  # [R]
     hop_channel: IndexArray  # [R]
-    hop_place: IndexArray  # [R] FIRST_HOP, LAST_HOP, both added, or 0
+    hop_place: IndexArray  # [R] FIRST_HOP + LAST_HOP, one of them, or 0
     hop_latency_s: FloatArray  # [R]
     hop_bandwidth: FloatArray  # [R] bytes per second
     num_channels: int
 
 
 def check_sums(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> None:
-    """Returns when no schedule is longer than a float can say: all ops on their slowest devices, all tensors over all links.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> check_sums(problem.graph, problem.topology, 1e99 * problem.op_time_s)
-    >>> check_sums(problem.graph, problem.topology, 1e100 * problem.op_time_s)
-    Traceback (most recent call last):
-    ...
-    gnnplace.errors.InvalidGraph: graph 'diamond' on 'two': the seconds of all ops and transfers add up to 6e+100; ...
+    """Checks that the longest possible schedule is a finite number: slowest devices, all tensors over all links.
 
     Raises:
-        InvalidGraph: one could be.
+        InvalidGraph: all seconds together exceed `LONGEST_S`.
     """
     sent_bytes = float(graph.tensor_bytes.sum())
     with np.errstate(all="ignore"):
@@ -92,13 +81,7 @@ def check_sums(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> Non
 
 
 def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> FloatArray:
-    """`[N]` upward rank in seconds over mean op times and mean transfer times: the default priorities (HEFT's).
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> mean_upward_rank(problem.graph, problem.topology, problem.op_time_s).round(3).tolist()
-    [4.002, 3.001, 3.001, 1.0]
-    """
+    """`[N]` upward rank (HEFT) in seconds over mean op times and mean transfer times: the default priorities."""
     runs = np.isfinite(op_time_s)
     mean_s = np.where(runs, op_time_s, 0.0).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
     latency_s, per_byte_s = topology.mean_transfer
@@ -110,26 +93,14 @@ def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) 
 
 
 def priority_order(graph: OpGraph, priorities: FloatArray) -> IntArray:
-    """`[N]` ops by falling priority, ties by topological index.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> priority_order(diamond().graph, np.array([9.0, 1.0, 5.0, 1.0])).tolist()
-    [0, 2, 1, 3]
-    """
+    """`[N]` ops by descending priority, ties by topological index."""
     topological_index = np.empty(graph.num_ops, dtype=np.int64)
     topological_index[graph.topological_order] = np.arange(graph.num_ops)
     return np.lexsort((topological_index, -priorities))
 
 
 def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, order: IntArray) -> EngineTables:
-    """The engine's arrays; `order` `[N]` lists the ops from the highest priority to the lowest.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> tables = engine_tables(problem.graph, problem.topology, problem.op_time_s, np.array([0, 2, 1, 3]))
-    >>> tables.old_op.tolist(), tables.tail_s.tolist(), tables.num_channels
-    ([0, 2, 1, 3], [3.0, 1.0, 1.0, 0.0], 2)
-    """
+    """The engine's arrays; `order` `[N]` lists the ops by descending priority."""
     new_op = np.empty(graph.num_ops, dtype=np.uint32)
     new_op[order] = np.arange(graph.num_ops, dtype=np.uint32)
     tensor_order = np.argsort(new_op[graph.tensor_producer], kind="stable")
@@ -173,7 +144,7 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
 
 
 def _tail_s(graph: OpGraph, op_time_s: FloatArray) -> FloatArray:
-    """`[N]` seconds of the longest path below each op, every op on its fastest device and transfers free."""
+    """`[N]` seconds of the longest path after each op, with every op on its fastest device and free transfers."""
     fastest_s = op_time_s.min(axis=1, initial=np.inf)
     fastest_s[~np.isfinite(fastest_s)] = 0.0
     free = np.zeros(len(graph.successors))
@@ -182,7 +153,7 @@ def _tail_s(graph: OpGraph, op_time_s: FloatArray) -> FloatArray:
 
 
 def _hop_places(route_offsets: IntArray) -> IndexArray:
-    """`[R]` which hops begin and which end a route."""
+    """`[R]` flags of the hops that begin or end a route."""
     places = np.zeros(route_offsets[-1], dtype=np.uint32)
     used = np.diff(route_offsets) > 0
     places[route_offsets[:-1][used]] += FIRST_HOP

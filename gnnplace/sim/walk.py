@@ -1,9 +1,8 @@
-"""The walk: draw a move, simulate it, accept or undo it. Compiled.
+"""Simulated annealing in compiled code: draw a move, simulate it, accept or undo it.
 
-How bad a move may be is drawn before it is simulated, so that its run ends as soon as it is certain to be worse: with
-transfers free and every op on its fastest device, what is left would take too long. To begin at states kept of the
-current placement's run, as `moves.py` does, was measured to be no faster here: an accepted move outdates the states
-behind it, and to keep new ones costs as much as they save.
+The acceptance limit is drawn before the move is simulated. The run stops once its lower bound exceeds that limit: free
+transfers, every op on its fastest device. Starting from kept states, as in `moves.py`, was measured to be no faster here,
+because every accepted move invalidates the later states.
 """
 
 from __future__ import annotations
@@ -27,14 +26,13 @@ from gnnplace.sim.proposals import ProposalTables, draw_move, proposal_tables
 from gnnplace.sim.state import EngineState, Recording, engine_state, no_recording, reset
 from gnnplace.sim.tables import EngineTables, IndexArray
 
-__all__ = ["Metropolis", "UnitOps", "Walker", "metropolis"]
-
+__all__ = ["Walker", "temperature_s"]
 
 _ROUNDING = 1e-9
 
 
-class Metropolis(NamedTuple):
-    """What is minimised, and how worse moves are accepted."""
+class _Rule(NamedTuple):
+    """The minimised value and the temperatures."""
 
     throughput: bool
     penalty_s: float
@@ -43,49 +41,41 @@ class Metropolis(NamedTuple):
     last_temperature_s: float
 
 
-class UnitOps(NamedTuple):
+class _UnitOps(NamedTuple):
     """The ops of each unit, in the engine's numbers."""
 
     offsets: IntArray  # [U + 1]
     ops: IntArray  # [N]
 
 
+class _Task(NamedTuple):
+    """The inputs of a walk."""
+
+    tables: EngineTables
+    unit_ops: _UnitOps
+    graph: UnitGraph
+    proposals: ProposalTables
+    rule: _Rule
+    record: Recording  # records nothing
+
+
+class _Found(NamedTuple):
+    """Arrays that a walk writes."""
+
+    device_of_unit: IntArray  # [U] first the start, then the last placement
+    best: IntArray  # [U]
+    improved_at: IntArray  # [evaluations] evaluation of each improvement, from 1
+    improved_s: FloatArray  # [evaluations] seconds of each improvement
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
-def metropolis(
-    tables: EngineTables,
-    unit_ops: UnitOps,
-    graph: UnitGraph,
-    proposals: ProposalTables,
-    rule: Metropolis,
-    state: EngineState,
-    record: Recording,
-    device_of_unit: IntArray,
-    best: IntArray,
-    improved_at: IntArray,
-    improved_s: FloatArray,
-    rng: np.random.Generator,
-) -> tuple[float, float, int]:
-    """Walks for `len(improved_at)` evaluations; gives current and best seconds and the number of improvements.
-
-    Writes the last placement to `device_of_unit` `[U]`, the best one to `best` `[U]`, and each improvement's evaluation
-    (from 1) and seconds to `improved_at` and `improved_s`. `record` is one that writes nothing.
-
-    >>> from gnnplace.evaluation import Proposals
-    >>> from gnnplace.sim.example import diamond, diamond_tables
-    >>> from gnnplace.sim.state import engine_state, no_recording
-    >>> from gnnplace.sim.proposals import proposal_tables
-    >>> problem, tables = diamond(), diamond_tables()
-    >>> graph, proposals = problem.unit_graph, proposal_tables(problem, Proposals(0.8, 0.5, 3.0))
-    >>> downhill, unit_ops = Metropolis(False, *problem.penalty, 0.0, 0.0), UnitOps(np.arange(5), np.arange(4))
-    >>> room = np.zeros(4, dtype=np.int64), np.zeros(4, dtype=np.int64), np.empty(20, dtype=np.int64), np.empty(20)
-    >>> _, best_s, improvements = metropolis(tables, unit_ops, graph, proposals, downhill, engine_state(tables),
-    ...     no_recording(), *room, np.random.default_rng(0))
-    >>> round(best_s, 3), room[1].tolist(), room[3][:improvements].round(3).tolist()
-    (4.001, [1, 0, 1, 0], [4.002, 4.001])
-    """
+def _metropolis(task: _Task, state: EngineState, found: _Found, rng: np.random.Generator) -> tuple[float, float, int]:
+    """Walks for `len(found.improved_at)` evaluations; returns last and best seconds and the number of improvements."""
+    tables, unit_ops, graph, proposals, rule, record = task
+    device_of_unit, best, improved_at, improved_s = found
     num_ops, evaluations = len(unit_ops.ops), len(improved_at)
-    assignment, room = np.empty(num_ops, dtype=np.uint32), np.empty((3, len(best)), dtype=np.int64)
-    resident, members, improvements = np.empty(len(tables.capacity_bytes), dtype=np.int64), room[0], 0
+    assignment, scratch = np.empty(num_ops, dtype=np.uint32), np.empty((3, len(best)), dtype=np.int64)
+    resident, members, improvements = np.empty(len(tables.capacity_bytes), dtype=np.int64), scratch[0], 0
     for unit in range(len(best)):
         members[0] = unit
         _assign(unit_ops, members, 1, device_of_unit[unit], assignment)
@@ -94,10 +84,11 @@ def metropolis(
     value_s = best_s = _penalised_s(rule, result(tables, assignment, state, resident))
     best[:] = device_of_unit
     for evaluation in range(evaluations):
-        count, device = draw_move(graph, proposals, device_of_unit, rng, room)
+        count, device = draw_move(graph, proposals, device_of_unit, rng, scratch)
         here = device_of_unit[members[0]]
         _assign(unit_ops, members, count, device, assignment)
-        limit_s = value_s - _temperature_s(rule, evaluation / evaluations) * np.log(1.0 - rng.random())
+        heat_s = temperature_s(rule.first_temperature_s, rule.last_temperature_s, evaluation / evaluations)
+        limit_s = value_s - heat_s * np.log(1.0 - rng.random())
         reset(tables, assignment, state)
         until_s = np.inf if rule.throughput else limit_s * (1.0 + _ROUNDING)
         advance(tables, assignment, state, record, num_ops, until_s)
@@ -117,24 +108,24 @@ def metropolis(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _assign(unit_ops: UnitOps, units: IntArray, count: int, device: int, assignment: IndexArray) -> None:
-    """Puts the first units on a device."""
+def _assign(unit_ops: _UnitOps, units: IntArray, count: int, device: int, assignment: IndexArray) -> None:
+    """Puts the first `count` of `units` on a device."""
     for index in range(count):
         for entry in range(unit_ops.offsets[units[index]], unit_ops.offsets[units[index] + 1]):
             assignment[unit_ops.ops[entry]] = device
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _temperature_s(rule: Metropolis, done: float) -> float:
-    """Geometric, after a share of the evaluations; zero throughout where it is zero."""
-    if rule.first_temperature_s == 0.0:
+def temperature_s(first_s: float, last_s: float, done: float) -> float:
+    """The temperature after a fraction `done` of the evaluations: geometric, or always zero if `first_s` is zero."""
+    if first_s == 0.0:
         return 0.0
-    return float(rule.first_temperature_s * (rule.last_temperature_s / rule.first_temperature_s) ** done)
+    return float(first_s * (last_s / first_s) ** done)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _penalised_s(rule: Metropolis, outcome: tuple[float, float, float]) -> float:
-    """As `Problem.penalised_batch_s`, to the last bit."""
+def _penalised_s(rule: _Rule, outcome: tuple[float, float, float]) -> float:
+    """The value of `Problem.penalised_batch_s`, bit for bit."""
     makespan_s, period_s, shortfall_bytes = outcome
     objective_s = period_s if rule.throughput else makespan_s
     if shortfall_bytes > 0:
@@ -144,84 +135,67 @@ def _penalised_s(rule: Metropolis, outcome: tuple[float, float, float]) -> float
 
 @dataclass(frozen=True, eq=False)
 class Walker:
-    """Random moves of the units of one problem; may be used from several threads at once.
-
-    >>> from gnnplace.sim.example import diamond, diamond_tables
-    >>> walker, moves = Walker(diamond(), diamond_tables(), np.arange(4)), Proposals(0.8, 0.5, 3.0)
-    >>> alone, rng = np.zeros(4, dtype=np.int64), np.random.default_rng(0)
-    >>> bool((walker.propose(alone, moves, rng) != alone).any())
-    True
-    >>> found = walker.walk(WalkRequest(alone, 20, 0.0, 0.0, moves), rng)
-    >>> round(found.best_s, 3), found.evaluations, walker.ops_per_evaluation
-    (4.001, 20, 4)
-    >>> [round(each.best_s, 3) for each in walker.walk_side_by_side([WalkRequest(alone, 20, 0.0, 0.0, moves)] * 2, rng)]
-    [4.001, 4.001]
-    """
+    """The `LocalSearch` over the units of one problem; threads may share it."""
 
     problem: Problem
     tables: EngineTables
     unit_of_op: IntArray  # [N] unit of each simulated op, in the numbers of its graph
     pool: Callable[[], Executor] | None = None
-    """Threads for walks side by side, if there are several."""
+    """Threads for walks side by side; None: the calling thread."""
     _idle: list[EngineState] = field(default_factory=list, init=False, repr=False)
 
     @property
     def ops_per_evaluation(self) -> int:
-        """Ops that the engine runs for one placement."""
+        """Number of ops that the engine runs per placement."""
         return len(self.unit_of_op)
 
     def propose(self, assignment: IntArray, proposals: Proposals, rng: np.random.Generator) -> IntArray:
-        """`[N]` after one random move; see `LocalSearch`."""
+        """`[N]` the assignment after one random move; see `LocalSearch`."""
         tables, devices = proposal_tables(self.problem, proposals), self._device_of_unit(assignment)
         if len(tables.units):
-            room = np.empty((3, len(devices)), dtype=np.int64)
+            scratch = np.empty((3, len(devices)), dtype=np.int64)
             with interrupts_held():
-                count, device = draw_move(self.problem.unit_graph, tables, devices, rng, room)
-            devices[room[0, :count]] = device
+                count, device = draw_move(self.problem.unit_graph, tables, devices, rng, scratch)
+            devices[scratch[0, :count]] = device
         return devices[self.problem.unit_of_op]
 
     def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:
         """Metropolis moves from an assignment; see `LocalSearch`."""
-        proposals, devices = proposal_tables(self.problem, request.proposals), self._device_of_unit(request.assignment)
+        problem, devices = self.problem, self._device_of_unit(request.assignment)
+        proposals = proposal_tables(problem, request.proposals)
         evaluations = request.evaluations if len(proposals.units) else 0
-        penalty_s, penalty_bytes = self.problem.penalty
-        rule = Metropolis(
-            self.problem.objective == "throughput", penalty_s, penalty_bytes,
-            request.first_temperature_s, request.last_temperature_s,
-        )  # fmt: skip
-        best, improved_at, improved_s = devices.copy(), np.empty(evaluations, dtype=np.int64), np.empty(evaluations)
+        temperatures = request.first_temperature_s, request.last_temperature_s
+        rule = _Rule(problem.objective == "throughput", *problem.penalty, *temperatures)
+        task = _Task(self.tables, self._unit_ops, problem.unit_graph, proposals, rule, no_recording())
+        found = _Found(devices, devices.copy(), np.empty(evaluations, dtype=np.int64), np.empty(evaluations))
         try:
             state = self._idle.pop()
         except IndexError:
             state = engine_state(self.tables)
         with interrupts_held():
-            value_s, best_s, count = metropolis(
-                self.tables, self._unit_ops, self.problem.unit_graph, proposals, rule, state, no_recording(),
-                devices, best, improved_at, improved_s, rng,
-            )  # fmt: skip
+            value_s, best_s, count = _metropolis(task, state, found, rng)
         self._idle.append(state)
         return Walk(
-            assignment=devices[self.problem.unit_of_op],
+            assignment=devices[problem.unit_of_op],
             value_s=value_s,
-            best=best[self.problem.unit_of_op],
+            best=found.best[problem.unit_of_op],
             best_s=best_s,
             evaluations=evaluations,
-            improvements=tuple(zip(improved_at[:count].tolist(), improved_s[:count].tolist(), strict=True)),
+            improvements=tuple(zip(found.improved_at[:count].tolist(), found.improved_s[:count].tolist(), strict=True)),
         )
 
     def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
-        """Walks on all threads; see `LocalSearch`."""
+        """Independent walks on all threads; see `LocalSearch`."""
         run = map if self.pool is None else self.pool().map
         return list(run(self.walk, requests, rng.spawn(len(requests))))
 
     @cached_property
-    def _unit_ops(self) -> UnitOps:
+    def _unit_ops(self) -> _UnitOps:
         unit_of_op = self.unit_of_op[self.tables.old_op]
-        offsets, ops = csr(unit_of_op, np.arange(len(unit_of_op)), self.problem.num_units)
-        return UnitOps(offsets, ops)
+        return _UnitOps(*csr(unit_of_op, np.arange(len(unit_of_op)), self.problem.num_units))
 
     def _device_of_unit(self, assignment: IntArray) -> IntArray:
-        """`[U]`: a unit is where its first op is."""
+        """`[U]` the device of each unit's first op."""
         devices = np.empty(self.problem.num_units, dtype=np.int64)
         devices[self.problem.unit_of_op[::-1]] = assignment[::-1]
         return devices
