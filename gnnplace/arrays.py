@@ -1,4 +1,4 @@
-"""The array types of the library, named once."""
+"""Names of array types, read-only copies, and grouping by row."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def frozen(values: Any, dtype: Any) -> NDArray[Any]:
 
 
 def csr(rows: IntArray, values: IntArray, num_rows: int) -> tuple[IntArray, IntArray]:
-    """Groups `values` by row, keeping their order: offsets `[num_rows + 1]` and values `[len(rows)]`.
+    """Values grouped by row in their order (CSR): offsets `[num_rows + 1]` and values `[len(rows)]`.
 
     >>> offsets, values = csr(np.array([1, 0, 1]), np.array([7, 8, 9]), 2)
     >>> offsets.tolist(), values.tolist()

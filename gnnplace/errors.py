@@ -1,7 +1,7 @@
-"""Every exception that gnnplace raises on purpose: one base class, few children.
+"""The exceptions of gnnplace: one base class, few children.
 
-A message says what was found, what was expected, which op or device, and what to do next. It is one line that a terminal can show,
-whatever the names in it hold.
+A message names what was found, what was expected, which op or device, and what to do next. It is one printable line,
+whatever characters the names in it contain.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LONGEST = 2000
 
 
 class GnnplaceError(Exception):
-    """Base of all errors that a caller can cause and mend."""
+    """Base class of all errors that a caller can cause and fix."""
 
     def __str__(self) -> str:
-        """The message as one line; names may be as long as they like and hold anything."""
+        """The message as one printable line of bounded length."""
         text = " ".join(super().__str__().split())
         if len(text) > _LONGEST:
             text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
@@ -41,31 +41,31 @@ class GnnplaceError(Exception):
 
 
 class InvalidGraph(GnnplaceError):
-    """The op graph breaks a rule: a cycle, a repeated name, a cost that is no number."""
+    """An op graph breaks a rule, for example by a cycle, a repeated name or a cost that is not a number."""
 
 
 class InvalidInput(GnnplaceError, ValueError):
-    """A model is run on a value that is missing, unknown, or of another type or rank."""
+    """An input value of a model is missing, unknown, or of another type or rank."""
 
 
 class InvalidTopology(GnnplaceError):
-    """The device set breaks a rule: no device, an unknown link end, a bandwidth of zero."""
+    """A device set breaks a rule, for example by an unknown link end or a bandwidth of zero."""
 
 
 class InvalidPlacement(GnnplaceError):
-    """The placement does not belong to this graph and these devices, or is illegal on them."""
+    """A placement does not belong to the graph and the devices, or is illegal on them."""
 
 
 class UnsupportedModel(GnnplaceError):
-    """The file is no model that can be read."""
+    """A file is not a model that gnnplace can read."""
 
 
 class InfeasiblePlacement(GnnplaceError):
-    """No placement fits, or the placement to be saved or run does not."""
+    """No placement fits in memory, or the placement to be saved or run does not."""
 
 
 class InvalidAction(GnnplaceError):
-    """An environment was given a device that its action mask forbids."""
+    """An action of an environment is a device that the action mask forbids."""
 
 
 class MissingDependency(GnnplaceError):
@@ -73,15 +73,15 @@ class MissingDependency(GnnplaceError):
 
 
 class MeasurementFailed(GnnplaceError):
-    """Executing a placement raised, crashed or took longer than allowed."""
+    """The execution of a placement failed, crashed or exceeded its time limit."""
 
 
 class ProcessLost(GnnplaceError):
-    """A process that others wait for has ended before its work was done."""
+    """A process that others wait for ended before its work was done."""
 
 
 def shown(value: object) -> str:
-    """A value of a file for a message: what it looks like, in short, however large or deep it is.
+    """A short representation of a value for a message, however large or deep the value is.
 
     >>> shown([[[[[1]]]]]), len(shown("n" * 1000))
     ('[[[[[...]]]]]', 120)
@@ -90,7 +90,7 @@ def shown(value: object) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A question with the name that was probably meant; another text where none is close.
+    """A question with the closest known name, or `otherwise` if none is close.
 
     >>> did_you_mean("hefty", ["heft", "gnn"]), did_you_mean("K40", ["k40"]), did_you_mean("x", ["heft"], "see --help")
     ("did you mean 'heft'?", "did you mean 'k40'?", 'see --help')

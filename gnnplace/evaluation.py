@@ -1,15 +1,16 @@
-"""The seams between placements and time: what a problem is, and who may say how long a placement takes."""
+"""The placement problem, and the protocols of what evaluates, schedules and searches placements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr, frozen
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
@@ -39,7 +40,7 @@ EvaluatorKind = Literal["simulated", "measured"]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What one placement costs. Infeasible and failed placements are data: `feasible` is false, `failure` says why.
+    """The cost of one placement. An infeasible or failed placement is a result too: `feasible` is false, `failure` has the reason.
 
     >>> from gnnplace.sim.example import diamond
     >>> evaluation = diamond().evaluator.evaluate(Placement(np.array([0, 0, 1, 1])))
@@ -49,27 +50,27 @@ class Evaluation:
 
     evaluator: EvaluatorKind
     makespan_s: float
-    """Seconds of one step; infinite when it cannot run at all."""
+    """Seconds of one step; infinite if the placement cannot run."""
     period_s: float
-    """Seconds between pipelined steps: the busiest device or channel."""
+    """Seconds between pipelined steps, those of the busiest device or channel."""
     peak_memory_bytes: IntArray  # [D]
     shortfall_bytes: IntArray  # [D] bytes above capacity
     busy_s: FloatArray  # [D]
     transferred_bytes: int
     spread_s: float = 0.0
-    """Measured: half the width of the confidence interval of the median."""
+    """Half the width of the median's confidence interval, if measured."""
     repeats: int = 1
     failure: str = ""
 
     @property
     def feasible(self) -> bool:
-        """It runs and fits in every device's memory."""
+        """True if the placement runs and fits in every device's memory."""
         return bool(np.isfinite(self.makespan_s)) and not self.shortfall_bytes.any() and not self.failure
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationBatch:
-    """What `B` placements cost, as arrays.
+    """The costs of `B` placements, as arrays.
 
     >>> from gnnplace.sim.example import diamond
     >>> batch = diamond().evaluator.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]]))
@@ -77,45 +78,45 @@ class EvaluationBatch:
     ([6.0, 4.001], [0.0, 0.0])
     """
 
-    makespan_s: FloatArray  # [B] infinite when it cannot run
+    makespan_s: FloatArray  # [B] infinite if the placement cannot run
     period_s: FloatArray  # [B]
-    shortfall_bytes: FloatArray  # [B] summed over devices; infinite when it cannot run
+    shortfall_bytes: FloatArray  # [B] summed over devices; infinite if the placement cannot run
 
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """Placement -> runtime, from executing it or from simulating it."""
+    """Maps placements to runtimes, by execution or by simulation."""
 
     @property
     def kind(self) -> EvaluatorKind:
-        """Which of the two; never mixed in one column."""
+        """Simulated or measured."""
 
     def evaluate(self, placement: Placement) -> Evaluation:
         """The cost of one placement."""
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
-        """The costs of `[B, N]` assignments, default priorities."""
+        """The costs of `[B, N]` assignments with default priorities."""
 
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """How a random move is drawn: a unit, at times with neighbours on its device, and another device for all of them."""
+    """The distribution of random moves: a unit, sometimes neighbours on its device, and another device for all of them."""
 
     follow_neighbour: float
-    """Chance that it goes to the device of a neighbour of the unit, else to any other device."""
+    """Probability that the move goes to the device of a neighbour of the unit, instead of any other device."""
     cluster_share: float
-    """Moves that take a random connected set of units on the same device along, as far as these may go there."""
+    """Fraction of moves that include a random connected set of units on the same device, where the mask allows."""
     mean_cluster: float
-    """Mean number of units that such a move takes along, where there are so many; at least 1."""
+    """Mean number of further units in such a move; at least 1."""
     unit_weights: FloatArray | None = None
-    """`[U]` how likely a move begins at each unit; None: alike."""
+    """`[U]` weights of the unit that a move begins at; None: equal."""
     device_weights: FloatArray | None = None
-    """`[U, D]` how likely it goes to each device that it may go to, when it does not follow; None: alike."""
+    """`[U, D]` weights of the devices of a move that follows no neighbour; None: equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class WalkRequest:
-    """A piece of simulated annealing; temperatures fall geometrically from the first evaluation to the last.
+    """A segment of simulated annealing; the temperature falls geometrically from the first evaluation to the last.
 
     >>> from gnnplace.sim.example import diamond
     >>> moves = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
@@ -126,17 +127,17 @@ class WalkRequest:
     """
 
     assignment: IntArray
-    """`[N]` where it begins; evaluated before, so not counted again."""
+    """`[N]` the start, which does not count as an evaluation."""
     evaluations: int
     first_temperature_s: float
     last_temperature_s: float
-    """Both zero where nothing that is worse shall be accepted."""
+    """With both temperatures zero, the walk accepts no worse placement."""
     proposals: Proposals
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Where a walk ended and the best that it met; penalised seconds as `Problem.penalised_batch_s` gives them.
+    """The last and the best placement of a walk, in penalised seconds (`Problem.penalised_batch_s`).
 
     >>> from gnnplace.sim.example import diamond
     >>> request = WalkRequest(np.array([0, 0, 0, 0]), 20, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
@@ -147,63 +148,64 @@ class Walk:
 
     assignment: IntArray  # [N]
     value_s: float
-    best: IntArray  # [N] the start where nothing was better
+    best: IntArray  # [N] the start if no placement was better
     best_s: float
     evaluations: int
-    """As many as were asked for; 0 where no unit may move."""
+    """The requested number; 0 if no unit may move."""
     improvements: tuple[tuple[int, float], ...]
-    """(evaluation, its seconds) of each that was better than the start and all before it; the first is 1."""
+    """Number, from 1, and seconds of each evaluation that improved on all before it."""
 
 
 class LocalSearch(Protocol):
-    """Moves of units, drawn and simulated in compiled code: thousands in one call."""
+    """Random moves of units, drawn and simulated in compiled code, thousands per call."""
 
     @property
     def ops_per_evaluation(self) -> int:
-        """How many ops are simulated at once: how long an evaluation takes, in some measure."""
+        """Number of ops simulated per evaluation, a measure of its duration."""
 
     def propose(self, assignment: IntArray, proposals: Proposals, rng: np.random.Generator) -> IntArray:
-        """`[N]` the assignment after one random move, which is not evaluated; itself where no unit may move."""
+        """`[N]` the assignment after one random move, not evaluated; unchanged if no unit may move."""
 
     def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:
-        """Metropolis moves from an assignment; each is one evaluation, also when it is given up as too long halfway.
+        """Metropolis moves from an assignment (Kirkpatrick, Gelatt and Vecchi 1983).
 
-        Kirkpatrick, Gelatt and Vecchi 1983. The same request and state of `rng` give the same walk.
+        Each move counts as one evaluation, even if its simulation stops early. The same request and state of `rng` give the
+        same walk.
         """
 
     def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
-        """Walks that know nothing of each other, on all threads; the same ones on any number of threads."""
+        """Independent walks on all threads; the result does not depend on the number of threads."""
 
 
 @runtime_checkable
 class ScheduleEstimator(Protocol):
-    """Schedules and the effect of moves, for features and lookahead; also there when the reward is measured."""
+    """Schedules and effects of moves, for features and lookahead; simulated even if rewards are measured."""
 
     def schedule(self, placement: Placement) -> Schedule:
         """The whole schedule of one placement."""
 
     def evaluate_moves(self, assignment: IntArray, ops: IntArray, devices: IntArray) -> EvaluationBatch:
-        """`M` moves, each from `assignment` `[N]`: every op `v` with `ops[m, v]` true goes to `devices[m]`.
+        """The costs after `M` moves, each from `assignment` `[N]`: ops with `ops[m]` true move to `devices[m]`.
 
         `ops` is `[M, N]` boolean or `[M]` op indices; `devices` is `[M]`.
         """
 
     def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of the problem's units; the problem is one of this estimator's graph."""
+        """Random moves of the problem's units; the problem has this estimator's graph."""
 
     def over_groups(self, coarsening: Coarsening) -> SimulatedEvaluator:
-        """The same for placements of groups of this estimator's ops, which are still simulated one by one."""
+        """The evaluator of placements of op groups, which still simulates op by op."""
 
 
 class SimulatedEvaluator(Evaluator, ScheduleEstimator, Protocol):
-    """A simulator: it gives the order in which ops run, and what is not measured (memory, busy time, bytes)."""
+    """A simulator; it also gives the order of ops and the unmeasured figures (memory, busy time, bytes)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Which device runs which op of `graph`, so that `objective` is least.
+    """The choice of a device for each op of `graph` that minimises `objective`.
 
-    The decisions are `U` units: a colocation group, or a free op. An assignment is always `[N]`, over ops.
+    The decisions are `U` units, each a colocation group or a free op. An assignment is always `[N]`, over ops.
 
     >>> from gnnplace.sim.example import diamond
     >>> problem = diamond()
@@ -227,14 +229,14 @@ class Problem:
     estimator: ScheduleEstimator
     objective: Objective = "latency"
     grouped: bool = False
-    """The ops are groups, inside which the evaluator runs op by op: schedules of `graph` are only near what it says."""
+    """True if the ops are groups that the evaluator runs op by op; schedules of `graph` are then approximations."""
     clusters: IntArray | None = None
-    """`[N]` equal numbers for ops that are one unit, whole colocation groups at least; None: colocation alone decides."""
+    """`[N]` equal numbers for ops of one unit, at least whole colocation groups; None: colocation alone decides."""
     executed_at_once: int = 1
-    """How many placements the evaluator executes side by side, on as many hosts; a search that can name as many leaves none idle."""
+    """Number of placements that the evaluator executes side by side, one per host."""
 
     def over_groups(self, coarsening: Coarsening) -> Problem:
-        """The same problem with groups of its ops to decide on; only for simulated evaluations."""
+        """The problem over groups of this problem's ops; its evaluations are simulated."""
         if coarsening.graph is self.graph:
             return self
         simulated = self.estimator.over_groups(coarsening)
@@ -263,16 +265,12 @@ class Problem:
     @cached_property
     def unit_ops(self) -> tuple[IntArray, ...]:
         """`[U]` the ops of each unit."""
-        by_unit = np.argsort(self.unit_of_op, kind="stable")
-        return (
-            tuple(np.split(by_unit, np.cumsum(np.bincount(self.unit_of_op, minlength=self.num_units))[:-1]))
-            if self.num_units
-            else ()
-        )
+        offsets, ops = csr(self.unit_of_op, np.arange(self.graph.num_ops), self.num_units)
+        return tuple(ops[begin:end] for begin, end in pairwise(offsets.tolist()))
 
     @cached_property
     def action_mask(self) -> BoolArray:
-        """`[U, D]` true where the unit may go."""
+        """`[U, D]` true where the unit may run."""
         mask = np.ones((self.num_units, self.topology.num_devices), dtype=np.bool_)
         np.logical_and.at(mask, self.unit_of_op, allowed_mask(self.graph, self.topology) & np.isfinite(self.op_time_s))
         return mask
@@ -344,14 +342,14 @@ class Problem:
 
     @cached_property
     def num_moves(self) -> int:
-        """How many pairs of a unit and another device that it may go to there are."""
+        """Number of single-unit moves: pairs of a unit and another device that it may run on."""
         return int(np.maximum(0, self.action_mask.sum(axis=1) - 1).sum())
 
     @cached_property
     def worst_case_s(self) -> float:
-        """No feasible schedule is longer: every op on its slowest device and every tensor to every device, one by one.
+        """Upper bound of all feasible schedules: each op on its slowest device, each tensor to every device, one by one.
 
-        A billionth more than that, as a schedule may add up the same seconds in another order.
+        The bound is a billionth larger, since a schedule may add the same seconds in another order.
         """
         ops_s = float(np.where(np.isfinite(self.op_time_s), self.op_time_s, 0.0).max(axis=1, initial=0.0).sum())
         links, sent = self.topology.links, float(self.graph.tensor_bytes.sum())
@@ -362,21 +360,21 @@ class Problem:
 
     @cached_property
     def local_search(self) -> LocalSearch:
-        """Random moves of the units, simulated."""
+        """Simulated random moves of the units."""
         return self.estimator.local_search(self)
 
     @cached_property
     def penalty(self) -> tuple[float, float]:
-        """Seconds that are added to what does not fit, and missing bytes that add as many again."""
+        """Seconds added to a placement that does not fit, and the shortfall in bytes that adds them once more."""
         total_bytes = max(1.0, float(self.graph.total_weight_bytes + self.graph.tensor_bytes.sum()))
         return max(self.worst_case_s, 1e-9), total_bytes
 
     def objective_s(self, evaluation: Evaluation) -> float:
-        """Seconds that the planner minimises, without regard to memory."""
+        """Seconds of the objective, without a penalty for memory."""
         return evaluation.makespan_s if self.objective == "latency" else evaluation.period_s
 
     def penalised_s(self, evaluation: Evaluation) -> float:
-        """What a search minimises: the objective, and for what does not fit a penalty that falls with the shortfall."""
+        """Seconds that a search minimises: the objective, plus a penalty that grows with the memory shortfall."""
         shortfall = float(evaluation.shortfall_bytes.sum()) if not evaluation.failure else np.inf
         return float(self._penalised(np.array([self.objective_s(evaluation)]), np.array([shortfall]))[0])
 
@@ -387,7 +385,7 @@ class Problem:
         )
 
     def _penalised(self, objective_s: FloatArray, shortfall_bytes: FloatArray) -> FloatArray:
-        """Above every feasible placement, and the higher the more is missing."""
+        """The penalised seconds, above those of every feasible placement if memory is missing."""
         seconds, total_bytes = self.penalty
         penalty = (1.0 + shortfall_bytes / total_bytes) * seconds
         return objective_s + np.where(shortfall_bytes > 0, penalty, 0.0)

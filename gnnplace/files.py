@@ -1,4 +1,4 @@
-"""Reading and writing whole files: a file is complete or absent, never half, and what a kill leaves behind goes at the next start."""
+"""Reading and writing whole files. A file is complete or absent; what a killed process leaves is removed later."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ __all__ = [
 ]  # fmt: skip
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A disk, a quota or a file is full."""
+"""Error numbers of a full disk, quota or file."""
 NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
-"""A place may only be read."""
+"""Error numbers of a place that cannot be written."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _FILE, _FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
-_HALF_A_SIGN = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, an empty file, that takes its place when the block ends without an error.
+    """An empty temporary file beside `path`, which replaces `path` if the block ends without an error.
 
-    It always has the same name and is locked: who writes the same file meanwhile waits, and what a kill left is used again.
+    The temporary file has a fixed name and is locked: other writers of the same file wait, and a file that a killed process
+    left is used again.
 
     Raises:
-        OSError: it cannot be written; the error names `path`.
+        OSError: the file cannot be written; the error names `path`.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     with _about(path):
@@ -54,17 +55,17 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path, last: str, keeps_others: bool = False) -> Iterator[Path]:
-    """An empty folder to fill, whose files are those of `path` when the block ends without an error.
+    """An empty folder to fill, whose files move to `path` if the block ends without an error.
 
-    The file `last` goes first and comes last: while it is absent, the folder is not whole.
+    The file `last` is removed first and written last, so the folder is complete exactly while that file exists.
 
     Args:
-        path: files of the same names in it are replaced.
-        last: a file's name.
-        keeps_others: files of other names stay; else they go.
+        path: the folder; files with the names of new ones are replaced.
+        last: name of one of the new files.
+        keeps_others: whether other files of `path` stay.
 
     Raises:
-        OSError: it cannot be written; the error names `path`.
+        OSError: the folder cannot be written; the error names `path`.
     """
     with scratch_folder(path) as scratch:
         fresh, old = scratch / "new", scratch / "old"
@@ -84,12 +85,12 @@ def new_folder(path: Path, last: str, keeps_others: bool = False) -> Iterator[Pa
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
-    """An empty folder on the file system of `path`, to prepare there what will be moved; what is left of it goes in the end.
+    """An empty folder on the file system of `path` for the duration of the block.
 
-    It is in `path` where that is a folder, else beside it; and locked as in `new_file`.
+    It lies inside `path` if that is a folder, else beside it, and is locked as in `new_file`.
 
     Raises:
-        OSError: it cannot be written; the error names `path`.
+        OSError: the folder cannot be made; the error names `path`.
     """
     folder = path / ".gnnplace.tmp" if path.is_dir() else path.with_name(f".{path.name}.tmp")
     with _about(path):
@@ -105,7 +106,7 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder where the system keeps what need not last; those that killed programs left there are removed."""
+    """A new folder in the system's temporary folder; folders that killed processes left there are removed."""
     parent = Path(tempfile.gettempdir())
     for left in parent.glob("gnnplace-*.tmp"):
         _remove_abandoned(left)
@@ -120,10 +121,10 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def taking_turns(path: Path) -> Iterator[None]:
-    """Within the block no other process is in such a block for the same `path`; it waits for them.
+    """A block that only one process at a time enters for the same `path`; others wait.
 
     Raises:
-        OSError: the folder cannot be written; the error names `path`.
+        OSError: the folder of `path` cannot be written; the error names `path`.
     """
     lock = path.with_name(f".{path.name}.lock")
     with _about(path):
@@ -137,7 +138,7 @@ def taking_turns(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _held(path: Path, flags: int, mode: int = 0o777) -> Iterator[int]:
-    """A descriptor of `path`, made where it is not there, and locked until the block or the process ends; waits for others."""
+    """A descriptor of `path`, which is created if absent, and locked until the block or the process ends."""
     while True:
         try:
             if flags == _FOLDER:
@@ -145,7 +146,7 @@ def _held(path: Path, flags: int, mode: int = 0o777) -> Iterator[int]:
             handle = os.open(path, flags | os.O_NOFOLLOW, mode & 0o666)
         except FileNotFoundError:
             if path.parent.is_dir():
-                continue  # who had it before has just removed it
+                continue  # the previous holder has just removed it
             raise
         try:
             _lock(handle, fcntl.LOCK_EX)
@@ -157,7 +158,7 @@ def _held(path: Path, flags: int, mode: int = 0o777) -> Iterator[int]:
 
 
 def _lock(handle: int, how: int) -> None:
-    """Some file systems have no locks; then nobody is waited for."""
+    """Locks a descriptor; file systems without locks are ignored."""
     try:
         fcntl.flock(handle, how)
     except OSError as error:
@@ -166,7 +167,7 @@ def _lock(handle: int, how: int) -> None:
 
 
 def _is_at(path: Path, handle: int) -> bool:
-    """What is open is what has this name now: who held it before may have moved or removed it."""
+    """True if the open file still has this name; a previous holder may have moved or removed it."""
     try:
         return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(handle))
     except FileNotFoundError:
@@ -174,7 +175,7 @@ def _is_at(path: Path, handle: int) -> bool:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes a temporary folder that no process holds any more."""
+    """Removes a temporary folder unless a process holds it."""
     with suppress(OSError):
         handle = os.open(folder, _FOLDER | os.O_NOFOLLOW)
         try:
@@ -186,7 +187,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 @contextmanager
 def _about(path: Path) -> Iterator[None]:
-    """Lets an error of writing name `path` and no temporary file; many name none."""
+    """Makes errors of writing name `path` instead of a temporary file or no file."""
     try:
         yield
     except OSError as error:
@@ -198,7 +199,7 @@ def _about(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes `text` to `path` at once."""
+    """Writes `text` to `path` atomically."""
     with new_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -207,22 +208,22 @@ def read_json(path: Path, error: type[GnnplaceError]) -> Any:
     """The parsed JSON of a file.
 
     Raises:
-        error: the file is missing, is no text, or is no JSON; the message says where.
+        error: the file is missing or is not valid JSON; the message says where.
     """
     try:
         text = path.read_bytes()
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror}); check the path") from None
-    except ValueError as problem:  # what no file system has in a name
+    except ValueError as problem:  # characters that no file system allows
         raise error(f"{str(path)!r}: is no path ({problem})") from None
     return parsed_json(text, str(path), error)
 
 
 def parsed_json(content: bytes, where: str, error: type[GnnplaceError]) -> Any:
-    """The value of a JSON text in UTF-8, whose whole numbers fit in 64 bits and whose texts can be written again.
+    """The value of a JSON text in UTF-8 with integers of at most 64 bits and strings that can be encoded again.
 
     Raises:
-        error: it is something else; the message begins with `where`.
+        error: the content is not such a text; the message begins with `where`.
     """
     try:
         text = content.decode("utf-8")
@@ -230,7 +231,7 @@ def parsed_json(content: bytes, where: str, error: type[GnnplaceError]) -> Any:
         raise error(f"{where}: is no text file; expected JSON") from None
     try:
         value = json.loads(text, parse_int=_whole_number)
-        if _HALF_A_SIGN.search(text):
+        if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise error(f"{where}: a text holds half of a surrogate pair, which is no character; write it anew") from None
@@ -248,12 +249,12 @@ def _whole_number(digits: str) -> int:
 
 
 def read_json_lines(path: Path, error: type[GnnplaceError]) -> list[Any]:
-    """The values of a file that grows by a JSON value a line; none where there is no file.
+    """The values of a file with one JSON value per line; none if the file is absent.
 
-    A last line that a kill has cut off is left out, and stays in the file.
+    An incomplete last line, left by a killed process, is ignored and stays in the file.
 
     Raises:
-        error: another line is no JSON; the message says which.
+        error: another line is not JSON; the message has its number.
     """
     if not path.exists():
         return []
@@ -268,15 +269,15 @@ def read_json_lines(path: Path, error: type[GnnplaceError]) -> list[Any]:
 
 
 def write_json_lines(path: Path, values: Iterable[Any]) -> None:
-    """Writes a JSON value a line to `path` at once; more can be appended."""
+    """Writes one JSON value per line to `path` atomically."""
     write_text(path, "".join(json.dumps(value) + "\n" for value in values))
 
 
 def append_json_line(path: Path, value: Any) -> None:
-    """Adds a line to such a file: all of it, or on a full disk nothing.
+    """Appends a line with a JSON value; on a full disk the file stays as it was.
 
     Raises:
-        OSError: it cannot be written; the error names `path`.
+        OSError: the file cannot be written; the error names `path`.
     """
     line = memoryview((json.dumps(value) + "\n").encode())
     with _about(path), path.open("ab", buffering=0) as file:
@@ -290,18 +291,18 @@ def append_json_line(path: Path, value: Any) -> None:
 
 
 def file_inside(folder: Path, name: str) -> Path | None:
-    """The path that a name in a document means; None where it leads out of `folder`: absolute, with `..`, through a link."""
+    """The path of a file name in a document; None if it leaves `folder`: absolute, by `..` or by a link."""
     try:
         path = folder / name
         inside = path.resolve().is_relative_to(folder.resolve())
         path.is_file()  # raises for names that no file can have
-    except (OSError, ValueError, RuntimeError):  # what no path is, and links that go in a circle
+    except (OSError, ValueError, RuntimeError):  # invalid names and circular links
         return None
     return path if inside and not Path(name).is_absolute() and ".." not in Path(name).parts else None
 
 
 def cache_folder() -> Path:
-    """Where built models and measured costs are kept: `$GNNPLACE_CACHE`, else the user's cache folder."""
+    """The folder of built models and measured costs: `$GNNPLACE_CACHE`, else in the user's cache folder."""
     stated = os.environ.get("GNNPLACE_CACHE")
     base = os.environ.get("XDG_CACHE_HOME")
     return Path(stated) if stated else (Path(base) if base else Path.home() / ".cache") / "gnnplace"

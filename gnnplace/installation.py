@@ -1,6 +1,6 @@
-"""Whether what is installed works: each check says what it found and, where something is amiss, what to do about it.
+"""Checks of the installation (`gnnplace doctor`): each reports what it found and how to fix a problem.
 
-Every library is imported within the check that needs it, so that one that is broken is an answer.
+Each check imports its own libraries, so that a broken library is a result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Check", "checks"]
 
 _PYTHONS = ((3, 11), (3, 12), (3, 13))
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-"""Builds of one library, which share their files: any of them will do."""
+"""Builds of one library that share their files; one of them suffices."""
 _EXTRAS = {
     "gpu": "GPUs and slices of them", "openvino": "devices of OpenVINO", "optimal": "the planner optimal",
     "partition": "the planners metis, metis-cpu and mtkahypar", "train": "TensorBoard's event files",
@@ -33,18 +33,18 @@ _REINSTALL = "pip install --force-reinstall gnnplace"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     state: Literal["ok", "missing", "broken"]
-    """Broken is what a placement needs; missing is what some commands need, or what would make answers better."""
+    """`broken` if placing needs it; `missing` if only some commands need it, or results would be better with it."""
     found: str
     mend: str = ""
-    """What to do, where there is something to do."""
+    """Command or advice that fixes a problem; empty if there is none."""
 
 
 def checks() -> Iterator[Check]:
-    """All checks, the quick ones first; the last ones place and run a small model, which compiles the simulator the first time."""
+    """All checks, the quick ones first; the last ones place and run a small model, and compile the simulator on first use."""
     yield _python()
     yield from _packages()
     for name, look in _LOOKS.items():
@@ -54,7 +54,7 @@ def checks() -> Iterator[Check]:
 def _looked(name: str, look: Callable[[str], Check]) -> Check:
     try:
         return look(name)
-    except (Exception, SystemExit) as error:  # a broken library may raise anything: that is what is asked here
+    except (Exception, SystemExit) as error:  # a broken library may raise anything
         return Check(name, "broken", " ".join(f"{type(error).__name__}: {error}".split())[:300], _REINSTALL)
 
 
@@ -66,7 +66,7 @@ def _python() -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    """What the package itself requires, then each extra."""
+    """The requirements of the package, then those of each extra."""
     try:
         needed = metadata.requires("gnnplace") or []
         version = metadata.version("gnnplace")
@@ -94,7 +94,7 @@ def _packages() -> Iterator[Check]:
 
 
 def _unmet(needed: list[str], extra: str) -> list[str]:
-    """Requirements that are not installed, or not in a version that will do; those of an extra alone, or without any."""
+    """Requirements that are not installed in a suitable version: those of one extra, or with `""` those of no extra."""
     from packaging.requirements import Requirement
 
     unmet = []
@@ -205,7 +205,7 @@ def _browser(name: str) -> Check:
 
 
 def _execution(name: str) -> Check:
-    """A model of one op, placed on a core of this machine, written, and run."""
+    """Places, saves and runs a model of one op on a core of this machine."""
     import numpy as np
 
     from gnnplace.api import PlaceOptions, place
@@ -227,7 +227,7 @@ def _execution(name: str) -> Check:
 
 
 def _search(name: str) -> Check:
-    """Two branches of equal work, which the shipped policy's search must put on two devices."""
+    """Places two branches of equal work, which the shipped policy's search must put on two devices."""
     from gnnplace.api import PlaceOptions, place
     from gnnplace.devices.presets import preset
     from gnnplace.files import temporary_folder

@@ -1,4 +1,4 @@
-"""Ctrl-C where it must not cost what is there already."""
+"""Handling of Ctrl-C: stop at the next occasion, detect it, or defer it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["first_interrupt_noted", "interrupts_held", "interrupts_told"]
 def first_interrupt_noted(
     asked: bool = False, on_first: Callable[[], None] = lambda: None
 ) -> Iterator[Callable[[], bool]]:
-    """Within the block the first Ctrl-C only lets the function answer true; a second one ends the block as it always does.
+    """Within the block, the first Ctrl-C makes the yielded function return true; a second one raises KeyboardInterrupt.
 
-    `asked` is true where there was a first one before; `on_first` may tell the user of it.
+    `asked` is true if the first one came before the block; the first one calls `on_first`.
     """
 
     def remember(_: int, __: FrameType | None) -> None:
@@ -28,7 +28,7 @@ def first_interrupt_noted(
         on_first()
 
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: asked  # only the main thread is told of signals
+        yield lambda: asked  # only the main thread receives signals
         return
     before = signal.signal(signal.SIGINT, remember)
     try:
@@ -39,9 +39,9 @@ def first_interrupt_noted(
 
 @contextmanager
 def interrupts_told() -> Iterator[Callable[[], bool]]:
-    """Within the block Ctrl-C does what it did before, and the function tells whether it came.
+    """Within the block, Ctrl-C acts as before, and the yielded function returns whether one came.
 
-    The error alone does not: compiled code that is converting its arguments at that moment raises another one in its place.
+    The exception alone is no evidence: compiled code that converts its arguments at that moment raises another one.
     """
     came = False
     before = signal.getsignal(signal.SIGINT)
@@ -64,10 +64,10 @@ def interrupts_told() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """A Ctrl-C within the block does at its end what it would have done.
+    """Defers a Ctrl-C within the block to its end.
 
-    For compiled code that is handed a source of chance: numba runs Python to look into it, and where that is interrupted the
-    process may crash.
+    It protects compiled code that takes a random generator: numba unpacks the generator in Python, and an interrupt there
+    may crash the process.
     """
     came = False
 

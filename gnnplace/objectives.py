@@ -1,4 +1,4 @@
-"""What is minimised; apart from everything else, so that a command line can name it at once."""
+"""Names of objectives, in a module that imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["DimsObjective", "Objective"]
 
 Objective = Literal["latency", "throughput"]
 DimsObjective = Literal["worst", "mean"]
-"""Which of the times at several shapes counts."""
+"""Combination of the times at several input shapes."""

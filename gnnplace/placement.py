@@ -1,4 +1,4 @@
-"""Op -> device, with optional op priorities; which placements are legal; the placement file."""
+"""Placements of ops on devices: legality, the placement file, random placements."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gnnplace.graph.op_graph import OpGraph
 __all__ = ["FORMAT", "Placement", "allowed_mask", "check_legal", "load_placement", "save_placement", "scattered"]
 
 FORMAT = "gnnplace.placement/1"
-_NAME = 100  # signs of a name that are looked at to find one like it
+_NAME = 100  # characters of an unknown name that are compared with known names
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """`assignment[v]` is the device index of op `v`; larger `priorities` run first, None means upward rank.
+    """A device index per op and, optionally, priorities: larger ones run first, None means upward rank.
 
     >>> placement = Placement(np.array([0, 1]))
     >>> placement.assignment.tolist(), placement.assignment.flags.writeable, placement.priorities
@@ -41,7 +41,7 @@ class Placement:
 
 
 def allowed_mask(graph: OpGraph, topology: Topology) -> BoolArray:
-    """`[N, D]` true where the op may run: its own `devices`, and those of every op of its colocation group.
+    """`[N, D]` true where the op may run, by its `devices` and those of all ops of its colocation group.
 
     >>> from gnnplace.devices.topology import Device
     >>> from gnnplace.graph.op_graph import Op
@@ -50,7 +50,7 @@ def allowed_mask(graph: OpGraph, topology: Topology) -> BoolArray:
     [[True, True], [False, True]]
 
     Raises:
-        InvalidPlacement: an op, or a colocation group, that no device of the set may run.
+        InvalidPlacement: no device may run an op or a colocation group.
     """
     mask = np.ones((graph.num_ops, topology.num_devices), dtype=np.bool_)
     rows: dict[tuple[str, ...], BoolArray] = {}
@@ -76,7 +76,7 @@ def allowed_mask(graph: OpGraph, topology: Topology) -> BoolArray:
 
 
 def check_legal(graph: OpGraph, topology: Topology, placement: Placement) -> None:
-    """Returns when every op has a device that may run it, colocation groups are whole, and every tensor has a route.
+    """Checks that each op is on a device that may run it, colocation groups are whole, and each tensor has a route.
 
     >>> from gnnplace.devices.topology import Device
     >>> from gnnplace.graph.op_graph import Op, Tensor
@@ -89,7 +89,7 @@ def check_legal(graph: OpGraph, topology: Topology, placement: Placement) -> Non
     gnnplace.errors.InvalidPlacement: a tensor goes from 'x' to 'y', which no link or host connects; add a link
 
     Raises:
-        InvalidPlacement: it is not so; the message names the op.
+        InvalidPlacement: a check fails; the message names the op.
     """
     assignment = placement.assignment
     if assignment.shape != (graph.num_ops,):
@@ -128,9 +128,9 @@ def check_legal(graph: OpGraph, topology: Topology, placement: Placement) -> Non
 
 
 def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> IntArray:
-    """`[N]` devices at random: each gets as many ops and colocation groups as any other, or one more.
+    """`[N]` a random assignment with equal numbers of ops and colocation groups per device, up to one more.
 
-    So a graph with as many of them as devices is on all devices. Ops that list the devices they can run on are not asked.
+    It ignores the devices that ops list as allowed.
 
     >>> from gnnplace.graph.op_graph import Op, OpGraph
     >>> graph = OpGraph.build("g", [Op("a"), Op("b", group="both"), Op("c", group="both")], [])

@@ -1,7 +1,7 @@
-"""What one run leaves behind in `run.json`: the only thing that a report is made from.
+"""The record of one run, `run.json`, which is the only source of a report.
 
-Seconds that do not exist (infeasible, failed, not computed) are null or infinite; devices are indices into `devices`
-unless a key says otherwise.
+Missing seconds (infeasible, failed, not computed) are null or infinite. Devices are indices into `devices`, unless the field's
+description says otherwise.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ __all__ = [
 
 FORMAT = "gnnplace.run/1"
 Link = tuple[Literal["op", "transfer"], int]
-"""Of a chain: an index into `ops` or `transfers`."""
+"""A link of the critical path: an index into `ops` or `transfers`."""
 
 
 class MeasuredSummary(TypedDict):
-    """The chosen placement, executed."""
+    """Measured seconds of the chosen placement."""
 
     median_s: float
     spread_s: float
-    """Half the width of the confidence interval of the median."""
+    """Half the width of the median's confidence interval."""
     repeats: int
     single_session_s: float | None
-    """A plain session of the whole model on the best single device of the set."""
+    """Seconds of a plain session of the whole model on the best single device of the set."""
 
 
 class MeasuredRun(TypedDict):
-    """One of the things that were run side by side at the end."""
+    """One candidate of the final side-by-side measurement."""
 
     label: str
     median_s: float
@@ -60,31 +60,31 @@ class MeasuredRun(TypedDict):
 
 
 class MeasuredSearch(TypedDict):
-    """What the search executed."""
+    """Executions during the search."""
 
     executed: int
-    """Placements."""
+    """Number of executed placements."""
     recalled: int
-    """Placements that were known from earlier searches on this machine."""
+    """Number of placements known from earlier searches on this machine."""
     executing_s: float
-    """In which models ran."""
+    """Seconds spent executing models."""
     wall_s: float
     failed: NotRequired[int]
-    """Placements that could not be measured: they raised, or took too long or too much memory."""
+    """Number of placements that failed, or exceeded the limits of time or memory."""
     retried: NotRequired[int]
-    """How often the measuring process was lost (killed, crashed, full of earlier sessions) and what it measured was tried again."""
+    """Number of measurements repeated because the measuring process was lost (killed, crashed, out of memory)."""
 
 
 class MeasuredRecord(MeasuredSummary):
-    """What was executed."""
+    """All measured seconds of a run."""
 
     runs: list[MeasuredRun]
-    """At the end, side by side."""
+    """Candidates measured side by side at the end."""
     search: NotRequired[MeasuredSearch]
 
 
 class Summary(TypedDict):
-    """The answer of one `place`."""
+    """The result of one `place`."""
 
     model: str
     ops: int
@@ -96,7 +96,7 @@ class Summary(TypedDict):
     feasible: bool
     lower_bound_s: float | None
     gap: float | None
-    """Fraction by which the makespan lies above the lower bound."""
+    """Fraction by which the makespan exceeds the lower bound."""
     compared: dict[str, float | None]
     evaluations: int
     wall_s: float
@@ -114,7 +114,7 @@ class DeviceRecord(TypedDict):
 
 
 class OpsRecord(TypedDict):
-    """All ops, column by column; the schedule is always the simulator's."""
+    """All ops as columns; the schedule is always the simulator's."""
 
     name: list[str]
     type: list[str]
@@ -124,18 +124,18 @@ class OpsRecord(TypedDict):
     end_s: list[float]
     memory_bytes: list[int]
     shapes: NotRequired[list[str]]
-    """Of inputs and outputs; empty where they are not known."""
+    """Shapes of inputs and outputs; empty if unknown."""
     cost_s: NotRequired[list[list[float | None]]]
-    """Seconds on each device; null where it cannot run."""
+    """Seconds of each op on each device; null if it cannot run there."""
     held: NotRequired[list[str]]
-    """Why it may not go to any device on its own; empty where it may."""
+    """Reason why the op cannot move alone; empty if it can."""
 
 
 class TransferRecord(TypedDict):
-    """One hop of one tensor."""
+    """One hop of one tensor's transfer."""
 
     tensor: str
-    """Name of the op that made it."""
+    """Name of the producer op."""
     source: int
     target: int
     start_s: float
@@ -145,26 +145,26 @@ class TransferRecord(TypedDict):
 
 
 class StepRecord(TypedDict):
-    """A change that the policy had drawn, and that made the best placement better."""
+    """A change drawn from the policy that improved the best placement."""
 
     evaluations: int
-    """So far."""
+    """Number of evaluations up to the step."""
     kind: str
     before_s: float | None
-    """The best seconds before it."""
+    """Best seconds before the step."""
     after_s: float | None
     moved: int
-    """How many op groups."""
+    """Number of moved op groups."""
     moves: list[tuple[str, int, int]]
-    """(an op of the group, from device, to device) of the first of them."""
+    """(op of the group, source device, target device) of the first moved groups."""
     probability: float | None
-    """Of the move of one group that was drawn from the policy's odds over all such moves; None where the policy was not asked."""
+    """Probability that the policy gave to the drawn move; None if the policy did not draw it."""
     chance: float
-    """The same if all moves were alike."""
+    """Probability of the move if all moves were equally likely."""
 
 
 class PlannerRow(TypedDict):
-    """One planner on this problem."""
+    """The result of one planner on this problem."""
 
     planner: str
     makespan_s: float | None
@@ -174,28 +174,28 @@ class PlannerRow(TypedDict):
     feasible: bool
     error: str | None
     host: NotRequired[str]
-    """Of a cluster, on which it ran and its seconds were taken."""
+    """Host of the cluster that ran and timed the planner."""
 
 
 class LowerBoundRecord(TypedDict):
-    """No placement can take less."""
+    """A lower bound of the makespan of all placements."""
 
     value_s: float
     name: str
 
 
 class ShapeRecord(TypedDict):
-    """The sizes of a model's symbolic dimensions, and simulated seconds of one step at them."""
+    """Sizes of a model's symbolic dimensions, and simulated seconds of one step with them."""
 
     dims: dict[str, int]
     makespan_s: float | None
 
 
 class RunRecord(TypedDict):
-    """All of `run.json`.
+    """The content of `run.json`.
 
-    `measured` is there exactly when rewards were measured; the makespans of `summary`, `planners`, `history` and
-    `stages` are then measured seconds, else simulated ones.
+    `measured` is present if and only if rewards were measured. The makespans of `summary`, `planners`, `history` and
+    `stages` are then measured seconds, otherwise simulated ones.
     """
 
     format: Literal["gnnplace.run/1"]
@@ -203,39 +203,39 @@ class RunRecord(TypedDict):
     devices: list[DeviceRecord]
     ops: OpsRecord
     edges: list[tuple[int, int, int]]
-    """(producer op, consumer op, bytes)."""
+    """(producer op, consumer op, bytes) of each edge."""
     transfers: list[TransferRecord]
     critical_path: NotRequired[list[Link]]
-    """What the makespan of the schedule comes from, in order."""
+    """The ops and transfers that determine the makespan, in order."""
     memory_over_time: NotRequired[list[list[tuple[float, int]]]]
-    """For each device the (seconds, bytes from then on); of many, the peak of each of 2,000 stretches of time."""
+    """Per device, (seconds, bytes from then on); long curves keep the peak of each of 2,000 intervals."""
     peak_memory_bytes: dict[str, int]
-    """By device name."""
+    """Peak memory by device name."""
     planners: list[PlannerRow]
     kept: NotRequired[str]
-    """The planner whose placement is the answer; that of the summary where it is not said."""
+    """Planner of the chosen placement; absent if it is that of the summary."""
     history: list[tuple[int, float, float | None]]
-    """(evaluations so far, seconds so far, best seconds) at every improvement."""
+    """(evaluations, elapsed seconds, best seconds) at every improvement."""
     stages: list[tuple[str, float | None]]
-    """(stage, best seconds after it)."""
+    """(stage, best seconds after it) of each stage."""
     steps: NotRequired[list[StepRecord]]
-    """Of planners that a policy steers, in order; simulated seconds, also where rewards were measured."""
+    """Steps of planners with a policy, in order; always in simulated seconds."""
     lower_bound: LowerBoundRecord | None
     measured: MeasuredRecord | None
     shapes: NotRequired[list[ShapeRecord]]
-    """All that the placement was made for; the schedule is that of the first."""
+    """Input shapes that the placement was made for; the schedule is that of the first."""
     dims_objective: NotRequired[DimsObjective]
-    """Which of the seconds at these shapes was minimised."""
+    """Combination of the seconds at these shapes that was minimised."""
     warnings: list[str]
     command: str
     versions: dict[str, str]
 
 
 def read_run(path: Path) -> RunRecord:
-    """The run that a `run.json` describes.
+    """The record in a `run.json` file.
 
     Raises:
-        GnnplaceError: the file is missing, is no JSON, or is no run; the message names the first wrong entry.
+        GnnplaceError: the file is missing or is not a run record; the message names the first wrong entry.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -259,7 +259,7 @@ def read_run(path: Path) -> RunRecord:
 
 
 def _is_consistent(run: RunRecord) -> bool:
-    """Every index is that of something listed."""
+    """True if every index refers to a listed op, device or transfer."""
     num_ops, num_devices, num_transfers = len(run["ops"]["name"]), len(run["devices"]), len(run["transfers"])
     path = run.get("critical_path", [])
     ops = [*(op for edge in run["edges"] for op in edge[:2]), *(index for kind, index in path if kind == "op")]

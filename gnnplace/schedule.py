@@ -1,6 +1,6 @@
-"""When everything runs, and an independent check that a schedule is physically possible.
+"""Schedules, and an independent check that a schedule is physically possible.
 
-The check shares no code with the engine that makes schedules; it follows the execution model word by word.
+The check shares no code with the engine that makes schedules; it follows the execution model rule by rule.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Schedule:
     start_s: FloatArray  # [N]
     end_s: FloatArray  # [N]
     transfer_tensor: IntArray  # [K]
-    transfer_target: IntArray  # [K] device that wants the tensor (not the next hop)
+    transfer_target: IntArray  # [K] final destination, not the next hop
     transfer_link: IntArray  # [K]
     transfer_start_s: FloatArray  # [K]
     transfer_end_s: FloatArray  # [K]
@@ -51,10 +51,10 @@ class Schedule:
 
 
 def check_schedule(graph: OpGraph, topology: Topology, op_time_s: FloatArray, schedule: Schedule) -> list[str]:
-    """Every way in which a schedule breaks the execution model, in words; empty when it is physically possible.
+    """Violations of the execution model by a schedule, one message each; empty if the schedule is possible.
 
-    `op_time_s` is `[N, D]`. Checked: durations with dispatch overhead, precedence, one transfer per destination along its
-    route and in time, exclusive devices and channels, work conservation, first come first served, colocation, peak memory.
+    `op_time_s` is `[N, D]`. The check covers durations with overheads, precedence, one transfer per destination along its
+    route, exclusive devices and channels, work conservation, first come first served, colocation and peak memory.
 
     >>> from dataclasses import replace
     >>> from gnnplace.placement import Placement
@@ -79,9 +79,9 @@ def check_schedule(graph: OpGraph, topology: Topology, op_time_s: FloatArray, sc
 
 
 def _durations(graph: OpGraph, topology: Topology, op_time_s: FloatArray, schedule: Schedule) -> Iterator[str]:
-    """Each op takes its time, the dispatch overhead when its device sat waiting before it, what a segment costs when it begins one.
+    """An op takes its time, the dispatch overhead after its device sat idle, and the costs of a segment that it begins.
 
-    A copy that arrives while an op of no length starts belongs to that op or to the next one.
+    A copy that arrives at the start of an op of zero length may count for that op or for the next one.
     """
     sending = _sending(graph, schedule)
     for device in range(topology.num_devices):
@@ -113,21 +113,21 @@ def _sending(graph: OpGraph, schedule: Schedule) -> BoolArray:
 
 
 def _arrived(graph: OpGraph, topology: Topology, schedule: Schedule, device: int) -> tuple[FloatArray, FloatArray]:
-    """When copies have arrived on a device, and their bytes."""
+    """Arrival times of copies on a device, and their bytes."""
     ends_here = np.array([topology.device_index[link.target] == device for link in topology.links], dtype=np.bool_)
     rows = np.flatnonzero((schedule.transfer_target == device) & ends_here[schedule.transfer_link])
     return schedule.transfer_end_s[rows], graph.tensor_bytes[schedule.transfer_tensor[rows]].astype(np.float64)
 
 
 def _segment_s(device: Device, arrived_bytes: FloatArray, sent: bool) -> float:
-    """What an op pays that starts after these copies have arrived, or after an op that has sent something."""
+    """Seconds that an op pays for arrived copies and for a segment that begins after a send."""
     begins = sent or len(arrived_bytes) > 0
     taken_in_s = float(arrived_bytes.sum()) / (device.intake_bandwidth_bytes_per_s or np.inf)
     return taken_in_s + (device.segment_overhead_s if begins else 0.0)
 
 
 def _transfers(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
-    """Every needed copy is sent exactly once, hop by hop along its route, from the moment it exists."""
+    """Each needed copy is sent exactly once, hop by hop along its route, not before it exists."""
     hops: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in range(len(schedule.transfer_tensor)):
         hops[int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])].append(row)
@@ -159,7 +159,7 @@ def _transfers(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterat
 
 
 def _arrivals(graph: OpGraph, schedule: Schedule) -> dict[tuple[int, int], float]:
-    """(tensor, device) -> when it can be used there."""
+    """The time from which each (tensor, device) can be used."""
     arrival = {
         (tensor, int(schedule.assignment[op])): float(schedule.end_s[op])
         for tensor, op in enumerate(graph.tensor_producer.tolist())
@@ -171,7 +171,7 @@ def _arrivals(graph: OpGraph, schedule: Schedule) -> dict[tuple[int, int], float
 
 
 def _ready_s(graph: OpGraph, schedule: Schedule) -> list[float]:
-    """`[N]` when the last input of each op is on its device; infinite when it never is."""
+    """`[N]` time at which the last input of each op is on its device; infinite if one never is."""
     arrival = _arrivals(graph, schedule)
     return [
         max((arrival.get((int(t), int(schedule.assignment[op])), np.inf) for t in graph.inputs_of(op)), default=0.0)
@@ -186,7 +186,7 @@ def _precedence(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
 
 
 def _exclusive(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
-    """No two ops on a device and no two transfers on a channel at once; channels serve in order of request."""
+    """Devices and channels do one thing at a time; channels serve in order of request."""
     for device in range(topology.num_devices):
         yield from _overlaps(
             topology.device_names[device], schedule.start_s, schedule.end_s, _on_device(schedule, device)
@@ -206,7 +206,7 @@ def _exclusive(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterat
 
 
 def _requests(graph: OpGraph, topology: Topology, schedule: Schedule) -> FloatArray:
-    """`[K]` when each hop could start at the earliest: the end of the producer, or of the hop before."""
+    """`[K]` earliest start of each hop: the end of the producer, or of the previous hop."""
     requested = np.zeros(len(schedule.transfer_tensor))
     end: dict[tuple[int, int, int], float] = {}
     for row in range(len(requested)):
@@ -228,7 +228,7 @@ def _overlaps(name: str, start: FloatArray, end: FloatArray, rows: Sequence[int]
 
 
 def _work_conserving(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
-    """A device never idles while an op is ready for it."""
+    """A device never idles while one of its ops is ready."""
     ready = _ready_s(graph, schedule)
     for device in np.unique(schedule.assignment).tolist():
         free = 0.0
@@ -249,14 +249,14 @@ def _colocation(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
 def memory_changes(
     graph: OpGraph, topology: Topology, schedule: Schedule
 ) -> tuple[list[int], list[list[tuple[float, int]]]]:
-    """Weights on each device in bytes, and the (time, bytes) by which its memory changes: activations, received copies, workspace.
+    """Bytes of weights on each device, and its memory changes (time, bytes): activations, received copies, workspace.
 
     >>> from gnnplace.placement import Placement
     >>> from gnnplace.sim.example import diamond
     >>> problem = diamond()
     >>> schedule = problem.estimator.schedule(Placement(np.array([0, 0, 0, 0])))
     >>> _, changes = memory_changes(problem.graph, problem.topology, schedule)
-    >>> [change for change in changes[0] if change[1]][:2]  # the first op's output, until its last reader has ended
+    >>> [change for change in changes[0] if change[1]][:2]  # the first op's output, until its last use ends
     [(0.0, 8), (5.0, -8)]
     """
     resident = [0] * topology.num_devices
@@ -298,10 +298,10 @@ def memory_changes(
 
 
 def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
-    """The peaks of memory, replayed as a list of gains and losses per device."""
+    """The peaks of memory, recomputed from the changes per device."""
     resident, changes = memory_changes(graph, topology, schedule)
-    # What is freed at an instant is free for what starts at that instant. Things that take no time happen one after the
-    # other within an instant, which the times cannot tell; then the peak is only known to lie between two values.
+    # Memory freed at an instant serves what starts at that instant. Events of zero length have an order within the instant
+    # that times do not show; then the peak is only known to lie between two values.
     instantaneous = bool((schedule.end_s == schedule.start_s).any()) or bool(
         (schedule.transfer_end_s == schedule.transfer_start_s).any()
     )
@@ -314,11 +314,11 @@ def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[
 
 
 def _peak(changes: Sequence[tuple[float, int]]) -> int:
-    """The highest level that a list of (time, change) reaches, from 0."""
+    """The highest sum of a prefix of the changes, at least 0."""
     return max(accumulate((change for _, change in changes), initial=0))
 
 
 def _on_device(schedule: Schedule, device: int) -> list[int]:
-    """Ops of one device in the order in which they run."""
+    """The ops of one device in execution order."""
     ops = np.flatnonzero(schedule.assignment == device)
     return [int(op) for op in ops[np.lexsort((schedule.end_s[ops], schedule.start_s[ops]))]]

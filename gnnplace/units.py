@@ -1,4 +1,4 @@
-"""The few conversions between SI units and what people type or read."""
+"""Conversions between SI units and the texts that people type and read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 
 
 def format_s(seconds: float) -> str:
-    """Seconds for people, with three significant digits.
+    """Seconds as a text with three significant digits.
 
     >>> format_s(0.0123), format_s(2.5e-6), format_s(75.0), format_s(float("inf"))
     ('12.3 ms', '2.50 us', '75.0 s', 'never')
@@ -29,7 +29,7 @@ def format_s(seconds: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Bytes for people.
+    """Bytes as a text.
 
     >>> format_bytes(12 * GIB), format_bytes(1536)
     ('12.0 GiB', '1.5 KiB')
@@ -41,7 +41,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_count(count: float) -> str:
-    """A count of things or operations for people.
+    """A count as a text.
 
     >>> format_count(950), format_count(25_600_000), format_count(1.5e12)
     ('950', '25.6 M', '1.5 T')
@@ -53,13 +53,13 @@ def format_count(count: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes that a person means.
+    """The number of bytes that a text states.
 
     >>> parse_bytes("12GiB") == 12 * GIB, parse_bytes("500 MB")
     (True, 500000000)
 
     Raises:
-        ValueError: no number with an optional unit.
+        ValueError: the text is not a number with an optional unit.
     """
     match = re.fullmatch(r"\s*([0-9]{1,20}(?:\.[0-9]*)?)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in _BYTES:

@@ -1,4 +1,4 @@
-"""Which libraries took part in a result."""
+"""Versions of installed distributions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["installed_versions"]
 
 
 def installed_versions(*names: str) -> dict[str, str]:
-    """The version of each distribution that is installed; extras need not be.
+    """The version of each named distribution that is installed.
 
     >>> installed_versions("gnnplace", "no-such-distribution").keys()
     dict_keys(['gnnplace'])

@@ -1,8 +1,9 @@
-"""One op per step (Gymnasium); knows rewards and masks, not networks.
+"""The decision process: one unit per step, masks, rewards; the `gnn` planner, training and Gymnasium users all step it.
 
-Reading order: `units` (the problem as arrays over units), `timing` (what the current schedule says), `runtime` (who
-says how long placements take), `batch` (many placements of one problem, stepped at once), `observation` and
-`placement_env` (the Gymnasium view of a batch of one).
+In reading order:
+
+- `units.py`: the problem as arrays over units;
+- `timing.py`: start, end and slack of ops in the current schedules;
+- `batch.py`: `PlacementBatch`, which steps several placements at once;
+- `placement_env.py`: `PlacementEnv`, the Gymnasium environment of one placement.
 """
-
-__all__: list[str] = []

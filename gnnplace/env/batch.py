@@ -1,4 +1,4 @@
-"""Who says how long a placement takes while an environment is stepped."""
+"""The environment over several placements of one problem, and its source of runtimes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["EnvConfig", "PlacementBatch", "ProblemRuntime", "Runtime", "referenc
 
 
 class Runtime(Protocol):
-    """Penalised seconds of placements and of moves; a planner's version counts every call against its budget."""
+    """Penalised seconds of placements and moves; a planner's implementation counts calls against its budget."""
 
     @property
     def lookahead_is_exact(self) -> bool:
-        """A move's seconds are those that evaluating the moved placement would give."""
+        """Whether `evaluate_moves` gives the same seconds as evaluating the moved placements."""
 
     def evaluate_batch(self, assignments: IntArray) -> FloatArray:
         """`[B]` penalised seconds of `[B, N]` assignments."""
@@ -33,13 +33,13 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ProblemRuntime:
-    """Asks the problem's own evaluator and estimator, without a budget."""
+    """Runtimes from the problem's evaluator and estimator, without a budget."""
 
     problem: Problem
 
     @property
     def lookahead_is_exact(self) -> bool:
-        """Only when evaluator and estimator are the same simulator."""
+        """True when evaluator and estimator are the same simulator."""
         return self.problem.evaluator.kind == "simulated"
 
     def evaluate_batch(self, assignments: IntArray) -> FloatArray:
@@ -53,7 +53,7 @@ class ProblemRuntime:
 
 
 def reference_s(problem: Problem, runtime: Runtime, start_s: float) -> float:
-    """What rewards are divided by: seconds of the best single device; of the start when no single device can take it all."""
+    """Seconds that rewards are divided by: of the best single device, or of the start if none can run everything."""
     if not len(problem.devices_for_all):
         return start_s
     singles = np.repeat(problem.devices_for_all[:, None], problem.graph.num_ops, axis=1)
@@ -63,20 +63,20 @@ def reference_s(problem: Problem, runtime: Runtime, start_s: float) -> float:
 
 @dataclass(frozen=True)
 class EnvConfig:
-    """How an episode goes."""
+    """The length of an episode, and whether moves are evaluated ahead."""
 
     num_sweeps: int = 1
-    """How often each unit of the episode is revisited; Placeto (Addanki et al. 2019) visits every unit once."""
+    """Visits per unit; Placeto (Addanki et al. 2019) visits every unit once."""
     lookahead: bool = False
-    """Whether the seconds of every candidate move of the current unit are known before one is chosen."""
+    """Whether every candidate move of the current unit is evaluated before one is chosen."""
 
 
 class PlacementBatch:
-    """`B` placements of one problem; each step chooses a device for one unit in each of them.
+    """`B` placements of one problem; each step moves one unit in each of them.
 
-    The reward of a step is (seconds before - seconds after) / reference seconds. Seconds are penalised when a placement
-    does not fit (`Problem.penalised_s`); a placement that failed to run counts as `failed_s`, so rewards stay finite. A
-    step that leaves its unit where it is costs no evaluation.
+    The reward of a step is (seconds before - seconds after) / reference seconds. A placement that does not fit has
+    penalised seconds (`Problem.penalised_s`); one that fails to run has `failed_s`, so rewards stay finite. A step that
+    leaves its unit on its device needs no evaluation.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class PlacementBatch:
         tables: UnitTables | None = None,
         reference: float | None = None,
     ) -> None:
-        """An environment without placements; `reset` brings them.
+        """An environment without placements; `reset` starts an episode.
 
-        `tables` and `reference` (seconds) may be handed in when they are known from earlier.
+        `tables` and `reference` (seconds) are computed unless they are passed.
 
         Raises:
-            InvalidGraph: there is nothing to place.
+            InvalidGraph: the graph has no ops.
         """
         if not problem.num_units:
             raise InvalidGraph(f"graph {problem.graph.name!r} has no ops; there is nothing to place")
@@ -113,9 +113,9 @@ class PlacementBatch:
         self._neighbours = _neighbours(problem)
 
     def reset(self, starts: IntArray, start_s: FloatArray | None = None, visited: IntArray | None = None) -> Self:
-        """Begins an episode from `[B, N]` assignments; their seconds `[B]` are evaluated unless they are known.
+        """Begins an episode from `[B, N]` assignments; their seconds `start_s` `[B]` are evaluated unless passed.
 
-        `visited` are the units of a sweep, in order; all in topological order when none are given.
+        `visited` lists the units of a sweep in order; by default, all units in topological order.
 
         Raises:
             InvalidPlacement: a start is illegal.
@@ -143,33 +143,33 @@ class PlacementBatch:
 
     @property
     def num_steps(self) -> int:
-        """`T`, the steps of an episode."""
+        """`T`, the number of steps of an episode."""
         return self.config.num_sweeps * len(self.visited)
 
     @property
     def reference_s(self) -> float:
-        """Seconds that rewards are divided by."""
-        assert self._reference is not None, "reset before asking for the reference"
+        """Reference seconds that rewards are divided by."""
+        assert self._reference is not None, "reset first"
         return self._reference
 
     @property
     def is_done(self) -> bool:
-        """Every sweep is over."""
+        """True after the last sweep."""
         return self.step_index >= self.num_steps
 
     @property
     def unit(self) -> int:
-        """The unit whose device is to be chosen."""
+        """The unit that the next step moves."""
         return int(self.visited[self.step_index % len(self.visited)])
 
     @property
     def devices(self) -> IntArray:
-        """`[B]` where the current unit is."""
+        """`[B]` device of the current unit."""
         return self.timing.assignment[:, self.tables.unit_ops[self.tables.unit_offsets[self.unit]]]
 
     @property
     def action_mask(self) -> BoolArray:
-        """`[B, D]` true where the current unit may go: it can run there, and data has a way to and from its neighbours."""
+        """`[B, D]` true where the current unit can run and exchange tensors with its neighbours."""
         allowed = np.repeat(self.problem.action_mask[[self.unit]], self.num_placements, axis=0)
         producers, consumers = self._neighbours[self.unit]
         if not self._routable.all():
@@ -179,10 +179,10 @@ class PlacementBatch:
         return allowed
 
     def step(self, actions: IntArray) -> FloatArray:
-        """Moves the current unit to device `actions[b]` in every placement `b`; gives the rewards `[B]`.
+        """Moves the current unit to device `actions[b]` in every placement `b`; returns the rewards `[B]`.
 
         Raises:
-            InvalidAction: a device that the mask forbids, or a step after the end.
+            InvalidAction: the mask forbids a device, or the episode is over.
         """
         self._check(actions)
         moved = np.flatnonzero(actions != self.devices)
@@ -239,7 +239,7 @@ class PlacementBatch:
 
 
 def _neighbours(problem: Problem) -> list[tuple[IntArray, IntArray]]:
-    """`[U]` (ops that a unit reads from, ops that read from it), its own ops left out."""
+    """`[U]` producer ops and consumer ops of each unit in other units."""
     sources, targets = problem.graph.edges
     source_unit, target_unit = problem.unit_of_op[sources], problem.unit_of_op[targets]
     across = source_unit != target_unit

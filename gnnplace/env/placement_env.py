@@ -1,7 +1,7 @@
-"""What an agent of the Gymnasium environment sees, as a dictionary of arrays of fixed shape.
+"""The Gymnasium environment of one placement; observations are dictionaries of arrays of fixed shape.
 
-`static` does not change within a problem, `dynamic` does with every step. Times are fractions of the mean unit time (static) or
-of the current makespan (dynamic), bytes fractions of the graph's totals: nothing carries seconds or bytes.
+`static` entries depend on the problem alone, `dynamic` entries change with every step. Times are fractions of the mean unit
+time (static) or of the current makespan (dynamic), bytes are fractions of the graph's totals: no entry has seconds or bytes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["Observation", "PlacementEnv", "observation_space", "observe", "stati
 
 
 LARGEST = 1e6
-"""Ratios above it are cut: a space needs finite bounds."""
+"""Limit of all ratios, since a space needs finite bounds."""
 
 Observation = dict[str, Any]
 
 
 def observation_space(problem: Problem) -> spaces.Dict:
-    """The shapes and bounds of every entry."""
+    """Shape and bounds of every entry of an observation."""
     units, devices, edges = problem.num_units, problem.topology.num_devices, len(problem.graph.edges[0])
     static: dict[str, spaces.Space[Any]] = {
         "unit_time": _amount(units, devices),
@@ -53,7 +53,7 @@ def observation_space(problem: Problem) -> spaces.Dict:
 
 
 def static_observation(batch: PlacementBatch) -> dict[str, NDArray[np.generic]]:
-    """Unit times per device, memory, edges between units (an edge per tensor and consumer), capacities."""
+    """The static entries: unit times per device, memory, one edge per tensor and consumer, capacities."""
     problem, tables = batch.problem, batch.tables
     allowed = problem.action_mask
     times = np.where(allowed, tables.unit_time_s, 0.0)
@@ -72,7 +72,7 @@ def static_observation(batch: PlacementBatch) -> dict[str, NDArray[np.generic]]:
 
 
 def observe(batch: PlacementBatch, static: Mapping[str, NDArray[np.generic]]) -> Observation:
-    """What is seen before the current step of the first placement; after the last step the last unit stays current."""
+    """The observation of the first placement before the current step; after the last step, the last unit stays current."""
     timing, tables = batch.timing, batch.tables
     makespan_s = max(float(timing.makespan_s[0]), 1e-30)
     first = tables.unit_ops[tables.unit_offsets[:-1]]
@@ -121,11 +121,11 @@ def _fraction(seconds: FloatArray, makespan_s: float) -> NDArray[np.float32]:
 
 
 class PlacementEnv(gymnasium.Env[Observation, np.int64]):
-    """A placement that is improved unit by unit: a `PlacementBatch` of one.
+    """A `PlacementBatch` of one placement, which an agent improves unit by unit.
 
-    An action is a device index. The current device is always allowed, so an episode can always go on; it ends
-    (`terminated`) after `num_sweeps * U` steps. `reset(options={"start": assignment})` begins elsewhere than at `start`.
-    The environment is deterministic; seeds change nothing.
+    An action is a device index; the mask always allows the current device. An episode ends (`terminated`) after
+    `num_sweeps * U` steps. `reset(options={"start": assignment})` replaces `start` for one episode. The environment is
+    deterministic and ignores seeds.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         """An environment on `problem` whose episodes begin at the assignment `start` `[N]`.
 
         Raises:
-            InvalidGraph: there is nothing to place.
+            InvalidGraph: the graph has no ops.
         """
         self.batch = PlacementBatch(problem, config, runtime)
         self.start = np.array(start, dtype=np.int64)
@@ -145,7 +145,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """The first observation and its facts.
+        """The first observation, and the info dictionary of `step`.
 
         Raises:
             InvalidPlacement: the start is illegal.
@@ -156,7 +156,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         return observe(self.batch, self._static), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Observation, reward, terminated, truncated (never), facts.
+        """Observation, reward, terminated, truncated (always false), and the current and best seconds with the best assignment.
 
         Raises:
             InvalidAction: the mask forbids the device, or the episode is over.
@@ -165,7 +165,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         return observe(self.batch, self._static), reward, self.batch.is_done, False, self._info()
 
     def action_masks(self) -> BoolArray:
-        """`[D]` true where the current unit may go (the name that masked trainers of other libraries look for)."""
+        """`[D]` true where the current unit may go; libraries with masked policies look for this name."""
         mask: BoolArray = self.batch.action_mask[0]
         return mask
 

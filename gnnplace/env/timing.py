@@ -1,4 +1,4 @@
-"""What the current schedules of several placements say: when ops run, when data arrives, how much slack is left."""
+"""Times in the schedules of several placements: when ops run, when tensors arrive, and the slack of each op."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ __all__ = ["Timing", "empty_timing", "refresh", "tail_s"]
 
 
 class Timing(NamedTuple):
-    """The schedules of `B` placements, as arrays that are written in place."""
+    """The schedules of `B` placements, as arrays that `refresh` overwrites row by row."""
 
     assignment: IntArray  # [B, N]
     start_s: FloatArray  # [B, N]
     end_s: FloatArray  # [B, N]
-    slack_s: FloatArray  # [B, N] how much later the op could end without a longer makespan, all else as it is
-    arrival_s: FloatArray  # [B, T, D] when a tensor is on a device; infinite where nobody needs it
+    slack_s: FloatArray  # [B, N] how much later the op could end without changing the makespan
+    arrival_s: FloatArray  # [B, T, D] when a tensor is on a device; infinite where it never is
     busy_s: FloatArray  # [B, D]
     peak_memory_bytes: FloatArray  # [B, D]
     makespan_s: FloatArray  # [B]
 
 
+class _Transfers(NamedTuple):
+    tensor: IntArray  # [K]
+    target: IntArray  # [K]
+    end_s: FloatArray  # [K]
+
+
 def empty_timing(problem: Problem, num_placements: int) -> Timing:
-    """Room for the schedules of `B` placements."""
+    """Arrays for the schedules of `B` placements."""
     ops, tensors, devices = problem.graph.num_ops, problem.graph.num_tensors, problem.topology.num_devices
     return Timing(
         assignment=np.zeros((num_placements, ops), dtype=np.int64),
@@ -44,13 +50,12 @@ def empty_timing(problem: Problem, num_placements: int) -> Timing:
 
 
 def refresh(problem: Problem, tables: UnitTables, timing: Timing, row: int, assignment: IntArray) -> None:
-    """Writes the estimator's schedule of `assignment` `[N]` into one row; its makespan must already be known and paid for."""
+    """Writes the estimator's schedule of `assignment` `[N]` to one row; this counts as no evaluation."""
     schedule = problem.estimator.schedule(Placement(assignment))
     order = np.lexsort((tables.topological_position, schedule.end_s, schedule.start_s))
     makespan_s = schedule.makespan_s
-    arrival_s = _arrivals(
-        tables, assignment, schedule.end_s, schedule.transfer_tensor, schedule.transfer_target, schedule.transfer_end_s
-    )
+    transfers = _Transfers(schedule.transfer_tensor, schedule.transfer_target, schedule.transfer_end_s)
+    arrival_s = _arrivals(tables, assignment, schedule.end_s, transfers)
     timing.assignment[row] = assignment
     timing.start_s[row] = schedule.start_s
     timing.end_s[row] = schedule.end_s
@@ -63,25 +68,18 @@ def refresh(problem: Problem, tables: UnitTables, timing: Timing, row: int, assi
 
 
 def tail_s(timing: Timing) -> FloatArray:
-    """`[B, N]` seconds from the latest harmless start of each op to the end of the step."""
+    """`[B, N]` seconds from the latest start of each op that keeps the makespan to the end of the step."""
     return timing.makespan_s[:, None] - timing.start_s - timing.slack_s
 
 
 @njit(cache=True, nogil=True)
-def _arrivals(
-    tables: UnitTables,
-    assignment: IntArray,
-    end_s: FloatArray,
-    transfer_tensor: IntArray,
-    transfer_target: IntArray,
-    transfer_end_s: FloatArray,
-) -> FloatArray:
-    """`[T, D]`: the producer's end at home, the end of the last hop elsewhere."""
+def _arrivals(tables: UnitTables, assignment: IntArray, end_s: FloatArray, transfers: _Transfers) -> FloatArray:
+    """`[T, D]` the producer's end on its own device, the end of the last hop on others."""
     tensors, devices = len(tables.tensor_producer), tables.op_time_s.shape[1]
     arrival_s = np.full((tensors, devices), -1.0)
-    for row in range(len(transfer_tensor)):
-        tensor, target = transfer_tensor[row], transfer_target[row]
-        arrival_s[tensor, target] = max(arrival_s[tensor, target], transfer_end_s[row])
+    for row in range(len(transfers.tensor)):
+        tensor, target = transfers.tensor[row], transfers.target[row]
+        arrival_s[tensor, target] = max(arrival_s[tensor, target], transfers.end_s[row])
     for tensor in range(tensors):
         producer = tables.tensor_producer[tensor]
         arrival_s[tensor, assignment[producer]] = end_s[producer]
@@ -101,7 +99,7 @@ def _slack(
     order: IntArray,
     makespan_s: float,
 ) -> FloatArray:
-    """`[N]`: latest harmless end minus end, with the order on each device and the delay of each transfer kept."""
+    """`[N]` latest end that keeps the makespan, minus the end; the order on devices and transfer delays stay as they are."""
     slack_s = np.zeros(len(order))
     next_start = np.full(tables.op_time_s.shape[1], makespan_s)
     for position in range(len(order) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""The problem as plain arrays over units and tensors, the form that compiled code reads."""
+"""A problem as plain arrays over units and tensors, for compiled code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["UnitTables", "unit_tables"]
 
 
 class UnitTables(NamedTuple):
-    """Static arrays of one problem. A unit is what moves at once: a colocation group or a free op."""
+    """Static arrays of one problem. A unit is a colocation group or a free op; its ops move together."""
 
     unit_of_op: IntArray  # [N]
     unit_offsets: IntArray  # [U + 1]
@@ -29,12 +29,12 @@ class UnitTables(NamedTuple):
     tensor_bytes: FloatArray  # [T]
     consumer_offsets: IntArray  # [T + 1]
     consumers: IntArray
-    route_latency_s: FloatArray  # [D, D] summed over the hops; infinite where there is no way
+    route_latency_s: FloatArray  # [D, D] summed over the hops; infinite where there is no route
     route_s_per_byte: FloatArray  # [D, D]
 
 
 def unit_tables(problem: Problem) -> UnitTables:
-    """The arrays of a problem; linear in its ops, tensors and pairs of devices."""
+    """The arrays of a problem."""
     graph, units = problem.graph, problem.num_units
     return UnitTables(
         unit_of_op=problem.unit_of_op,
