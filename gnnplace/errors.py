@@ -81,20 +81,12 @@ class ProcessLost(GnnplaceError):
 
 
 def shown(value: object) -> str:
-    """A short representation of a value for a message, however large or deep the value is.
-
-    >>> shown([[[[[1]]]]]), len(shown("n" * 1000))
-    ('[[[[[...]]]]]', 120)
-    """
+    """A short representation of a value for a message, however large or deep the value is."""
     return _SHORT.repr(value)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A question with the closest known name, or `otherwise` if none is close.
-
-    >>> did_you_mean("hefty", ["heft", "gnn"]), did_you_mean("K40", ["k40"]), did_you_mean("x", ["heft"], "see --help")
-    ("did you mean 'heft'?", "did you mean 'k40'?", 'see --help')
-    """
+    """A question with the closest known name, or `otherwise` if none is close."""
     names = tuple(known)
     near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(name.lower(), names, n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise

@@ -1,8 +1,14 @@
 """Hardware as numbers with units.
 
-In reading order: `topology` (devices, links, routes), `json_format` (the topology file), `presets` (published figures
-of known hardware), `real_names` (names of devices that run models), `detect` (what this machine has), `spec` (what people
-type after `--devices`), `sampled` (random sets to train on).
+In reading order:
+
+- `topology.py`: devices, links and routes;
+- `json_format.py`: the topology file;
+- `presets.py`: published figures of known hardware;
+- `real_names.py`: names of devices that run models;
+- `detect.py`: cores, memory and GPUs of this machine;
+- `spec.py`: the texts of `--devices`;
+- `sampled.py`: random device sets to train on.
 """
 
 from gnnplace.devices.presets import preset, preset_names

@@ -1,6 +1,6 @@
-"""What this machine has: cores, memory, GPUs. It reads what the system says and measures nothing.
+"""Cores, memory and GPUs of this machine, as the system reports them; nothing is measured.
 
-Rates are conservative published figures, good enough to rank ops before a calibration replaces them.
+Rates are conservative published figures, sufficient to rank ops before a calibration replaces them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
     "parse_gpus",
 ]
 
-CORE_DISPATCH_OVERHEAD_S = 10e-6  # waking a waiting thread and one session call; 2 to 30 us were measured
+CORE_DISPATCH_OVERHEAD_S = 10e-6  # wakes a thread and calls a session; 2 to 30 us were measured
 GPU_DISPATCH_OVERHEAD_S = 20e-6  # estimate: the same plus kernel launch and stream synchronisation
-CORE_BANDWIDTH_BYTES_PER_S = 8e9  # what one core of a server CPU sustains while its neighbours work too
+CORE_BANDWIDTH_BYTES_PER_S = 8e9  # sustained by one core of a server CPU while its neighbours work
 DEFAULT_CLOCK_HZ = 2.0e9
 _MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 # Float32 operations per cycle and core, with one FMA unit of the widest instructions: AVX-512, AVX2, NEON, SSE.
@@ -48,28 +48,20 @@ class Gpu:
     """A GPU as its driver describes it."""
 
     index: int
-    """As CUDA counts it in this process."""
+    """CUDA's index in this process."""
     name: str
     memory_bytes: int | None
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """The cores that this process may run on, ascending.
-
-    >>> allowed_cores() == tuple(sorted(set(allowed_cores()))) and len(allowed_cores()) > 0
-    True
-    """
+    """The cores that this process may run on, in ascending order."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def machine_memory_bytes() -> int:
-    """Bytes of main memory that this process may use: the machine's, or its control group's if that is less.
-
-    >>> machine_memory_bytes() > 0
-    True
-    """
+    """Bytes of main memory that this process may use: the machine's, or the control group's limit if that is less."""
     total = _physical_memory_bytes()
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
         try:
@@ -87,11 +79,7 @@ def _physical_memory_bytes() -> int:
 
 @cache
 def machine_facts() -> dict[str, Any]:
-    """What seconds that are measured here depend on, besides software: CPU, cores, memory, GPUs.
-
-    >>> sorted(machine_facts())
-    ['architecture', 'cores', 'cpu', 'gpus', 'memory_gib']
-    """
+    """The hardware that measured seconds depend on: CPU, cores, memory, GPUs."""
     return {
         "cpu": cpu_model(),
         "architecture": platform.machine(),
@@ -102,23 +90,15 @@ def machine_facts() -> dict[str, Any]:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The CPU's name as one word, for example `intel-xeon-2.50ghz`; `unknown` when the system does not say.
-
-    >>> cpu_model(Path("/no/such/file"))
-    'unknown'
-    """
+    """The CPU's name as one word, for example `intel-xeon-2.50ghz`; `unknown` if the system has none."""
     return _as_word(_cpu_field("model name", cpuinfo)) or "unknown"
 
 
 def host_device(real: RealDevice, num_cores: int, memory_bytes: int) -> Device:
     """A device that computes on `num_cores` cores of this machine.
 
-    Its kind names CPU model and core count, and a provider other than ONNX Runtime's own with its options, so equal kinds
-    cost the same.
-
-    >>> device = host_device(RealDevice("cpu:0-3"), num_cores=4, memory_bytes=2**33)
-    >>> device.name, device.memory_bandwidth_bytes_per_s, device.kind.endswith("-x4")
-    ('cpu:0-3', 32000000000.0, True)
+    Its kind has the CPU model, the core count, and the options of a provider other than ONNX Runtime's own, so that devices
+    of one kind cost the same.
     """
     runtime = "" if real.family == "cpu" else f"-{_provider_word(real)}"
     return Device(
@@ -132,14 +112,10 @@ def host_device(real: RealDevice, num_cores: int, memory_bytes: int) -> Device:
 
 
 def accelerator(real: RealDevice, gpu: Gpu | None, share: float = 1.0) -> Device:
-    """A GPU or a `share` of its streaming multiprocessors, or what another provider offers (`gpu` is None).
+    """A GPU, a `share` of its streaming multiprocessors, or a device of another provider (`gpu` is None).
 
-    Until a calibration, its rates are those of a T4, a small GPU that current CUDA supports. Memory bandwidth and memory
-    are shared like computing; a slice's kind says its multiprocessors, not which ones they are.
-
-    >>> half = accelerator(RealDevice("cuda:0", sms=66), Gpu(0, "NVIDIA H200", 2**37), share=0.5)
-    >>> half.kind, half.memory_bytes == 2**36
-    ('cuda-nvidia-h200-sms66', True)
+    Before a calibration, the rates are those of a T4, a small GPU that current CUDA supports. A slice has the same share of
+    memory and bandwidth; its kind has the number of its multiprocessors.
     """
     model = f"{_provider_word(real)}-{_as_word(real.device_id)}" if gpu is None else f"cuda-{_as_word(gpu.name)}"
     sliced = "" if real.sms is None else f"-sms{real.sms}"
@@ -155,11 +131,7 @@ def accelerator(real: RealDevice, gpu: Gpu | None, share: float = 1.0) -> Device
 
 
 def multiprocessors(gpu: int) -> int | None:
-    """Streaming multiprocessors of a GPU, asked of the CUDA driver; None when there is no driver or no such GPU.
-
-    >>> multiprocessors(10**6) is None  # there are not so many GPUs
-    True
-    """
+    """Number of streaming multiprocessors of a GPU, from the CUDA driver; None without a driver or such a GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -174,31 +146,18 @@ def multiprocessors(gpu: int) -> int | None:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that the NVIDIA driver shows to this process, counted as CUDA does; none without a driver.
-
-    >>> found = gpus()
-    >>> [gpu.index for gpu in found] == list(range(len(found)))
-    True
-    """
+    """The GPUs that this process can see, in CUDA's order; none without an NVIDIA driver."""
     return parse_gpus(_nvidia_smi("memory.total"), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def gpu_use() -> list[float]:
-    """Percent of the last moments in which each GPU had work, in the order of `gpus`; 0 where the driver does not say.
-
-    >>> len(gpu_use()) == len(gpus())
-    True
-    """
+    """Recent utilization of each GPU in percent, in the order of `gpus`; 0 if the driver has no figure."""
     rows = _visible(_nvidia_smi("utilization.gpu"), os.environ.get("CUDA_VISIBLE_DEVICES"))
     return [float(row[3]) if row[3].isdigit() else 0.0 for row in rows]
 
 
 def parse_gpus(listing: str, visible: str | None) -> tuple[Gpu, ...]:
-    """The GPUs of an `index, uuid, name, MiB` listing, in the order and number of `CUDA_VISIBLE_DEVICES`.
-
-    >>> parse_gpus("0, GPU-a, NVIDIA H200, 143771", None)[0].name
-    'NVIDIA H200'
-    """
+    """The GPUs of an `index, uuid, name, MiB` listing, in the order and number of `CUDA_VISIBLE_DEVICES`."""
     return tuple(
         Gpu(index, row[2], int(row[3]) * 2**20 if row[3].isdigit() else None)
         for index, row in enumerate(_visible(listing, visible))
@@ -206,7 +165,7 @@ def parse_gpus(listing: str, visible: str | None) -> tuple[Gpu, ...]:
 
 
 def _nvidia_smi(figure: str) -> str:
-    """A line `index, uuid, name, figure` per GPU; empty without a driver."""
+    """One line `index, uuid, name, figure` per GPU; empty without a driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
@@ -218,7 +177,7 @@ def _nvidia_smi(figure: str) -> str:
 
 
 def _visible(listing: str, visible: str | None) -> list[list[str]]:
-    """The rows of a listing that a process sees, in the order in which it counts them."""
+    """The rows of a listing that `CUDA_VISIBLE_DEVICES` selects, in its order."""
     rows = [row for row in csv.reader(listing.splitlines(), skipinitialspace=True) if len(row) == 4]
     if visible is None:
         return rows
@@ -252,11 +211,11 @@ def _provider_word(real: RealDevice) -> str:
 
 
 def _options_word(real: RealDevice) -> str:
-    """What the provider is told changes what ops cost, so it belongs to the kind."""
+    """The provider's options, part of the kind because they change the costs of ops."""
     return "".join(f"-{_as_word(f'{key} {value}')}" for key, value in sorted(real.options.items()))
 
 
 def _as_word(name: str) -> str:
-    """Lower case, without trademark signs and the words that every CPU name has."""
+    """The name in lower case, without trademark signs and generic words."""
     plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", " ", name.lower())
     return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-")

@@ -1,4 +1,4 @@
-"""Known hardware with published figures, and sets of it: `k40x4`, `k40x2+v100`, `h100-sxmx8`, `k40x2@300MiB`."""
+"""Known hardware with published figures, and device sets of it: `k40x4`, `k40x2+v100`, `k40x2@300MiB`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, did_you_mean
@@ -16,20 +17,17 @@ __all__ = ["CPUS", "GPUS", "MAX_DEVICES", "CpuFigures", "GpuFigures", "preset", 
 MAX_DEVICES = 64
 MAX_SOCKETS = 2
 
+DISPATCH_OVERHEAD_S = 10e-6  # estimate: wakes the host thread or a thread pool, launches the first kernel
 PCIE_LATENCY_S = 10e-6  # estimate: a small copy between host and GPU, with its launch
 NVLINK_LATENCY_S = 5e-6  # estimate: a small copy between GPUs, with its launch
-SOCKET_LATENCY_S = 1e-6  # estimate: handing a tensor to a thread of the other socket
-# PCI-SIG: 8, 16 and 32 GT/s on 16 lanes with 128b/130b encoding, of which packet headers leave about 80 %.
+SOCKET_LATENCY_S = 1e-6  # estimate: a thread of the other socket takes a tensor
+# PCI-SIG: 8, 16 and 32 GT/s on 16 lanes with 128b/130b encoding, minus 20 % for packet headers.
 PCIE3_BYTES_PER_S, PCIE4_BYTES_PER_S, PCIE5_BYTES_PER_S = 12.6e9, 25.2e9, 50.4e9
 
 
 @dataclass(frozen=True)
 class GpuFigures:
-    """One GPU. Peak rates are dense; a dtype that the source does not list runs at the rate of float32.
-
-    >>> GPUS["k40"].memory_bytes // GIB, GPUS["k40"].peak_flops_per_s["float32"]
-    (12, 4290000000000.0)
-    """
+    """Published figures of a GPU. Peak rates are dense; a dtype without a rate runs at that of float32."""
 
     source: str
     peak_flops_per_s: Mapping[str, float]
@@ -37,39 +35,31 @@ class GpuFigures:
     memory_bandwidth_bytes_per_s: float
     pcie_bytes_per_s: float
     """Per direction, between host and GPU."""
-    dispatch_overhead_s: float = 10e-6
-    """Estimate: waking the host thread, launching the first kernel."""
     host: str = "epyc"
-    """The CPU that stands for its time."""
+    """Preset name of a CPU of the same time."""
     gpus_per_board: int = 1
-    """GPUs that share one PCIe slot."""
+    """Number of GPUs that share one PCIe slot."""
     nvlink_bytes_per_s: float | None = None
-    """Per GPU and direction, through switches that connect all GPUs; None: GPUs exchange data over the host."""
+    """Per GPU and direction, through switches between all GPUs; None: tensors go through the host."""
 
 
 @dataclass(frozen=True)
 class CpuFigures:
-    """One CPU socket, all cores as one device.
-
-    >>> sorted(CPUS)
-    ['epyc', 'haswell']
-    """
+    """Published figures of a CPU socket, whose cores are one device."""
 
     source: str
     peak_flops_per_s: Mapping[str, float]
     memory_bytes: int
-    """The source states no capacity: what a server of that time typically holds per socket."""
+    """Typical memory per socket of a server of that time; the source has no capacity."""
     memory_bandwidth_bytes_per_s: float
     socket_bytes_per_s: float
     """Per direction, to the other socket."""
-    dispatch_overhead_s: float = 10e-6
-    """Estimate: waking a thread pool."""
 
 
 def _gpu_rates(
     float32: float, float64: float, float16: float = 0.0, int8: float = 0.0, bfloat16: float = 0.0
 ) -> Mapping[str, float]:
-    """Rates by dtype from TFLOP/s; zero means that the source lists none."""
+    """Rates by dtype from TFLOP/s; zero stands for a rate that the source does not list."""
     rates = {"float32": float32, "float64": float64, "float16": float16, "int8": int8, "bfloat16": bfloat16}
     return {dtype: rate * 1e12 for dtype, rate in rates.items() if rate}
 
@@ -144,12 +134,12 @@ CPUS: Mapping[str, CpuFigures] = {
 
 
 _NO_PRESETS = ("auto", "cpu:0", "cuda:0")
-"""What else may stand after `--devices`; somebody who mistypes it lands here."""
+"""Other forms of `--devices`, suggested for similar misspelt names."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One part of a preset's name, `NAMExN@MEMORY`."""
+    """A part `NAMExN@MEMORY` of a preset's name."""
 
     name: str
     count: int
@@ -157,7 +147,7 @@ class _Part:
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the known hardware; `xN` after a GPU's name asks for N of them, `+` joins.
+    """Names of the known hardware; `xN` after a name means N devices of it, `+` joins parts.
 
     >>> preset_names()[:4]
     ('k40', 'k80', 'p100', 'v100')
@@ -166,17 +156,17 @@ def preset_names() -> tuple[str, ...]:
 
 
 def preset(name: str) -> Topology:
-    """The set of devices that a name such as `k40x4` stands for.
+    """The device set of a name such as `k40x4`.
 
-    GPUs are called `k40:0`, `k40:1`, ...; their host is `cpu:0`, the CPU of their time unless the name lists one. Every
-    GPU has a link to the host and one back, each a channel of its own (the two dies of a K80 board share theirs).
+    GPUs have the names `k40:0`, `k40:1`, ...; their host is `cpu:0`, a CPU of the same time unless the name has one. Every
+    GPU has a link to the host and one back, each with its own channel (the two dies of a K80 board share theirs).
     `@300MiB` after a part sets the memory of each of its devices.
 
     >>> preset("k40x2+v100").device_names
     ('k40:0', 'k40:1', 'v100:0', 'cpu:0')
 
     Raises:
-        InvalidTopology: no such hardware, or not 1 to 64 of it.
+        InvalidTopology: the hardware is unknown, or its number is not 1 to 64.
     """
     parts = [_parse(part, name) for part in name.split("+")]
     gpu_parts = [part for part in parts if part.name in GPUS]
@@ -192,11 +182,11 @@ def preset(name: str) -> Topology:
     numbers: Counter[str] = Counter()
     for part in gpu_parts:
         for _ in range(part.count):
-            gpus.append((_gpu(part, numbers[part.name]), GPUS[part.name]))
+            gpus.append((_device(f"{part.name}:{numbers[part.name]}", part.name, part), GPUS[part.name]))
             numbers[part.name] += 1
-    cpus = [_cpu(cpu_parts[0], number) for number in range(cpu_parts[0].count)]
-    figures = CPUS[cpu_parts[0].name]
-    links = [*_pcie_links(gpus), *_nvlink_links(gpus), *_socket_links(cpus, figures)]
+    (cpu_part,) = cpu_parts
+    cpus = [_device(f"cpu:{number}", f"cpu-{cpu_part.name}", cpu_part) for number in range(cpu_part.count)]
+    links = [*_pcie_links(gpus), *_nvlink_links(gpus), *_socket_links(cpus, CPUS[cpu_part.name])]
     return Topology(name, (*(device for device, _ in gpus), *cpus), tuple(links))
 
 
@@ -209,11 +199,8 @@ def _parse(text: str, whole: str) -> _Part:
     match = re.fullmatch(r"(.+?)(?:x(\d+))?", body)
     name, count = (match[1], int(match[2] or 1)) if match else (body, 1)
     if name not in preset_names():
-        hint = did_you_mean(
-            name,
-            (*preset_names(), *_NO_PRESETS),
-            f"known are {', '.join(preset_names())}, as in k40x4; cpu:K, cuda:K; auto",
-        )
+        known = f"known are {', '.join(preset_names())}, as in k40x4; cpu:K, cuda:K; auto"
+        hint = did_you_mean(name, (*preset_names(), *_NO_PRESETS), known)
         raise InvalidTopology(f"preset {whole!r}: there is no hardware {name!r}; {hint}")
     most = MAX_DEVICES if name in GPUS else MAX_SOCKETS
     if not 1 <= count <= most:
@@ -221,27 +208,15 @@ def _parse(text: str, whole: str) -> _Part:
     return _Part(name, count, memory_bytes)
 
 
-def _gpu(part: _Part, number: int) -> Device:
-    figures = GPUS[part.name]
+def _device(name: str, kind: str, part: _Part) -> Device:
+    figures = GPUS.get(part.name) or CPUS[part.name]
     return Device(
-        name=f"{part.name}:{number}",
-        kind=part.name,
+        name=name,
+        kind=kind,
         memory_bytes=figures.memory_bytes if part.memory_bytes is None else part.memory_bytes,
         peak_flops_per_s=figures.peak_flops_per_s,
         memory_bandwidth_bytes_per_s=figures.memory_bandwidth_bytes_per_s,
-        dispatch_overhead_s=figures.dispatch_overhead_s,
-    )
-
-
-def _cpu(part: _Part, number: int) -> Device:
-    figures = CPUS[part.name]
-    return Device(
-        name=f"cpu:{number}",
-        kind=f"cpu-{part.name}",
-        memory_bytes=figures.memory_bytes if part.memory_bytes is None else part.memory_bytes,
-        peak_flops_per_s=figures.peak_flops_per_s,
-        memory_bandwidth_bytes_per_s=figures.memory_bandwidth_bytes_per_s,
-        dispatch_overhead_s=figures.dispatch_overhead_s,
+        dispatch_overhead_s=DISPATCH_OVERHEAD_S,
     )
 
 
@@ -249,23 +224,18 @@ def _pcie_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
     for device, figures in gpus:
         kind, number = device.name.split(":")
         board = f"pcie:{kind}:{int(number) // figures.gpus_per_board}"
-        rate = figures.pcie_bytes_per_s
-        yield Link("cpu:0", device.name, PCIE_LATENCY_S, rate, f"{board}:in")
-        yield Link(device.name, "cpu:0", PCIE_LATENCY_S, rate, f"{board}:out")
+        yield Link("cpu:0", device.name, PCIE_LATENCY_S, figures.pcie_bytes_per_s, f"{board}:in")
+        yield Link(device.name, "cpu:0", PCIE_LATENCY_S, figures.pcie_bytes_per_s, f"{board}:out")
 
 
 def _nvlink_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
-    """Switched: what a GPU sends to all others shares its outgoing rate."""
-    for source, figures in gpus:
-        for target, _ in gpus:
-            if figures.nvlink_bytes_per_s is not None and source.kind == target.kind and source.name != target.name:
-                yield Link(
-                    source.name, target.name, NVLINK_LATENCY_S, figures.nvlink_bytes_per_s, f"nvlink:{source.name}:out"
-                )
+    """Links through switches: the links from a GPU to all others share its outgoing rate."""
+    for (source, figures), (target, _) in permutations(gpus, 2):
+        if figures.nvlink_bytes_per_s is not None and source.kind == target.kind:
+            channel = f"nvlink:{source.name}:out"
+            yield Link(source.name, target.name, NVLINK_LATENCY_S, figures.nvlink_bytes_per_s, channel)
 
 
 def _socket_links(cpus: list[Device], figures: CpuFigures) -> Iterator[Link]:
-    for source in cpus:
-        for target in cpus:
-            if source.name != target.name:
-                yield Link(source.name, target.name, SOCKET_LATENCY_S, figures.socket_bytes_per_s)
+    for source, target in permutations(cpus, 2):
+        yield Link(source.name, target.name, SOCKET_LATENCY_S, figures.socket_bytes_per_s)

@@ -1,14 +1,14 @@
-"""Names of devices that can run a model, and what each asks of ONNX Runtime: the one place that reads such names.
+"""Names of devices that can run a model, and the provider and options of ONNX Runtime that each stands for.
 
     cpu:K  cpu:A-B                        one core, a set of cores
     cuda:K                                a GPU
-    cuda:K[sms=66,slice=0]                the first group of 66 streaming multiprocessors of that GPU; slice=1 is the next
-    ep:NAME:ID                            ONNX Runtime's provider NAME, on what that provider calls ID
-    HOST/cpu:K  HOST/cuda:K  ...          the same on another machine, by the name of that
+    cuda:K[sms=66,slice=0]                the first group of 66 streaming multiprocessors of a GPU; slice=1 is the next
+    ep:NAME:ID                            device ID of ONNX Runtime's provider NAME
+    HOST/cpu:K  HOST/cuda:K  ...          the same on the machine HOST
 
-Options stand in brackets with commas between them. Read here: `memory` (any device: its capacity, and on a GPU the limit
-of each session's arena), `cores` (`cuda`, `ep`: where the calling thread stays, `cores=1` or `cores=0-3`), `sms`, `slice`
-and `peer` (`cuda`). All others go to the provider as they are.
+Options in brackets are separated by commas. This module reads `memory` (the device's capacity, and on a GPU the limit of
+each session's arena), `cores` (`cuda`, `ep`: cores of the calling thread, `cores=1` or `cores=0-3`), `sms`, `slice` and
+`peer` (`cuda`). All other options go to the provider.
 """
 
 from __future__ import annotations
@@ -31,95 +31,73 @@ _NAME = re.compile(
     + r"(?:cpu:(?P<first>[0-9]+)(?:-(?P<last>[0-9]+))?|cuda:(?P<gpu>[0-9]{1,5})|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
     r"(?:\[(?P<options>[^\[\]]*)\])?"
 )
-_BETWEEN = re.compile(r",(?![^\[]*\])")  # no bracket is closed after it before one is opened
+_BETWEEN = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
 _BEGINNING = re.compile(_HOST + r"(?:cpu|cuda|ep):")
-_DIGITS = 5  # of the number of a core, a GPU, a slice: no machine has more
+_DIGITS = 5  # at most, of the index of a core, GPU or slice
 _FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:NAME:ID[key=value,...], on another host HOST/cpu:K"
 
 
 @dataclass(frozen=True)
 class RealDevice:
-    """Where sessions run: cores of this machine, a GPU, a slice of one, or what another provider offers.
-
-    >>> device = parse_real("cuda:1[sms=66,slice=1]")
-    >>> device.family, device.gpu, device.sms, device.slice, device.on_host
-    ('cuda', 1, 66, 1, False)
-    """
+    """A device that runs sessions: cores of a machine, a GPU, a slice of one, or a device of another provider."""
 
     name: str
     provider: str = CPU_PROVIDER
     """ONNX Runtime's execution provider."""
     device_id: str = ""
-    """What the provider calls the device; empty for cores."""
+    """The provider's name of the device; empty for cores."""
     cores: tuple[int, ...] = ()
-    """The thread that calls a session stays on them; ONNX Runtime's own kernels compute on these and no others."""
+    """Cores of the thread that calls a session, and of all CPU kernels."""
     memory_bytes: int | None = None
-    """Stated capacity."""
+    """Capacity stated in the name."""
     sms: int | None = None
-    """Streaming multiprocessors of a slice; None: not sliced."""
+    """Number of streaming multiprocessors of a slice; None: the whole GPU."""
     slice: int = 0
-    """Which group of `sms` it is."""
+    """Index of the slice."""
     peer: bool = False
-    """Values for other GPUs stay on this one, and ONNX Runtime copies them from GPU to GPU; else over the host."""
+    """Whether ONNX Runtime copies values directly between GPUs, instead of through the host."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Handed to the provider."""
+    """Provider options."""
     host: str = ""
-    """The machine by its name in a cluster; empty: the one that this program runs on."""
+    """Name of the machine in a cluster; empty: this machine."""
 
     @property
     def family(self) -> Literal["cpu", "cuda", "ep"]:
-        """Cores by ONNX Runtime's own kernels, an NVIDIA GPU, or another provider."""
+        """ONNX Runtime's CPU provider, an NVIDIA GPU, or another provider."""
         return "cpu" if self.provider == CPU_PROVIDER else "cuda" if self.provider == CUDA_PROVIDER else "ep"
 
     @property
     def gpu(self) -> int | None:
-        """The GPU as CUDA counts it."""
+        """CUDA's index of the GPU."""
         return int(self.device_id) if self.family == "cuda" else None
 
     @property
     def on_host(self) -> bool:
-        """It computes on this machine's cores, in its main memory."""
+        """True if the device computes on CPU cores, in main memory."""
         return self.family == "cpu" or self.device_id.upper() == "CPU"
 
 
 def means_real_devices(text: str) -> bool:
-    """A text after `--devices` that begins like a real device.
-
-    >>> means_real_devices("cpu:0,cuda:0"), means_real_devices("host1/cpu:0"), means_real_devices("k40x4")
-    (True, True, False)
-    """
+    """True if a text of `--devices` begins like a real device."""
     return _BEGINNING.match(text) is not None
 
 
 def host_of(name: str) -> str:
-    """The host that a device's name begins with; empty where it names none.
-
-    >>> host_of("host1/cpu:0"), host_of("cpu:0")
-    ('host1', '')
-    """
+    """The host in a device's name; empty if it has none."""
     match = _BEGINNING.match(name)
     return "" if match is None else match["host"] or ""
 
 
 def split_names(text: str) -> list[str]:
-    """The names of a list with commas between them, those within brackets left alone.
-
-    >>> split_names("cpu:0, cuda:0[sms=66,slice=1]")
-    ['cpu:0', 'cuda:0[sms=66,slice=1]']
-    """
+    """The device names of a list, split at commas outside brackets."""
     return [name.strip() for name in _BETWEEN.split(text)]
 
 
 def parse_real(name: str) -> RealDevice:
-    """The device that a name means; whether it is there is not asked.
-
-    >>> parse_real("cpu:0-3").cores, parse_real("cuda:1[memory=8GiB]").memory_bytes == 8 * 2**30
-    ((0, 1, 2, 3), True)
-    >>> parse_real("ep:OpenVINO:CPU[cores=1,num_of_threads=1]").options
-    {'num_of_threads': '1'}
+    """The device of a name; the machine may lack it.
 
     Raises:
-        InvalidTopology: it means no device, or an option makes no sense.
+        InvalidTopology: the name has another form, or an option is invalid.
     """
     match = _NAME.fullmatch(name)
     host = match["host"] or "" if match else ""

@@ -1,4 +1,4 @@
-"""Device sets that are drawn at random, to train on: the same generator state gives the same set."""
+"""Random device sets to train on; the same generator state gives the same set."""
 
 from __future__ import annotations
 
@@ -14,52 +14,47 @@ from gnnplace.errors import InvalidTopology
 __all__ = ["DeviceRanges", "limit_memory", "sample_devices"]
 
 Range = tuple[float, float]
-"""Least and most; what is drawn from it is uniform in its logarithm."""
+"""Least and most value of a log-uniform distribution."""
 
 
 @dataclass(frozen=True)
 class DeviceRanges:
-    """What sampled device sets are drawn from.
-
-    >>> always_two = DeviceRanges(num_devices=(2,), hosts_only_share=1.0)
-    >>> sample_devices(np.random.default_rng(0), always_two).device_names
-    ('cpu:0', 'cpu:1')
-    """
+    """The distribution of sampled device sets."""
 
     num_devices: tuple[int, ...] = (2, 4, 5, 7, 8)
-    """Hosts included, equally likely. 3 and 6 are left out, so that a policy can be tried on counts that it never saw."""
+    """Equally likely numbers of devices with hosts; 3 and 6 remain unseen in training, for tests."""
     hosts_only_share: float = 0.1
-    """Of the sets, those of equal CPU cores without any accelerator."""
+    """Fraction of sets with equal CPU cores and no accelerator."""
     max_kinds: int = 3
-    """Kinds of accelerators in one set; 1 to this many are equally likely."""
+    """Largest number of kinds of accelerators; 1 to `max_kinds` are equally likely."""
     accelerator_flops_per_s: Range = (2e12, 6e13)
-    """Of float32; published rates of GPUs from 2012 to 2023 lie between."""
+    """Rate of float32; the range of published GPUs from 2012 to 2023."""
     kind_speed: Range = (0.25, 1.0)
-    """What kinds after the first attain of its rates."""
+    """Rates of further kinds, as a fraction of the first kind's."""
     bytes_per_flop: Range = (0.03, 0.1)
     """Memory bandwidth per FLOP rate."""
     host_speed: Range = (0.03, 0.5)
-    """What a host attains of the rates of the first kind."""
+    """Rates of a host, as a fraction of the first kind's."""
     core_flops_per_s: Range = (2e10, 2e11)
-    """Of one core, where there are hosts only."""
+    """Rate of one core in sets without accelerators."""
     dispatch_overhead_s: Range = (1e-6, 3e-5)
     star_share: float = 0.5
-    """Of the sets with accelerators, those in which accelerators have links to the host alone and exchange data over it."""
+    """Fraction of sets with accelerators whose accelerators have links to the host only."""
     shared_bus_share: float = 0.2
-    """Of those stars, the ones in which all accelerators share one channel to the host and one back."""
+    """Fraction of those stars in which all accelerators share one channel to the host and one back."""
     latency_s: Range = (1e-6, 1e-4)
     bandwidth_bytes_per_s: Range = (1e9, 1e11)
     """Between host and accelerator, and between cores."""
     direct_speed: Range = (1.0, 10.0)
-    """How much faster than that direct links between accelerators are."""
+    """Bandwidth of direct links between accelerators, as a multiple of that."""
     uneven_share: float = 0.3
-    """Of the sets, those in which every pair of devices has a bandwidth of its own."""
+    """Fraction of sets in which every pair of devices has its own bandwidth."""
     uneven_speed: Range = (0.2, 1.0)
-    """What such a pair attains of the bandwidth of the set."""
+    """Bandwidth of such a pair, as a fraction of the set's."""
     binding_share: float = 0.5
-    """Of the sets with accelerators, those whose accelerators hold only part of the model; hosts hold all of it."""
+    """Fraction of sets with accelerators in which only the hosts have unlimited memory."""
     binding_memory: Range = (0.7, 2.5)
-    """What all accelerators hold together, as a multiple of what the model needs, where memory binds."""
+    """Memory of all accelerators together in such a set, as a multiple of the model's need."""
 
     def __post_init__(self) -> None:
         if not self.num_devices or min(self.num_devices) < 2:
@@ -74,10 +69,7 @@ class DeviceRanges:
 def sample_devices(rng: np.random.Generator, ranges: DeviceRanges = DeviceRanges()) -> Topology:
     """A random device set with unlimited memory: accelerators of several kinds and one host, or cores of one kind.
 
-    Every two devices have a way to each other, with equal latency and bandwidth both ways.
-
-    >>> sample_devices(np.random.default_rng(9)).device_names
-    ('a:0', 'b:0', 'c:0', 'c:1', 'cpu:0')
+    Every two devices have a route to each other, with equal latency and bandwidth both ways.
     """
     count = int(rng.choice(ranges.num_devices))
     if rng.random() < ranges.hosts_only_share:
@@ -100,14 +92,9 @@ def sample_devices(rng: np.random.Generator, ranges: DeviceRanges = DeviceRanges
 def limit_memory(
     topology: Topology, needed_bytes: int, rng: np.random.Generator, ranges: DeviceRanges = DeviceRanges()
 ) -> Topology:
-    """The same set, in a part of all cases with accelerators that hold only part of a model which needs `needed_bytes` on one device.
+    """The same set, in a fraction of cases with limited memory of its accelerators.
 
-    Hosts keep unlimited memory, so there is always a placement that fits.
-
-    >>> rng, binding = np.random.default_rng(9), DeviceRanges(binding_share=1.0, binding_memory=(1.0, 1.0))
-    >>> topology = limit_memory(sample_devices(rng), 4000, rng, binding)
-    >>> [device.memory_bytes for device in topology.devices]  # four accelerators hold it together, the host alone
-    [1000, 1000, 1000, 1000, None]
+    The model needs `needed_bytes` on one device. Hosts keep unlimited memory, so a feasible placement always exists.
     """
     accelerators = [device for device in topology.devices if not _is_host(device)]
     if not accelerators or rng.random() >= ranges.binding_share:

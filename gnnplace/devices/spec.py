@@ -1,4 +1,4 @@
-"""What people type after `--devices`: a topology file, a preset, real devices, or `auto`."""
+"""Device sets from the text of `--devices`: a topology file, a preset, real devices, or `auto`."""
 
 from __future__ import annotations
 
@@ -24,26 +24,25 @@ from gnnplace.errors import InvalidTopology
 
 __all__ = ["load_topology"]
 
-# Estimates until a probe replaces them. Cores hand over a tensor in shared memory: the time to wake the other thread,
-# then its first reading of the tensor from the shared cache.
+# Estimates until a probe replaces them. Cores share memory: the latency wakes the other thread, which then reads the tensor
+# from the shared cache.
 CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S = 20e-6, 10e9
 GPU_LATENCY_S, GPU_BANDWIDTH_BYTES_PER_S = 20e-6, 12e9  # a copy over PCIe 3.0 with its launch
-SLICE_BANDWIDTH_BYTES_PER_S = 1e12  # slices of a GPU share its memory: nothing is copied
+SLICE_BANDWIDTH_BYTES_PER_S = 1e12  # slices of a GPU share its memory
 
 
 def load_topology(spec: str, with_gpus: bool = True) -> Topology:
-    """The devices that a text names: a `.json` file, a preset, real devices (`cpu:0,cuda:0`; see `real_names`), or `auto`.
+    """The device set of a text: a `.json` file, a preset, real devices (`cpu:0,cuda:0`; see `real_names`), or `auto`.
 
-    `auto` is every core that this process may use, one device each, and every GPU of the NVIDIA driver unless
-    `with_gpus` is false. Cores share the machine's memory, so the capacity of a CPU device is its share of the set's
-    cores; that of a GPU's slice is its share of the multiprocessors; `memory=` states another. Slices of one GPU are of
-    equal size. All real devices are linked with each other.
+    `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false. The
+    capacity of a CPU device is its cores' share of the machine's memory, that of a GPU slice is its multiprocessors' share;
+    `memory=` overrides it. Slices of one GPU have equal sizes. Any two real devices have links.
 
     >>> load_topology("k40x2").device_names
     ('k40:0', 'k40:1', 'cpu:0')
 
     Raises:
-        InvalidTopology: nothing that can be understood, a core or GPU that is not there, a device listed twice.
+        InvalidTopology: the text has no known form, or names a missing or repeated device.
     """
     text = spec.strip()
     if not text:
@@ -71,12 +70,12 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except OSError:  # longer than a name may be
+    except OSError:  # the name is too long
         return False
 
 
 def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
-    """Real devices, linked with each other."""
+    """The topology of real devices, with links between any two."""
     _check_cores(name, reals)
     cores_of = {real.name: len(real.cores) or len(allowed_cores()) for real in reals if real.on_host}
     memory, num_cores = machine_memory_bytes(), sum(cores_of.values())
@@ -95,7 +94,7 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
 
 
 def _check_cores(name: str, reals: Sequence[RealDevice]) -> None:
-    """Every core is there and belongs to one device, and so does everything that another provider offers."""
+    """Checks that every core exists, and that no core or provider's device is listed twice."""
     listed = Counter(f"core {core}" for real in reals for core in real.cores)
     listed.update(f"{real.provider} {real.device_id}" for real in reals if real.family == "ep" and not real.cores)
     twice = [what for what, count in listed.items() if count > 1]
@@ -110,7 +109,7 @@ def _check_cores(name: str, reals: Sequence[RealDevice]) -> None:
 
 
 def _gpu_shares(name: str, reals: Sequence[RealDevice]) -> dict[str, tuple[Gpu, float]]:
-    """The GPU of every `cuda` device, by the device's name, and which share of it the device is."""
+    """The GPU and the share of it of every `cuda` device, by the device's name."""
     on_gpu: dict[int, list[RealDevice]] = defaultdict(list)
     for real in reals:
         if real.gpu is not None:
@@ -134,7 +133,7 @@ def _gpu_shares(name: str, reals: Sequence[RealDevice]) -> dict[str, tuple[Gpu, 
 
 
 def _share(real: RealDevice) -> float:
-    """Of its GPU's streaming multiprocessors."""
+    """The device's share of its GPU's streaming multiprocessors."""
     if real.sms is None:
         return 1.0
     there = multiprocessors(int(real.device_id))

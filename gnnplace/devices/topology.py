@@ -1,4 +1,4 @@
-"""Devices, links between them, and how data gets from one device to another."""
+"""Devices, links between them, and the routes of tensors between any two devices."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gnnplace.errors import InvalidTopology
 __all__ = ["HOST_KIND_PREFIX", "Device", "Link", "Topology"]
 
 HOST_KIND_PREFIX = "cpu"
-"""Kinds that begin with this are hosts: they may pass tensors on between devices that have no link."""
+"""Prefix of the kinds of hosts, which forward tensors between devices without a link."""
 
 UNLIMITED_BYTES = 2**62
-_ROUTING_BYTES = 1 << 20  # the shortest route is the one that is fastest for a tensor of this size
+_ROUTING_BYTES = 1 << 20  # size of the tensor whose fastest route is chosen
 
 
 @dataclass(frozen=True)
 class Device:
-    """Something that runs one op at a time.
+    """A processor that runs one op at a time.
 
     >>> Device("gpu:0", kind="k40", memory_bytes=12 * 2**30).kind, Device("x").kind
     ('k40', 'x')
@@ -33,18 +33,18 @@ class Device:
 
     name: str
     kind: str = ""
-    """Devices of one kind take the same seconds for every op; the name stands in when none is given."""
+    """Devices of one kind take equal seconds for every op; by default the name."""
     memory_bytes: int | None = None
-    """None: unlimited."""
+    """Capacity; None: unlimited."""
     peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
-    """By dtype; a dtype that is absent takes the rate of float32."""
+    """Peak rate by dtype; an absent dtype has the rate of float32."""
     memory_bandwidth_bytes_per_s: float | None = None
     dispatch_overhead_s: float = 0.0
-    """Paid by an op that starts right after waiting for a remote input."""
+    """Paid by an op that starts after its device waited for a remote input."""
     segment_overhead_s: float = 0.0
-    """Paid by an op that begins a segment: the first one after copies have arrived, or after an op that sends its output."""
+    """Paid by an op that begins a segment: the first after copies have arrived or after an op that sent a tensor."""
     intake_bandwidth_bytes_per_s: float | None = None
-    """At which that op takes in the copies that have arrived, besides what the link takes; None: it costs nothing."""
+    """Rate at which that op reads the arrived copies, in addition to the transfer; None: at no cost."""
     slots: int = 1
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Link:
             )
 
     def transfer_s(self, num_bytes: float) -> float:
-        """Seconds that a tensor occupies the link."""
+        """Seconds that a tensor of `num_bytes` occupies the link."""
         return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
 
 
@@ -136,12 +136,12 @@ class Topology:
 
     @property
     def num_devices(self) -> int:
-        """`D`."""
+        """`D`, the number of devices."""
         return len(self.devices)
 
     @cached_property
     def device_index(self) -> Mapping[str, int]:
-        """Device name -> index."""
+        """Index of each device by its name."""
         return {device.name: index for index, device in enumerate(self.devices)}
 
     @property
@@ -151,7 +151,7 @@ class Topology:
 
     @cached_property
     def memory_bytes(self) -> IntArray:
-        """`[D]` capacity; a very large number where it is unlimited."""
+        """`[D]` capacities; a very large number if unlimited."""
         return frozen([UNLIMITED_BYTES if d.memory_bytes is None else d.memory_bytes for d in self.devices], np.int64)
 
     @cached_property
@@ -166,7 +166,7 @@ class Topology:
 
     @cached_property
     def intake_bandwidth_bytes_per_s(self) -> FloatArray:
-        """`[D]`, infinite where taking copies in costs nothing."""
+        """`[D]` intake rates; infinite if intake costs nothing."""
         return frozen([d.intake_bandwidth_bytes_per_s or np.inf for d in self.devices], np.float64)
 
     @cached_property
@@ -181,17 +181,17 @@ class Topology:
 
     @cached_property
     def channel_names(self) -> tuple[str, ...]:
-        """Channels in order of first use; a link without one has its own, named after its ends."""
+        """Channel names in order of first use; a link without a channel has its own, named after its ends."""
         return tuple(dict.fromkeys(_channel(link) for link in self.links))
 
     @cached_property
     def link_channel(self) -> IntArray:
-        """`[L]` channel index."""
+        """`[L]` channel index of each link."""
         index = {name: i for i, name in enumerate(self.channel_names)}
         return frozen([index[_channel(link)] for link in self.links], np.int64)
 
     def route(self, source: int, target: int) -> tuple[int, ...] | None:
-        """Links that a tensor takes one after the other: the direct one, else over hosts; None when there is no way."""
+        """The links of the route in order: the direct one, else through hosts; None if there is no route."""
         return self._routes[source][target]
 
     @cached_property
@@ -199,7 +199,7 @@ class Topology:
         return tuple(self._routes_from(source) for source in range(self.num_devices))
 
     def _routes_from(self, source: int) -> tuple[tuple[int, ...] | None, ...]:
-        """Dijkstra in which only hosts pass tensors on; a direct link always wins."""
+        """Shortest paths (Dijkstra) that only hosts forward; a direct link always wins."""
         found: dict[int, tuple[int, ...]] = {}
         queue: list[tuple[float, int, tuple[int, ...]]] = [(0.0, source, ())]
         while queue:
@@ -218,21 +218,22 @@ class Topology:
         return tuple(found.get(target) for target in range(self.num_devices))
 
     @cached_property
-    def _outgoing(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+    def _outgoing(self) -> list[list[tuple[int, int]]]:
+        """`[D]` (link, target) of the links from each device."""
         rows: list[list[tuple[int, int]]] = [[] for _ in self.devices]
         for index, link in enumerate(self.links):
             rows[self.device_index[link.source]].append((index, self.device_index[link.target]))
-        return tuple(tuple(row) for row in rows)
+        return rows
 
     @cached_property
     def route_offsets(self) -> IntArray:
-        """`[D * D + 1]`: where the route from `s` to `t` begins in `route_links`, at index `s * D + t`."""
+        """`[D * D + 1]` offsets in `route_links`; the route from `s` to `t` begins at that of `s * D + t`."""
         lengths = [len(route or ()) for row in self._routes for route in row]
         return frozen(np.concatenate([[0], np.cumsum(lengths)]), np.int64)
 
     @cached_property
     def route_links(self) -> IntArray:
-        """Link indices of all routes, one after the other."""
+        """Link indices of all routes, concatenated."""
         return frozen([link for row in self._routes for route in row for link in route or ()], np.int64)
 
     @cached_property
@@ -261,7 +262,7 @@ class Topology:
 
     @cached_property
     def mean_transfer(self) -> tuple[float, float]:
-        """Mean latency and mean seconds per byte over all ordered pairs of connected devices, whole routes counted."""
+        """Mean latency and mean seconds per byte of the routes between different devices."""
         pairs = [
             route for s, row in enumerate(self._routes) for t, route in enumerate(row) if s != t and route is not None
         ]
@@ -273,7 +274,7 @@ class Topology:
 
 
 def _is_rate(rate: float) -> bool:
-    """Above zero, and so is what one unit takes; both are numbers."""
+    """True if the rate is finite and its reciprocal too."""
     return math.isfinite(rate) and rate >= sys.float_info.min
 
 
