@@ -12,11 +12,11 @@ import pdoc.render
 import gnnplace
 
 _LONGEST_VALUE = 300
-"""Characters of a constant's value: longer ones tell a reader nothing, and the search cannot be prepared with words of thousands."""
+"""Characters of a constant's value; the search index cannot hold words of thousands of characters."""
 
 
 class _ShortValue(pdoc.doc.Variable):
-    """A variable whose value is cut."""
+    """A variable whose displayed value is shortened."""
 
     @property
     def default_value_str(self) -> str:
@@ -27,7 +27,7 @@ class _ShortValue(pdoc.doc.Variable):
 def main(folder: Path) -> None:
     """One page per module, with a search; source code stays in the repository."""
     for name in gnnplace.__all__:
-        setattr(gnnplace, name, getattr(gnnplace, name))  # they load on first use, and pdoc does not use them
+        setattr(gnnplace, name, getattr(gnnplace, name))  # pdoc does not trigger the lazy loading
     found = pkgutil.walk_packages(gnnplace.__path__, "gnnplace.")
     modules = [module.name for module in found if not module.name.endswith("__main__")]
     pdoc.doc.Variable = _ShortValue

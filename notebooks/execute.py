@@ -1,11 +1,10 @@
-"""Executes the notebooks as they are published, and saves what they show, pictures included.
+"""Executes the notebooks and saves their outputs, with an image for every figure.
 
     python notebooks/execute.py                 # all of them
-    python notebooks/execute.py 03_revisit      # those whose names begin so
+    python notebooks/execute.py 03_revisit      # notebooks with this prefix
 
-Figures are saved twice: as Plotly's JSON, which Jupyter and VS Code draw, and as an image, which is all that a page that
-only shows a notebook can draw. Images are made with kaleido, which needs a Chrome or Chromium on the machine; animations
-become images that move.
+Figures are saved twice: as Plotly's JSON, which Jupyter and VS Code draw, and as an image for pages that only display notebooks.
+kaleido makes the images and needs Chrome or Chromium; animations become animated PNG files.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = ["FIGURE", "FOLDER", "IMAGE", "LIMIT_S", "execute", "notebooks"]
 
 FOLDER = Path(__file__).parent
 LIMIT_S = 120.0
-"""A notebook that takes longer is too long."""
+"""Time limit of one notebook, in seconds."""
 FIGURE, IMAGE = "application/vnd.plotly.v1+json", "image/png"
 _WIDTH, _SCALE = 1000, 1.5
 _FRAME_MS, _LAST_FRAME_MS = 450, 4000
@@ -35,21 +34,21 @@ _COLOURS, _COLOURS_MOVING = 128, 32
 
 
 def notebooks() -> list[Path]:
-    """In reading order."""
+    """Paths of all notebooks, in reading order."""
     return sorted(FOLDER.glob("[0-9]*.ipynb"))
 
 
 def execute(path: Path, home: Path, scratch: Path) -> tuple[Any, float]:
-    """The notebook with new outputs, and the seconds that took.
+    """Executes a notebook; returns it with new outputs, and the seconds that it took.
 
     Args:
-        path: of the notebook, which stays as it is.
-        home: the folder where its code runs, with `results/` in it.
-        scratch: an empty folder for what is kept between runs elsewhere: nothing that was measured before is known.
+        path: the notebook, which is not changed.
+        home: the working directory of its code, with `results/` and `charts.py`.
+        scratch: an empty folder for caches, so that no earlier measurement is known.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raised.
-        nbclient.exceptions.CellTimeoutError: it takes more than `LIMIT_S`.
+        nbclient.exceptions.CellTimeoutError: the notebook takes more than `LIMIT_S`.
     """
     notebook = nbformat.read(path, as_version=4)
     begin_s = time.perf_counter()
@@ -65,7 +64,7 @@ def execute(path: Path, home: Path, scratch: Path) -> tuple[Any, float]:
 
 
 def _environment(scratch: Path) -> Mapping[str, str]:
-    """Of the kernel: this repository's code, nothing of the user's."""
+    """Environment of the kernel: the code of this repository and no user configuration."""
     root = str(FOLDER.parent)
     return {
         **os.environ,
@@ -77,7 +76,7 @@ def _environment(scratch: Path) -> Mapping[str, str]:
 
 
 def _add_images(notebook: Any) -> None:
-    """Puts an image beside every figure."""
+    """Adds an image to every figure."""
     from plotly.graph_objects import Figure
 
     bundles = [
@@ -92,7 +91,7 @@ def _add_images(notebook: Any) -> None:
 
 
 def _frames(figure: Any) -> list[Any]:
-    """Each as a figure of its own, without the buttons that would move it; a figure that does not move is its only one."""
+    """The frames of an animation as figures without buttons; a still figure is its only frame."""
     from plotly.graph_objects import Figure
 
     if not figure.frames:
@@ -120,7 +119,7 @@ def _images(figures: Sequence[Any], scales: Sequence[float]) -> list[bytes]:
 
 
 def _joined(images: Sequence[bytes]) -> bytes:
-    """One image with few colours; several become one that moves."""
+    """One image with few colours; several images become an animation."""
     from PIL import Image
 
     pictures = [Image.open(BytesIO(image)) for image in images]
@@ -141,7 +140,7 @@ def _joined(images: Sequence[bytes]) -> bytes:
 
 
 def main(names: Sequence[str]) -> None:
-    """Executes the notebooks whose names begin with one of `names`, all without one, and saves them."""
+    """Executes and saves the notebooks whose names begin with one of `names`, or all."""
     for path in notebooks():
         if names and not path.name.startswith(tuple(names)):
             continue

@@ -37,7 +37,7 @@ __all__ = ["Built", "build_onnx"]
 
 IR_VERSION = 10
 _DRAWS = 3
-"""Of weights and batch, with which a training step may be compared until it agrees."""
+"""Draws of weights and batch with which a training step is compared until it agrees."""
 _INLINE_BYTES = 1024
 """Weights up to this size stay in the model file, where shape inference finds them."""
 
@@ -50,9 +50,9 @@ class Built:
     case: Case
     comparison: Comparison
     parameters: int
-    """Numbers that training would change, or that are stored as weights."""
+    """Numbers that training changes, or that are stored as weights."""
     content_sha256: str
-    """Of the model and its weights, whatever their files are called."""
+    """Hash of the model and its weights, independent of file names."""
 
 
 def build_onnx(recipe: Recipe, settings: object, training: bool, path: Path, seed: int = 0) -> Built:
@@ -140,7 +140,7 @@ def _model(network: TorchNetwork | OnnxNetwork, training: bool) -> ir.Model:
 
 
 def _sha256(model: Path, weights: Path) -> str:
-    """Of the model without the name of its weights file, and of the weights."""
+    """Hash of the model without the name of its weights file, and of the weights."""
     proto = onnx.load(model, load_external_data=False)
     for tensor in proto.graph.initializer:
         for entry in tensor.external_data:

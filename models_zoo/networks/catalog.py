@@ -85,7 +85,7 @@ def recipes_of(family: str) -> Mapping[str, Recipe]:
 
 
 def missing_library(missing: ModuleNotFoundError) -> MissingDependency:
-    """What to say of a library that builds networks."""
+    """The error for a missing library that builds networks."""
     return MissingDependency(f"building zoo models needs {missing.name}; install it with: pip install 'gnnplace[zoo]'")
 
 

@@ -144,7 +144,7 @@ def _random_values(shape: tuple[int, ...], use: Use, rng: np.random.Generator) -
 
 
 def _fan_in(shape: tuple[int, ...], node: onnx.NodeProto) -> int:
-    """How many products each output value of a `Conv` or `Gemm` sums up."""
+    """Number of products in each output value of a `Conv` or `Gemm`."""
     if node.op_type == "Conv":
         return int(np.prod(shape[1:]))
     transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
@@ -152,7 +152,7 @@ def _fan_in(shape: tuple[int, ...], node: onnx.NodeProto) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes one light model as told on the command line; the exit code."""
+    """Writes one light model; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m models_zoo.networks.light", description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=LIGHT_MODELS)
     parser.add_argument("--out", type=Path, required=True, help="the ONNX file to write")

@@ -109,7 +109,7 @@ def _from_onnx(family: str, name: str, training: bool) -> tuple[OpGraph, dict[st
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Publishes as told on the command line; the exit code, 1 when a row failed."""
+    """Publishes recipes; returns the exit code, 1 if a row failed."""
     parser = argparse.ArgumentParser(prog="python -m models_zoo.networks.publish", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--out", type=Path, default=Path("notebooks/results/zoo.json"), help="file for seconds and memory of each build"
@@ -152,7 +152,7 @@ def _chunks(rows: Sequence[_Row]) -> list[list[_Row]]:
 
 
 def _in_a_process(rows: Sequence[_Row], out: Path) -> list[str]:
-    """The keys of the rows that a new process built; each is saved as it comes, and failures are told on stderr."""
+    """The keys of the rows that a new process built; each is saved immediately; failures are printed to stderr."""
     command = [sys.executable, "-m", "models_zoo.networks.publish", "--rows", json.dumps(rows)]
     built = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -226,7 +226,7 @@ def _write(rows: dict[str, ManifestRow], spent: dict[str, dict[str, Any]], out: 
 
 
 def _spent(path: Path) -> dict[str, dict[str, Any]]:
-    """What earlier builds took, by row."""
+    """Time and memory of earlier builds, by row."""
     if not path.exists():
         return {}
     return {row["name"]: row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}

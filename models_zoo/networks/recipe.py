@@ -1,4 +1,4 @@
-"""What a recipe is, and what it makes: a torch module, an ONNX model written as such, or an op graph."""
+"""Recipes and their products: a torch module, an ONNX model, or an op graph."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class TorchNetwork:
 
     module: nn.Module
     inputs: Mapping[str, Tensor]
-    """By the name of the argument of `forward`, in its order; the names become those of the ONNX inputs."""
+    """Inputs by argument name of `forward`, in its order; the ONNX inputs get these names."""
     outputs: tuple[str, ...] = ("output",)
     """Names of what `forward` returns: one tensor, or a flat tuple."""
     targets: Mapping[str, Tensor] = field(default_factory=dict)
-    """What the loss compares with."""
+    """Targets of the loss."""
     loss: Callable[..., Tensor] | None = None
-    """Of what `forward` returns and then the targets; None where the recipe has no training step."""
+    """Loss of the outputs of `forward` and the targets; None without a training step."""
     optimizer: Optimizer = "sgd"
     state: Mapping[str, str] = field(default_factory=dict)
     """Inputs that live on between runs, such as a key-value cache, and the output that replaces each."""
@@ -62,7 +62,7 @@ class OnnxNetwork:
     reference: Callable[[Mapping[str, NDArray[Any]]], list[NDArray[Any]]]
     """The same computation in torch: outputs in the model's order."""
     unordered: Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]] | None = None
-    """Brings outputs whose order hangs on rounding into an order of their own, in which they are compared."""
+    """Sorts outputs whose order depends on rounding, so that they can be compared."""
 
 
 Workload = TorchNetwork | OnnxNetwork | OpGraph
@@ -70,12 +70,12 @@ Workload = TorchNetwork | OnnxNetwork | OpGraph
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one workload is built."""
+    """The recipe of one workload."""
 
     name: str
     summary: str
     make: Callable[[Any], Workload]
-    """From settings; the caller has seeded torch and numpy."""
+    """Builds the network from settings; the caller has seeded torch and numpy."""
     settings: Any
     """A frozen dataclass of numbers and texts: the size that is published."""
     small: Any
@@ -111,7 +111,7 @@ class Recipe:
         return value
 
     def build(self, settings: Any, seed: int = 0) -> Workload:
-        """What the recipe makes; the same seed gives the same weights."""
+        """Builds the workload; equal seeds give equal weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             state = np.random.get_state()  # noqa: NPY002 - libraries that draw from numpy's global generator

@@ -1,4 +1,4 @@
-"""What ships with the package, so that nothing need be exported: the manifest, and the op graph of every recipe."""
+"""The manifest and the op graphs of all recipes, which ship with the package."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class ManifestRow:
     parameters: int
     parameter_bytes: int
     flops: float
-    """Of one step."""
+    """FLOPs of one step."""
     opset: int | None
     """None for generated graphs, which are no ONNX."""
     content_sha256: str
-    """Of the ONNX file and its weights; of the op graph where there is no ONNX."""
+    """Hash of the ONNX file and its weights, or of the op graph without ONNX."""
     torch_outputs: int | None
-    """How many outputs were compared with torch; None for generated graphs."""
+    """Number of outputs compared with torch; None for generated graphs."""
     torch_error: float | None
     """The largest difference, as a fraction of the largest value of its output."""
     torch_noise: float | None
@@ -69,7 +69,7 @@ class ManifestRow:
 
     @property
     def key(self) -> str:
-        """What names it on disk and after `zoo:`."""
+        """The name of the row on disk and after `zoo:`."""
         return f"{self.name}:training" if self.training else self.name
 
 
@@ -83,7 +83,7 @@ def manifest() -> Sequence[ManifestRow]:
 
 
 def zoo_names() -> tuple[str, ...]:
-    """What may stand after `zoo:`, without its variants; the names of recipes that were never published are missing."""
+    """Names after `zoo:` without variants; unpublished recipes are missing."""
     return (*dict.fromkeys(row.name for row in manifest()), *(f"light_{name}" for name in LIGHT_MODELS))
 
 

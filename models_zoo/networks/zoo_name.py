@@ -1,4 +1,4 @@
-"""What stands after `zoo:`: a recipe, and which variant of it."""
+"""Names after `zoo:`: a recipe and its variant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRAINING, _SMALL = "training", "small"
 
 @dataclass(frozen=True)
 class ZooName:
-    """A recipe with what was asked of it."""
+    """A recipe with the options of its name."""
 
     name: str
     training: bool = False
@@ -88,7 +88,7 @@ class ZooName:
         return [path]
 
     def description(self) -> dict[str, Any]:
-        """What the recipe is, its published settings and its sizes; errors as in `structure`."""
+        """Summary, published settings and sizes of the recipe; raises as `structure` does."""
         rows = {row.key: row for row in manifest()}
         if self.key in rows:
             return asdict(rows[self.key])

@@ -1,4 +1,4 @@
-"""Click ranking: an embedding table per categorical feature, and a network or several experts and towers on top."""
+"""Click ranking: an embedding table per categorical feature, below one network or several experts and towers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Settings:
     features: int = 26
     """The first of `CRITEO_ROWS`."""
     width: int = 16
-    """Of an embedding."""
+    """Width of an embedding."""
     most_rows: int = 3_000_000
     bottom: int = 512
     """First layer of the bottom network; the next have a half and an eighth of it: 512, 256, 64, `width`."""

@@ -53,7 +53,7 @@ class Experts(nn.Module):
         self.experts = nn.ModuleList(MistralMLP(config) for _ in range(count))  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """What the experts found, added up for each token."""
+        """The sum of the outputs of the experts of each token."""
         gates = x.new_zeros(x.shape[0], len(self.experts)).scatter(1, chosen, weights)
         places = min(x.shape[0], math.ceil(self.share * x.shape[0]))
         taken, found = [], []

@@ -27,7 +27,7 @@ class Settings:
     repeats: int = 4
     """Normal cells between two reductions, N in the paper."""
     groups: int = 3
-    """Of normal cells."""
+    """Number of groups of normal cells."""
     penultimate: int = 1056
     """Channels before the classifier."""
     stem: int = 32
@@ -37,7 +37,7 @@ class Settings:
 
     @property
     def filters(self) -> int:
-        """Of each part of the first normal cells; doubled by every reduction after them."""
+        """Channels of each part of the first normal cells; every reduction doubles them."""
         return (self.penultimate // _NORMAL_WIDTH) >> (self.groups - 1)
 
 

@@ -28,7 +28,7 @@ class Settings:
     """
 
     channels: int = 192
-    """Of the first level; the deeper ones have 2, 4 and 4 times as many."""
+    """Channels of the first level; the deeper levels have 2, 4 and 4 times as many."""
     levels: int = 4
     blocks: int = 2
     """Residual blocks of a level on the way down; one more on the way up."""

@@ -1,4 +1,4 @@
-"""What only ONNX shows: control flow, shapes that depend on the data, integer weights, old files.
+"""Features of ONNX itself: control flow, shapes that depend on the data, integer weights, old files.
 
 In reading order:
 

@@ -37,7 +37,7 @@ class Settings:
     """
 
     divisor: int = 1
-    """Of all channels."""
+    """Factor on all channels."""
     batch: int = 8
     classes: int = 20
     keep: int = 200

@@ -31,7 +31,7 @@ class Settings:
     image: int = 32
     classes: int = 10
     entropy: float = 0.5
-    """As a fraction of the largest entropy: a surer gate takes the exit."""
+    """Entropy below which the gate takes the exit, as a fraction of the largest entropy."""
 
 
 class EarlyExit(nn.Module):

@@ -27,7 +27,7 @@ class Settings:
     """Krizhevsky et al. (2012), section 3.5, with its batch of 128; local response normalisation with bias 1."""
 
     divisor: int = 1
-    """Of all channels and hidden units."""
+    """Factor on all channels and hidden units."""
     batch: int = 128
     image: int = 227
     classes: int = 1000

@@ -35,7 +35,7 @@ class Settings:
     """
 
     divisor: int = 1
-    """Of all channels."""
+    """Factor on all channels."""
     batch: int = 32
     image: int = 128
     classes: int = 1000

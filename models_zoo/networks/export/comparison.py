@@ -46,16 +46,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far a model is from torch."""
+    """The difference between a model and torch."""
 
     outputs: int
-    """How many outputs were compared."""
+    """Number of compared outputs."""
     worst: str
     """The output that differs most."""
     relative_error: float
-    """Of that output: the largest difference as a fraction of the largest expected value."""
+    """Largest difference of that output, as a fraction of its largest expected value."""
     torch_noise: float | None = None
-    """The same between torch in float32 and in float64, where that had to be asked."""
+    """The same between torch in float32 and in float64, if it was needed."""
 
 
 def inference_case(network: TorchNetwork | OnnxNetwork) -> Case:
@@ -136,9 +136,9 @@ def exact(network: TorchNetwork) -> TorchNetwork:
 
 
 def torch_noise(case: Case, in_float64: Case) -> float:
-    """How far torch in float32 is from torch in float64: the worst output.
+    """The largest difference between torch in float32 and in float64 over all outputs.
 
-    Gradients hang on which of millions of activations lie just above zero, and batch statistics hand the rounding of
+    Gradients depend on which of millions of activations lie just above zero, and batch statistics hand the rounding of
     one layer, magnified, to the next. No float32 export can agree better than float32 agrees with exact numbers.
     """
     return max(

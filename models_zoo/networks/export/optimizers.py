@@ -125,7 +125,7 @@ def _inline(model: ir.Model) -> None:
 
 
 def zero_moments(values: Mapping[str, NDArray[Any]], optimizer: Optimizer) -> dict[str, NDArray[Any]]:
-    """What the optimiser starts from: moments of zero, and step 1 where it counts."""
+    """Initial state of the optimiser: zero moments, and step 1 if it counts steps."""
     rule = _RULES[optimizer]
     zeros = {f"{name}.{moment}": np.zeros_like(value) for name, value in values.items() for moment in rule.moments}
     return {**zeros, **({"step": np.ones((), dtype=np.float32)} if rule.counts else {})}

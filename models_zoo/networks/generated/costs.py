@@ -1,4 +1,4 @@
-"""Costs of a random graph: FLOPs and bytes, so that it runs on any device, in a wished relation on a reference."""
+"""Random costs of a graph as FLOPs and bytes, with a given communication-to-computation ratio on a reference device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEAVY_TYPES = ("MatMul", "Conv")
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What ops and tensors cost.
+    """Settings of the costs of ops and tensors.
 
     The communication-to-computation ratio is that of Topcuoglu et al. (2002), section 5.1: the mean cost of an edge
     over the mean cost of an op. The cost of an edge is the seconds that its tensor takes from one device of the
@@ -45,9 +45,9 @@ class Costs:
     op_time_s: float = 5e-4
     """Mean seconds of an op on the reference."""
     size_spread: float = 0.75
-    """Of the bytes of tensors: standard deviation of their natural logarithm."""
+    """Standard deviation of the natural logarithm of the tensors' bytes."""
     intensity_spread: float = 0.75
-    """Of the FLOPs that a heavy op does per byte of its output: standard deviation of their natural logarithm."""
+    """Standard deviation of the natural logarithm of a heavy op's FLOPs per byte of output."""
     heavy_share: float = 0.5
     """Part of the ops that multiply matrices or convolve; the others do one FLOP per element and are memory-bound."""
     weight_share: float = 0.3
@@ -174,7 +174,7 @@ def _weight_bytes(heavy: BoolArray, output_bytes: IntArray, costs: Costs, rng: n
 
 
 def _flops_scale(flops: FloatArray, accessed: FloatArray, heavy: BoolArray, types: list[str], costs: Costs) -> float:
-    """What the FLOPs of heavy ops are to be multiplied with, so that the mean op takes the wished time.
+    """The factor on the FLOPs of heavy ops that gives the wanted mean time of an op.
 
     Solves `sum of max(memory, scale * compute) = wanted` over the heavy ops, which is piecewise linear in the scale.
     """

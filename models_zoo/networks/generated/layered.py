@@ -23,7 +23,7 @@ class Settings(Costs):
     alpha: float = 1.0  # 0.5, 1, 2
     """Shape: layers have `alpha * sqrt(num_ops)` ops on average."""
     out_degree: int = 3  # 1 to 5, or num_ops
-    """Most consumers that an op draws."""
+    """Largest number of consumers that an op draws."""
 
 
 def layered(settings: Settings, rng: np.random.Generator) -> OpGraph:

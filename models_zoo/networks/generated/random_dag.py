@@ -28,14 +28,14 @@ class Settings(Costs):
     density: float = 0.5
     """An op draws 1 to 1 + `density` times the mean width producers, at most `max_producers`."""
     jump: int = 2
-    """Most levels that an edge leads across, counting the last one."""
+    """Largest number of levels that an edge crosses."""
     max_producers: int = 4
     degree: float = 2.0
     """Mean number of producers; of `ordered` alone."""
 
 
 def random_dag(settings: Settings, rng: np.random.Generator) -> OpGraph:
-    """A random graph of exactly `num_ops` ops that hangs together.
+    """A random graph of exactly `num_ops` ops that is connected.
 
     Departures from daggen: producers are at most `max_producers`, since a share of a level makes edges grow faster
     than ops; producers that are drawn twice count once; no level has more than half of the ops; parts are joined.

@@ -115,4 +115,4 @@ SAMPLED_FAMILIES: Mapping[str, Callable[[int, dict[str, Any], np.random.Generato
     "random_dag": _levels,
     "random_ordered": _ordered,
 }
-"""What `sample_graph` draws from."""
+"""The families that `sample_graph` draws from."""

@@ -23,7 +23,7 @@ class Settings(Costs):
     parallel: float = 0.5
     """Probability that a block of four ops or more is one of branches; the more, the wider the graph."""
     branches: int = 4
-    """Most branches of a block; 2 to this many are equally likely."""
+    """Largest number of branches of a block; the number is uniform from 2."""
 
 
 def series_parallel(settings: Settings, rng: np.random.Generator) -> OpGraph:

@@ -36,7 +36,7 @@ class Structure:
 
 
 def connected(structure: Structure, level: IntArray, rng: np.random.Generator) -> Structure:
-    """The structure with one edge more per component but one, so that it hangs together.
+    """The structure with one edge more per component but one, so that it is connected.
 
     Such an edge leads from one level to the next. A component that begins at level 0 gets it from its first op, into
     the component of the first op of level 1; one that begins later gets it from an op of the level before, which is of

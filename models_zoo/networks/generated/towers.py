@@ -1,4 +1,4 @@
-"""An ONNX file of any size, to try what reads it."""
+"""ONNX files of any size, for testing readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["write_towers"]
 
 
 def write_towers(nodes: int, path: Path) -> None:
-    """Writes a model of eight towers of `MatMul`, `Relu` and `Add` that read from each other, with about so many nodes."""
+    """Writes a model of eight towers of `MatMul`, `Relu` and `Add` that read from each other, with about `nodes` nodes."""
     rng, width, values = np.random.default_rng(0), 8, ir.DataType.FLOAT
     given = ir.Value(name="x", type=ir.TensorType(values), shape=ir.Shape(["batch", 16]))
     weights = [ir.Value(name=f"w{number}", const_value=ir.tensor(rng.normal(size=(16, 16)).astype(np.float32), name=f"w{number}")) for number in range(64)]  # fmt: skip

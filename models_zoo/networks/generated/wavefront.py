@@ -21,7 +21,7 @@ class Settings(Costs):
     rows: int = 16
     columns: int = 16
     neighbours: int = 2
-    """What an op reads: 2, above and left; 3, the diagonal one too."""
+    """Inputs of an op: 2 (above and left) or 3 (also the diagonal)."""
 
 
 def wavefront(settings: Settings, rng: np.random.Generator) -> OpGraph:

@@ -28,12 +28,12 @@ class Settings:
     member: int = 0
     """Which of the random architectures."""
     nodes: int = 5
-    """Of a cell, without its two inputs."""
+    """Nodes of a cell, without its two inputs."""
     repeats: int = 1
     """Normal cells on every grid; a reduction cell leads to the next grid."""
     grids: int = 3
     filters: int = 20
-    """On the first grid, doubled from grid to grid."""
+    """Filters on the first grid; every grid doubles them."""
     batch: int = 32
     image: int = 32
 

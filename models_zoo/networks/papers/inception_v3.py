@@ -15,7 +15,7 @@ __all__ = ["RECIPES", "InceptionV3", "Settings"]
 Convolution = tuple[int, int] | tuple[int, tuple[int, int]] | tuple[int, int, int]
 """Channels, kernel and stride; where no stride is given it is 1 and padding keeps the grid, else there is no padding."""
 AUXILIARY_WEIGHT = 0.4
-"""Of the auxiliary classifier's loss, as in the published TensorFlow model."""
+"""Weight of the auxiliary classifier's loss, as in the published TensorFlow model."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Settings:
     image: int = 299
     classes: int = 1000
     width: float = 1.0
-    """Of the number of channels of every convolution."""
+    """Factor on the channels of every convolution."""
     blocks_35: int = 3
     """Blocks over the grid of 35 x 35; the reductions to the next grids come on top."""
     blocks_17: int = 4

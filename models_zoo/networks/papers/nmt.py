@@ -21,7 +21,7 @@ class Settings:
     """Wu et al. (2016), sections 3 and 8.3; depths and batch as in Mirhoseini et al. (2017, 2018)."""
 
     layers: int = 2
-    """Of the encoder and of the decoder, each."""
+    """Layers of the encoder and of the decoder."""
     hidden: int = 1024
     vocabulary: int = 32000
     """Word pieces of each language."""
@@ -47,7 +47,7 @@ class Encoder(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, list[State]]:
-        """What the attention looks at, and what the decoder starts from."""
+        """The memory of the attention and the initial state of the decoder."""
         words = list(self.embedding(tokens).unbind(1))
         zeros = torch.zeros_like(words[0])
         reverse, state = _unroll(self.reverse, words[::-1], (zeros, zeros))
@@ -94,7 +94,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(nn.LSTMCell(2 * width, width) for _ in range(settings.layers))
 
     def forward(self, tokens: Tensor, memory: Tensor, states: list[State]) -> Tensor:
-        """What the top layer says for each word of the target but the first."""
+        """The output of the top layer for each word of the target but the first."""
         keys = self.attention.keys(memory)
         tops = []
         for word in self.embedding(tokens).unbind(1):

@@ -32,7 +32,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the search decides for one node of a cell."""
+    """The choices of the search for one node of a cell."""
 
     previous: int
     """The node that it reads; -1 in the first, which reads the word and the last output."""

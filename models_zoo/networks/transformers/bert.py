@@ -56,7 +56,7 @@ class Bert(nn.Module):
 
 
 def _loss(logits: Tensor, hidden: Tensor) -> Tensor:
-    """Over the hidden tokens."""
+    """The loss over the hidden tokens."""
     return nn.functional.cross_entropy(logits.flatten(0, 1), hidden.flatten(), ignore_index=_IGNORED)
 
 

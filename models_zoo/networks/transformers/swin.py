@@ -23,7 +23,7 @@ class Settings:
     hidden: int = 96
     """Width of the first stage, doubled from stage to stage."""
     heads: int = 3
-    """Of the first stage, doubled from stage to stage."""
+    """Width of the first stage; every stage doubles it."""
     window: int = 7
     image: int = 224
     classes: int = 1000

@@ -22,7 +22,7 @@ class Settings:
     """
 
     layers: int = 12
-    """Of the encoder, and as many of the decoder."""
+    """Layers of the encoder, and of the decoder."""
     hidden: int = 768
     heads: int = 12
     key: int = 64

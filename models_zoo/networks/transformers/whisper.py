@@ -21,7 +21,7 @@ class Settings:
     """
 
     layers: int = 6
-    """Of the encoder, and as many of the decoder."""
+    """Layers of the encoder, and of the decoder."""
     hidden: int = 512
     heads: int = 8
     mels: int = 80
