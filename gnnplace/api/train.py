@@ -18,7 +18,7 @@ from gnnplace.errors import ProcessLost
 from gnnplace.planners.gnn.fine_tuning import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
-from gnnplace.training.ablation import Ablation
+from gnnplace.training import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
 from gnnplace.training.problems import TrainingTask
 from gnnplace.training.process_group import process_group

@@ -16,7 +16,7 @@ from gnnplace.cli.output import NOTES, hint, note, print_answer, print_json, war
 from gnnplace.cli.progress import bar
 from gnnplace.errors import GnnplaceError
 from gnnplace.interruption import first_interrupt_noted
-from gnnplace.training.ablation import Ablation
+from gnnplace.training import Ablation
 from gnnplace.units import format_s
 
 __all__ = ["train"]

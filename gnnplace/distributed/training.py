@@ -11,7 +11,8 @@ from typing import Any
 from gnnplace.distributed.cluster import Node, connected, host_options, nodes, take_usual_priority
 from gnnplace.errors import ProcessLost
 from gnnplace.files import temporary_folder
-from gnnplace.training.process_group import GroupOf, ProcessGroup, joined, one_thread, process_group
+from gnnplace.policy.network import one_thread
+from gnnplace.training.process_group import ProcessGroup, StartGroup, joined, process_group
 
 __all__ = ["cores_of_cluster", "hosts_process_group"]
 
@@ -34,7 +35,7 @@ class RankActor:
         return _address()
 
 
-def hosts_process_group(address: str) -> GroupOf:
+def hosts_process_group(address: str) -> StartGroup:
     """What starts groups of processes on the hosts of a cluster, in place of `process_group`.
 
     Ranks go to hosts in turns, each to the one that has fewest for its cores; rank 0, which writes the files, is the calling process,

@@ -71,10 +71,10 @@ PLANNERS: Mapping[str, PlannerEntry] = {
         "papers.hierarchical.planner", "a grouper and a placer that learn together (Mirhoseini et al. 2018)"
     ),
     "hierarchical-no-grouping": PlannerEntry(
-        "papers.hierarchical.no_grouping", "its ablation that places every op on its own"
+        "papers.hierarchical.planner", "its ablation that places every op on its own", "plan_no_grouping"
     ),
     "hierarchical-random-grouping": PlannerEntry(
-        "papers.hierarchical.random_grouping", "its ablation with random groups"
+        "papers.hierarchical.planner", "its ablation with random groups", "plan_random_grouping"
     ),
     "placeto": PlannerEntry(
         "papers.placeto.planner", "a graph network that moves op groups one by one (Addanki et al. 2019)"

@@ -1,20 +1,17 @@
-"""What learned planners share: a search with a policy, shares of its budget, and torch on one thread."""
+"""Searches of learned planners: a search with its policy, and stages that end at a share of the budget."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.planners.search import BudgetExhausted, Search
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.search_trace import SearchTrace
 
-__all__ = ["CountedRuntime", "PolicySearch", "ShareUsed", "one_thread", "used_share"]
+__all__ = ["CountedRuntime", "PolicySearch", "ShareUsed", "used_share"]
 
 
 class ShareUsed(Exception):
@@ -52,22 +49,6 @@ class PolicySearch:
     rng: np.random.Generator
     trace: SearchTrace | None = None
     """Where it is written down what the policy is asked and what is drawn, if it is to learn from that."""
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch on one thread: the tensors are so small that waking others costs more than it saves.
-
-    >>> with one_thread():
-    ...     torch.get_num_threads()
-    1
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def used_share(search: Search) -> float:

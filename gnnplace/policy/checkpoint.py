@@ -1,4 +1,4 @@
-"""Policy files: weights as safetensors, and beside them a JSON card that says what they are."""
+"""Policy files: weights as safetensors, and a JSON card beside them that describes the network and its training."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FORMAT = "gnnplace.policy/1"
 
 
 class InvalidPolicy(GnnplaceError):
-    """The file is no policy, or one for other features or shapes."""
+    """The file is not a policy, or its features or shapes are not those of this version."""
 
 
 def save_policy(path: Path, network: PolicyNetwork, card: Mapping[str, Any]) -> None:
-    """Writes `path` (`.safetensors`) and its card (`.json` beside it); `card` adds facts: data, command, seeds, results."""
+    """Writes `path` (`.safetensors`) and its card (`.json` beside it) with the facts in `card`: data, command, seeds, results."""
     document = {
         **card,
         "format": FORMAT,
@@ -40,14 +40,14 @@ def save_policy(path: Path, network: PolicyNetwork, card: Mapping[str, Any]) -> 
     with new_file(card_path) as new_card, new_file(path) as new_weights:
         new_weights.write_bytes(save({name: tensor.contiguous() for name, tensor in network.state_dict().items()}))
         new_card.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        card_path.unlink(missing_ok=True)  # no policy is read between the two, which take their places weights first
+        card_path.unlink(missing_ok=True)  # without a card no policy is read, until both files are in place
 
 
 def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
     """The network in `path` (`.safetensors`) and its card.
 
     Raises:
-        InvalidPolicy: a file is missing or broken, or was made for other features or shapes.
+        InvalidPolicy: a file is missing or damaged, or has other features or shapes.
     """
     card = read_json(path.with_suffix(".json"), InvalidPolicy)
     if not isinstance(card, dict) or card.get("format") != FORMAT:
@@ -65,18 +65,18 @@ def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
 
 
 def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: str) -> PolicyNetwork:
-    """The network of this shape with these weights; memory for it is only taken once the weights are seen to be there.
+    """The network of this configuration with the stored weights; it allocates memory only after all shapes match.
 
     Raises:
-        InvalidPolicy: a weight is missing, unknown, of another shape or type, or no finite number.
+        InvalidPolicy: a weight is missing, unknown, of another shape or type, or not finite.
     """
     with torch.device("meta"):
         expected = PolicyNetwork(config).state_dict()
     for name in sorted(set(stored) | set(expected)):
-        here = tuple(expected[name].shape) if name in expected else None
-        there = tuple(stored[name].shape) if name in stored else None
-        if here != there:
-            raise InvalidPolicy(f"{where}: tensor {name!r} has the shape {there}, its card asks for {here}")
+        needed = tuple(expected[name].shape) if name in expected else None
+        found = tuple(stored[name].shape) if name in stored else None
+        if needed != found:
+            raise InvalidPolicy(f"{where}: tensor {name!r} has the shape {found}; its card needs {needed}")
         if stored[name].dtype != expected[name].dtype or not torch.isfinite(stored[name]).all():
             raise InvalidPolicy(
                 f"{where}: tensor {name!r} holds {stored[name].dtype}; expected finite {expected[name].dtype}"
@@ -87,10 +87,10 @@ def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: 
 
 
 def checked_config(stated: object, where: str) -> PolicyConfig:
-    """The stated configuration, if it has every field, each of its default's type and within bounds.
+    """The configuration in `stated`, whose fields must all be present, of the right type and within bounds.
 
     Raises:
-        InvalidPolicy: it is something else; the message begins with `where`.
+        InvalidPolicy: `stated` is something else; the message begins with `where`.
     """
     values = stated if isinstance(stated, dict) else {}
     defaults = dataclasses.asdict(PolicyConfig())

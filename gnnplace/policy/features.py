@@ -1,13 +1,13 @@
-"""What the encoder sees: units, edges and devices in relative numbers, never raw seconds or bytes.
+"""Features for the encoder: units, edges and devices in relative numbers, never raw seconds or bytes.
 
 An amount is divided by the graph's mean of its kind (or by the current makespan) and compressed by `log(1 + x)`, so graphs and
-devices of any size look alike. Op types are hashed into a fixed number of buckets; one is kept for the unknown.
+devices of any size look alike. Op types are hashed into a fixed number of buckets; one bucket is for unknown types.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ __all__ = [
 Float32Array = NDArray[np.float32]
 
 FEATURE_VERSION = 2
-"""Grows whenever the meaning of any feature changes; a checkpoint states the one that it was trained with."""
+"""Grows with every change of a feature's meaning; a policy file states the version that it was trained with."""
 
 NUM_TYPE_BUCKETS = 64
 
@@ -53,7 +53,7 @@ DEVICE_FEATURES = ("slowdown", "memory", "bandwidth", "latency", "dispatch_overh
 
 @dataclass(frozen=True, eq=False)
 class GraphFeatures:
-    """What does not change within a problem."""
+    """Features of a problem that no placement changes."""
 
     nodes: Float32Array  # [U, static node features]
     type_buckets: IntArray  # [U] of the longest op of each unit
@@ -66,11 +66,7 @@ class GraphFeatures:
 
 
 def type_bucket(op_type: str) -> int:
-    """The bucket of an op type: 0 for unknown, else 1 to 63 by a hash that is the same everywhere.
-
-    >>> type_bucket("Unknown"), type_bucket("Conv") == type_bucket("Conv"), 0 < type_bucket("BrandNewOp") < 64
-    (0, True, True)
-    """
+    """The bucket of an op type: 0 for unknown, else 1 to 63 by a hash that is the same everywhere."""
     return 0 if op_type == "Unknown" else 1 + zlib.crc32(op_type.encode()) % (NUM_TYPE_BUCKETS - 1)
 
 
@@ -85,33 +81,34 @@ def graph_features(problem: Problem, tables: UnitTables) -> GraphFeatures:
     )
     mean_unit_s = max(float(mean_s.mean()), 1e-30)
     latency_s, s_per_byte = problem.topology.mean_transfer
-    ends, edge_bytes, edge_pairs = _unit_edges(problem)
+    ends = problem.unit_edges
+    edge_bytes, edge_pairs = _edge_tensors(problem)
     transfer_s = latency_s + edge_bytes * s_per_byte
     input_bytes = np.bincount(ends[1], weights=edge_bytes, minlength=problem.num_units)
     output_bytes = np.bincount(ends[0], weights=edge_bytes, minlength=problem.num_units)
     output_s = np.bincount(ends[0], weights=transfer_s, minlength=problem.num_units)
     sizes = np.bincount(problem.unit_of_op)
     top, bottom = _levels(problem, (mean_s / sizes)[problem.unit_of_op])
-    columns = (
-        np.log1p(mean_s / mean_unit_s),
-        np.log1p(fastest_s / mean_unit_s),
-        spread_s / np.maximum(mean_s, 1e-30),
-        np.log1p(_to_mean(tables.unit_memory_bytes)),
-        np.log1p(_to_mean(input_bytes)),
-        np.log1p(_to_mean(output_bytes)),
-        np.log1p(output_s / np.maximum(mean_s, 1e-3 * mean_unit_s)),
-        top,
-        bottom,
-        np.log1p(np.bincount(ends[1], minlength=problem.num_units)),
-        np.log1p(np.bincount(ends[0], minlength=problem.num_units)),
-        allowed.mean(axis=1),
-    )
-    edges = (np.log1p(_to_mean(edge_bytes)), np.log1p(transfer_s / mean_unit_s))
+    nodes = {
+        "time": np.log1p(mean_s / mean_unit_s),
+        "fastest_time": np.log1p(fastest_s / mean_unit_s),
+        "time_spread": spread_s / np.maximum(mean_s, 1e-30),
+        "memory": np.log1p(_to_mean(tables.unit_memory_bytes)),
+        "input_bytes": np.log1p(_to_mean(input_bytes)),
+        "output_bytes": np.log1p(_to_mean(output_bytes)),
+        "transfer_to_compute": np.log1p(output_s / np.maximum(mean_s, 1e-3 * mean_unit_s)),
+        "top_level": top,
+        "bottom_level": bottom,
+        "in_degree": np.log1p(np.bincount(ends[1], minlength=problem.num_units)),
+        "out_degree": np.log1p(np.bincount(ends[0], minlength=problem.num_units)),
+        "allowed_devices": allowed.mean(axis=1),
+    }
+    edges = {"bytes": np.log1p(_to_mean(edge_bytes)), "transfer_to_compute": np.log1p(transfer_s / mean_unit_s)}
     return GraphFeatures(
-        nodes=_stack(columns),
+        nodes=_stack(nodes, STATIC_NODE_FEATURES),
         type_buckets=_type_buckets(problem),
         ends=ends,
-        edges=_stack(edges),
+        edges=_stack(edges, STATIC_EDGE_FEATURES),
         edge_pairs=edge_pairs,
         devices=_device_features(problem, tables, mean_unit_s),
         mean_unit_s=mean_unit_s,
@@ -142,18 +139,17 @@ def sweep_features(features: GraphFeatures, tables: UnitTables, timing: Timing) 
     return nodes, edges
 
 
-def _unit_edges(problem: Problem) -> tuple[IntArray, FloatArray, IntArray]:
-    """Pairs of different units with data between them: ends `[2, E]`, bytes `[E]`, ops of the heaviest tensor `[2, E]`."""
+def _edge_tensors(problem: Problem) -> tuple[FloatArray, IntArray]:
+    """Bytes `[E]` between the units of each of `problem.unit_edges`, and the ops `[2, E]` of the heaviest tensor."""
     sources, targets = problem.graph.edges
     size = problem.graph.tensor_bytes[problem.graph.consumer_tensor].astype(np.float64)
     key = problem.unit_of_op[sources] * problem.num_units + problem.unit_of_op[targets]
-    across = problem.unit_of_op[sources] != problem.unit_of_op[targets]
-    sources, targets, size, key = sources[across], targets[across], size[across], key[across]
-    heaviest = np.argsort(-size, kind="stable")
-    pairs, first, inverse = np.unique(key[heaviest], return_index=True, return_inverse=True)
-    edge_bytes = np.bincount(inverse, weights=size[heaviest], minlength=len(pairs)).astype(np.float64)
-    ends = np.stack([pairs // max(1, problem.num_units), pairs % max(1, problem.num_units)])
-    return ends, edge_bytes, np.stack([sources[heaviest][first], targets[heaviest][first]])
+    across = np.flatnonzero(problem.unit_of_op[sources] != problem.unit_of_op[targets])
+    across = across[np.argsort(-size[across], kind="stable")]
+    _, first, edge = np.unique(key[across], return_index=True, return_inverse=True)
+    edge_bytes = np.bincount(edge, weights=size[across], minlength=len(first)).astype(np.float64)
+    heaviest = across[first]
+    return edge_bytes, np.stack([sources[heaviest], targets[heaviest]])
 
 
 def _levels(problem: Problem, op_s: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -190,19 +186,18 @@ def _device_features(problem: Problem, tables: UnitTables, mean_unit_s: float) -
     ratio = np.where(problem.action_mask, (tables.unit_time_s + 1e-30) / (fastest_s + 1e-30), 1.0)
     total = max(1.0, float(problem.graph.total_weight_bytes + problem.graph.tensor_bytes.sum()))
     mean_bytes = float(problem.graph.tensor_bytes.mean()) if problem.graph.num_tensors else 0.0
-    ways = np.isfinite(tables.route_latency_s) & ~np.eye(topology.num_devices, dtype=np.bool_)
-    count = np.maximum(1, ways.sum(axis=1))
-    bandwidth_s = np.where(ways, tables.route_s_per_byte, 0.0).sum(axis=1) / count * mean_bytes
-    latency_s = np.where(ways, tables.route_latency_s, 0.0).sum(axis=1) / count
-    return _stack(
-        (
-            np.log(ratio).mean(axis=0),
-            np.log1p(np.minimum(topology.memory_bytes / total, 1e3)),
-            np.log1p(bandwidth_s / mean_unit_s),
-            np.log1p(latency_s / mean_unit_s),
-            np.log1p((topology.dispatch_overhead_s + topology.segment_overhead_s) / mean_unit_s),
-        )
-    )
+    is_routed = np.isfinite(tables.route_latency_s) & ~np.eye(topology.num_devices, dtype=np.bool_)
+    count = np.maximum(1, is_routed.sum(axis=1))
+    bandwidth_s = np.where(is_routed, tables.route_s_per_byte, 0.0).sum(axis=1) / count * mean_bytes
+    latency_s = np.where(is_routed, tables.route_latency_s, 0.0).sum(axis=1) / count
+    columns = {
+        "slowdown": np.log(ratio).mean(axis=0),
+        "memory": np.log1p(np.minimum(topology.memory_bytes / total, 1e3)),
+        "bandwidth": np.log1p(bandwidth_s / mean_unit_s),
+        "latency": np.log1p(latency_s / mean_unit_s),
+        "dispatch_overhead": np.log1p((topology.dispatch_overhead_s + topology.segment_overhead_s) / mean_unit_s),
+    }
+    return _stack(columns, DEVICE_FEATURES)
 
 
 def _to_mean(values: FloatArray | IntArray) -> FloatArray:
@@ -211,5 +206,6 @@ def _to_mean(values: FloatArray | IntArray) -> FloatArray:
     return np.asarray(values / mean if mean > 0 else values, dtype=np.float64)
 
 
-def _stack(columns: Sequence[FloatArray | IntArray]) -> Float32Array:
-    return np.stack(columns, axis=1).astype(np.float32)
+def _stack(columns: Mapping[str, FloatArray | IntArray], names: Sequence[str]) -> Float32Array:
+    """The columns of these names, in their order."""
+    return np.stack([columns[name] for name in names], axis=1).astype(np.float32)

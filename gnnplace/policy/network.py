@@ -1,7 +1,9 @@
-"""Scores of (unit, device) pairs with shared weights, so any number of devices works."""
+"""The policy network: scores of (unit, device) pairs with shared weights, so that any number of devices works."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -12,19 +14,19 @@ from gnnplace.evaluation import Problem
 from gnnplace.policy.dgl_graph import HAS_DGL, dgl_messages, to_dgl
 from gnnplace.policy.encoder import MessagePassing, MessagePassingEncoder, torch_messages
 from gnnplace.policy.features import DEVICE_FEATURES, GraphFeatures, graph_features
-from gnnplace.policy.pair_features import CONTEXT_FEATURES, PAIR_FEATURES
+from gnnplace.policy.pair_features import CONTEXT, PAIR
 
 __all__ = [
+    "CandidateMoves",
     "PairHead",
     "PolicyConfig",
     "PolicyInputs",
     "PolicyNetwork",
-    "Questions",
     "build_policy",
     "masked_logits",
+    "one_thread",
     "policy_inputs",
 ]
-
 
 PRIOR = {
     "is_current": 2.0,
@@ -34,7 +36,7 @@ PRIOR = {
     "load_after": -1.0,
     "fits": 2.0,
 }
-"""What an untrained policy believes: an op with slack stays where it is, a critical one goes where the longest path, the
+"""Initial weights of the head's linear score: an op with slack stays where it is; a critical one goes where the longest path, the
 transfers or the busiest device get shorter."""
 
 
@@ -46,76 +48,73 @@ def masked_logits(logits: Tensor, mask: Tensor) -> Tensor:
 class PairHead(nn.Module):
     """A score per device for one unit.
 
-    The score is a linear function of the pair's features, which starts as `PRIOR` and is learned like everything else,
-    plus a two-layer network that also sees the embeddings and starts at 0.
+    The score is a linear function of the pair's features, which starts as `PRIOR` and is learned like the rest,
+    plus a two-layer network that also reads the embeddings and starts at 0.
     """
 
-    def __init__(self, hidden: int, device_features: int, context_features: int) -> None:
+    def __init__(self, hidden: int) -> None:
         """Weights for embeddings of width `hidden`."""
         super().__init__()
-        pair_features = len(PAIR_FEATURES)
-        self._context_features = context_features
-        self.prior = nn.Linear(pair_features, 1, bias=False)
-        self.unit = nn.Linear(hidden + context_features, hidden)
+        self.prior = nn.Linear(len(PAIR), 1, bias=False)
+        self.unit = nn.Linear(hidden + len(CONTEXT), hidden)
         self.graph = nn.Linear(hidden, hidden, bias=False)
-        self.pair = nn.Linear(pair_features + device_features, hidden, bias=False)
+        self.pair = nn.Linear(len(PAIR) + len(DEVICE_FEATURES), hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
         with torch.no_grad():
-            self.prior.weight.copy_(torch.tensor([[PRIOR.get(name, 0.0) for name in PAIR_FEATURES]]))
+            self.prior.weight.copy_(torch.tensor([[PRIOR.get(name, 0.0) for name in PAIR._fields]]))
             self.score.weight.zero_()
 
     def forward(
         self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor, mask: Tensor
     ) -> Tensor:
-        """Masked logits `[R, D]` of `R` questions.
+        """Masked logits `[R, D]` of `R` units.
 
         `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, F]`, `mask` `[R, D]`.
         """
-        hidden = self._hidden(unit, graph, devices, pair, context)
+        of_unit = self.unit(torch.cat([unit, context], dim=-1)) + self.graph(graph)
+        pair_weight, device_weight = self._pair_weights()
+        # In place, since at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
+        hidden = nn.functional.linear(pair, pair_weight).add_(nn.functional.linear(devices, device_weight))
+        hidden = hidden.add_(of_unit[:, None, :]).relu_()
         return masked_logits((self.prior(pair) + self.score(hidden)).squeeze(-1), mask)
 
     def parts(self, unit: Tensor, graph: Tensor, devices: Tensor) -> tuple[Tensor, ...]:
-        """What `forward` comes down to for embeddings `[U, H]` of all units and `[H]` of the graph, and devices `[D, F]`.
+        """The terms of `forward` that pair features do not change, for embeddings `[U, H]` of all units and `[H]` of the graph.
 
-        Weights of the linear score `[F]`, of pair `[F, H]` and context `[C, H]` in the hidden layer, and of its score
-        `[H]`; then what units `[U, H]` and devices `[D, H]` add to the hidden layer, whatever is asked.
+        Weights of the linear score `[F]`; of pair `[F, H]` and context `[C, H]` in the hidden layer; of the hidden layer's score
+        `[H]`; then the contributions of units `[U, H]` and devices `[D, H]` to the hidden layer.
         """
-        of_unit, of_context = torch.split(self.unit.weight, [unit.shape[-1], self._context_features], dim=1)
-        of_pair, of_device = self._pair_weights(devices)
-        units = nn.functional.linear(unit, of_unit, self.unit.bias) + self.graph(graph)
-        return self.prior.weight[0], of_pair.T, of_context.T, self.score.weight[0], units, devices @ of_device.T
+        unit_weight, context_weight = torch.split(self.unit.weight, [unit.shape[-1], len(CONTEXT)], dim=1)
+        pair_weight, device_weight = self._pair_weights()
+        units = nn.functional.linear(unit, unit_weight, self.unit.bias) + self.graph(graph)
+        return (
+            self.prior.weight[0], pair_weight.T, context_weight.T, self.score.weight[0], units, devices @ device_weight.T,
+        )  # fmt: skip
 
-    def _hidden(self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor) -> Tensor:
-        about = self.unit(torch.cat([unit, context], dim=-1)) + self.graph(graph)
-        # In place, since at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
-        of_pair, of_device = self._pair_weights(devices)
-        hidden = nn.functional.linear(pair, of_pair).add_(nn.functional.linear(devices, of_device))
-        return hidden.add_(about[:, None, :]).relu_()
-
-    def _pair_weights(self, devices: Tensor) -> list[Tensor]:
-        """The linear layer over [pair, device] in two parts, since devices are the same for all questions."""
-        return list(torch.split(self.pair.weight, [len(PAIR_FEATURES), devices.shape[-1]], dim=1))
+    def _pair_weights(self) -> list[Tensor]:
+        """The layer over [pair, device] in two parts, since devices are the same for all units."""
+        return list(torch.split(self.pair.weight, [len(PAIR), len(DEVICE_FEATURES)], dim=1))
 
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """The shape of the network, and what it may see."""
+    """The shape of the network, and the inputs that it may use."""
 
     hidden: int = 32
-    """`H`; Placeto (Addanki et al. 2019) has 16k to 55k parameters in all."""
+    """`H`, width of an embedding; Placeto (Addanki et al. 2019) has 16k to 55k parameters in all."""
     rounds: int = 3
-    """Message rounds; both directions in each."""
+    """Rounds of messages, each in both directions."""
     type_width: int = 8
-    """Numbers that describe an op type."""
+    """Width of the embedding of an op type."""
     message_passing: bool = True
-    """False, for ablation: no rounds; each unit is known by its own features alone."""
+    """False, for ablation: no rounds; an embedding depends on the unit's own features alone."""
     device_features: bool = True
-    """False, for ablation: all devices look alike by themselves; what a unit would do on them still differs."""
+    """False, for ablation: the features of devices are 0; pair features still differ between devices."""
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
-    """`R` questions: where to put `units[r]` in placement `rows[r]`."""
+class CandidateMoves:
+    """`R` units of which the policy scores every device: `units[r]` in placement `rows[r]`."""
 
     rows: Tensor  # [R]
     units: Tensor  # [R]
@@ -126,7 +125,7 @@ class Questions:
 
 @dataclass(frozen=True, eq=False)
 class PolicyInputs:
-    """What the network needs to know of a problem, made once."""
+    """Static inputs of the network for one problem."""
 
     tables: UnitTables
     features: GraphFeatures
@@ -142,7 +141,7 @@ def policy_inputs(problem: Problem, with_dgl: bool = HAS_DGL) -> PolicyInputs:
     messages = (
         dgl_messages(to_dgl(problem, features))
         if with_dgl
-        else torch_messages(torch.from_numpy(features.ends), problem.num_units)
+        else torch_messages(torch.tensor(features.ends), problem.num_units)
     )
     return PolicyInputs(
         tables, features, messages, torch.from_numpy(features.type_buckets), torch.from_numpy(features.devices)
@@ -159,23 +158,23 @@ class PolicyNetwork(nn.Module):
         self.encoder = MessagePassingEncoder(
             config.hidden, config.rounds if config.message_passing else 0, config.type_width
         )
-        self.head = PairHead(config.hidden, len(DEVICE_FEATURES), len(CONTEXT_FEATURES))
+        self.head = PairHead(config.hidden)
 
     def encode(self, inputs: PolicyInputs, nodes: Tensor, edges: Tensor) -> Tensor:
-        """Embeddings `[U, B, H]` from `features.sweep_features`."""
+        """Embeddings `[U, B, H]` from the features that `features.sweep_features` gives."""
         embeddings: Tensor = self.encoder(inputs.messages, inputs.type_buckets, nodes, edges)
         return embeddings
 
-    def logits(self, inputs: PolicyInputs, embeddings: Tensor, questions: Questions) -> Tensor:
-        """Masked logits `[R, D]`; `embeddings` `[U, B, H]` are those of `encode`."""
-        unit = embeddings[questions.units, questions.rows]
-        graph = embeddings.mean(dim=0)[questions.rows]
-        devices = self.devices(inputs)
-        logits: Tensor = self.head(unit, graph, devices, questions.pair, questions.context, questions.mask)
+    def logits(self, inputs: PolicyInputs, embeddings: Tensor, moves: CandidateMoves) -> Tensor:
+        """Masked logits `[R, D]` from the embeddings `[U, B, H]` of `encode`."""
+        unit = embeddings[moves.units, moves.rows]
+        graph = embeddings.mean(dim=0)[moves.rows]
+        devices = self.device_features(inputs)
+        logits: Tensor = self.head(unit, graph, devices, moves.pair, moves.context, moves.mask)
         return logits
 
-    def devices(self, inputs: PolicyInputs) -> Tensor:
-        """What the head sees of the devices by themselves `[D, F]`."""
+    def device_features(self, inputs: PolicyInputs) -> Tensor:
+        """`[D, F]` features of the devices; zeros where the configuration leaves them out."""
         return inputs.devices if self.config.device_features else torch.zeros_like(inputs.devices)
 
 
@@ -184,3 +183,14 @@ def build_policy(seed: int, config: PolicyConfig = PolicyConfig()) -> PolicyNetw
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return PolicyNetwork(config)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Runs torch on one thread within the block: with tensors this small, waking other threads costs more than it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,27 +1,67 @@
-"""What the head sees of one unit on one device, given the current schedules: compiled, a few microseconds per row."""
+"""Features of one unit on one device, given the current schedules: compiled, a few microseconds per row.
+
+`PAIR` and `CONTEXT` define each feature once: the field's name is the feature's name and its position is the column.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import Timing, tail_s
 from gnnplace.env.units import UnitTables
 from gnnplace.policy.features import Float32Array, GraphFeatures
 
-__all__ = ["CONTEXT_FEATURES", "PAIR_FEATURES", "pair_features"]
+__all__ = ["CONTEXT", "PAIR", "pair_features"]
 
-PAIR_FEATURES = (
-    "slowdown", "time_change", "input_transfer", "output_transfer", "transfer_change", "ready_change", "path_change",
-    "path", "inputs_there", "outputs_there", "load", "load_after", "memory_after", "fits", "is_current", "slack_kept",
-)  # fmt: skip
-CONTEXT_FEATURES = ("slack", "share", "objective")
 
-TIME, INPUT, OUTPUT, READY, PATH, INPUTS_THERE, OUTPUTS_THERE = range(7)
+class _PairColumns(NamedTuple):
+    """Columns of the features of a unit on a device."""
+
+    slowdown: int
+    time_change: int
+    input_transfer: int
+    output_transfer: int
+    transfer_change: int
+    ready_change: int
+    path_change: int
+    path: int
+    inputs_there: int
+    outputs_there: int
+    load: int
+    load_after: int
+    memory_after: int
+    fits: int
+    is_current: int
+    slack_kept: int
+
+
+class _ContextColumns(NamedTuple):
+    """Columns of the features of a unit, whatever the device."""
+
+    slack: int
+    share: int
+    objective: int
+
+
+class _RawColumns(NamedTuple):
+    """Columns of `_raw`; `_s` are seconds, the others shares."""
+
+    time_s: int
+    input_s: int
+    output_s: int
+    ready_s: int
+    path_s: int
+    inputs_there: int
+    outputs_there: int
+
+
+PAIR = _PairColumns(*range(len(_PairColumns._fields)))
+CONTEXT = _ContextColumns(*range(len(_ContextColumns._fields)))
+_RAW = _RawColumns(*range(len(_RawColumns._fields)))
 
 
 def pair_features(
@@ -32,14 +72,14 @@ def pair_features(
     units: IntArray,
     capacity_bytes: IntArray,
 ) -> tuple[Float32Array, Float32Array, BoolArray]:
-    """Pair features `[R, D, F]`, context features `[R, F]` and the mask `[R, D]` of `R` questions.
+    """Pair features `[R, D, F]`, context features `[R, F]` and the mask `[R, D]` of moving `units[r]` in placement `rows[r]`.
 
-    Question `r` asks where to put `units[r]` in placement `rows[r]` of `timing`. `capacity_bytes` is `[D]`.
+    `rows` are rows of `timing`; `capacity_bytes` is `[D]`. The mask is false where the unit cannot run or no route reaches it.
     """
     raw = _raw(tables, timing, tail_s(timing), rows, units)
     unit_slack_s = np.minimum.reduceat(timing.slack_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)
-    pair = np.zeros((*raw.shape[:2], len(PAIR_FEATURES)), dtype=np.float32)
-    context = np.empty((len(rows), len(CONTEXT_FEATURES)), dtype=np.float32)
+    pair = np.zeros((*raw.shape[:2], len(PAIR)), dtype=np.float32)
+    context = np.empty((len(rows), len(CONTEXT)), dtype=np.float32)
     mask = np.empty(raw.shape[:2], dtype=np.bool_)
     _relative(
         tables, timing, rows, units, raw, unit_slack_s, features.mean_unit_s, len(features.nodes),
@@ -60,74 +100,74 @@ def _relative(
     timing: Timing,
     rows: IntArray,
     units: IntArray,
-    raw: NDArray[np.float64],
+    raw: FloatArray,
     unit_slack_s: FloatArray,
     mean_s: float,
     num_units: int,
-    room_bytes: FloatArray,
+    capacity_bytes: FloatArray,
     out: tuple[Float32Array, Float32Array, BoolArray],
 ) -> None:
-    """Writes pair features, context features and the mask from `_raw`'s seconds; features in the order of their names."""
+    """Writes pair features, context features and the mask from the amounts of `_raw`."""
     pair, context, mask = out
     num_devices = raw.shape[1]
-    for question in range(len(rows)):
-        row, unit = rows[question], units[question]
+    for index in range(len(rows)):
+        row, unit = rows[index], units[index]
         current = timing.assignment[row, tables.unit_ops[tables.unit_offsets[unit]]]
         makespan_s = max(timing.makespan_s[row], 1e-30)
         slack = unit_slack_s[row, unit] / makespan_s
         highest_load_s, fastest_s = timing.busy_s[row].max(), tables.unit_time_s[unit].min()
         for device in range(num_devices):
-            mask[question, device] = np.isfinite(raw[question, device]).all()
-            if not mask[question, device]:
-                raw[question, device] = 0.0
-        now = raw[question, current]
+            mask[index, device] = np.isfinite(raw[index, device]).all()
+            if not mask[index, device]:
+                raw[index, device] = 0.0
+        now = raw[index, current]
         for device in range(num_devices):
-            at, here, to = raw[question, device], device == current, pair[question, device]
-            least_s = fastest_s if mask[question, device] else 0.0
+            at, is_current, to = raw[index, device], device == current, pair[index, device]
+            least_s = fastest_s if mask[index, device] else 0.0
             load_s = timing.busy_s[row, device]
-            load_after_s = load_s + (0.0 if here else at[TIME])
-            bytes_after = timing.peak_memory_bytes[row, device] + (0.0 if here else tables.unit_memory_bytes[unit])
-            memory_after = bytes_after / room_bytes[device]
-            to[0] = np.log((at[TIME] + 1e-3 * mean_s) / (least_s + 1e-3 * mean_s))
-            to[1] = _signed_log((at[TIME] - now[TIME]) / mean_s)
-            to[2] = _signed_log(at[INPUT] / mean_s)
-            to[3] = _signed_log(at[OUTPUT] / mean_s)
-            to[4] = _signed_log((at[INPUT] - now[INPUT] + (at[OUTPUT] - now[OUTPUT])) / mean_s)
-            to[5] = _signed_log((at[READY] - now[READY]) / mean_s)
-            to[6] = _signed_log((at[PATH] - now[PATH]) / mean_s)
-            to[7] = min(1.0, max(-1.0, at[PATH] / makespan_s - 1.0))
-            to[8] = at[INPUTS_THERE]
-            to[9] = at[OUTPUTS_THERE]
-            to[10] = load_s / makespan_s
-            to[11] = min(1.0, max(-1.0, (load_after_s - highest_load_s) / makespan_s))
-            to[12] = min(2.0, memory_after)
-            to[13] = memory_after <= 1.0
-            to[14] = here
-            to[15] = slack if here else 0.0
-        context[question, 0] = slack
-        context[question, 1] = np.log1p(now[TIME] / mean_s)
-        context[question, 2] = np.log1p(makespan_s / (mean_s * num_units))
+            load_after_s = load_s + (0.0 if is_current else at[_RAW.time_s])
+            bytes_after = timing.peak_memory_bytes[row, device] + (
+                0.0 if is_current else tables.unit_memory_bytes[unit]
+            )
+            memory_after = bytes_after / capacity_bytes[device]
+            transfer_s = at[_RAW.input_s] - now[_RAW.input_s] + (at[_RAW.output_s] - now[_RAW.output_s])
+            to[PAIR.slowdown] = np.log((at[_RAW.time_s] + 1e-3 * mean_s) / (least_s + 1e-3 * mean_s))
+            to[PAIR.time_change] = _signed_log((at[_RAW.time_s] - now[_RAW.time_s]) / mean_s)
+            to[PAIR.input_transfer] = _signed_log(at[_RAW.input_s] / mean_s)
+            to[PAIR.output_transfer] = _signed_log(at[_RAW.output_s] / mean_s)
+            to[PAIR.transfer_change] = _signed_log(transfer_s / mean_s)
+            to[PAIR.ready_change] = _signed_log((at[_RAW.ready_s] - now[_RAW.ready_s]) / mean_s)
+            to[PAIR.path_change] = _signed_log((at[_RAW.path_s] - now[_RAW.path_s]) / mean_s)
+            to[PAIR.path] = min(1.0, max(-1.0, at[_RAW.path_s] / makespan_s - 1.0))
+            to[PAIR.inputs_there] = at[_RAW.inputs_there]
+            to[PAIR.outputs_there] = at[_RAW.outputs_there]
+            to[PAIR.load] = load_s / makespan_s
+            to[PAIR.load_after] = min(1.0, max(-1.0, (load_after_s - highest_load_s) / makespan_s))
+            to[PAIR.memory_after] = min(2.0, memory_after)
+            to[PAIR.fits] = memory_after <= 1.0
+            to[PAIR.is_current] = is_current
+            to[PAIR.slack_kept] = slack if is_current else 0.0
+        context[index, CONTEXT.slack] = slack
+        context[index, CONTEXT.share] = np.log1p(now[_RAW.time_s] / mean_s)
+        context[index, CONTEXT.objective] = np.log1p(makespan_s / (mean_s * num_units))
 
 
 @njit(cache=True, nogil=True)
-def _raw(
-    tables: UnitTables, timing: Timing, op_tail_s: FloatArray, rows: IntArray, units: IntArray
-) -> NDArray[np.float64]:
-    """`[R, D, 7]`; infinite where the unit cannot run or data has no way.
+def _raw(tables: UnitTables, timing: Timing, op_tail_s: FloatArray, rows: IntArray, units: IntArray) -> FloatArray:
+    """`[R, D, 7]` amounts before scaling; infinite where the unit cannot run or no route carries its data.
 
-    Seconds of the unit's ops; of the transfers that its inputs and outputs would need; latest arrival of its inputs, summed as
-    the largest change over its ops; the longest path through one of its ops (arrival, op, transfer, tail of the
-    consumer, queueing as it is now); the share of input and output bytes whose other end is on the device.
+    `time_s`: the unit's ops. `input_s` and `output_s`: the transfers that its inputs and outputs would need. `ready_s`: the largest
+    change, over its ops, of the latest arrival of inputs. `path_s`: the longest path through one of its ops (arrival, op, transfer,
+    tail of the consumer, with the present queueing). The shares are of input and output bytes whose other end is on the device.
     """
     num_devices = tables.op_time_s.shape[1]
-    raw = np.zeros((len(rows), num_devices, 7))
-    asked = np.zeros(num_devices, dtype=np.bool_)
-    for question in range(len(rows)):
-        row, unit = rows[question], units[question]
+    raw = np.zeros((len(rows), num_devices, len(_RAW)))
+    is_sent = np.zeros(num_devices, dtype=np.bool_)
+    for index in range(len(rows)):
+        row, unit = rows[index], units[index]
         place = timing.assignment[row]
         begin, end = tables.unit_offsets[unit], tables.unit_offsets[unit + 1]
         for device in range(num_devices):
-            time_s = tables.unit_time_s[unit, device]
             input_s, output_s, ready_s, path_s = 0.0, 0.0, -np.inf, 0.0
             input_bytes, output_bytes, inputs_there, outputs_there = 0.0, 0.0, 0.0, 0.0
             for position in range(begin, end):
@@ -150,17 +190,17 @@ def _raw(
                     hop_s = tables.route_latency_s[home, device] + size * tables.route_s_per_byte[home, device]
                     sent_s = timing.arrival_s[row, tensor, device]
                     arrival_s = max(arrival_s, sent_s if np.isfinite(sent_s) else made_s + hop_s)
-                    shared = np.isfinite(sent_s) and device != here
+                    is_shared = np.isfinite(sent_s) and device != here
                     if device == here:
                         for other in range(tables.consumer_offsets[tensor], tables.consumer_offsets[tensor + 1]):
                             consumer = tables.consumers[other]
-                            shared = shared or (place[consumer] == here and tables.unit_of_op[consumer] != unit)
-                    if not shared:
+                            is_shared = is_shared or (place[consumer] == here and tables.unit_of_op[consumer] != unit)
+                    if not is_shared:
                         input_s += hop_s
                 below_s = 0.0
                 for tensor in range(tables.output_offsets[op], tables.output_offsets[op + 1]):
                     size = tables.tensor_bytes[tensor]
-                    asked[:] = False
+                    is_sent[:] = False
                     for entry in range(tables.consumer_offsets[tensor], tables.consumer_offsets[tensor + 1]):
                         consumer = tables.consumers[entry]
                         if tables.unit_of_op[consumer] == unit:
@@ -174,17 +214,18 @@ def _raw(
                             hop_s = (
                                 tables.route_latency_s[device, target] + size * tables.route_s_per_byte[device, target]
                             )
-                            if not asked[target]:
+                            if not is_sent[target]:
                                 output_s += hop_s
-                                asked[target] = True
+                                is_sent[target] = True
                         below_s = max(below_s, hop_s + op_tail_s[row, consumer])
                 ready_s = max(ready_s, arrival_s - timing.start_s[row, op])
                 path_s = max(path_s, arrival_s + tables.op_time_s[op, device] + below_s)
-            raw[question, device, TIME] = time_s
-            raw[question, device, INPUT] = input_s
-            raw[question, device, OUTPUT] = output_s
-            raw[question, device, READY] = ready_s
-            raw[question, device, PATH] = path_s
-            raw[question, device, INPUTS_THERE] = inputs_there / max(1.0, input_bytes)
-            raw[question, device, OUTPUTS_THERE] = outputs_there / max(1.0, output_bytes)
+            to = raw[index, device]
+            to[_RAW.time_s] = tables.unit_time_s[unit, device]
+            to[_RAW.input_s] = input_s
+            to[_RAW.output_s] = output_s
+            to[_RAW.ready_s] = ready_s
+            to[_RAW.path_s] = path_s
+            to[_RAW.inputs_there] = inputs_there / max(1.0, input_bytes)
+            to[_RAW.outputs_there] = outputs_there / max(1.0, output_bytes)
     return raw

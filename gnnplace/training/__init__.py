@@ -1,8 +1,13 @@
-"""One file holds one algorithm's whole loop.
+"""Training of the policy: one file holds one algorithm's whole loop.
 
-Reading order: `advantage` (from rewards to what an action was worth), `search_trace` (what a search asked and drew), `search_ppo`
-(learning from that). For one policy over many problems: `problems` (what the loop is handed), `data_parallel` (the loop),
-`process_group` (its processes), `run_state` (its file), `metrics` (its log), `ablation` (what can be left out).
+Reading order: `search_trace` (what a search proposed, with what probability), `search_ppo` (one PPO update from such traces). For one
+policy over many problems: `problems` (the training task), `data_parallel` (the loop), `process_group` (its processes), `run_state`
+(its checkpoint and its log).
 """
 
-__all__: list[str] = []
+from typing import Literal
+
+__all__ = ["Ablation"]
+
+Ablation = Literal["no-device-features", "no-message-passing", "final-reward"]
+"""A part that a policy is trained without, to measure what it contributes."""

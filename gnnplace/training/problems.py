@@ -1,4 +1,4 @@
-"""What a training loop is handed: a problem, where its searches begin, a source of such problems without end, and the search."""
+"""The training task: problems without end, and the search that the policy is trained for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gnnplace.evaluation import Problem
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.search_ppo import SearchRuns
 
-__all__ = ["ProblemSource", "Searches", "TrainingProblem", "TrainingTask"]
+__all__ = ["ProblemSource", "TracedSearches", "TrainingProblem", "TrainingTask"]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem:
-    """One problem and a start for searches."""
+    """One problem and a start for its searches."""
 
     name: str
-    """Of graph and devices, for metrics."""
+    """Name of graph and devices, for metrics."""
     problem: Problem
     start: IntArray  # [N]
     start_s: float
@@ -26,29 +26,24 @@ class TrainingProblem:
 
 
 class ProblemSource(Protocol):
-    """Problems by number. It is sent to other processes, so it can be pickled."""
+    """Problems by number. It can be pickled, to be sent to other processes."""
 
     def __call__(self, number: int) -> TrainingProblem:
         """Problem `number`, the same in every process."""
 
 
-class Searches(Protocol):
-    """The search that a policy is trained for. It is sent to other processes, so it can be pickled."""
+class TracedSearches(Protocol):
+    """The search that a policy is trained for. It can be pickled, to be sent to other processes."""
 
     def __call__(
-        self,
-        network: PolicyNetwork,
-        inputs: PolicyInputs,
-        exercise: TrainingProblem,
-        evaluations: int,
-        seeds: list[int],
+        self, network: PolicyNetwork, inputs: PolicyInputs, start: TrainingProblem, evaluations: int, seeds: list[int]
     ) -> SearchRuns:
-        """One search from the start for each seed, each with so many evaluations."""
+        """One search of `evaluations` evaluations from the start for each seed."""
 
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """What a policy is trained on and for."""
+    """The problems and the search of a training run."""
 
     problems: ProblemSource
-    searches: Searches
+    searches: TracedSearches

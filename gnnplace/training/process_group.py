@@ -1,4 +1,4 @@
-"""Several processes that train as one: each has a rank, and they exchange means of tensors."""
+"""Processes that train together: each has a rank, and they all-reduce tensors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from torch import Tensor
 from gnnplace.child_processes import end_with_parent
 from gnnplace.errors import ProcessLost
 from gnnplace.files import temporary_folder
+from gnnplace.policy.network import one_thread
 
-__all__ = ["GroupOf", "ProcessGroup", "joined", "one_thread", "process_group"]
+__all__ = ["ProcessGroup", "StartGroup", "joined", "process_group"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class ProcessGroup:
     size: int = 1
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """The mean over all processes of a tensor of the same shape in each; the same bits in all of them.
+        """All-reduces a tensor to its mean; every rank must call it equally often, with the same shape, and gets the same bits.
 
         Raises:
             ProcessLost: another process has ended.
@@ -39,7 +40,7 @@ class ProcessGroup:
         if self.size == 1:
             return tensor
         total = tensor.clone()
-        with _others_there():
+        with _connection_errors():
             dist.all_reduce(total)
         return total / self.size
 
@@ -48,18 +49,18 @@ class ProcessGroup:
         return bool(self.mean(torch.tensor([float(flag)])).item() > 0)
 
     def gather(self, row: Any) -> list[Any]:
-        """What every process has, by rank; empty everywhere but at rank 0."""
+        """The rows of all processes by rank at rank 0; empty elsewhere."""
         if self.size == 1:
             return [row]
         rows: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        with _others_there():
+        with _connection_errors():
             dist.gather_object(row, rows)
         return rows or []
 
 
 @contextmanager
-def _others_there() -> Iterator[None]:
-    """Around what fails when a process of the group has closed its connections."""
+def _connection_errors() -> Iterator[None]:
+    """Raises `ProcessLost` where torch reports that another process has closed its connections."""
     try:
         yield
     except RuntimeError as error:
@@ -70,10 +71,9 @@ def _others_there() -> Iterator[None]:
 
 @contextmanager
 def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, ...]) -> Iterator[ProcessGroup]:
-    """Starts `size - 1` processes that each call `work(group, *arguments)`; this one has rank 0 and is expected to do the same.
+    """Starts `size - 1` processes that each call `work(group, *arguments)`; this process has rank 0 and does its share in the block.
 
-    Torch runs on one thread in each of them. The others take no notice of Ctrl-C: rank 0 says when to end. They end
-    with this process, whatever ends it.
+    Torch runs on one thread in each process. The others ignore Ctrl-C: rank 0 decides when to end. They end with this process.
 
     Raises:
         ProcessLost: another process has ended early, or could not start.
@@ -98,25 +98,14 @@ def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, 
                         process.join()
 
 
-GroupOf = Callable[[int, Callable[..., object], tuple[Any, ...]], AbstractContextManager[ProcessGroup]]
-"""What starts a group, as `process_group` does on this machine."""
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch computes on one thread within the block."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+StartGroup = Callable[[int, Callable[..., object], tuple[Any, ...]], AbstractContextManager[ProcessGroup]]
+"""A function that starts a group, as `process_group` does on this machine."""
 
 
 def _start(
     others: list[BaseProcess], size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]
 ) -> None:
-    """Adds the processes of rank 1 and more to `others`, and waits until all of them run.
+    """Starts the processes of rank 1 and more, adds them to `others`, and waits until all of them run.
 
     Raises:
         ProcessLost: one of them has ended before it began.
@@ -127,18 +116,18 @@ def _start(
         context.Process(target=_work, args=(there, rank, size, rendezvous, work, arguments), daemon=True)
         for rank in range(1, size)
     ]
-    resource_tracker.ensure_running()  # when it starts with the first process, it lets signals through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is blocked now stays so in the others
+    resource_tracker.ensure_running()  # if the first process starts it, it unblocks signals
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the others inherit the mask
     try:
         for process in others:
             process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     missing = len(others)
-    while missing:  # who waits for a process that never came would wait for half an hour
-        came = wait([here, *(process.sentinel for process in others)])
-        if here not in came:
-            raise ProcessLost("a training process could not start; what went wrong stands above")
+    while missing:  # torch would wait half an hour for a process that never starts
+        ready = wait([here, *(process.sentinel for process in others)])
+        if here not in ready:
+            raise ProcessLost("a training process could not start; its error is printed above")
         here.recv()
         missing -= 1
 
@@ -146,7 +135,7 @@ def _start(
 def _work(
     began: Connection, rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]
 ) -> None:
-    """The life of a process of rank 1 or more, which says on `began` that it is there."""
+    """Main function of a process of rank 1 or more; it reports on `began` that it runs."""
     began.send(rank)
     end_with_parent()
     torch.set_num_threads(1)
@@ -156,12 +145,12 @@ def _work(
 
 @contextmanager
 def joined(rank: int, size: int, rendezvous: str) -> Iterator[ProcessGroup]:
-    """This process as one of a group that meets at an address of `torch.distributed`.
+    """Joins this process to the group that meets at the address `rendezvous` of `torch.distributed`.
 
     Raises:
         ProcessLost: another process has ended.
     """
-    with _others_there():
+    with _connection_errors():
         dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=size)
     try:
         yield ProcessGroup(rank, size)

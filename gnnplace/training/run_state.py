@@ -1,4 +1,4 @@
-"""What training reports: a JSON object per update, one a line, and TensorBoard's event files where it is installed."""
+"""Files of a training run: its checkpoint, and its log of one JSON object per update (with TensorBoard's events where installed)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["InvalidRun", "MetricsLog", "RunState", "fresh_state", "read_metrics"
 
 
 class MetricsLog:
-    """An open log. Lines of updates that will be done again are dropped, a line that a kill cut off among them."""
+    """An open log. On resuming it drops the lines of updates that will be repeated, and a last line that a kill cut off."""
 
     def __init__(self, path: Path, first_update: int) -> None:
-        """Goes on at `first_update` in the file `path`; events are in the folder `tensorboard` beside it."""
+        """Resumes the file `path` at `first_update`; events go to the folder `tensorboard` beside it."""
         write_json_lines(path, (row for row in read_metrics(path) if row["update"] < first_update))
         self._path = path
         self._events: Any = None
@@ -38,7 +38,7 @@ class MetricsLog:
             self._events = SummaryWriter(str(path.parent / "tensorboard"), purge_step=first_update)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Appends what update `row["update"]` did; its numbers become TensorBoard's scalars."""
+        """Appends the row of update `row["update"]`; its numbers become TensorBoard's scalars."""
         append_json_line(self._path, row)
         if self._events is not None:
             for name, value in row.items():
@@ -56,10 +56,10 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a log, in order; none where there is no file. A last line that was cut off is left out.
+    """The rows of a log, in order, without a last line that was cut off; empty where there is no file.
 
     Raises:
-        GnnplaceError: another line is no JSON.
+        GnnplaceError: another line is not JSON.
     """
     return read_json_lines(path, GnnplaceError)
 
@@ -68,21 +68,21 @@ _FORMAT = "gnnplace.training/1"
 
 
 class InvalidRun(GnnplaceError):
-    """A folder holds no training run that can go on, or one that must not be overwritten."""
+    """A folder holds no training run that can be resumed, or one that must not be overwritten."""
 
 
 @dataclass(eq=False)
 class RunState:
-    """Changes with every update. All chance follows from seed, update and process, so no generator is kept."""
+    """State of a run, changed by every update. Random numbers follow from seed, update and rank, so it holds no generator."""
 
     network: PolicyNetwork
     optimizer: torch.optim.Optimizer
     update: int = 0
-    """Updates that are done."""
+    """Number of completed updates."""
     wall_s: float = 0.0
-    """Seconds that they took, over all times the run was started."""
+    """Seconds of these updates, over all starts of the run."""
     settings: str = ""
-    """What the run was started with, as whoever started it wrote it."""
+    """Settings of the run, in a form that the caller chose."""
 
 
 def fresh_state(network: PolicyNetwork, settings: str) -> RunState:
@@ -91,7 +91,7 @@ def fresh_state(network: PolicyNetwork, settings: str) -> RunState:
 
 
 def write_state(path: Path, state: RunState) -> None:
-    """Writes the file at once: a kill at any moment leaves the old one or the new one."""
+    """Replaces the file at once: a kill at any moment leaves the old one or the new one."""
     document = {
         "format": _FORMAT,
         "policy": dataclasses.asdict(state.network.config),
@@ -101,25 +101,25 @@ def write_state(path: Path, state: RunState) -> None:
         "wall_s": state.wall_s,
         "settings": state.settings,
     }
-    buffer = io.BytesIO()  # on a full disk torch's own writing raises what is no OSError
+    buffer = io.BytesIO()  # on a full disk torch.save would raise something other than OSError
     torch.save(document, buffer)
     with new_file(path) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 
 
 def read_state(path: Path) -> RunState:
-    """What `write_state` wrote.
+    """The state that `write_state` wrote.
 
     Raises:
-        InvalidRun: the file is missing or is no state of a run.
+        InvalidRun: the file is missing or is not the state of a run.
     """
     try:
-        with warnings.catch_warnings(action="ignore"):  # of other versions of the format, which are refused or read
+        with warnings.catch_warnings(action="ignore"):  # about files of other torch versions
             document: dict[str, Any] = torch.load(path, weights_only=True)  # tensors and plain values, no objects
         if document["format"] != _FORMAT:
             raise InvalidRun(f"{path}: the format is {shown(document['format'])}; expected {_FORMAT!r}")
         network = restored_network(checked_config(document["policy"], str(path)), document["network"], str(path))
-        optimizer = ppo_optimizer(network, learning_rate=0.0)  # that of the state comes back with it
+        optimizer = ppo_optimizer(network, learning_rate=0.0)  # the state restores the rate
         optimizer.load_state_dict(document["optimizer"])
         return RunState(network, optimizer, document["update"], document["wall_s"], document["settings"])
     except OSError as error:

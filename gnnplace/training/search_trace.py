@@ -1,4 +1,7 @@
-"""What a search asked its policy, which moves it drew and what came of them: enough to judge the same draws by other weights."""
+"""A record of one search: the placements that the policy scored, the moves that were drawn and what they led to.
+
+From it, PPO computes the probabilities of the same draws under other weights.
+"""
 
 from __future__ import annotations
 
@@ -11,87 +14,83 @@ from torch import Tensor
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.policy.features import Float32Array
-from gnnplace.policy.network import Questions
+from gnnplace.policy.network import CandidateMoves
 
-__all__ = ["AskedState", "DrawnMove", "SearchTrace"]
+__all__ = ["DrawnMove", "ScoredPlacement", "SearchTrace"]
 
 
 @dataclass(frozen=True, eq=False)
-class AskedState:
-    """A placement that the policy was asked about: every unit, on every device."""
+class ScoredPlacement:
+    """A placement of which the policy scored every unit on every device."""
 
     encoding: int
-    """Which encoding of the graph its answers were given with."""
+    """Index of the graph encoding that the scores used."""
     pair: Tensor  # [U, D, F]
     context: Tensor  # [U, F]
     mask: Tensor  # [U, D]
-    devices: Tensor  # [U] where the units are
+    devices: Tensor  # [U] present device of each unit
 
 
 @dataclass(frozen=True)
 class DrawnMove:
-    """One draw from the policy's odds."""
+    """One draw from the policy's move probabilities."""
 
     state: int
-    """The placement that was current."""
+    """Index of the placement that was current."""
     move: int
     """Unit times number of devices, plus device."""
     log_prob: float
     evaluations: int
-    """Evaluations of the search before its own."""
+    """Evaluations of the search before the one of this draw."""
 
 
 class SearchTrace:
-    """Filled in by a search as it goes; evaluations of what the policy did not draw are noted too."""
+    """A record that a search writes as it goes; it also notes evaluations of placements that the policy did not draw."""
 
     def __init__(self) -> None:
-        """Of a search that has not begun."""
         self.encodings: list[tuple[Tensor, Tensor]] = []
-        """Node features `[U, 1, F]` and edge features `[E, 1, F]`."""
-        self.states: list[AskedState] = []
+        """Node features `[U, 1, F]` and edge features `[E, 1, F]` of every encoding of the graph."""
+        self.states: list[ScoredPlacement] = []
         self.draws: list[DrawnMove] = []
         self.seconds: list[float] = []
-        """Penalised, of every evaluation."""
+        """Penalised seconds of every evaluation."""
         self.was_drawn: list[bool] = []
-        """Of every evaluation, whether its placement came from a draw."""
+        """For every evaluation, whether the policy drew its placement."""
         self._drawn = False
         self._proposed: list[bool] = []
 
-    def encoded(self, nodes: Tensor, edges: Tensor) -> None:
-        """The graph was encoded anew."""
+    def note_encoding(self, nodes: Tensor, edges: Tensor) -> None:
+        """The policy encoded the graph anew from these features."""
         self.encodings.append((nodes, edges))
 
-    def asked(self, pair: Float32Array, context: Float32Array, mask: BoolArray, devices: IntArray) -> None:
-        """The policy was asked about a placement; the arrays may be written to afterwards."""
-        seen = (torch.from_numpy(array.copy()) for array in (pair, context, mask, devices))
-        self.states.append(AskedState(len(self.encodings) - 1, *seen))
+    def note_scores(self, pair: Float32Array, context: Float32Array, mask: BoolArray, devices: IntArray) -> None:
+        """The policy scored a placement; the arrays are copied."""
+        copies = (torch.from_numpy(array.copy()) for array in (pair, context, mask, devices))
+        self.states.append(ScoredPlacement(len(self.encodings) - 1, *copies))
 
-    def drew(self, move: int, log_prob: float) -> None:
-        """A move was drawn from the answers to the last question."""
+    def note_draw(self, move: int, log_prob: float) -> None:
+        """The search drew a move from the latest scores."""
         before = len(self.seconds) + len(self._proposed)
         self.draws.append(DrawnMove(len(self.states) - 1, move, log_prob, before))
         self._drawn = True
 
-    def recalled(self) -> None:
-        """What was proposed is known already; it costs nothing."""
+    def note_proposal(self, is_new: bool) -> None:
+        """The search proposed a placement; it evaluates new ones in the order of their proposals, and known ones cost nothing."""
+        if is_new:
+            self._proposed.append(self._drawn)
         self._drawn = False
 
-    def proposed(self) -> None:
-        """What was drawn will be evaluated, after all that was proposed before it."""
-        self._proposed.append(self._drawn)
-        self._drawn = False
-
-    def evaluated(self, seconds: Sequence[float]) -> None:
-        """All that was proposed since the last time was evaluated, in that order."""
+    def note_evaluations(self, seconds: Sequence[float]) -> None:
+        """The search evaluated all new proposals since the last call."""
         self.seconds.extend(seconds)
         self.was_drawn.extend(self._proposed)
         self._proposed.clear()
 
     @property
-    def questions(self) -> Questions:
-        """All states' questions, states outermost; `rows` are encodings."""
+    def moves(self) -> CandidateMoves:
+        """Every unit of every scored placement, placements outermost; `rows` are indices of encodings."""
         units = len(self.states[0].devices)
-        return Questions(
+        return CandidateMoves(
             torch.tensor([state.encoding for state in self.states]).repeat_interleave(units),
             torch.arange(units).repeat(len(self.states)),
             torch.cat([state.pair for state in self.states]),
@@ -99,8 +98,8 @@ class SearchTrace:
             torch.cat([state.mask for state in self.states]),
         )
 
-    def tried(self, num_moves: int) -> Tensor:
-        """`[draws, moves]` how often each move had been drawn from the same answers before."""
+    def repeats(self, num_moves: int) -> Tensor:
+        """`[draws, moves]` how often each move had been drawn before from the same scores."""
         counts = torch.zeros(len(self.draws), num_moves)
         earlier: dict[int, list[int]] = {}
         for number, draw in enumerate(self.draws):
@@ -111,11 +110,11 @@ class SearchTrace:
         return counts
 
     def drawn(self, evaluations: int) -> BoolArray:
-        """`[evaluations]` which evaluations were of something that the policy had drawn."""
+        """`[evaluations]` true for evaluations of placements that the policy drew."""
         drawn = np.array(self.was_drawn[:evaluations], dtype=np.bool_)
         return np.pad(drawn, (0, evaluations - len(drawn)))
 
     def best_s(self, start_s: float, evaluations: int) -> FloatArray:
-        """`[evaluations + 1]` the least seconds after so many evaluations; a search that ended early stays where it was."""
+        """`[evaluations + 1]` the least seconds before the first evaluation and after each; constant after a search that ended early."""
         best = np.minimum.accumulate(np.array([start_s, *self.seconds]))[: evaluations + 1]
         return np.pad(best, (0, evaluations + 1 - len(best)), mode="edge")

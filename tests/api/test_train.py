@@ -19,7 +19,7 @@ from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run,
 from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
-from gnnplace.training.ablation import Ablation
+from gnnplace.training import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig
 from gnnplace.training.run_state import InvalidRun, read_metrics, read_state
 from gnnplace.training.search_ppo import SearchPpoConfig

@@ -16,7 +16,7 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import heft, single
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.fine_tuning import FineTuningConfig, fine_tune
-from gnnplace.planners.gnn.known import note, nothing_known, placement_hash, recall, unit_hashes
+from gnnplace.planners.gnn.moves import known_seconds, note_seconds, placement_hash, recall_s, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, draw_pair
 from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.gnn.search import RevisitConfig, _temperature_s, _warmth, revisit
@@ -193,13 +193,13 @@ def test_moves_that_were_drawn_very_often_can_be_drawn_again() -> None:
 
 
 def test_a_placement_is_known_by_where_its_units_are() -> None:
-    hashes, known, rng = unit_hashes(12, 3), nothing_known(), np.random.default_rng(0)
+    hashes, known, rng = unit_hashes(12, 3), known_seconds(), np.random.default_rng(0)
     placements = np.unique(rng.integers(0, 3, (4000, 12)), axis=0)
     values = np.array([placement_hash(hashes, row) for row in placements], dtype=np.uint64)
     seconds = rng.random(len(values))
-    note(known, values[:2000], seconds[:2000])
-    assert [recall(known, value) for value in values[:2000]] == seconds[:2000].tolist()
-    assert all(np.isnan(recall(known, value)) for value in values[2000:])
+    note_seconds(known, values[:2000], seconds[:2000])
+    assert [recall_s(known, value) for value in values[:2000]] == seconds[:2000].tolist()
+    assert all(np.isnan(recall_s(known, value)) for value in values[2000:])
 
 
 def full_devices() -> Problem:

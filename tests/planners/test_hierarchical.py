@@ -12,7 +12,6 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.hierarchical import networks as placer_module
-from gnnplace.planners.papers.hierarchical import no_grouping, random_grouping
 from gnnplace.planners.papers.hierarchical.networks import (
     MAX_NEIGHBOURS,
     MAX_OUTPUTS,
@@ -30,6 +29,8 @@ from gnnplace.planners.papers.hierarchical.planner import (
     HierarchicalConfig,
     build_policy,
     plan,
+    plan_no_grouping,
+    plan_random_grouping,
     rewards,
 )
 from gnnplace.planners.papers.hierarchical.policies import DirectPolicy, GroupedPolicy, group_mask
@@ -39,8 +40,8 @@ from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_cha
 
 VARIANTS: Sequence[tuple[str, Planner]] = (
     ("hierarchical", plan),
-    ("hierarchical-no-grouping", no_grouping.plan),
-    ("hierarchical-random-grouping", random_grouping.plan),
+    ("hierarchical-no-grouping", plan_no_grouping),
+    ("hierarchical-random-grouping", plan_random_grouping),
 )
 
 
@@ -233,7 +234,7 @@ def test_what_is_drawn_late_is_better_than_what_is_drawn_early(
         return rewards(problem, seconds, reference_s)
 
     monkeypatch.setattr(f"{module}.rewards", noted)
-    planner = plan if grouping == "learned" else no_grouping.plan
+    planner = plan if grouping == "learned" else plan_no_grouping
     planner(random_layers(num_ops=10), Budget(1000), 0, HierarchicalConfig(placer_hidden=16))  # type: ignore[call-arg]
     assert np.mean(seen[-10:]) > np.mean(seen[:10]) + 0.05
 
@@ -246,7 +247,7 @@ def test_it_learns_which_kind_of_op_belongs_on_which_device(grouping: Grouping, 
     kinds = [("Short", 1.0, 3.0)] * 10 + [("Long", 6.0, 2.0)] * 5
     graph = OpGraph.build("kinds", [Op(f"o{i}", kind) for i, (kind, *_) in enumerate(kinds)])
     problem = problem_on(graph, full_mesh(2), np.array([seconds for _, *seconds in kinds]))
-    planner, budget = (plan, Budget(1000)) if grouping == "learned" else (no_grouping.plan, Budget(300))
+    planner, budget = (plan, Budget(1000)) if grouping == "learned" else (plan_no_grouping, Budget(300))
     learned, blind = (
         planner(problem, budget, seed, HierarchicalConfig(num_groups=2, learning_rate=rate)) for rate in (0.03, 0.0)
     )

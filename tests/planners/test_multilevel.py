@@ -15,7 +15,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, RefinementConfig, clustered, refine
-from gnnplace.planners.gnn.planner import GnnConfig, plan
+from gnnplace.planners.gnn.planner import plan
 from gnnplace.planners.search import Search, Step
 from models_zoo.networks.generated.layered import Settings, layered
 
@@ -35,7 +35,7 @@ def problem() -> Problem:
 
 
 def test_every_level_is_a_stage_and_none_is_worse_than_the_one_before(problem: Problem) -> None:
-    solution = plan(problem, Budget(600), seed=0, config=GnnConfig(multilevel=LEVELS))
+    solution = plan(problem, Budget(600), seed=0, multilevel=LEVELS)
     names, values = zip(*solution.stages, strict=True)
     assert [name for name in names if name not in ("starts", "revisit", "walk")][:2] == ["schedules", "coarsest"]
     assert names[-1] == f"{problem.num_units} units"
@@ -45,7 +45,7 @@ def test_every_level_is_a_stage_and_none_is_worse_than_the_one_before(problem: P
 
 
 def test_the_answer_is_what_its_placement_takes(problem: Problem) -> None:
-    solution = plan(problem, Budget(400), seed=1, config=GnnConfig(multilevel=LEVELS))
+    solution = plan(problem, Budget(400), seed=1, multilevel=LEVELS)
     assert solution.objective_s == problem.penalised_s(problem.evaluator.evaluate(solution.placement))
     assert [best for _, _, best in solution.history] == sorted((best for _, _, best in solution.history), reverse=True)
     counts = [count for count, _, _ in solution.history]
@@ -53,20 +53,19 @@ def test_the_answer_is_what_its_placement_takes(problem: Problem) -> None:
 
 
 def test_it_is_no_worse_than_heft(problem: Problem) -> None:
-    solution = plan(problem, Budget(100), seed=0, config=GnnConfig(multilevel=LEVELS))
+    solution = plan(problem, Budget(100), seed=0, multilevel=LEVELS)
     assert solution.objective_s <= load_planner("heft")(problem, Budget(), 0).objective_s
 
 
 def test_any_number_of_threads_finds_the_same() -> None:
-    config = GnnConfig(multilevel=LEVELS)
-    one, two = (plan(setting(threads=threads).problem(), Budget(500), seed=3, config=config) for threads in (1, 2))
+    one, two = (plan(setting(threads=threads).problem(), Budget(500), seed=3, multilevel=LEVELS) for threads in (1, 2))
     assert one.placement.assignment.tolist() == two.placement.assignment.tolist()
     assert one.objective_s == two.objective_s
 
 
 def test_seconds_end_it_as_evaluations_do(problem: Problem) -> None:
     budget = Budget(evaluations=None, seconds=3.0)
-    solution = plan(problem, budget, seed=0, config=GnnConfig(multilevel=LEVELS))
+    solution = plan(problem, budget, seed=0, multilevel=LEVELS)
     assert solution.stages[-1][0] == f"{problem.num_units} units"
     assert solution.wall_s < 60
 

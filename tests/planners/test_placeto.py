@@ -16,12 +16,17 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.placeto import episodes as episodes_module
 from gnnplace.planners.papers.placeto import planner as planner_module
-from gnnplace.planners.papers.placeto.episodes import PlacetoModel, StepBaseline, judge, roll_out
-from gnnplace.planners.papers.placeto.features import look, node_features, pooling_sets, reachability, static_features
+from gnnplace.planners.papers.placeto.episodes import PlacetoModel, StepBaseline, action_probabilities, roll_out
+from gnnplace.planners.papers.placeto.features import (
+    dynamic_features,
+    node_features,
+    pooling_sets,
+    reachability,
+    static_features,
+)
 from gnnplace.planners.papers.placeto.network import PlacetoNetwork, adjacency
 from gnnplace.planners.papers.placeto.planner import PAPER, Learner, PlacetoConfig, build_network, plan
-from gnnplace.planners.papers.rewards import unit_edges
-from gnnplace.training.advantage import returns_to_go
+from gnnplace.training.search_ppo import returns_to_go
 from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 
 
@@ -63,7 +68,7 @@ def test_pools_are_ancestors_descendants_and_parallel_units() -> None:
 def test_colocation_groups_may_depend_on_each_other() -> None:
     problem = problem_on(graph_of([(0, 1), (2, 3)], 4, {0: "x", 3: "x", 1: "y", 2: "y"}), full_mesh(2))
     assert reachability(problem).tolist() == [[False, True], [True, False]]
-    assert sorted(unit_edges(problem).T.tolist()) == [[0, 1], [1, 0]]
+    assert sorted(problem.unit_edges.T.tolist()) == [[0, 1], [1, 0]]
 
 
 @settings(max_examples=30, deadline=None)
@@ -86,8 +91,8 @@ def test_features_are_cost_output_visits_current_relative_start_and_device() -> 
     problem = problem_on(graph, full_mesh(2), np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 4.0]]))
     static = static_features(problem, np.arange(3))
     batch = PlacementBatch(problem, reference=1.0).reset(np.array([[0, 0, 0], [0, 0, 1]]))
-    seen = look(batch, static)
-    found = node_features(static, seen, torch.tensor([1, 1]), torch.tensor([1, 1])).numpy()
+    dynamic = dynamic_features(batch, static)
+    found = node_features(static, dynamic, torch.tensor([1, 1]), torch.tensor([1, 1])).numpy()
     first = [[0.5, 0.5, 1, 0, -1 / 7, 1, 0], [0.5, 1, 0, 1, 0, 1, 0], [1, 0, 0, 0, 2 / 7, 1, 0]]
     np.testing.assert_allclose(found[:, 0], first, rtol=1e-6)
     # The second placement sends 2 bytes, which takes 0.7 s, so the last op starts at 3.7 s of 7.7 s.
@@ -158,15 +163,15 @@ def test_rewards_of_an_episode_by_hand_sum_to_start_less_end() -> None:
     np.testing.assert_allclose(returns_to_go(episodes.rewards, 1.0)[:, 0], [0, -1 / 3, -1 / 3], atol=1e-6)
     np.testing.assert_allclose(episodes.rewards.sum(dim=0), episodes.runtimes[0] - episodes.runtimes[-1], atol=1e-6)
     assert batch.best_seconds.tolist() == [2.0, 3.0]
-    assert [seen.device[:, 0].tolist() for seen in episodes.seen] == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+    assert [step.device[:, 0].tolist() for step in episodes.dynamic] == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
 
 
 def test_the_baseline_is_the_mean_return_at_the_same_step_of_the_last_episodes() -> None:
     baseline = StepBaseline(3)
-    assert baseline.take_in(torch.tensor([[1.0, 3.0], [0.0, 2.0]])).tolist() == [2.0, 1.0]
-    assert baseline.take_in(torch.tensor([[5.0], [1.0]])).tolist() == [3.0, 1.0]
-    assert baseline.take_in(torch.tensor([[7.0], [0.0]])).tolist() == [5.0, 1.0]  # the first episode is forgotten
-    assert StepBaseline(1).take_in(torch.tensor([[1.0, 3.0]])).tolist() == [2.0]  # a whole batch always counts
+    assert baseline.update(torch.tensor([[1.0, 3.0], [0.0, 2.0]])).tolist() == [2.0, 1.0]
+    assert baseline.update(torch.tensor([[5.0], [1.0]])).tolist() == [3.0, 1.0]
+    assert baseline.update(torch.tensor([[7.0], [0.0]])).tolist() == [5.0, 1.0]  # the first episode is forgotten
+    assert StepBaseline(1).update(torch.tensor([[1.0, 3.0]])).tolist() == [2.0]  # a whole batch always counts
 
 
 def test_decisions_are_judged_as_they_were_made_however_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,14 +179,14 @@ def test_decisions_are_judged_as_they_were_made_however_many_at_once(monkeypatch
     model = PlacetoModel.of(problem, build_network(3, PlacetoConfig(rounds=2), 0))
     batch = PlacementBatch(problem, reference=1.0).reset(np.zeros((2, 12), dtype=np.int64), visited=model.visited)
     episodes = roll_out(batch, model, 1.0, torch.Generator().manual_seed(0))
-    whole = next(iter(judge(model, episodes)))
+    whole = next(iter(action_probabilities(model, episodes)))
     assert whole.steps == slice(0, len(model.visited))
     for step in range(len(model.visited)):
-        alone = model.log_probs(episodes.seen[step], torch.full((2,), step), episodes.masks[step])
+        alone = model.log_probs(episodes.dynamic[step], torch.full((2,), step), episodes.masks[step])
         torch.testing.assert_close(whole.log_probs[step], alone.gather(1, episodes.actions[step][:, None])[:, 0])
         torch.testing.assert_close(whole.entropy[step], -(alone.exp() * alone).sum(dim=1))
     monkeypatch.setattr(episodes_module, "_NODES_AT_ONCE", 100)
-    parts = list(judge(model, episodes))
+    parts = list(action_probabilities(model, episodes))
     assert len(parts) > 1
     torch.testing.assert_close(torch.cat([part.log_probs for part in parts]), whole.log_probs)
 

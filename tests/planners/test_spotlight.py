@@ -21,12 +21,12 @@ from gnnplace.planners.papers.spotlight import (
     PAPER,
     SpotlightConfig,
     SpotlightUpdate,
-    compare,
     next_kl_coef,
     plan,
     proximal_update,
+    ratio_and_divergence,
 )
-from gnnplace.planners.policy_search import one_thread
+from gnnplace.policy.network import one_thread
 from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 TINY = Seq2SeqConfig(hidden=8, attention_width=4, type_width=2)
@@ -48,7 +48,7 @@ def updated(kl_coef: float, advantages: list[float], epochs: int = 4) -> tuple[S
     update = proximal_update(policy, optimizer, (decisions, torch.tensor(advantages)), kl_coef, config)
     after = policy.log_probs(decisions).detach()
     gain = (after - before).gather(-1, decisions[..., None]).sum(dim=0)[:, 0]
-    return update, gain.numpy(), float(compare(after, before, decisions)[1].mean())
+    return update, gain.numpy(), float(ratio_and_divergence(after, before, decisions)[1].mean())
 
 
 def test_the_ratio_is_one_before_the_first_update() -> None:
@@ -62,7 +62,7 @@ def test_ratio_and_divergence_are_those_computed_by_hand() -> None:
     # One stage, two placements; the third device is forbidden.
     drawn = torch.tensor([[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]]).log()
     now = torch.tensor([[[0.25, 0.75, 0.0], [0.5, 0.5, 0.0]]]).log()
-    ratio, divergence = compare(now, drawn, torch.tensor([[1, 0]]))
+    ratio, divergence = ratio_and_divergence(now, drawn, torch.tensor([[1, 0]]))
     np.testing.assert_allclose(ratio.numpy(), [[1.5, 1.0]], rtol=1e-6)
     np.testing.assert_allclose(divergence.numpy(), [[0.5 * np.log(2) + 0.5 * np.log(2 / 3), 0.0]], atol=1e-7)
 
@@ -72,8 +72,8 @@ def test_no_divergence_is_negative_and_that_from_itself_is_zero(seed: int, devic
     generator = torch.Generator().manual_seed(seed)
     one, other = (torch.randn(2, 3, devices, generator=generator).log_softmax(dim=-1) for _ in range(2))
     decisions = torch.zeros(2, 3, dtype=torch.int64)
-    assert (compare(one, other, decisions)[1] >= -1e-6).all()
-    assert (compare(one, one, decisions)[1] == 0.0).all()
+    assert (ratio_and_divergence(one, other, decisions)[1] >= -1e-6).all()
+    assert (ratio_and_divergence(one, one, decisions)[1] == 0.0).all()
 
 
 def test_an_update_makes_good_placements_likelier_and_bad_ones_less_likely() -> None:

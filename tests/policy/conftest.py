@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
+
+from gnnplace.policy import network
 
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     """For every test of this folder."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with network.one_thread():
+        yield

@@ -44,9 +44,7 @@ def test_other_features_are_refused(saved: Path) -> None:
 
 def test_other_shapes_are_refused(saved: Path) -> None:
     change(saved, config={**SMALL, "hidden": 16})
-    with pytest.raises(
-        InvalidPolicy, match=r"tensor 'encoder.inputs.bias' has the shape \(8,\), its card asks for \(16,\)"
-    ):
+    with pytest.raises(InvalidPolicy, match=r"tensor 'encoder.inputs.bias' has the shape"):
         load_policy(saved)
 
 

@@ -8,7 +8,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.policy.features import NODE_FEATURES, graph_features, sweep_features, type_bucket
 from gnnplace.policy.network import policy_inputs
-from gnnplace.policy.pair_features import CONTEXT_FEATURES, PAIR_FEATURES, pair_features
+from gnnplace.policy.pair_features import PAIR, pair_features
 from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 
@@ -25,7 +25,7 @@ def pairs(problem: Problem, assignment: np.ndarray) -> dict[str, np.ndarray]:
     inputs, units = policy_inputs(problem), np.arange(problem.num_units)
     timing = timing_of(problem, assignment[None])
     pair, _, _ = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes)
-    return {name: pair[:, :, column] for column, name in enumerate(PAIR_FEATURES)}
+    return {name: pair[:, :, column] for column, name in enumerate(PAIR._fields)}
 
 
 def scaled(problem: Problem, factor: float) -> Problem:
@@ -108,4 +108,3 @@ def test_the_levels_of_a_chain_run_from_its_start_to_its_end() -> None:
     # Four ops of 1 s and three transfers of 1 s: seven seconds in all.
     np.testing.assert_allclose(top, np.array([0, 2, 4, 6]) / 7, rtol=1e-6)
     np.testing.assert_allclose(bottom, np.array([7, 5, 3, 1]) / 7, rtol=1e-6)
-    assert len(CONTEXT_FEATURES) == 3

@@ -7,18 +7,18 @@ import torch
 from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.policy.dgl_graph import HAS_DGL, to_dgl
-from gnnplace.policy.features import sweep_features
+from gnnplace.policy.features import DEVICE_FEATURES, sweep_features
 from gnnplace.policy.network import (
+    CandidateMoves,
     PairHead,
     PolicyConfig,
     PolicyInputs,
     PolicyNetwork,
-    Questions,
     build_policy,
     masked_logits,
     policy_inputs,
 )
-from gnnplace.policy.pair_features import PAIR_FEATURES, pair_features
+from gnnplace.policy.pair_features import CONTEXT, PAIR, pair_features
 from tests.env.toy_problems import random_layers, renamed, two_chains
 
 needs_dgl = pytest.mark.skipif(not HAS_DGL, reason="dgl has no wheel for this Python")
@@ -46,8 +46,8 @@ def answers(
     units = np.tile(np.arange(problem.num_units), len(assignments))
     seen = pair_features(inputs.features, inputs.tables, timing, rows, units, problem.topology.memory_bytes)
     embeddings = network.encode(inputs, torch.from_numpy(nodes), torch.from_numpy(edges))
-    questions = Questions(*(torch.from_numpy(array) for array in (rows, units, *seen)))
-    logits = network.logits(inputs, embeddings, questions)
+    moves = CandidateMoves(*(torch.from_numpy(array) for array in (rows, units, *seen)))
+    logits = network.logits(inputs, embeddings, moves)
     return embeddings, logits.view(len(assignments), problem.num_units, -1)
 
 
@@ -122,43 +122,45 @@ def test_the_dgl_graph_holds_units_edges_and_their_features() -> None:
 
 def test_the_head_equals_its_formula_with_every_pair_written_out() -> None:
     torch.manual_seed(0)
-    head = PairHead(6, 2, 3)
+    head = PairHead(6)
     torch.nn.init.normal_(head.score.weight)
-    unit, graph, devices = torch.randn(5, 6), torch.randn(5, 6), torch.randn(4, 2)
-    pair, context, mask = torch.randn(5, 4, len(PAIR_FEATURES)), torch.randn(5, 3), torch.rand(5, 4) < 0.7
+    unit, graph, devices = torch.randn(5, 6), torch.randn(5, 6), torch.randn(4, len(DEVICE_FEATURES))
+    pair, context, mask = torch.randn(5, 4, len(PAIR)), torch.randn(5, len(CONTEXT)), torch.rand(5, 4) < 0.7
     mask[0], mask[1] = True, False
     logits = head(unit, graph, devices, pair, context, mask)
-    for question in range(5):
-        about = head.unit(torch.cat([unit[question], context[question]])) + head.graph(graph[question])
-        hidden = [torch.relu(about + head.pair(torch.cat([pair[question, d], devices[d]]))) for d in range(4)]
+    for row in range(5):
+        of_unit = head.unit(torch.cat([unit[row], context[row]])) + head.graph(graph[row])
+        hidden = [torch.relu(of_unit + head.pair(torch.cat([pair[row, d], devices[d]]))) for d in range(4)]
         for device in range(4):
-            score = head.prior(pair[question, device]) + head.score(hidden[device])
-            expected = score[0] if mask[question, device] else torch.tensor(-torch.inf)
-            torch.testing.assert_close(logits[question, device], expected)
+            score = head.prior(pair[row, device]) + head.score(hidden[device])
+            expected = score[0] if mask[row, device] else torch.tensor(-torch.inf)
+            torch.testing.assert_close(logits[row, device], expected)
 
 
-def asked(devices: float = 0.0) -> tuple[PolicyInputs, Questions]:
-    """A question per unit, with something added to the device features."""
+def inputs_and_moves(devices: float = 0.0) -> tuple[PolicyInputs, CandidateMoves]:
+    """All moves of one placement, with something added to the device features."""
     problem = random_layers()
     inputs, units = policy_inputs(problem), np.arange(problem.num_units)
     timing = empty_timing(problem, 1)
     refresh(problem, inputs.tables, timing, 0, np.zeros(30, dtype=np.int64))
     seen = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes)
     inputs.devices[0] += devices
-    return inputs, Questions(*(torch.from_numpy(array) for array in (0 * units, units, *seen)))
+    return inputs, CandidateMoves(*(torch.from_numpy(array) for array in (0 * units, units, *seen)))
 
 
 def test_device_features_that_are_switched_off_change_no_answer() -> None:
     blind = PolicyConfig(device_features=False)
     embeddings = torch.randn(29, 1, blind.hidden, generator=torch.Generator().manual_seed(0))
     for network, is_blind in ((lively(0, blind), True), (lively(0), False)):
-        first, second = (network.logits(inputs, embeddings, questions) for inputs, questions in (asked(), asked(1.0)))
+        first, second = (
+            network.logits(inputs, embeddings, moves) for inputs, moves in (inputs_and_moves(), inputs_and_moves(1.0))
+        )
         assert torch.equal(first, second) is is_blind
 
 
 def test_switching_features_off_leaves_the_inputs_as_they_are() -> None:
-    inputs, questions = asked()
+    inputs, moves = inputs_and_moves()
     before = inputs.devices.clone()
     config = PolicyConfig(device_features=False)
-    lively(0, config).logits(inputs, torch.zeros(29, 1, config.hidden), questions)
+    lively(0, config).logits(inputs, torch.zeros(29, 1, config.hidden), moves)
     assert torch.equal(inputs.devices, before)

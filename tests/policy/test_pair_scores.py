@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from gnnplace.policy.features import DEVICE_FEATURES
-from gnnplace.policy.network import PolicyConfig, Questions, build_policy, policy_inputs
-from gnnplace.policy.pair_features import CONTEXT_FEATURES, PAIR_FEATURES
-from gnnplace.policy.pair_scores import known_parts, pair_scores
+from gnnplace.policy.network import CandidateMoves, PolicyConfig, build_policy, policy_inputs
+from gnnplace.policy.pair_features import CONTEXT, PAIR
+from gnnplace.policy.pair_scores import head_parts, pair_scores
 from tests.env.toy_problems import random_layers
 
 
@@ -22,13 +22,13 @@ def test_the_compiled_head_gives_the_scores_of_the_network() -> None:
         with torch.no_grad():  # fresh weights of the score are zero
             network.head.score.weight.normal_(generator=torch.Generator().manual_seed(0))
             embeddings = torch.from_numpy(rng.normal(size=(units, 1, config.hidden)).astype(np.float32))
-            pair = rng.normal(size=(units, devices, len(PAIR_FEATURES))).astype(np.float32)
-            context = rng.normal(size=(units, len(CONTEXT_FEATURES))).astype(np.float32)
-            questions = Questions(
+            pair = rng.normal(size=(units, devices, len(PAIR))).astype(np.float32)
+            context = rng.normal(size=(units, len(CONTEXT))).astype(np.float32)
+            moves = CandidateMoves(
                 torch.zeros(units, dtype=torch.int64), torch.arange(units), torch.from_numpy(pair),
                 torch.from_numpy(context), torch.ones(units, devices, dtype=torch.bool),
             )  # fmt: skip
-            expected = network.logits(inputs, embeddings, questions).numpy()
-        scores = pair_scores(known_parts(network, inputs, embeddings), pair, context)
+            expected = network.logits(inputs, embeddings, moves).numpy()
+        scores = pair_scores(head_parts(network, inputs, embeddings), pair, context)
         assert np.abs(expected).max() > 1.0
         np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)

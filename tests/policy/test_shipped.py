@@ -11,10 +11,10 @@ from gnnplace.api.train import TrainSettings
 from gnnplace.api.training_problems import training_families
 from gnnplace.bench.generalization.rows import ROWS, fingerprint
 from gnnplace.planners.gnn.planner import GnnConfig
+from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
-from gnnplace.policy.shipped import SHIPPED_POLICY
-from gnnplace.training.ablation import Ablation
+from gnnplace.training import Ablation
 
 
 def test_the_improver_begins_with_it_and_it_fits_this_version() -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from gnnplace.training.advantage import returns_to_go
+from gnnplace.training.search_ppo import returns_to_go
 
 
 def test_returns_of_a_hand_computed_episode() -> None:

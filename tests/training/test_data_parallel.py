@@ -14,7 +14,7 @@ import torch
 from gnnplace.errors import ProcessLost
 from gnnplace.planners.gnn.fine_tuning import trace_searches
 from gnnplace.policy.network import PolicyConfig, build_policy
-from gnnplace.training.data_parallel import DataParallelConfig, RunControl, _follow, train_data_parallel
+from gnnplace.training.data_parallel import DataParallelConfig, RunControl, follow_updates, train_data_parallel
 from gnnplace.training.problems import TrainingProblem, TrainingTask
 from gnnplace.training.process_group import ProcessGroup, process_group
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
@@ -88,7 +88,7 @@ def test_a_row_says_what_was_learned_from(tmp_path: Path) -> None:
 
 def follow_and_write(group: ProcessGroup, path: Path, config: DataParallelConfig, folder: Path) -> None:
     """What a process of a group does in the next test."""
-    write_state(folder / str(group.rank), _follow(group, path, TASK, config))
+    write_state(folder / str(group.rank), follow_updates(group, path, TASK, config))
 
 
 def test_two_processes_learn_from_different_problems_and_end_with_the_same_weights(tmp_path: Path) -> None:

@@ -55,11 +55,11 @@ def trace_of(seconds: list[float], undrawn: int | None = None) -> SearchTrace:
     """A search that drew the first move before every evaluation, except one that came from elsewhere."""
     trace = SearchTrace()
     for number, value in enumerate(seconds):
-        trace.drew(0, 0.0)
+        trace.note_draw(0, 0.0)
         if number == undrawn:
-            trace.recalled()
-        trace.proposed()
-        trace.evaluated([value])
+            trace.note_proposal(is_new=False)
+        trace.note_proposal(is_new=True)
+        trace.note_evaluations([value])
     return trace
 
 
@@ -95,14 +95,14 @@ def test_with_a_final_reward_every_draw_of_a_search_is_worth_what_the_search_has
 
 def test_a_draw_belongs_to_the_evaluation_of_its_own_candidate() -> None:
     trace = SearchTrace()
-    trace.drew(0, 0.0)
-    trace.proposed()
-    trace.proposed()  # of a kind that the policy has no part in
-    trace.drew(1, 0.0)
-    trace.recalled()  # known already
-    trace.drew(2, 0.0)
-    trace.proposed()
-    trace.evaluated([3.0, 2.0, 1.0])
+    trace.note_draw(0, 0.0)
+    trace.note_proposal(is_new=True)
+    trace.note_proposal(is_new=True)  # a kind of move that the policy does not draw
+    trace.note_draw(1, 0.0)
+    trace.note_proposal(is_new=False)
+    trace.note_draw(2, 0.0)
+    trace.note_proposal(is_new=True)
+    trace.note_evaluations([3.0, 2.0, 1.0])
     assert [draw.evaluations for draw in trace.draws] == [0, 2, 2]
     assert trace.drawn(4).tolist() == [True, False, True, False]
 
@@ -130,7 +130,7 @@ def test_draws_are_judged_with_the_odds_that_they_were_drawn_from(memory_bytes: 
     assert update.first_ratio == pytest.approx(1.0, abs=1e-4)
     assert update.approx_kl == pytest.approx(0.0, abs=1e-6)
     for trace in runs.traces:
-        tried = trace.tried(problem.num_units * problem.topology.num_devices)
+        tried = trace.repeats(problem.num_units * problem.topology.num_devices)
         repeats = [sum(d.state == draw.state for d in trace.draws[:i]) for i, draw in enumerate(trace.draws)]
         assert tried.sum(dim=1).tolist() == repeats
 

@@ -14,7 +14,7 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Planner
-from gnnplace.training.ablation import Ablation
+from gnnplace.training import Ablation
 
 __all__ = ["ABLATED", "ABLATIONS", "ROWS", "Row", "Variant", "fingerprint", "planner_of", "policy_of", "selected_rows"]
 

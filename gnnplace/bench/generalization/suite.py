@@ -14,7 +14,7 @@ from gnnplace.bench.generalization.summary import Results, best_known, compariso
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, finished_cases, matching, run_cases
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json, read_json_lines, write_json_lines
-from gnnplace.policy.shipped import SHIPPED_POLICY
+from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.units import format_s
 
 __all__ = ["bench_generalization", "take_over"]

@@ -1,10 +1,9 @@
-"""The GNN improver and the learned methods it is compared with.
+"""The improver: a search that the policy guides, from the best of several starts, and on large graphs level by level.
 
-Reading order: `gnn` (the planner and its stages), `policy_search` (what the stages share), then the stages: `constructions`
-(starts), `revisit/` (a local search that the policy guides; `search_episode`: the same to learn from), `fine_tuning`
-(learning from it on this graph), `walk` (a compiled one); `multilevel` (large graphs, level by level); `measured` (few executions after all that). The methods it is
-compared with: `relative_runtime` (what ran, and rewards), `unit_edges` and `moving_average` (baselines), which they share;
-`seq2seq` (the network of the next two), `coloc_rl`, `spotlight`; `hierarchical` (with its two ablations), `placeto`.
+Reading order: `planner` (its stages), `constructions` (starts), `odds` (move probabilities from the policy), `stretch` (list schedules
+of a part), `moves` (proposals of the search), `search` (the guided search, and the compiled one after it), `fine_tuning` (training on
+one graph), `multilevel` (large graphs). Where evaluations are executions: `rehearsal` (searches in the simulator), `correction`
+(expected seconds of an execution), `execution` (which placement to execute next).
 """
 
 __all__: list[str] = []

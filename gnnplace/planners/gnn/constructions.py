@@ -1,4 +1,4 @@
-"""Starts for the improver: placements that are built in one go."""
+"""Starts for the improver: placements built without search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_schedules, plain_schedules
 from gnnplace.planners.classical.segments import segment_assignments
-from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.planners.search import Search
 
 __all__ = ["evaluate_starts"]
@@ -22,18 +21,11 @@ __all__ = ["evaluate_starts"]
 def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
     """Evaluates the best single device, HEFT, whole layers, segments and list schedules, about `count` in all.
 
-    Gives the distinct ones `[S, N]` from best to worst and their penalised seconds `[S]`. Half of the list schedules keep
-    the channels' occupancy while they decide.
-
-    >>> from gnnplace.planners.budget import Budget
-    >>> from gnnplace.sim.example import diamond
-    >>> with Search(diamond(), Budget(), "example", seed=0) as search:
-    ...     assignments, seconds = evaluate_starts(search, 6, np.random.default_rng(0))
-    >>> assignments[0].tolist(), seconds.round(3).tolist()
-    ([0, 0, 1, 1], [4.001, 4.001, 4.002, 6.0, 6.0])
+    Gives the distinct placements `[S, N]` from best to worst and their penalised seconds `[S]`. Half of the list schedules
+    model the occupancy of channels.
     """
     problem = search.problem
-    singles = single_device_assignments(problem)
+    singles = problem.single_device_assignments
     rows, seconds = [singles], [search.evaluate_batch(singles)]
     evaluate_heft(search)
     left = count - len(singles) - 1
@@ -47,7 +39,7 @@ def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tup
 
 
 def _constructions(problem: Problem, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Whole layers where they are known, plain list schedules, segments of a few orders, list schedules with noise."""
+    """Whole layers where the graph names them, plain list schedules, segments of a few orders, list schedules with noise."""
     shares = held_shares(problem)
     if (problem.graph.stages >= 0).any():
         yield expert_assignment(problem)

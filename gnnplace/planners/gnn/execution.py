@@ -1,4 +1,4 @@
-"""Which placement is executed next: what is most promising by the simulator, corrected by what was executed so far."""
+"""Search with executions: the next placement to execute is the most promising by the corrected simulator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem, Proposals
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.annealing import AnnealingConfig
-from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.planners.gnn.correction import Candidate, Candidates, Correction, CorrectionConfig
 from gnnplace.planners.gnn.rehearsal import RehearsalConfig, rehearse
 from gnnplace.planners.metropolis import accepts, cooled_s
@@ -23,41 +22,34 @@ __all__ = ["ExecutionConfig", "plan_measured"]
 
 @dataclass(frozen=True)
 class ExecutionConfig:
-    """How the next placement is looked for."""
+    """Choice of the next placement to execute."""
 
     rehearsal: RehearsalConfig = RehearsalConfig()
     correction: CorrectionConfig = CorrectionConfig()
     rehearsed: int = 3
-    """Executed as the simulator ranks them, before anything is corrected."""
+    """Placements of the rehearsal that are executed, in the simulator's order, before the first correction."""
     walk_moves: int = 100
-    """Simulated before every third execution."""
+    """Moves of the simulated walk before every third execution."""
     temperatures: tuple[float, float] = (2e-2, 1e-3)
-    """First and last of such a walk, as fractions of the estimate."""
+    """First and last temperature of a walk, as fractions of the estimate."""
     neighbours: int = 16
-    """Moves of the best executed placement, of which the most promising one is executed."""
+    """Moves of the best executed placement from which the most promising one is executed."""
     moves: Proposals = AnnealingConfig().proposals
     worth: float = 1.1
-    """Rehearsed placements are executed while one is expected to take at most this many times as long as the best."""
+    """Most expected seconds of a rehearsed placement that is still executed, as a multiple of the best placement's."""
     max_idle: int = 30
-    """Turns in a row that met nothing new, after which nothing new is expected."""
+    """Consecutive turns without a new placement after which the search ends."""
 
 
 def plan_measured(problem: Problem, budget: Budget, seed: int, planner: Planner, config: ExecutionConfig) -> Solution:
-    """The best placement that was executed; never worse than the best single device, which comes first.
+    """The best placement that was executed; never worse than the best single device, which is executed first.
 
-    Stages, noted in the solution: `single`, `rehearsal` (what `planner` and constructions find in the simulator; its best
-    are executed), `execution` (the rest of the budget; the simulator, corrected by all executions, chooses each one).
-    Nothing is executed twice.
-
-    >>> from gnnplace.planners.classical.annealing import plan
-    >>> from gnnplace.sim.example import diamond
-    >>> solution = plan_measured(diamond(), Budget(6), 0, plan, ExecutionConfig())
-    >>> solution.evaluations, round(solution.objective_s, 3), [name for name, _ in solution.stages]
-    (6, 4.001, ['single', 'rehearsal', 'execution'])
+    Stages, noted in the solution: `single`, `rehearsal` (the simulator runs `planner` and constructions; the best results are
+    executed), `execution` (the rest of the budget; the corrected simulator chooses each execution). No placement is executed twice.
     """
     rng = np.random.default_rng(seed)
     with Search(problem, budget, "gnn", seed) as search:
-        alone = {row.tobytes(): row for row in single_device_assignments(problem)}
+        alone = {row.tobytes(): row for row in problem.single_device_assignments}
         singles = np.array(list(alone.values())).reshape(len(alone), problem.graph.num_ops)
         seconds = search.evaluate_batch(singles)
         search.stage("single")
@@ -71,13 +63,13 @@ def plan_measured(problem: Problem, budget: Budget, seed: int, planner: Planner,
             pool = [execution.candidate(assignment) for assignment in rehearsal.assignments]
             execution.execute(pool[: config.rehearsed])
             search.stage("rehearsal")
-            execution.go_on(pool)
+            execution.search_on(pool)
             search.stage("execution")
     return search.solution()
 
 
 class _Execution:
-    """What was executed, and what it says of the rest."""
+    """The executed placements, and the choice of the next ones."""
 
     def __init__(self, search: Search, rng: np.random.Generator, config: ExecutionConfig, scale_s: float) -> None:
         self._search, self._rng, self._config = search, rng, config
@@ -86,18 +78,17 @@ class _Execution:
         self._executed: set[bytes] = set()
 
     def candidate(self, assignment: IntArray) -> Candidate:
-        """An assignment `[N]`, simulated; counted as such."""
+        """Simulates an assignment `[N]`, and counts it as simulated."""
         self._search.simulated += 1
         return self._candidates.of(assignment)
 
     def execute(self, candidates: Sequence[Candidate]) -> None:
-        """Executes what was not executed before."""
-        self._run(
-            [found for key, found in {found.key: found for found in candidates}.items() if key not in self._executed]
-        )
+        """Executes the candidates that were not executed before."""
+        distinct = {candidate.key: candidate for candidate in candidates if candidate.key not in self._executed}
+        self._run(list(distinct.values()))
 
     def _run(self, candidates: Sequence[Candidate]) -> None:
-        """Executes as many at once as there are hosts."""
+        """Executes as many candidates at once as there are hosts."""
         while candidates:
             at_once = max(1, min(self._search.problem.executed_at_once, self._search.remaining))
             now, candidates = candidates[:at_once], candidates[at_once:]
@@ -106,14 +97,14 @@ class _Execution:
                 self.note(candidate, value)
 
     def note(self, candidate: Candidate, seconds: float) -> None:
-        """Learns from an execution."""
+        """Notes the seconds of an execution, for the correction."""
         self._executed.add(candidate.key)
         self._correction.learn(candidate, seconds)
 
-    def go_on(self, pool: list[Candidate]) -> None:
-        """Until the budget ends, or nothing new is met: one of the pool, the end of a walk, a neighbour of the best, in turn.
+    def search_on(self, pool: list[Candidate]) -> None:
+        """Executes one of the pool, the end of a walk and a neighbour of the best in turn, until the budget ends or nothing is new.
 
-        A walk follows the correction wherever it is wrong; the pool knows nothing of it, and neighbours hardly differ in it.
+        A walk exploits the errors of the correction; the pool was made without it, and neighbours hardly differ in it.
         """
         idle, turn = 0, 0
         while idle < self._config.max_idle and self._search.remaining:
@@ -123,7 +114,7 @@ class _Execution:
                 found = self._next(turn, best, pool)
                 turn, idle = turn + 1, idle + 1
                 if found is not None:
-                    self._executed.add(found.key)  # not to be chosen once more
+                    self._executed.add(found.key)  # a batch holds each placement once
                     batch.append(found)
                     idle = 0
                 elif not batch:
@@ -131,9 +122,9 @@ class _Execution:
             self._run(batch)
 
     def _next(self, turn: int, best: Candidate, pool: list[Candidate]) -> Candidate | None:
-        """What is most promising by the turn's way of looking for it."""
+        """The most promising new placement from the source of this turn."""
         rehearsed = self._most_promising(pool)
-        if turn % 3 == 0 and rehearsed is not None and self._is_worth_it(rehearsed, best):
+        if turn % 3 == 0 and rehearsed is not None and self._is_promising(rehearsed, best):
             return rehearsed
         if turn % 3 == 1:
             return self._most_promising([self._moved(best) for _ in range(self._config.neighbours)])
@@ -143,11 +134,11 @@ class _Execution:
         assert self._search.best is not None
         return self._candidates.of(self._search.best.assignment)
 
-    def _is_worth_it(self, candidate: Candidate, best: Candidate) -> bool:
+    def _is_promising(self, candidate: Candidate, best: Candidate) -> bool:
         return self._correction.estimate_s(candidate) <= self._config.worth * self._correction.estimate_s(best)
 
     def _most_promising(self, candidates: list[Candidate]) -> Candidate | None:
-        """The best estimate of those that were not executed yet; None if all were."""
+        """The candidate with the best estimate among those not executed yet; None if there is none."""
         fresh = [candidate for candidate in candidates if candidate.key not in self._executed]
         return min(fresh, key=self._correction.estimate_s, default=None)
 
@@ -156,7 +147,7 @@ class _Execution:
         return self.candidate(local_search.propose(candidate.assignment, self._config.moves, self._rng))
 
     def _end_of_walk(self, current: Candidate) -> Candidate | None:
-        """The best estimate that simulated annealing from a placement meets, of what was not executed yet."""
+        """The placement with the best estimate that annealing meets, among those not executed yet."""
         estimate_s, config = self._correction.estimate_s, self._config
         value = estimate_s(current)
         found, found_s = None, math.inf

@@ -1,94 +1,95 @@
-"""Changes of the current placement that the policy's search draws from: of one unit, of a cluster, an exchange, a stretch."""
+"""Proposals of the guided search: moves of one unit, of a cluster, exchanges, and rebuilt stretches of the current placement."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.typed import Dict
+from numpy.typing import NDArray
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.graph.unit_graph import UnitGraph, first_above, grow_cluster
 from gnnplace.interruption import interrupts_held
-from gnnplace.planners.gnn.known import HashArray, Known, note, nothing_known, placement_hash, recall, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, draw_pair
 from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
 from gnnplace.planners.policy_search import PolicySearch
 from gnnplace.training.search_trace import SearchTrace
 
-__all__ = ["KINDS", "Candidates", "Moves", "MovesConfig"]
+__all__ = [
+    "KINDS",
+    "Candidates",
+    "Moves",
+    "MovesConfig",
+    "known_seconds",
+    "note_seconds",
+    "placement_hash",
+    "recall_s",
+    "unit_hashes",
+]
+
+HashArray = NDArray[np.uint64]
+KnownSeconds = Any
+"""A Numba dictionary from the hash of a placement to its seconds."""
 
 
 KINDS = ("one unit", "cluster", "exchange", "stretch")
-"""Of moves, in the order of `MovesConfig.shares`."""
+"""Kinds of moves, in the order of `MovesConfig.shares`."""
 _CLUSTER, _EXCHANGE, _STRETCH = 1, 2, 3
-"""Kinds of moves, as positions in `MovesConfig.shares`; 0 takes one unit."""
+"""Positions of kinds in `KINDS`."""
 _NOT_DRAWN, _NOTHING_MOVES = -1, -2
 
 
 @dataclass(frozen=True)
 class MovesConfig:
-    """How moves are drawn; set by measurement on generated graphs."""
+    """Distribution of the moves; the defaults were measured on generated graphs."""
 
     shares: tuple[float, float, float, float] = (0.25, 0.25, 0.25, 0.25)
-    """How often, at first, a move takes one unit, takes neighbours on the same device along, exchanges units, rebuilds a stretch."""
+    """Initial share of each kind: one unit; a unit with neighbours on the same device; exchanged units; a rebuilt stretch."""
     adaptation: float = 0.03
-    """How fast the shares follow what succeeds: the weight of one move's outcome."""
+    """Weight of one move's outcome in the share of its kind."""
     least_share: float = 0.05
-    """No kind of move becomes rarer than that, since what fails now may work later."""
+    """Least share of every kind, since a kind that fails now may succeed later."""
     mean_cluster: float = 3.0
-    """Mean number of units that a move takes along."""
+    """Mean number of units in a cluster."""
     max_window: int = 20
-    """Half the length of the longest stretch, in ops."""
+    """Half of the longest stretch, in ops."""
     pull: float = 1.5
-    """How much slower other devices look outside of the stretch."""
+    """Factor by which other devices look slower outside of the stretch."""
     max_idle: int = 300
-    """Draws of known placements in a row after which nothing new is expected."""
+    """Consecutive draws of known placements after which the search expects no new ones."""
     odds: OddsConfig = OddsConfig()
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What was drawn from one placement."""
+    """Proposals drawn from one placement."""
 
-    devices: IntArray  # [C, U] of different placements that are not known yet
+    devices: IntArray  # [C, U] distinct placements that are not known yet
     kinds: IntArray  # [C]
     hashes: HashArray  # [C]
-    log_probs: FloatArray  # [C] of what was drawn from the policy's own odds; NaN where they were not asked
+    log_probs: FloatArray  # [C] log probability of the move in the policy's odds; NaN for moves drawn otherwise
     better_devices: IntArray | None
-    """`[U]` a known placement that is better than the current one: back from a detour."""
+    """`[U]` a known placement that is better than the current one, when the search returns from a detour."""
     better_s: float
 
 
 class Moves:
-    """Draws changes of the current placement, more often those of the kinds that have succeeded.
+    """Draws changes of the current placement, more often of the kinds that have succeeded.
 
     The shares of the kinds adapt as in adaptive large neighbourhood search (Ropke and Pisinger 2006, section 3.4).
-
-    >>> from gnnplace.planners.budget import Budget
-    >>> from gnnplace.planners.search import Search
-    >>> from gnnplace.policy.network import build_policy, policy_inputs
-    >>> from gnnplace.sim.example import diamond
-    >>> search, alone = Search(diamond(), Budget(40), "example", seed=0), np.array([0, 0, 0, 0])
-    >>> asked = PolicySearch(search, policy_inputs(search.problem), build_policy(0), np.random.default_rng(0))
-    >>> moves = Moves(asked, MovesConfig(), most=4)
-    >>> moves.asked.update(alone)
-    >>> moves.note(alone, seconds=6.0)
-    >>> drawn = moves.draw(4, current_s=6.0)
-    >>> len({tuple(row) for row in [alone, *drawn.devices]})  # the one at hand, and four that are not known
-    5
-    >>> moves.learn(drawn, search.evaluate_batch(drawn.devices).tolist(), current_s=6.0)
     """
 
     def __init__(self, policy_search: PolicySearch, config: MovesConfig, most: int) -> None:
-        """For at most `most` candidates at a time."""
+        """Draws at most `most` candidates at a time."""
         problem = policy_search.search.problem
         units, devices = problem.num_units, problem.topology.num_devices
-        self.asked = MoveOdds(policy_search, config.odds)
+        self.move_odds = MoveOdds(policy_search, config.odds)
         self._rng, self._config, self._trace = policy_search.rng, config, policy_search.trace
-        self._known = nothing_known()
+        self._known = known_seconds()
         self._tables = _MoveTables(
             graph=problem.unit_graph,
             unit_bytes=policy_search.inputs.tables.unit_memory_bytes,
@@ -97,23 +98,38 @@ class Moves:
             stretch=stretch_tables(problem),
             first_op=policy_search.inputs.tables.unit_ops[policy_search.inputs.tables.unit_offsets[:-1]],
         )
-        self._drawn = _drawn(most, units, most * (config.max_idle + 1))
+        draws = most * (config.max_idle + 1)
+        self._drawn = _Drawn(
+            devices=np.empty((most, units), dtype=np.int64),
+            kinds=np.empty(most, dtype=np.int64),
+            hashes=np.empty(most, dtype=np.uint64),
+            moves=np.empty(draws, dtype=np.int64),
+            log_probs=np.empty(draws),
+            is_fresh=np.empty(draws, dtype=np.bool_),
+            scratch=np.empty((3, units), dtype=np.int64),
+        )
         self._weights = np.array(config.shares)
 
     def note(self, devices: IntArray, seconds: float) -> None:
-        """The placement `[U]` is known to take so long."""
+        """Notes the seconds of a placement `[U]`."""
         value = placement_hash(self._tables.hashes, devices)
-        note(self._known, np.array([value], dtype=np.uint64), np.array([seconds]))
+        note_seconds(self._known, np.array([value], dtype=np.uint64), np.array([seconds]))
 
     def draw(self, count: int, current_s: float) -> Candidates:
-        """Up to `count` candidates, each of a kind that is drawn by its share; fewer where too many draws in a row bring nothing new."""
+        """Up to `count` candidates, each of a kind drawn by its share; fewer after too many draws of known placements."""
         shares = np.maximum(self._weights / self._weights.sum(), self._config.least_share)
         config, drawn = self._config, self._drawn
         rule = _Rule(
-            np.cumsum(shares), config.mean_cluster, config.max_window, config.pull,
-            float(np.exp(-config.odds.repeat_penalty)), count, config.max_idle, current_s,
-        )  # fmt: skip
-        now = _Now(self._tables, self.asked.odds, rule)
+            cumulative_shares=np.cumsum(shares),
+            mean_cluster=config.mean_cluster,
+            max_window=config.max_window,
+            pull=config.pull,
+            keep=float(np.exp(-config.odds.repeat_penalty)),
+            wanted=count,
+            max_idle=config.max_idle,
+            current_s=current_s,
+        )
+        now = _Now(self._tables, self.move_odds.odds, rule)
         with interrupts_held():
             found, draws, better_s = _draw(now, self._known, drawn, self._rng)
         if self._trace is not None:
@@ -126,21 +142,50 @@ class Moves:
         )  # fmt: skip
 
     def learn(self, candidates: Candidates, seconds: Sequence[float], current_s: float) -> None:
-        """Notes what became of candidates."""
+        """Notes the seconds of candidates, and adapts the shares of their kinds."""
         for kind, after_s in zip(candidates.kinds.tolist(), seconds, strict=True):
             self._weights[kind] += self._config.adaptation * ((after_s < current_s) - self._weights[kind])
-        note(self._known, candidates.hashes, np.asarray(seconds))
+        note_seconds(self._known, candidates.hashes, np.asarray(seconds))
 
 
 def _write(trace: SearchTrace, drawn: _Drawn, draws: int) -> None:
     columns = (drawn.moves, drawn.log_probs, drawn.is_fresh)
     for move, log_prob, is_fresh in zip(*(column[:draws].tolist() for column in columns), strict=True):
         if move >= 0:
-            trace.drew(move, log_prob)
-        if is_fresh:
-            trace.proposed()
-        else:
-            trace.recalled()
+            trace.note_draw(move, log_prob)
+        trace.note_proposal(is_fresh)
+
+
+def known_seconds() -> KnownSeconds:
+    """An empty dictionary, for `note_seconds` and `recall_s`."""
+    return Dict.empty(types.uint64, types.float64)
+
+
+def unit_hashes(num_units: int, num_devices: int) -> HashArray:
+    """`[U, D]` random numbers, always the same; a placement's hash is their exclusive or (Zobrist 1970)."""
+    return np.random.default_rng(0).integers(2**64, size=(num_units, num_devices), dtype=np.uint64)
+
+
+@njit(cache=True, nogil=True)
+def placement_hash(hashes: HashArray, devices: IntArray) -> np.uint64:
+    """Hash of the placement with the units' devices `[U]`."""
+    value = np.uint64(0)
+    for unit in range(len(devices)):
+        value ^= hashes[unit, devices[unit]]
+    return value
+
+
+@njit(cache=True, nogil=True)
+def recall_s(known: KnownSeconds, value: np.uint64) -> float:
+    """Seconds of the placement of this hash; NaN where it is not known."""
+    return float(known[value]) if value in known else np.nan
+
+
+@njit(cache=True, nogil=True)
+def note_seconds(known: KnownSeconds, hashes: HashArray, seconds: FloatArray) -> None:
+    """Notes the seconds `[K]` of the placements of these hashes `[K]`."""
+    for entry in range(len(hashes)):
+        known[hashes[entry]] = seconds[entry]
 
 
 class _MoveTables(NamedTuple):
@@ -164,7 +209,7 @@ class _Rule(NamedTuple):
 
 
 class _Now(NamedTuple):
-    """All that a draw depends on but chance and what is known."""
+    """Inputs of a draw, except random numbers and known placements."""
 
     tables: _MoveTables
     odds: Odds
@@ -177,37 +222,25 @@ class _Drawn(NamedTuple):
     devices: IntArray  # [C, U]
     kinds: IntArray  # [C]
     hashes: HashArray  # [C]
-    moves: IntArray  # [draws] unit times number of devices, plus device; -1 where the policy's own odds were not asked
+    moves: IntArray  # [draws] unit times number of devices, plus device; -1 for moves not drawn from the policy's odds
     log_probs: FloatArray  # [draws]
     is_fresh: BoolArray  # [draws]
-    room: IntArray  # [3, U] scratch
-
-
-def _drawn(most: int, num_units: int, draws: int) -> _Drawn:
-    return _Drawn(
-        np.empty((most, num_units), dtype=np.int64),
-        np.empty(most, dtype=np.int64),
-        np.empty(most, dtype=np.uint64),
-        np.empty(draws, dtype=np.int64),
-        np.empty(draws),
-        np.empty(draws, dtype=np.bool_),
-        np.empty((3, num_units), dtype=np.int64),
-    )
+    scratch: IntArray  # [3, U]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw(now: _Now, known: Known, out: _Drawn, rng: np.random.Generator) -> tuple[int, int, float]:
-    """How many candidates and draws there are, and the seconds of a better placement in the first row; infinite where none is."""
+def _draw(now: _Now, known: KnownSeconds, out: _Drawn, rng: np.random.Generator) -> tuple[int, int, float]:
+    """Number of candidates, number of draws, and the seconds of a better known placement in the first row (infinite: there is none)."""
     rule, found, draws, idle = now.rule, 0, 0, 0
     while found < rule.wanted and idle < rule.max_idle:
         moved = out.devices[found]
         moved[:] = now.odds.devices
         kind = first_above(rule.cumulative_shares, rng.random() * rule.cumulative_shares[-1])
-        move, log_prob = _change(kind, now, out.room, moved, rng)
+        move, log_prob = _change(kind, now, out.scratch, moved, rng)
         if move == _NOTHING_MOVES:
             break
         value = placement_hash(now.tables.hashes, moved)
-        before_s = recall(known, value)
+        before_s = recall_s(known, value)
         is_fresh = np.isnan(before_s)
         for earlier in range(found):
             is_fresh = is_fresh and out.hashes[earlier] != value
@@ -219,14 +252,16 @@ def _draw(now: _Now, known: Known, out: _Drawn, rng: np.random.Generator) -> tup
             idle = 0
         else:
             idle += 1
-            if found == 0 and before_s < rule.current_s:  # walking among equals that are known would never end
+            if (
+                found == 0 and before_s < rule.current_s
+            ):  # only better: moves among equal known placements would never end
                 return 0, draws, before_s
     return found, draws, np.inf
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _change(kind: int, now: _Now, room: IntArray, moved: IntArray, rng: np.random.Generator) -> tuple[int, float]:
-    """Changes `moved` `[U]`; gives what was drawn from the policy's own odds, and the logarithm of how likely that was."""
+def _change(kind: int, now: _Now, scratch: IntArray, moved: IntArray, rng: np.random.Generator) -> tuple[int, float]:
+    """Changes `moved` `[U]`; gives the move that was drawn from the policy's odds, and its log probability."""
     tables, odds, rule = now
     if kind == _STRETCH:
         window = 2 + int(rng.random() * (rule.max_window - 1))
@@ -238,27 +273,27 @@ def _change(kind: int, now: _Now, room: IntArray, moved: IntArray, rng: np.rando
     if unit < 0:
         return _NOTHING_MOVES, 0.0
     count = 1
-    room[0, 0] = unit
+    scratch[0, 0] = unit
     if kind == _CLUSTER:
-        count = grow_cluster(tables.graph, rule.mean_cluster, odds.devices, rng, room)
+        count = grow_cluster(tables.graph, rule.mean_cluster, odds.devices, rng, scratch)
     for index in range(count):
-        if tables.graph.allowed[room[0, index], device]:
-            moved[room[0, index]] = device
+        if tables.graph.allowed[scratch[0, index], device]:
+            moved[scratch[0, index]] = device
     if kind == _EXCHANGE:
-        _make_room(unit, device, now, room, moved, rng)
+        _make_room(unit, device, now, scratch, moved, rng)
         if not odds.is_roomy:
             return _NOT_DRAWN, 0.0
     return unit * tables.graph.allowed.shape[1] + device, log_prob
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _make_room(unit: int, device: int, now: _Now, room: IntArray, moved: IntArray, rng: np.random.Generator) -> None:
-    """Sends units back to where `unit` comes from, drawn by the odds of each going there: as many as make room, but at least one.
+def _make_room(unit: int, device: int, now: _Now, scratch: IntArray, moved: IntArray, rng: np.random.Generator) -> None:
+    """Sends units from `device` to the present device of `unit`, drawn by their odds: enough to make room, but at least one.
 
-    Where memories are full, or loads even, neither way helps alone.
+    Where memories are full, or loads are even, a move in one direction alone does not help.
     """
     tables, odds, _ = now
-    home, others, count = odds.devices[unit], room[0], 0
+    home, others, count = odds.devices[unit], scratch[0], 0
     likely, total = odds.with_room.likely, 0.0
     for other in range(len(moved)):
         if odds.devices[other] == device and likely[other, home] > 0.0:

@@ -1,4 +1,4 @@
-"""Refinement of a placement of many ops: clusters of ops on one device move, large ones first, at its boundaries."""
+"""Search of large graphs: coarse groups first, then refinement, in which ever smaller clusters of ops move."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from gnnplace.graph.units import coarsen_units, joined_units
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import TRANSFER_FACTORS, held_shares
 from gnnplace.planners.classical.list_schedule import ListScheduling, list_schedule
-from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.planners.policy_search import ShareUsed
 from gnnplace.planners.search import Search
 
@@ -26,24 +25,19 @@ __all__ = ["MultilevelConfig", "RefinementConfig", "clustered", "refine", "searc
 
 @dataclass(frozen=True)
 class RefinementConfig:
-    """How clusters move."""
+    """Walks that move clusters."""
 
     num_walks: int = 4
-    """Side by side, each at clusters of its own, so that what they gain adds up. As many on any machine, so that all find the same."""
+    """Simultaneous walks, each at clusters of its own, so that their gains add up; the same number on any machine, for equal answers."""
     ops_per_round: int = 10_000_000
-    """Simulated by each walk before the walks meet."""
+    """Ops that each walk simulates before the walks are merged."""
     inner_weight: float = 0.05
-    """How likely a move begins at a cluster whose neighbours are all on its device, against one at the boundary."""
+    """Weight of a cluster whose neighbours are all on its device, against 1 for a cluster at the boundary."""
     proposals: Proposals = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
 
 
 def clustered(problem: Problem, assignment: IntArray, most: int) -> Problem:
-    """The problem with at most about `most` units, each of ops on one device; as it is where it has no more than that.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> clustered(diamond(), np.array([0, 0, 1, 0]), most=2).unit_of_op.tolist()
-    [0, 0, 1, 0]
-    """
+    """The problem with at most about `most` units, each of ops on one device; the same problem where it has no more units."""
     if problem.num_units <= most:
         return problem
     return replace(problem, clusters=joined_units(problem.graph, problem.unit_of_op, most, assignment))
@@ -52,18 +46,10 @@ def clustered(problem: Problem, assignment: IntArray, most: int) -> Problem:
 def refine(
     search: Search, start: tuple[IntArray, float], rng: np.random.Generator, config: RefinementConfig
 ) -> tuple[IntArray, float]:
-    """Goes down from `start` (an assignment `[N]` and its seconds) until the budget ends or the walks find nothing.
+    """Descends from `start` (an assignment `[N]` and its seconds) until the budget ends or the walks find nothing better.
 
-    In each round several walks begin at the same placement, each at its own stretch of the clusters. Then what all of them
-    have moved is tried at once; the best of that and of the walks is where the next round begins.
-
-    >>> from gnnplace.planners.budget import Budget
-    >>> from gnnplace.sim.example import diamond
-    >>> everything_here = np.zeros(4, dtype=np.int64)
-    >>> with Search(diamond(), Budget(100), "refinement", 0) as search:
-    ...     _, seconds = refine(search, (everything_here, 6.0), np.random.default_rng(0), RefinementConfig(ops_per_round=40))
-    >>> round(seconds, 3)
-    4.001
+    In each round several walks begin at the same placement, each in its own part of the clusters. Then all their moves are tried
+    together; the next round begins at the best of that and of the walks.
     """
     problem, (assignment, value) = search.problem, start
     per_round = max(1, config.ops_per_round // max(1, problem.local_search.ops_per_evaluation))
@@ -75,7 +61,7 @@ def refine(
         walks = search.walk_side_by_side(requests, rng)
         found = sorted(((walk.best_s, walk.best) for walk in walks), key=lambda pair: pair[0])
         together = assignment.copy()
-        for _, moved in reversed(found):  # the best walk has the last word
+        for _, moved in reversed(found):  # moves of the best walk override the others
             together = np.where(moved != assignment, moved, together)
         before = value
         if search.remaining:
@@ -89,28 +75,28 @@ def refine(
 def _shares(
     problem: Problem, assignment: IntArray, rng: np.random.Generator, config: RefinementConfig
 ) -> list[FloatArray]:
-    """`[U]` weights for each walk: a stretch of the units, which stand in topological order, from a random first one."""
+    """`[U]` weights for each walk: a stretch of the units, which are in topological order, from a random first one."""
     source, target = problem.graph.edges
     cut = assignment[source] != assignment[target]
     weights = np.full(problem.num_units, config.inner_weight)
     weights[problem.unit_of_op[source[cut]]] = 1.0
     weights[problem.unit_of_op[target[cut]]] = 1.0
-    turned = (np.arange(problem.num_units) + int(rng.integers(problem.num_units))) % problem.num_units
-    walk_of_unit = turned * config.num_walks // problem.num_units
+    shifted = (np.arange(problem.num_units) + int(rng.integers(problem.num_units))) % problem.num_units
+    walk_of_unit = shifted * config.num_walks // problem.num_units
     return [np.where(walk_of_unit == walk, weights, 0.0) for walk in range(config.num_walks)]
 
 
 @dataclass(frozen=True)
 class MultilevelConfig:
-    """How large graphs are searched; shares are of the whole budget, each stage ends at its own."""
+    """Levels of the search; each stage ends at its share of the whole budget."""
 
     more_ops_than: int = 2_000
-    """Graphs of more ops than that are searched so."""
+    """Ops above which a graph is searched level by level."""
     schedules_share: float = 0.2
     coarsest_groups: int = 512
     coarsest_share: float = 0.75
     clusters: tuple[int, ...] = (2_048, 8_192, 32_768)
-    """How many there are at each level between the coarsest and the units themselves."""
+    """Most clusters at each level between the coarsest one and the units themselves."""
     refinement: RefinementConfig = RefinementConfig()
 
 
@@ -120,25 +106,13 @@ def search_levels(
     improve: Callable[[Search, np.random.Generator], None],
     config: MultilevelConfig,
 ) -> None:
-    """Searches until the budget ends; the best is kept in `search`.
+    """Searches until the budget ends; the best placement is kept in `search`, whose problem has all ops.
 
     Coarsening with heavy edges, a search at the coarsest level and refinement on the way back is multilevel partitioning
-    (Hendrickson and Leland 1995; Karypis and Kumar 1998), here with whole schedules as the measure. The levels below the coarsest
-    are clusters of the best placement so far, as in iterated multilevel search (Walshaw 2004): where a list schedule beats
-    the coarse graph, as on graphs without structure, it is what is refined.
-
-    >>> from gnnplace.planners.budget import Budget
-    >>> from gnnplace.sim.example import diamond
-    >>> with Search(diamond(), Budget(60), "levels", 0) as search:
-    ...     search_levels(search, np.random.default_rng(0), lambda part, rng: None, MultilevelConfig())
-    >>> round(search.best_s, 3), [name for name, _ in search.stages]
-    (4.001, ['schedules', 'coarsest', '4 units'])
-
-    Args:
-        search: over all ops.
-        rng: source of chance.
-        improve: searches the coarsest level, for as long as the search that it is given lasts.
-        config: shares and sizes.
+    (Hendrickson and Leland 1995; Karypis and Kumar 1998), here with the objective of whole schedules. The levels below the coarsest
+    are clusters of the best placement so far, as in iterated multilevel search (Walshaw 2004): on graphs without structure, where
+    a list schedule beats the coarse graph, refinement begins at the list schedule. `improve` searches the coarsest level, for as
+    long as the search that it is passed lasts.
     """
     _schedules(search, config.schedules_share)
     search.stage("schedules")
@@ -158,7 +132,7 @@ def search_levels(
 
 
 def _levels(problem: Problem, config: MultilevelConfig) -> Iterator[tuple[float, int]]:
-    """(share of the budget at its end, most units) of each level."""
+    """(share of the budget at the end, most units) of each level."""
     sizes = [most for most in config.clusters if most < problem.num_units]
     sizes.append(problem.num_units)
     for number, most in enumerate(sizes, start=1):
@@ -169,9 +143,9 @@ def _schedules(search: Search, end_share: float) -> None:
     """Evaluates the best single device, HEFT, and list schedules with several prices of transfers."""
     problem = search.problem
     with search.part(problem, end_share) as part:
-        part.evaluate_batch(single_device_assignments(problem))
+        part.evaluate_batch(problem.single_device_assignments)
         evaluate_heft(part)
-        _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # once, not in every thread
+        _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # computed once, not in every thread
         schedulings, num_threads = _schedulings(problem), len(allowed_cores())
         with ThreadPoolExecutor(num_threads) as pool:
             while batch := list(islice(schedulings, num_threads)):
@@ -180,7 +154,7 @@ def _schedules(search: Search, end_share: float) -> None:
 
 
 def _schedulings(problem: Problem) -> Iterator[tuple[float, ListScheduling]]:
-    """Prices of transfers and how they are scheduled; those that wait on channels first."""
+    """Transfer factors with settings of the list scheduler; those with channels first."""
     for memory_share, activation_share in held_shares(problem):
         for channels in (True, False):
             for factor in TRANSFER_FACTORS:

@@ -1,4 +1,4 @@
-"""How likely each single move is worth making, by the policy, for one current placement."""
+"""Odds of every single move of the current placement, from the scores of the policy; draws from them are compiled."""
 
 from __future__ import annotations
 
@@ -13,71 +13,52 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import Timing, empty_timing, refresh
 from gnnplace.planners.policy_search import PolicySearch
 from gnnplace.policy.features import sweep_features
-from gnnplace.policy.pair_features import PAIR_FEATURES, pair_features
-from gnnplace.policy.pair_scores import KnownParts, known_parts, pair_scores
+from gnnplace.policy.pair_features import PAIR, pair_features
+from gnnplace.policy.pair_scores import HeadParts, head_parts, pair_scores
 
 __all__ = ["MoveOdds", "Odds", "OddsConfig", "OddsTable", "draw_pair"]
 
 
-_MEMORY_AFTER, _FITS = PAIR_FEATURES.index("memory_after"), PAIR_FEATURES.index("fits")
 _ROOMY = 0.5
-"""Share of a device's memory that is in use where there is room."""
+"""Share of a device's memory in use that stands for enough room."""
 _LEAST_TOTAL = 1e-200
+"""Sum of odds below which a table is scaled up."""
 
 
 @dataclass(frozen=True)
 class OddsConfig:
-    """How the policy's answers become odds."""
+    """Use of the policy's scores as odds."""
 
     repeat_penalty: float = 1.0
-    """Taken off a move's log odds each time it was tried in vain."""
+    """Reduction of a move's log odds with every draw of it from the same scores."""
     encode_every: int = 50
-    """Placements that are asked about between two encodings of the graph."""
+    """Placements scored with one encoding of the graph."""
 
 
 class OddsTable(NamedTuple):
-    """Odds of moves over staying, as multiples of the highest ones."""
+    """Odds of moving over staying, as multiples of the highest odds."""
 
-    likely: FloatArray  # [U, D] 0 where a unit is, and where it may not go
+    likely: FloatArray  # [U, D] 0 on the present device, and where the unit may not go
     by_unit: FloatArray  # [U] sums
 
 
 class Odds(NamedTuple):
-    """What the policy says of one placement; draws make what was drawn less likely.
+    """Odds of all moves of one placement; every draw makes the drawn move less likely."""
 
-    >>> placed_twice = OddsTable(np.array([[0.0, 1.0], [0.5, 0.0]]), np.array([1.0, 0.5]))
-    >>> odds = Odds(np.array([0, 1]), placed_twice, placed_twice, is_roomy=True, peak_bytes=np.zeros(2))
-    >>> unit, device, _ = draw_pair(odds.table, 1.0, np.random.default_rng(0))
-    >>> int(odds.devices[unit]) != device
-    True
-    """
-
-    devices: IntArray  # [U] where the units are
+    devices: IntArray  # [U] present device of each unit
     table: OddsTable
     with_room: OddsTable
-    """As if no memory were full: of moves for which other units make room. The table itself where none is."""
+    """Odds as if no memory were full, for moves with which other units make room; `table` itself where no memory is full."""
     is_roomy: bool
     """No memory is full."""
     peak_bytes: FloatArray  # [D]
 
 
 class MoveOdds:
-    """Odds of every single move, for one current placement.
-
-    >>> from gnnplace.planners.budget import Budget
-    >>> from gnnplace.planners.search import Search
-    >>> from gnnplace.policy.network import build_policy, policy_inputs
-    >>> from gnnplace.sim.example import diamond
-    >>> search = Search(diamond(), Budget(40), "example", seed=0)
-    >>> asked = PolicySearch(search, policy_inputs(search.problem), build_policy(0), np.random.default_rng(0))
-    >>> odds = MoveOdds(asked, OddsConfig())
-    >>> odds.update(np.array([0, 0, 0, 0]))
-    >>> odds.odds.table.likely[:, 0].tolist(), float(odds.odds.table.likely[:, 1].max())  # no unit stays; the best move is 1
-    ([0.0, 0.0, 0.0, 0.0], 1.0)
-    """
+    """Odds of every single move, kept for one current placement."""
 
     def __init__(self, policy_search: PolicySearch, config: OddsConfig) -> None:
-        """Without odds; `update` asks for them."""
+        """Without odds until `update`."""
         self._problem, self._config = policy_search.search.problem, config
         self._inputs, self._network = policy_search.inputs, policy_search.network
         self._trace = policy_search.trace
@@ -85,13 +66,13 @@ class MoveOdds:
         self._rows = np.zeros_like(self._units)
         self._first_op = self._inputs.tables.unit_ops[self._inputs.tables.unit_offsets[:-1]]
         self._timing: Timing = empty_timing(self._problem, 1)
-        self._parts: KnownParts | None = None
+        self._parts: HeadParts | None = None
         self._since_encoding = 0
         nothing = OddsTable(np.zeros((0, 0)), np.zeros(0))
         self.odds = Odds(np.zeros(0, dtype=np.int64), nothing, nothing, True, np.zeros(0))
 
     def update(self, assignment: IntArray) -> None:
-        """Asks the policy anew, for an assignment `[N]` whose evaluation is already counted."""
+        """Scores an assignment `[N]` whose evaluation is already counted."""
         refresh(self._problem, self._inputs.tables, self._timing, 0, assignment)
         parts = self._encoded()
         devices = assignment[self._first_op]
@@ -100,24 +81,24 @@ class MoveOdds:
             self._problem.topology.memory_bytes,
         )  # fmt: skip
         if self._trace is not None:
-            self._trace.asked(pair, context, mask, devices)
+            self._trace.note_scores(pair, context, mask, devices)
         table = with_room = _table(pair_scores(parts, pair, context), mask, devices)
-        is_roomy = bool(pair[:, :, _FITS].all())
+        is_roomy = bool(pair[:, :, PAIR.fits].all())
         if not is_roomy:
-            pair[:, :, _FITS] = 1.0
-            pair[:, :, _MEMORY_AFTER] = np.minimum(pair[:, :, _MEMORY_AFTER], _ROOMY)
+            pair[:, :, PAIR.fits] = 1.0
+            pair[:, :, PAIR.memory_after] = np.minimum(pair[:, :, PAIR.memory_after], _ROOMY)
             with_room = _table(pair_scores(parts, pair, context), mask, devices)
         self.odds = Odds(devices, table, with_room, is_roomy, self._timing.peak_memory_bytes[0])
 
-    def _encoded(self) -> KnownParts:
+    def _encoded(self) -> HeadParts:
         if self._parts is None or self._since_encoding >= self._config.encode_every:
             nodes, edges = sweep_features(self._inputs.features, self._inputs.tables, self._timing)
             seen = torch.from_numpy(nodes), torch.from_numpy(edges)
             if self._trace is not None:
-                self._trace.encoded(*seen)
+                self._trace.note_encoding(*seen)
             with torch.no_grad():
                 embeddings = self._network.encode(self._inputs, *seen)
-                self._parts = known_parts(self._network, self._inputs, embeddings)
+                self._parts = head_parts(self._network, self._inputs, embeddings)
             self._since_encoding = 0
         self._since_encoding += 1
         return self._parts
@@ -125,13 +106,9 @@ class MoveOdds:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_pair(table: OddsTable, keep: float, rng: np.random.Generator) -> tuple[int, int, float]:
-    """A unit, another device for it and the logarithm of how likely that was; a unit of -1 when nothing can move.
+    """A unit, another device for it and the log probability of this draw; a unit of -1 when nothing can move.
 
-    What is drawn becomes less likely by the factor `keep`.
-
-    >>> table = OddsTable(np.array([[0.0, 0.0], [0.0, 1.0]]), np.array([0.0, 1.0]))
-    >>> draw_pair(table, 0.5, np.random.default_rng(0)), table.by_unit.tolist()
-    ((1, 1, 0.0), [0.0, 0.5])
+    The draw scales the odds of the drawn move by the factor `keep`.
     """
     total = table.by_unit.sum()
     if total < _LEAST_TOTAL:

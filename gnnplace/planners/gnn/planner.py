@@ -1,9 +1,9 @@
-"""The improver: the best start of several, a search that the policy guides, and a compiled one after that; training on demand."""
+"""The improver: the best of several starts, a search that the policy guides, then a compiled one; training on request."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,55 +16,60 @@ from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.search import RevisitConfig, WalkConfig, revisit, walk
-from gnnplace.planners.policy_search import PolicySearch, ShareUsed, one_thread, used_share
+from gnnplace.planners.policy_search import PolicySearch, ShareUsed, used_share
 from gnnplace.planners.search import Search, Solution
+from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy
-from gnnplace.policy.network import PolicyNetwork, build_policy, policy_inputs
-from gnnplace.policy.shipped import SHIPPED_POLICY
+from gnnplace.policy.network import PolicyNetwork, build_policy, one_thread, policy_inputs
 
 __all__ = ["GnnConfig", "plan"]
 
 
 @dataclass(frozen=True)
 class GnnConfig:
-    """Which share of the budget each stage may use; what a stage leaves goes to those after it."""
+    """Share of the budget that each stage may use; a stage leaves the rest of its share to those after it."""
 
     max_starts: int = 100
-    """Placements that are built in one go."""
+    """Most placements built as starts."""
     starts_share: float = 0.25
+    """Share of the evaluations for starts."""
     fine_tuning_share: float = 0.0
-    """Of the evaluations or seconds, for training on this graph. Nine generated problems, three seeds, 5,000 evaluations: 3.7 % above the
-    best known without, 4.6 % with 0.3, which takes more than twice the time."""
+    """Share of the evaluations or seconds for training on this graph. Nine generated problems, three seeds, 5,000 evaluations: 3.7 %
+    above the best known without, 4.6 % with 0.3, which takes more than twice the time."""
     fine_tuning: FineTuningConfig = FineTuningConfig()
     revisit_evaluations_per_unit: int = 20
-    """Evaluations before the compiled walk takes over. On nine generated problems on which searches differ, 5,000 evaluations, three
+    """Evaluations per unit before the compiled walk. On nine generated problems on which searches differ, 5,000 evaluations, three
     seeds, ended 6.0 % above the best known with 8, 3.7 % with 20, 3.5 % with 60, which takes nearly twice as long."""
     revisit_pairs: int = 6_000_000
-    """The same in pairs of a unit and a device, as the policy is asked about all of them after each move: large graphs are
-    walked sooner."""
+    """Evaluations before the walk, times pairs of a unit and a device: after each accepted move the policy scores all pairs, so
+    large graphs reach the walk sooner."""
     least_evaluations_per_unit: int = 2
-    """Before the walk, however large the graph is."""
+    """Least evaluations per unit before the walk, however large the graph is."""
     revisit_share: float = 0.8
-    """Of the seconds that are left, where there is a limit; no more of them goes to the policy's search. Seven such problems, fresh weights, 10 s,
-    two seeds: 6.4 % above the best known with 0.4, 5.0 % with 0.8."""
+    """Share of the remaining seconds for the guided search, where seconds are limited. Seven such problems, fresh weights, 10 s, two
+    seeds: 6.4 % above the best known with 0.4, 5.0 % with 0.8."""
     revisit: RevisitConfig = RevisitConfig()
     walk: WalkConfig = WalkConfig()
     policy: Path | None = SHIPPED_POLICY
-    """A trained policy to begin with; None: fresh weights, whose choices follow the head's prior."""
+    """Trained policy to start from; None: fresh weights, which follow the head's prior."""
     execution: ExecutionConfig = ExecutionConfig()
-    """Where evaluations are executions; all else is then said of searches in the simulator."""
+    """Settings where evaluations are executions; the other fields then apply to searches in the simulator."""
     unlimited_evaluations_per_unit: int = 1000
-    """Where the budget knows no end."""
-    multilevel: MultilevelConfig = field(default=MultilevelConfig(), repr=False)
-    """For graphs of more ops than stored benches of this planner have; those tell by the `repr` of the rest whether they still hold."""
+    """Evaluations per unit where the budget has no limit."""
 
 
-def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnConfig()) -> Solution:
+def plan(
+    problem: Problem,
+    budget: Budget,
+    seed: int,
+    config: GnnConfig = GnnConfig(),
+    multilevel: MultilevelConfig = MultilevelConfig(),
+) -> Solution:
     """The best placement seen by any stage; never worse than the best start, and so never worse than `single` and `heft`.
 
-    Stages, noted in the solution: `starts`, `fine-tuning` if it has a share, `revisit`, `walk`. Where evaluations are
-    executions, all of that runs in the simulator, and few placements are executed: of the two, `single` is always one of
-    them; see `plan_measured`.
+    Stages, noted in the solution: `starts`, `fine-tuning` if it has a share, `revisit`, `walk`; graphs of more than
+    `multilevel.more_ops_than` ops are searched level by level. Where evaluations are executions, all stages run in the simulator, and
+    `plan_measured` executes few placements, the best single device among them.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -75,14 +80,15 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
     """
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     if problem.evaluator.kind == "measured":
-        # Executions wait for these searches, and will correct them: what walks take little time for is enough.
+        # Executions wait for these searches and correct them, so short ones are enough.
         quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit)
-        return plan_measured(problem, budget, seed, partial(plan, config=quick), config.execution)
+        planner = partial(plan, config=quick, multilevel=multilevel)
+        return plan_measured(problem, budget, seed, planner, config.execution)
     rng = np.random.default_rng(seed)
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
     with Search(problem, budget, "gnn", seed) as search, one_thread():
-        if problem.graph.num_ops > config.multilevel.more_ops_than:
-            search_levels(search, rng, partial(_improve_coarse, network=network, config=config), config.multilevel)
+        if problem.graph.num_ops > multilevel.more_ops_than:
+            search_levels(search, rng, partial(_improve_coarse, network=network, config=config), multilevel)
             return search.solution()
         count = config.max_starts
         if budget.evaluations is not None:
@@ -91,19 +97,19 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GnnConfig = GnnCon
         search.stage("starts")
         if np.isfinite(seconds).any() and problem.num_moves:
             policy_search = PolicySearch(search, policy_inputs(problem), network, rng)
-            with suppress(ShareUsed):  # seconds run out between any two steps
+            with suppress(ShareUsed):  # seconds can run out at any step
                 _improve(policy_search, config)
     return search.solution()
 
 
 def _improve_coarse(search: Search, rng: np.random.Generator, network: PolicyNetwork, config: GnnConfig) -> None:
-    """All stages on a coarse graph, from the best that is known or built there."""
+    """Runs all stages on a coarse graph, from its best start."""
     evaluate_starts(search, config.max_starts, rng)
     _improve(PolicySearch(search, policy_inputs(search.problem), network, rng), config)
 
 
 def _improve(policy_search: PolicySearch, config: GnnConfig) -> None:
-    """All stages after the starts, each from the best so far."""
+    """Runs all stages after the starts, each from the best placement so far."""
     search = policy_search.search
     if config.fine_tuning_share:
         end_share = min(1.0, used_share(search) + config.fine_tuning_share)
@@ -123,13 +129,13 @@ def _improve(policy_search: PolicySearch, config: GnnConfig) -> None:
 
 
 def _revisit_limit(problem: Problem, config: GnnConfig) -> int:
-    """Evaluations that the policy's search may use before the walk."""
+    """Evaluations of the guided search before the walk."""
     affordable = config.revisit_pairs // (problem.num_units * problem.topology.num_devices)
     affordable = max(affordable, config.least_evaluations_per_unit * problem.num_units)
     return min(affordable, config.revisit_evaluations_per_unit * problem.num_units)
 
 
 def _placements(problem: Problem) -> float:
-    """How many placements there are."""
+    """Number of placements that the action mask allows."""
     with np.errstate(over="ignore"):
         return float(np.prod(problem.action_mask.sum(axis=1), dtype=np.float64))

@@ -1,4 +1,4 @@
-"""Placements that are good in the simulator, and different: what is worth an execution."""
+"""Candidates for execution: placements that are good in the simulator, and unlike each other."""
 
 from __future__ import annotations
 
@@ -15,55 +15,48 @@ from gnnplace.planners.search import Planner, Search, Solution, Step
 __all__ = ["Rehearsal", "RehearsalConfig", "rehearse"]
 
 
-_LEAST_S = 0.05  # enough for a planner to evaluate something
+_LEAST_S = 0.05  # enough for a planner to evaluate a few placements
 
 
 @dataclass(frozen=True)
 class RehearsalConfig:
-    """How much is simulated before anything but a single device is executed."""
+    """Amount of simulation before anything but a single device is executed."""
 
     searches: int = 3
-    """With other seeds: they end at placements that are about as good and unlike each other. After 40 executions in distorted
+    """Searches with different seeds, which end at placements about as good and unlike each other. After 40 executions in distorted
     simulators of two networks, 3 led to 1.4 % less time than 2; eight runs each."""
     evaluations_per_unit: int = 30
-    """Of all searches together."""
+    """Evaluations per unit of all searches together."""
     max_simulated_ops: float = 5e7
-    """Evaluations times ops, of all searches together. No limit in seconds, so that seeds repeat."""
+    """Evaluations times ops of all searches together; not a limit in seconds, so that a seed repeats its answer."""
     starts: int = 60
-    """Placements that are built in one go; those that cross between devices less often than searches do may run faster."""
+    """Placements built without search; they cross between devices less often than those of searches and may run faster."""
     share_of_seconds: float = 0.2
-    """Of what is left of a budget that names seconds."""
+    """Share of the remaining seconds, where the budget limits them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """What came of it."""
+    """Placements to execute, and the effort of finding them."""
 
-    assignments: IntArray  # [P, N] of the searches and then of the starts, best first in each; distinct
+    assignments: IntArray  # [P, N] distinct; the searches' answers, then the starts, each best first
     best_s: float
-    """Simulated; a positive number also where nothing runs."""
+    """Simulated seconds of the best placement; positive even where nothing fits."""
     evaluations: int
-    """Simulated."""
+    """Simulated evaluations."""
     steps: tuple[Step, ...] = ()
-    """Of the best search."""
+    """Steps of the best search."""
 
 
 def rehearse(search: Search, planner: Planner, rng: np.random.Generator, config: RehearsalConfig) -> Rehearsal:
-    """What a planner ends at with several seeds, and starts, on the simulated twin of a search's problem; executes nothing.
-
-    >>> from gnnplace.planners.classical.annealing import plan
-    >>> from gnnplace.sim.example import diamond
-    >>> search = Search(diamond(), Budget(10), "example", seed=0)
-    >>> found = rehearse(search, plan, np.random.default_rng(0), RehearsalConfig())
-    >>> round(found.best_s, 3), found.evaluations > 100, search.evaluations
-    (4.001, True, 0)
+    """Runs a planner with several seeds, and builds starts, on the simulated twin of a search's problem; executes nothing.
 
     Raises:
-        KeyboardInterrupt: it was interrupted.
+        KeyboardInterrupt: the rehearsal was interrupted.
     """
     twin = _simulated_twin(search.problem)
     seconds = _seconds_each(search, config)
-    rows = np.zeros((0, twin.graph.num_ops), dtype=np.int64)
+    rows = np.zeros((0, twin.graph.num_ops), dtype=np.int64)  # an interrupt may end the block at any time
     with Search(twin, Budget(None, seconds), search.planner, search.seed) as starts:
         rows = evaluate_starts(starts, config.starts, rng)[0]
     interrupted, evaluations = starts.interrupted, starts.evaluations
@@ -86,7 +79,7 @@ def rehearse(search: Search, planner: Planner, rng: np.random.Generator, config:
 
 
 def _seconds_each(search: Search, config: RehearsalConfig) -> float | None:
-    """Of the starts and of every search; None where the budget names none."""
+    """Seconds for the starts and for every search; None where the budget has no limit of seconds."""
     if search.budget.seconds is None:
         return None
     left_s = search.budget.seconds - search.wall_s
@@ -94,7 +87,7 @@ def _seconds_each(search: Search, config: RehearsalConfig) -> float | None:
 
 
 def _simulated_twin(problem: Problem) -> Problem:
-    """The same problem with the estimator, which is a simulator, in place of executions."""
+    """The same problem, evaluated by its estimator, which is a simulator, in place of executions."""
     simulator = problem.estimator
-    assert isinstance(simulator, Evaluator), "what estimates schedules can evaluate placements"
+    assert isinstance(simulator, Evaluator), "the schedule estimator can also evaluate placements"
     return replace(problem, evaluator=simulator)

@@ -1,4 +1,4 @@
-"""Candidates that rebuild a stretch of a placement by list scheduling, compiled."""
+"""Proposals that rebuild a stretch of a placement by list scheduling, compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["StretchTables", "rebuild", "stretch_tables"]
 
 
 class StretchTables(NamedTuple):
-    """What list schedules of one problem are made from."""
+    """Tables of one problem for list schedules."""
 
     work: Work
     machine: Machine
@@ -35,13 +35,7 @@ class StretchTables(NamedTuple):
 
 
 def stretch_tables(problem: Problem) -> StretchTables:
-    """The tables of a problem.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> tables = stretch_tables(diamond())
-    >>> tables.mean_s.tolist(), tables.position.tolist(), tables.memory_shares.tolist()
-    ([1.0, 2.0, 2.0, 1.0], [0, 1, 2, 3], [1.0])
-    """
+    """The tables of a problem."""
     graph = problem.graph
     mean_s, edge_s = mean_costs(problem)
     connected = connected_mask(problem)[problem.unit_of_op]
@@ -65,14 +59,9 @@ def stretch_tables(problem: Problem) -> StretchTables:
 def rebuild(
     tables: StretchTables, assignment: IntArray, window: int, pull: float, rng: np.random.Generator
 ) -> IntArray:
-    """`[N]` a list schedule that is drawn to `assignment` everywhere but in a stretch of the topological order.
+    """`[N]` a list schedule that prefers the devices of `assignment` except in a random stretch of the topological order.
 
     Outside of the stretch of `2 * window + 1` ops, devices other than the present one look `pull` times slower.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> tables, apart = stretch_tables(diamond()), np.array([0, 1, 0, 1])
-    >>> [rebuild(tables, apart, window, 1e6, np.random.default_rng(0)).tolist() for window in (0, 4)]  # one op, or all
-    [[0, 1, 0, 1], [0, 1, 0, 0]]
     """
     num_ops, num_devices = tables.work.op_time_s.shape
     centre = int(rng.random() * num_ops)
@@ -109,7 +98,7 @@ def rebuild(
 
 @njit(cache=True, nogil=True)
 def _timed(work: Work, op_time_s: FloatArray) -> Work:
-    """The same work with other times."""
+    """The same work with other seconds per op and device."""
     return Work(
         work.unit_of_op, op_time_s, work.input_offsets, work.input_tensors, work.producer, work.num_bytes,
         work.unit_bytes, work.unit_weight_offsets, work.unit_weights, work.weight_bytes,

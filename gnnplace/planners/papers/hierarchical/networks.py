@@ -1,7 +1,7 @@
-"""What the grouper sees of an op and the placer of a group (Mirhoseini et al. 2018, architecture of Grouper and Placer).
+"""Embeddings of ops and groups, and the networks that read them: grouper and placer (Mirhoseini et al. 2018).
 
-Departures: what the paper calls an op is a unit here, a free op or a colocation group; a graph states bytes and no shapes, so
-the sizes of outputs are their bytes; amounts enter the networks as logarithms, because they span ten orders of magnitude.
+Departures: the paper's op is a unit here, a free op or a colocation group; a graph holds bytes and no shapes, so the sizes of
+outputs are their bytes; amounts enter the networks as logarithms, because they span ten orders of magnitude.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.papers.rewards import unit_edges
 
 __all__ = [
     "MAX_NEIGHBOURS",
@@ -34,32 +33,24 @@ __all__ = [
 
 
 MAX_OUTPUTS = 5
-"""Outputs whose sizes are listed; that many in the authors' code (TensorFlow, `hierarchical_controller.py`)."""
+"""Outputs whose sizes are listed; as in the authors' code (TensorFlow, `hierarchical_controller.py`)."""
 MAX_NEIGHBOURS = 10
-"""Neighbours that are listed, each as a position and a direction; that many in the authors' code."""
+"""Neighbours that are listed, each as a position and a direction; as in the authors' code."""
 
 
 @dataclass(frozen=True, eq=False)
 class UnitTraits:
-    """The three vectors of every unit, as plain amounts."""
+    """The three vectors of every unit, before compression."""
 
     type_counts: FloatArray  # [U, K] ops of each type that occurs in the graph, types in alphabetic order
     output_bytes: FloatArray  # [U, MAX_OUTPUTS] of the first outputs; 0 where there are fewer
     num_outputs: FloatArray  # [U]
-    neighbours: (
-        FloatArray  # [U, 2 * MAX_NEIGHBOURS] (position in topological order from 1, 1 after or -1 before); 0 for none
-    )
+    neighbours: FloatArray  # [U, 2 * MAX_NEIGHBOURS] (topological position from 1, 1 after or -1 before); 0 for none
     edges: IntArray  # [2, E] producing and consuming unit, each pair once
 
 
 def unit_traits(problem: Problem) -> UnitTraits:
-    """The traits of a problem's units.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> traits = unit_traits(diamond())
-    >>> traits.output_bytes[:, 0].tolist(), traits.neighbours[0, :4].tolist(), traits.edges.tolist()
-    ([8.0, 8.0, 8.0, 0.0], [2.0, 1.0, 3.0, 1.0], [[0, 0, 1, 2], [1, 2, 3, 3]])
-    """
+    """The traits of a problem's units."""
     graph, units = problem.graph, problem.num_units
     types, type_of_op = np.unique(np.array(graph.op_types, dtype=object).astype(str), return_inverse=True)
     type_counts = np.zeros((units, len(types)))
@@ -71,17 +62,12 @@ def unit_traits(problem: Problem) -> UnitTraits:
     listed = slot < MAX_OUTPUTS
     output_bytes = np.zeros((units, MAX_OUTPUTS))
     output_bytes[owner[by_owner][listed], slot[listed]] = graph.tensor_bytes[by_owner][listed]
-    edges = unit_edges(problem)
+    edges = problem.unit_edges
     return UnitTraits(type_counts, output_bytes, num_outputs.astype(np.float64), _neighbours(edges, units), edges)
 
 
 def unit_embeddings(traits: UnitTraits) -> FloatArray:
-    """`[U, F]` what the grouper sees: op types, output sizes and number of outputs, adjacency.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> unit_embeddings(unit_traits(diamond()))[0, :3].round(3).tolist()  # one op of its type, 8 bytes, no second output
-    [0.301, 0.954, 0.0]
-    """
+    """`[U, F]` input of the grouper: op types, output sizes and number of outputs, adjacency."""
     neighbours = traits.neighbours.copy()
     neighbours[:, ::2] /= max(1, len(neighbours))
     amounts = np.concatenate([traits.type_counts, traits.output_bytes, traits.num_outputs[:, None]], axis=1)
@@ -89,15 +75,10 @@ def unit_embeddings(traits: UnitTraits) -> FloatArray:
 
 
 def group_embeddings(traits: UnitTraits, groups: IntArray, num_groups: int) -> FloatArray:
-    """`[M, G, K + MAX_OUTPUTS + 1 + G]` of `M` groupings `[M, U]`, as plain amounts; `placer_inputs` makes them fit for a network.
+    """`[M, G, K + MAX_OUTPUTS + 1 + G]` of `M` groupings `[M, U]`, before the compression of `placer_inputs`.
 
     For each group: the count of each op type, the summed output sizes and number of outputs, and a 1 at `i` when the group has
     an edge to another group `i`.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> embedding = group_embeddings(unit_traits(diamond()), np.array([[0, 0, 1, 1]]), num_groups=2)
-    >>> embedding[0, :, [0, 1, -2, -1]].T.tolist()  # two ops each, bytes, which group feeds which
-    [[2.0, 16.0, 0.0, 1.0], [2.0, 8.0, 0.0, 0.0]]
     """
     count, kinds = len(groups), traits.type_counts.shape[1]
     embeddings = np.zeros((count, num_groups, kinds + MAX_OUTPUTS + 1 + num_groups))
@@ -112,17 +93,13 @@ def group_embeddings(traits: UnitTraits, groups: IntArray, num_groups: int) -> F
 
 
 def placer_inputs(embeddings: FloatArray, num_groups: int) -> FloatArray:
-    """Group embeddings as the placer reads them: amounts compressed, adjacency as it is.
-
-    >>> placer_inputs(np.array([9.0, 99.0, 0.0, 1.0]), num_groups=2).tolist()
-    [1.0, 2.0, 0.0, 1.0]
-    """
+    """Input of the placer: group embeddings with compressed amounts and unchanged adjacency."""
     amounts, adjacency = embeddings[..., :-num_groups], embeddings[..., -num_groups:]
     return np.concatenate([_compressed(amounts), adjacency], axis=-1)
 
 
 def _compressed(amounts: FloatArray) -> FloatArray:
-    """Logarithms: 1 becomes 0.3, a megabyte 6."""
+    """Decimal logarithms: 1 becomes 0.3, a megabyte 6."""
     return np.log10(1.0 + amounts)
 
 
@@ -141,13 +118,7 @@ def _neighbours(edges: IntArray, units: int) -> FloatArray:
 class Chooser(nn.Module):
     """Draws one of several options for each row of its input: a group for each op, or in an ablation a device.
 
-    Mirhoseini et al. 2018, the Grouper. Departure: a ReLU between the two layers, which the authors' code lacks.
-
-    >>> import torch
-    >>> mask = torch.tensor([[True, True], [False, True]])
-    >>> drawn, log_probs = Chooser(3, 4, 2).draw(torch.zeros(2, 3), mask, 5, Generator().manual_seed(0))
-    >>> drawn.shape, drawn[:, 1].tolist(), log_probs.shape
-    (torch.Size([5, 2]), [1, 1, 1, 1, 1], torch.Size([5]))
+    The Grouper of Mirhoseini et al. 2018. Departure: a ReLU between the two layers, which the authors' code lacks.
     """
 
     def __init__(self, features: int, hidden: int, options: int) -> None:
@@ -166,23 +137,19 @@ class Chooser(nn.Module):
 
 
 _ATTENTION_NUMBERS = 1 << 26
-"""Numbers that attention may keep for the gradient (256 MB); above, it is made anew in the backward pass, in pieces."""
+"""Most numbers that attention keeps for the gradient (256 MB); above, the backward pass recomputes it in pieces."""
 
 
 class Memory(NamedTuple):
-    """What the encoder leaves for the decoder."""
+    """Output of the encoder for the decoder."""
 
-    keys: Tensor  # [B, G, H] attended to
+    keys: Tensor  # [B, G, H] keys and values of attention
     hidden: Tensor  # [1, B, H]
     cell: Tensor  # [1, B, H]
 
 
 def squashed(activations: Tensor, temperature: float, tanh_constant: float) -> Tensor:
-    """Logits `C tanh(l / T)`, Mirhoseini et al. 2018, equation (1): no device ever becomes impossible.
-
-    >>> squashed(torch.tensor([0.0, 1000.0]), temperature=10.0, tanh_constant=5.0).tolist()
-    [0.0, 5.0]
-    """
+    """Logits `C tanh(l / T)`, Mirhoseini et al. 2018, equation (1): no device ever becomes impossible."""
     return tanh_constant * torch.tanh(activations / temperature)
 
 
@@ -190,19 +157,7 @@ class Placer(nn.Module):
     """Bidirectional LSTM encoder over groups; LSTM decoder that emits one group's device per step, in the same order.
 
     The Placer of Mirhoseini et al. 2018 in the shape of the authors' code: half of the width in each direction of the encoder,
-    content-based attention `v tanh(W1 e + W2 d)` whose keys are also what is summed, the previous device's embedding as input.
-
-    >>> placer = Placer(features=3, devices=2, hidden=4, temperature=10.0, tanh_constant=5.0)
-    >>> mask = torch.tensor([[[True, True], [False, True]]])  # the second group may only go to device 1
-    >>> devices, log_probs, entropy = placer.draw(torch.zeros(1, 2, 3), mask, 4, Generator().manual_seed(0))
-    >>> devices.shape, devices[:, 1].tolist()
-    (torch.Size([4, 2]), [1, 1, 1, 1])
-    >>> memory = placer.encode(torch.zeros(1, 2, 3), copies=4)
-    >>> again = placer.log_probs(memory, mask.expand(4, -1, -1), devices).gather(2, devices[:, :, None])
-    >>> torch.allclose(again.sum(dim=(1, 2)), log_probs)
-    True
-    >>> placer.sample(memory, mask.expand(4, -1, -1), Generator().manual_seed(0)).equal(devices)
-    True
+    content-based attention `v tanh(W1 e + W2 d)` whose keys are also its values, the previous device's embedding as input.
     """
 
     def __init__(self, features: int, devices: int, hidden: int, temperature: float, tanh_constant: float) -> None:
@@ -213,7 +168,7 @@ class Placer(nn.Module):
         self.key = nn.Linear(hidden, hidden, bias=False)
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
-        self.before = nn.Embedding(devices + 1, hidden)  # the last row stands before the first decision
+        self.before = nn.Embedding(devices + 1, hidden)  # the last row precedes the first decision
         self.decoder = nn.LSTM(hidden, hidden, batch_first=True)
         self.output = nn.Linear(2 * hidden, devices, bias=False)
 

@@ -1,4 +1,4 @@
-"""What Placeto subtracts from a return: the mean at the same step of recent episodes (Addanki et al. 2019)."""
+"""Placeto's episodes: rollouts, log probabilities of their actions, and the baseline of their returns (Addanki et al. 2019)."""
 
 from __future__ import annotations
 
@@ -14,36 +14,32 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.batch import PlacementBatch
 from gnnplace.evaluation import Problem
 from gnnplace.planners.papers.placeto.features import (
-    Seen,
+    DynamicFeatures,
     StaticFeatures,
-    look,
+    dynamic_features,
     node_features,
     pooling_sets,
     reachability,
     static_features,
 )
 from gnnplace.planners.papers.placeto.network import PlacetoNetwork, adjacency
-from gnnplace.planners.papers.rewards import relative_runtime, unit_edges
+from gnnplace.planners.papers.rewards import relative_runtime
 
-__all__ = ["Episodes", "Judgement", "PlacetoModel", "StepBaseline", "judge", "roll_out"]
+__all__ = ["ActionProbabilities", "Episodes", "PlacetoModel", "StepBaseline", "action_probabilities", "roll_out"]
 
 
 class StepBaseline:
-    """The mean return at each step over the last episodes of one graph.
+    """Mean return at each step over the last episodes of one graph.
 
-    Departure: episodes that have just ended are included in what their own returns are compared with.
+    Departure: the mean includes the episodes that have just ended, whose returns it is subtracted from.
     """
 
     def __init__(self, episodes: int) -> None:
-        """Over the last `episodes`; more where a single batch has more."""
+        """Mean over the last `episodes`; over more where a single batch has more."""
         self._returns: deque[Tensor] = deque(maxlen=episodes)
 
-    def take_in(self, returns: Tensor) -> Tensor:
-        """`[T]` the baseline of each step once the returns `[T, B]` of `B` episodes are known.
-
-        >>> StepBaseline(2).take_in(torch.tensor([[1.0, 3.0], [0.0, 4.0]])).tolist()
-        [2.0, 2.0]
-        """
+    def update(self, returns: Tensor) -> Tensor:
+        """Adds the returns `[T, B]` of `B` episodes; gives the baseline `[T]` of each step."""
         if returns.shape[1] > (self._returns.maxlen or 0):
             self._returns = deque(maxlen=returns.shape[1])
         self._returns.extend(returns.unbind(dim=1))
@@ -51,22 +47,12 @@ class StepBaseline:
 
 
 _NODES_AT_ONCE = 1 << 14
-"""Nodes of all placements and steps together that pass through the network at once while it learns; bounds memory."""
+"""Most nodes, of all placements and steps, in one pass through the network while it learns; bounds memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlacetoModel:
-    """A network and what it needs to know of one graph.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> model = PlacetoModel.of(problem, PlacetoNetwork(devices=2, layers=1, rounds=2))
-    >>> batch = PlacementBatch(problem).reset(np.zeros((3, 4), dtype=np.int64), visited=model.visited)
-    >>> mask = torch.from_numpy(batch.action_mask)
-    >>> log_probs = model.log_probs(look(batch, model.static), torch.zeros(3, dtype=torch.int64), mask)
-    >>> model.visited.tolist(), log_probs.shape  # of the first unit on each device, in three placements
-    ([0, 1, 2, 3], torch.Size([3, 2]))
-    """
+    """A network with its static inputs of one graph."""
 
     network: PlacetoNetwork
     visited: IntArray  # [T] units that have a choice, in topological order
@@ -82,13 +68,13 @@ class PlacetoModel:
         """
         visited = np.flatnonzero(problem.action_mask.sum(axis=1) > 1)
         sets = torch.from_numpy(pooling_sets(reachability(problem))[visited]).float()
-        neighbours = adjacency(unit_edges(problem), problem.num_units)
+        neighbours = adjacency(problem.unit_edges, problem.num_units)
         return cls(network, visited, static_features(problem, visited), neighbours, sets)
 
-    def log_probs(self, seen: Seen, steps: Tensor, mask: Tensor) -> Tensor:
-        """`[R, D]` log probabilities at `steps` `[R]`, when placements look like the `R` columns of `seen`."""
+    def log_probs(self, dynamic: DynamicFeatures, steps: Tensor, mask: Tensor) -> Tensor:
+        """`[R, D]` log probabilities of the devices at `steps` `[R]`, from the `R` columns of `dynamic`."""
         current = torch.from_numpy(self.visited)[steps]
-        features = node_features(self.static, seen, current, steps)
+        features = node_features(self.static, dynamic, current, steps)
         logits: Tensor = self.network(self.neighbours, features, current, self.sets[steps])
         return logits.masked_fill(~mask, -1e9).log_softmax(dim=1)
 
@@ -97,76 +83,60 @@ class PlacetoModel:
 class Episodes:
     """`T` steps of `B` placements."""
 
-    seen: tuple[Seen, ...]  # [T]
+    dynamic: tuple[DynamicFeatures, ...]  # [T]
     masks: Tensor  # [T, B, D]
     actions: Tensor  # [T, B]
     runtimes: FloatArray  # [T + 1, B] relative, before every step and after the last
 
     @property
     def rewards(self) -> Tensor:
-        """`[T, B]` runtime before a step less runtime after it."""
+        """`[T, B]` runtime before a step minus runtime after it."""
         return torch.from_numpy(self.runtimes[:-1] - self.runtimes[1:]).float()
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
-    """What the network says of some decisions, with gradients."""
+class ActionProbabilities:
+    """Log probabilities and entropies of some steps of episodes, with gradients."""
 
-    steps: slice  # of the episodes
-    log_probs: Tensor  # [S, B] of what was done
+    steps: slice
+    log_probs: Tensor  # [S, B] of the actions taken
     entropy: Tensor  # [S, B]
 
 
 def roll_out(batch: PlacementBatch, model: PlacetoModel, reference_s: float, generator: torch.Generator) -> Episodes:
-    """One episode from each placement of `batch`, which has just been reset to visit `model.visited`.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> model = PlacetoModel.of(diamond(), PlacetoNetwork(devices=2, layers=1, rounds=2))
-    >>> batch = PlacementBatch(diamond()).reset(np.zeros((3, 4), dtype=np.int64), visited=model.visited)
-    >>> episodes = roll_out(batch, model, reference_s=6.0, generator=torch.Generator().manual_seed(0))
-    >>> episodes.actions.shape, episodes.runtimes[0].tolist()  # four steps of three placements
-    (torch.Size([4, 3]), [1.0, 1.0, 1.0])
-    """
+    """One episode from each placement of `batch`, which has just been reset to visit `model.visited`."""
     count = batch.num_placements
-    seen: list[Seen] = []
+    dynamic: list[DynamicFeatures] = []
     masks, actions = [], []
     runtimes = [_relative(batch, reference_s)]
     with torch.no_grad():
         while not batch.is_done:
-            seen.append(look(batch, model.static))
+            dynamic.append(dynamic_features(batch, model.static))
             masks.append(torch.from_numpy(batch.action_mask))
-            log_probs = model.log_probs(seen[-1], torch.full((count,), batch.step_index), masks[-1])
+            log_probs = model.log_probs(dynamic[-1], torch.full((count,), batch.step_index), masks[-1])
             actions.append(torch.multinomial(log_probs.exp(), 1, generator=generator).squeeze(1))
             batch.step(actions[-1].numpy())
             runtimes.append(_relative(batch, reference_s))
-    return Episodes(tuple(seen), torch.stack(masks), torch.stack(actions), np.stack(runtimes))
+    return Episodes(tuple(dynamic), torch.stack(masks), torch.stack(actions), np.stack(runtimes))
 
 
 def _relative(batch: PlacementBatch, reference_s: float) -> FloatArray:
-    """`[B]` relative runtimes; the finite seconds that stand for a failure become endless again."""
+    """`[B]` relative runtimes; the finite seconds that stand for a failure become infinite again."""
     seconds = np.where(batch.seconds >= batch.failed_s, np.inf, batch.seconds)
     return relative_runtime(batch.problem, seconds, reference_s)
 
 
-def judge(model: PlacetoModel, episodes: Episodes) -> Iterator[Judgement]:
-    """All decisions, a few steps at a time so that their gradients need not be held together.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> model = PlacetoModel.of(diamond(), PlacetoNetwork(devices=2, layers=1, rounds=2))
-    >>> batch = PlacementBatch(diamond()).reset(np.zeros((3, 4), dtype=np.int64), visited=model.visited)
-    >>> (part,) = judge(model, roll_out(batch, model, 6.0, torch.Generator().manual_seed(0)))
-    >>> part.steps, part.log_probs.shape, bool((part.entropy > 0).all())
-    (slice(0, 4, None), torch.Size([4, 3]), True)
-    """
+def action_probabilities(model: PlacetoModel, episodes: Episodes) -> Iterator[ActionProbabilities]:
+    """The probabilities of all actions under the present weights, a few steps at a time so that memory for gradients stays small."""
     steps, count, devices = episodes.masks.shape
     length = max(1, _NODES_AT_ONCE // (count * len(model.static.first_op)))
     for begin in range(0, steps, length):
         some = slice(begin, min(begin + length, steps))
-        joined = Seen(
-            torch.cat([seen.start for seen in episodes.seen[some]], dim=1),
-            torch.cat([seen.device for seen in episodes.seen[some]], dim=1),
+        joined = DynamicFeatures(
+            torch.cat([step.start for step in episodes.dynamic[some]], dim=1),
+            torch.cat([step.device for step in episodes.dynamic[some]], dim=1),
         )
         at = torch.arange(some.start, some.stop).repeat_interleave(count)
         log_probs = model.log_probs(joined, at, episodes.masks[some].flatten(0, 1)).view(-1, count, devices)
         taken = log_probs.gather(2, episodes.actions[some][:, :, None]).squeeze(2)
-        yield Judgement(some, taken, -(log_probs.exp() * log_probs).sum(dim=2))
+        yield ActionProbabilities(some, taken, -(log_probs.exp() * log_probs).sum(dim=2))

@@ -14,15 +14,9 @@ __all__ = ["Aggregator", "PlacetoNetwork", "adjacency"]
 
 
 def adjacency(edges: IntArray, units: int) -> tuple[Tensor, Tensor]:
-    """Sparse `[U, U]` matrices whose row `v` sums over the units that `v` reads from, and over those that read from it.
-
-    >>> import numpy as np
-    >>> read_from, read_by = adjacency(np.array([[0, 0], [1, 2]]), units=3)  # 0 -> 1, 2
-    >>> read_from.to_dense().tolist(), read_by.to_dense().tolist()
-    ([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], [[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    """
+    """Sparse `[U, U]` matrices whose row `v` sums over the producers of `v`'s inputs, and over the consumers of its outputs."""
     ones = torch.ones(edges.shape[1])
-    ends = torch.from_numpy(edges)
+    ends = torch.tensor(edges)
     return tuple(  # type: ignore[return-value]
         torch.sparse_coo_tensor(rows, ones, (units, units), check_invariants=False).coalesce()
         for rows in (ends.flip(0), ends)
@@ -30,13 +24,7 @@ def adjacency(edges: IntArray, units: int) -> tuple[Tensor, Tensor]:
 
 
 class Aggregator(nn.Module):
-    """`relu(g(sum relu(f(x))))`, in two halves around the sum.
-
-    >>> aggregator = Aggregator(width=3, layers=1)
-    >>> total = aggregator.send(torch.ones(4, 3)).sum(dim=0)
-    >>> aggregator.receive(total).shape
-    torch.Size([3])
-    """
+    """`relu(g(sum relu(f(x))))`, split at the sum."""
 
     def __init__(self, width: int, layers: int) -> None:
         """`f` and `g` have this many layers of the same width, with ReLU between them."""
@@ -44,27 +32,19 @@ class Aggregator(nn.Module):
         self.before, self.after = (_perceptron([width] * (layers + 1)) for _ in range(2))
 
     def send(self, nodes: Tensor) -> Tensor:
-        """What is summed."""
+        """The terms of the sum."""
         return torch.relu(self.before(nodes))
 
     def receive(self, total: Tensor) -> Tensor:
-        """What becomes of a sum."""
+        """The result from a sum."""
         return torch.relu(self.after(total))
 
 
 class PlacetoNetwork(nn.Module):
-    """Embeds a whole graph and answers for one unit of it; the number of devices is fixed by the last layer.
+    """Embeds a whole graph and scores the devices of one unit; the last layer fixes the number of devices.
 
-    As in the authors' code, the width is that of the features, a node that has no neighbour on a side gets no message from
-    there, and weights begin after Glorot and Bengio 2010. Departure: pools are means, an option of that code; the paper sums.
-
-    >>> import numpy as np
-    >>> network, neighbours = PlacetoNetwork(devices=2, layers=1, rounds=2), adjacency(np.array([[0], [1]]), units=2)
-    >>> features, current = torch.zeros(2, 5, NUM_PLAIN_FEATURES + 2), torch.zeros(5, dtype=torch.int64)
-    >>> network.embed(neighbours, features).shape  # two units, five decisions
-    torch.Size([2, 5, 14])
-    >>> network.forward(neighbours, features, current, torch.zeros(5, 3, 2)).shape
-    torch.Size([5, 2])
+    As in the authors' code, the width is that of the features, a node without neighbours in a direction gets no message from
+    there, and initial weights follow Glorot and Bengio 2010. Departure: pools are means, an option of that code; the paper sums.
     """
 
     def __init__(self, devices: int, layers: int, rounds: int) -> None:
@@ -80,7 +60,7 @@ class PlacetoNetwork(nn.Module):
         self.head = _perceptron([8 * width, *hidden, devices])
 
     def forward(self, neighbours: tuple[Tensor, Tensor], features: Tensor, current: Tensor, sets: Tensor) -> Tensor:
-        """Logits `[R, D]` of where to put units `current` `[R]`.
+        """Logits `[R, D]` of the devices of units `current` `[R]`.
 
         `features` are `[U, R, F]`; `neighbours` come from `adjacency`; `sets` `[R, 3, U]` are 1 for the ancestors, the
         descendants and the parallel units of the current one.

@@ -1,7 +1,6 @@
-"""What the sequence-to-sequence planners share: `coloc-rl` and `spotlight` differ only in how they learn.
+"""The sequence-to-sequence policy of `coloc-rl` and `spotlight`, which differ only in how they learn.
 
-Reading order: `op_groups` (what is placed, and how it is described), `network` (encoder and attentional decoder), `sampling`
-(placements drawn from the network, measured and rewarded).
+Reading order: `op_groups` (its input), `network` (the policy), `sampling` (placements and rewards within a budget).
 """
 
 __all__: list[str] = []

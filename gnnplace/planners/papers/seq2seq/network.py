@@ -1,13 +1,12 @@
 """The policy of Mirhoseini et al. 2017, section 3.2: an encoder LSTM over op groups and an attentional decoder LSTM.
 
-Read beside section 3.2: the encoder reads the embeddings of the groups in topological order; the decoder
-emits one device at each step and is fed the learned vector of the device that it chose at the step before. Attention is
-that of Bahdanau et al. 2015 (`v . tanh(W1 h_j + W2 s_t)`); as in the controller that
-Mirhoseini et al. published with their next planner (TensorFlow, `grappler/hierarchical_controller.py`) what it gathers goes to
-the softmax and not back into the decoder.
+The encoder reads the embeddings of the groups in topological order; the decoder emits one device at each step, and its input is the
+learned vector of the device chosen at the step before. Attention is that of Bahdanau et al. 2015 (`v . tanh(W1 h_j + W2 s_t)`). As
+in the controller that Mirhoseini et al. published with their next planner (TensorFlow, `grappler/hierarchical_controller.py`), the
+context goes to the softmax and not back into the decoder.
 
-Departures: devices that a group may not use have probability 0; the encoder reads one way, where that controller's reads both;
-weights begin at torch's defaults.
+Departures: devices that a group may not use have probability 0; the encoder reads in one direction, that controller's in both;
+initial weights are torch's defaults.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["Memory", "Seq2SeqConfig", "Seq2SeqPolicy", "build_policy"]
 
 
 _ATTENTION_NUMBERS = 1 << 26
-"""Numbers that attention may keep for the gradient (256 MB); above, it is made anew in the backward pass, in pieces."""
+"""Most numbers that attention keeps for the gradient (256 MB); above, the backward pass recomputes it in pieces."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +31,16 @@ class Seq2SeqConfig:
     """The shape of the network, small enough for thousands of placements in minutes on one core."""
 
     hidden: int = 64
-    """`H`; 512 in the published controller, and none in the paper."""
+    """`H`, width of the LSTMs; 512 in the published controller, not given in the paper."""
     attention_width: int = 8
-    """`A`, width of the hidden layer that scores a group; the controller's is that of the LSTMs."""
+    """`A`, width of the hidden layer of attention; `H` in that controller."""
     type_width: int = 16
-    """Numbers that describe an op type; learned."""
+    """Width of the learned vector of an op type."""
 
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What the encoder leaves for the decoder."""
+    """Output of the encoder for the decoder."""
 
     states: Tensor  # [G, H]
     keys: Tensor  # [G, A]
@@ -49,17 +48,7 @@ class Memory:
 
 
 class Seq2SeqPolicy(nn.Module):
-    """A distribution over placements of one problem's groups; its weights belong to that problem.
-
-    >>> from gnnplace.planners.papers.seq2seq.op_groups import op_groups
-    >>> from gnnplace.sim.example import diamond
-    >>> policy = Seq2SeqPolicy(op_groups(diamond()), Seq2SeqConfig(hidden=8))
-    >>> policy.encode().states.shape  # four groups
-    torch.Size([4, 8])
-    >>> decisions = policy.sample(3, torch.Generator().manual_seed(0))
-    >>> decisions.shape, policy.log_probs(decisions).exp().sum(dim=-1).allclose(torch.ones(4, 3))
-    (torch.Size([4, 3]), True)
-    """
+    """A distribution over placements of one problem's groups; its weights belong to that problem."""
 
     def __init__(self, groups: OpGroups, config: Seq2SeqConfig = Seq2SeqConfig()) -> None:
         """Fresh weights from torch's current generator; `build_policy` makes them from a seed."""
@@ -70,7 +59,7 @@ class Seq2SeqPolicy(nn.Module):
         num_devices, hidden = self.mask.shape[1], config.hidden
         self.type_vectors = nn.Linear(self._types.shape[1], config.type_width, bias=False)
         self.encoder = nn.LSTM(config.type_width + self._rest.shape[1], hidden)
-        self.device_vectors = nn.Embedding(num_devices + 1, hidden)  # the last one stands before the first decision
+        self.device_vectors = nn.Embedding(num_devices + 1, hidden)  # the last row precedes the first decision
         self.decoder = nn.LSTM(hidden, hidden)
         self.memory_key = nn.Linear(hidden, config.attention_width, bias=False)
         self.query_key = nn.Linear(hidden, config.attention_width, bias=False)
@@ -78,7 +67,7 @@ class Seq2SeqPolicy(nn.Module):
         self.device_logits = nn.Linear(2 * hidden, num_devices)
 
     def encode(self) -> Memory:
-        """Reads all groups once."""
+        """Encodes all groups."""
         states, (hidden, cell) = self.encoder(torch.cat([self.type_vectors(self._types), self._rest], dim=1))
         return Memory(states, self.memory_key(states), (hidden, cell))
 
@@ -131,14 +120,7 @@ class Seq2SeqPolicy(nn.Module):
 
 
 def build_policy(groups: OpGroups, seed: int, config: Seq2SeqConfig = Seq2SeqConfig()) -> Seq2SeqPolicy:
-    """A fresh policy whose weights follow from the seed; torch's own generator is left as it was.
-
-    >>> from gnnplace.planners.papers.seq2seq.op_groups import op_groups
-    >>> from gnnplace.sim.example import diamond
-    >>> one, same = (build_policy(op_groups(diamond()), seed=7) for _ in range(2))
-    >>> all(weights.equal(others) for weights, others in zip(one.parameters(), same.parameters(), strict=True))
-    True
-    """
+    """A fresh policy whose weights follow from the seed; torch's own generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Seq2SeqPolicy(groups, config)

@@ -1,4 +1,4 @@
-"""The op groups that a sequence-to-sequence policy places one after the other, and what it is told of each."""
+"""The op groups that a sequence-to-sequence policy places one after the other, and their input vectors."""
 
 from __future__ import annotations
 
@@ -19,47 +19,34 @@ class OpGroups:
     """`G` groups of units in topological order; the ops of a group share a device."""
 
     group_of_op: IntArray  # [N]
-    action_mask: BoolArray  # [G, D] true where the group may go; rows of units that may go nowhere are all true
+    action_mask: BoolArray  # [G, D] true where the group may go; all true for a group that may go nowhere
     type_shares: Float32Array  # [G, buckets] share of the group's ops of each type
     output_sizes: Float32Array  # [G, outputs] the largest tensors that leave the group, 0 to 1, padded with zeros
     adjacency: Float32Array  # [G, 2 G] 1 where the group feeds a group, then 1 where it is fed by one
 
     @property
     def has_choice(self) -> bool:
-        """Some group may go to more than one device."""
+        """Whether some group may go to more than one device."""
         return bool((self.action_mask.sum(axis=1) > 1).any())
 
     def assignments(self, decisions: IntArray) -> IntArray:
-        """`[K, N]` from the device of each group in `K` placements, `[G, K]`.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> groups = op_groups(diamond(), least_groups_per_device=0)
-        >>> groups.group_of_op.tolist(), groups.assignments(np.array([[0, 1], [1, 1]])).tolist()
-        ([0, 1, 1, 1], [[0, 1, 1, 1], [1, 1, 1, 1]])
-        """
+        """`[K, N]` assignments of `K` placements, from the device of each group `[G, K]`."""
         return np.ascontiguousarray(decisions[self.group_of_op].T)
 
 
 def op_groups(problem: Problem, least_groups_per_device: int = 16, num_outputs: int = 4) -> OpGroups:
-    """The groups of a problem and their embedding before learning (Mirhoseini et al. 2017, section 3.2).
+    """The groups of a problem and their vectors before learning (Mirhoseini et al. 2017, section 3.2).
 
     The paper describes an op by a learned vector of its type, the shapes of its outputs in a list of fixed length, and
-    one-hot lists of the ops that it reads from and feeds. Departures: a graph knows bytes and not shapes, so a size is
+    one-hot lists of the ops that it reads from and feeds. Departures: a graph holds bytes and no shapes, so a size is
     `log(1 + bytes)` over that of the graph's largest tensor; types are hashed into buckets and averaged over a group's ops.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> groups = op_groups(diamond(), least_groups_per_device=0)
-    >>> groups.group_of_op.tolist(), groups.adjacency.tolist()  # both branches join what reads them
-    ([0, 1, 1, 1], [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
-    >>> groups.has_choice, groups.assignments(np.array([[0], [1]])).tolist()
-    (True, [[0, 1, 1, 1]])
     """
     group_of_unit = group_units(problem, least_groups_per_device)
     group_of_op = group_of_unit[problem.unit_of_op]
     count = int(group_of_unit.max(initial=-1)) + 1
     mask = np.ones((count, problem.topology.num_devices), dtype=np.bool_)
     np.logical_and.at(mask, group_of_unit, problem.action_mask)
-    mask[~mask.any(axis=1)] = True  # it cannot run anywhere, which the evaluator will say
+    mask[~mask.any(axis=1)] = True  # it cannot run anywhere; the evaluator reports that
     types = np.zeros((count, NUM_TYPE_BUCKETS), dtype=np.float32)
     np.add.at(types, (group_of_op, np.array([type_bucket(t) for t in problem.graph.op_types], dtype=np.int64)), 1.0)
     types /= np.maximum(1.0, types.sum(axis=1, keepdims=True))
@@ -76,19 +63,15 @@ def group_units(problem: Problem, least_groups_per_device: int) -> IntArray:
 
     Departures: only units with the same allowed devices join, and only while a group stays below
     `1 / (least_groups_per_device * D)` of the graph's seconds and bytes (0: no such limit, as in the paper). The paper's
-    training graphs read most outputs once more in the backward pass; without a limit an inference graph's whole towers
-    would become one group. The paper's two other rules, gradients with their forward ops and the steps of a recurrent
-    layer by hand, are left to the colocation groups of the graph.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> [group_units(diamond(), least_groups_per_device=least).tolist() for least in (0, 16)]
-    [[0, 1, 1, 1], [0, 1, 2, 3]]
+    training graphs read most outputs again in the backward pass; without a limit whole towers of an inference graph
+    would become one group. The colocation groups of the graph replace the paper's two other rules (gradients with their forward
+    ops, and the steps of a recurrent layer by hand).
     """
     units, feeds = problem.num_units, _only_consumers(problem)
     shares = _shares(problem)
     devices = problem.topology.num_devices
     limit = 1.0 / (least_groups_per_device * devices) if least_groups_per_device else np.inf
-    head = np.arange(units)  # of each unit, the one that the others of its group join
+    head = np.arange(units)  # last unit of each unit's group
     held = shares.copy()
     for unit in range(units - 1, -1, -1):
         consumer = feeds[unit]
@@ -102,7 +85,7 @@ def group_units(problem: Problem, least_groups_per_device: int) -> IntArray:
 
 
 def _only_consumers(problem: Problem) -> IntArray:
-    """`[U]` the one other unit that reads what a unit produces; -1 where there is none or several."""
+    """`[U]` the only other unit that reads a unit's outputs; -1 where there is none or several."""
     producers, consumers = problem.graph.edges
     sources, targets = problem.unit_of_op[producers], problem.unit_of_op[consumers]
     first = np.full(problem.num_units, -1, dtype=np.int64)

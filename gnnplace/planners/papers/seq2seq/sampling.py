@@ -1,4 +1,4 @@
-"""Placements drawn from a policy, measured within a budget, and what each was worth."""
+"""Placements drawn from a policy and evaluated within a budget, with their rewards."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["Rewards", "Sampled", "Sampler", "SamplingConfig", "sampler_of"]
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """What both planners need to draw placements."""
+    """Settings of both planners for drawing placements."""
 
     network: Seq2SeqConfig = Seq2SeqConfig()
     least_groups_per_device: int = 16
-    """See `group_units`; 0 joins without limit, as Mirhoseini et al."""
+    """Bounds the size of a group, see `group_units`; 0: no limit, as in Mirhoseini et al."""
     failing_ratio: float = 10.0
-    """Runtime of a failing placement over the mean of the first that ran; the published controller (see `network`) 100 s."""
+    """Runtime of a failing placement over the mean of the first ones that ran; the published controller (see `network`) 100 s."""
     unlimited_evaluations_per_unit: int = 1000
-    """Where the budget knows no end."""
+    """Evaluations per unit where the budget has no limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,8 @@ class Sampled:
     ran: BoolArray  # [K] false for placements that do not fit or cannot run
 
     @property
-    def that_ran(self) -> Sampled:
-        """The same without those that failed."""
+    def without_failures(self) -> Sampled:
+        """The placements that ran, with their rewards."""
         return Sampled(self.decisions[:, torch.from_numpy(self.ran)], self.rewards[self.ran], self.ran[self.ran])
 
 
@@ -48,20 +48,14 @@ class Sampled:
 class Rewards:
     """Minus the square root of the runtime (Mirhoseini et al. 2017, section 3.1), in units of the first runtimes.
 
-    A placement that fails counts as a large constant runtime. Departure: the unit is the mean runtime of the first batch in
+    A placement that fails has a large constant runtime. Departure: the unit is the mean runtime of the first batch in
     which a placement ran, so that neither the constant nor the learning rate depends on how long a graph takes.
-
-    >>> rewards = Rewards(failing_ratio=16.0)
-    >>> rewards.of(np.array([6.0, np.inf]), np.array([True, False])).tolist()
-    [-1.0, -4.0]
-    >>> rewards.of(np.array([1.5]), np.array([True])).tolist(), rewards.unit_s
-    ([-0.5], 6.0)
     """
 
     failing_ratio: float
     """Runtime of a failing placement in that unit."""
     unit_s: float | None = None
-    """Seconds; None until a placement has run."""
+    """Seconds of the unit; None until a placement has run."""
 
     @property
     def failing(self) -> float:
@@ -80,14 +74,7 @@ class Rewards:
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """A policy for one problem, and the search that pays for its placements.
-
-    >>> from gnnplace.planners.budget import Budget
-    >>> from gnnplace.sim.example import diamond
-    >>> sampler = sampler_of(Search(diamond(), Budget(5), "example", seed=0), SamplingConfig())
-    >>> [len(sampler.draw(3).rewards) for _ in range(2)], sampler.search.remaining
-    ([3, 2], 0)
-    """
+    """A policy for one problem, and the search that evaluates its placements."""
 
     search: Search
     groups: OpGroups
@@ -96,10 +83,10 @@ class Sampler:
     generator: torch.Generator
 
     def draw(self, count: int) -> Sampled:
-        """`count` placements, or what is left of the budget, drawn from the policy and evaluated together.
+        """Draws and evaluates `count` placements together, or as many as the budget still allows.
 
         Raises:
-            BudgetExhausted: nothing is left.
+            BudgetExhausted: no evaluation is left.
         """
         decisions = self.policy.sample(max(1, min(count, self.search.remaining)), self.generator)
         seconds = self.search.evaluate_batch(self.groups.assignments(decisions.numpy()))
@@ -108,15 +95,7 @@ class Sampler:
 
 
 def sampler_of(search: Search, config: SamplingConfig) -> Sampler | None:
-    """A fresh policy for the problem of `search`; None where there is nothing to choose, after the only placement.
-
-    >>> from gnnplace.planners.budget import Budget
-    >>> from gnnplace.sim.example import diamond
-    >>> sampler = sampler_of(Search(diamond(), Budget(5), "example", seed=0), SamplingConfig())
-    >>> sampled = sampler.draw(5)
-    >>> sampled.decisions.shape, sampled.ran.tolist()
-    (torch.Size([4, 5]), [True, True, True, True, True])
-    """
+    """A fresh policy for the problem of `search`; None where there is only one placement, which is then evaluated."""
     groups = op_groups(search.problem, config.least_groups_per_device)
     if not groups.has_choice:
         search.evaluate_batch(groups.assignments(groups.action_mask.argmax(axis=1)[:, None]))
