@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gnnplace.policy.shipped import SHIPPED_POLICY
 
 from gnnplace.bench.generalization.rows import ABLATIONS, ROWS, fingerprint, planner_of, policy_of, selected_rows
 from gnnplace.bench.generalization.run import FACTS, Run, run_result, setting_of_case
@@ -14,7 +15,6 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.planners.budget import Budget
 from gnnplace.policy.checkpoint import save_policy
 from gnnplace.policy.network import build_policy
-from gnnplace.policy.shipped import SHIPPED_POLICY
 from tests.finished_cases import write_cases
 
 CASE = "ssd_300 50 on k40x5 types 0.4"
