@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gnnplace.policy.shipped import SHIPPED_POLICY
 
 from gnnplace.bench.generalization.rows import ABLATIONS, ROWS, fingerprint, planner_of, policy_of, selected_rows
 from gnnplace.bench.generalization.run import FACTS, Run, run_result, setting_of_case
@@ -13,6 +12,7 @@ from gnnplace.bench.generalization.suite import bench_generalization, take_over
 from gnnplace.bench.harness import BenchOptions, write_result
 from gnnplace.errors import GnnplaceError
 from gnnplace.planners.budget import Budget
+from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import save_policy
 from gnnplace.policy.network import build_policy
 from tests.finished_cases import write_cases
