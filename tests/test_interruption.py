@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -13,19 +15,19 @@ def interrupt() -> None:
 
 
 def test_the_first_ctrl_c_is_noted_and_the_second_ends_the_block() -> None:
-    told: list[str] = []
+    events: list[str] = []
 
     def work() -> None:
-        with first_interrupt_noted(on_first=lambda: told.append("first")) as is_asked:
-            told.append(str(is_asked()))
+        with first_interrupt_noted(on_first=lambda: events.append("first")) as is_asked:
+            events.append(str(is_asked()))
             interrupt()
-            told.append(str(is_asked()))
+            events.append(str(is_asked()))
             interrupt()
-            told.append("never")
+            events.append("never")
 
     with pytest.raises(KeyboardInterrupt):
         work()
-    assert told == ["False", "first", "True"]
+    assert events == ["False", "first", "True"]
 
 
 def test_after_an_earlier_ctrl_c_the_next_one_is_the_second() -> None:
@@ -33,37 +35,31 @@ def test_after_an_earlier_ctrl_c_the_next_one_is_the_second() -> None:
         interrupt()
 
 
-def test_after_the_block_ctrl_c_is_what_it_was() -> None:
+@pytest.mark.parametrize("block", [first_interrupt_noted, interrupts_held])
+def test_after_a_block_the_handler_of_ctrl_c_is_restored(block: Callable[[], AbstractContextManager[object]]) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with first_interrupt_noted():
+    with block():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_held_ctrl_c_comes_at_the_end_of_the_block() -> None:
-    told: list[str] = []
+def test_a_held_ctrl_c_takes_effect_at_the_end_of_the_block() -> None:
+    events: list[str] = []
 
     def work() -> None:
         with interrupts_held():
             interrupt()
-            told.append("inside")
-        told.append("never")
+            events.append("inside")
+        events.append("never")
 
     with pytest.raises(KeyboardInterrupt):
         work()
-    assert told == ["inside"]
+    assert events == ["inside"]
 
 
-def test_what_a_held_ctrl_c_does_is_what_it_would_have_done_before() -> None:
+def test_a_held_ctrl_c_reaches_the_handler_of_the_outer_block() -> None:
     with first_interrupt_noted() as is_asked:
         with interrupts_held():
             interrupt()
             assert not is_asked()
         assert is_asked()
-
-
-def test_a_held_block_that_nobody_interrupts_changes_nothing() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with interrupts_held():
-        pass
-    assert signal.getsignal(signal.SIGINT) is before

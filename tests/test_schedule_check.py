@@ -41,49 +41,29 @@ def test_a_possible_schedule_passes(schedule: Schedule) -> None:
     assert schedule.makespan_s == 1 + 2 + 4.5 + 2 + 1.5
 
 
-def test_an_op_before_its_inputs_is_found(schedule: Schedule) -> None:
-    early = replace(schedule, start_s=with_entry(schedule.start_s, 2, 0.5), end_s=with_entry(schedule.end_s, 2, 5.0))
-    assert "op z starts at 0.5 s, its inputs are there at 3.0 s" in found(early)
+BREAKS = {
+    "an op before its inputs": ({"start_s": (2, 0.5), "end_s": (2, 5.0)}, "op z starts at 0.5 s, its inputs"),
+    "two ops at once": ({"start_s": (1, 0.5), "end_s": (1, 2.5)}, "a does two things at once"),
+    "a wrong duration": ({"end_s": (2, 7.0)}, "op z lasts"),
+    "a transfer before its tensor": ({"transfer_start_s": (0, 0.0), "transfer_end_s": (0, 2.0)}, "is sent at 0.0 s"),
+    "a transfer that is too fast": ({"transfer_end_s": (0, 1.5)}, "occupies link 0 for"),
+    "idling while an op is ready": ({"start_s": (1, 2.0), "end_s": (1, 4.5)}, "idles before op y"),
+    "a wrong peak": ({"peak_memory_bytes": (0, 1)}, "device a peaks at"),
+}
 
 
-def test_two_ops_at_once_on_one_device_are_found(schedule: Schedule) -> None:
-    overlap = replace(schedule, start_s=with_entry(schedule.start_s, 1, 0.5), end_s=with_entry(schedule.end_s, 1, 2.5))
-    assert "a does two things at once" in found(overlap)
-
-
-def test_a_wrong_duration_is_found(schedule: Schedule) -> None:
-    assert "op z lasts" in found(replace(schedule, end_s=with_entry(schedule.end_s, 2, 7.0)))
+@pytest.mark.parametrize("name", BREAKS)
+def test_an_impossible_schedule_is_found(schedule: Schedule, name: str) -> None:
+    entries, message = BREAKS[name]
+    changed = {field: with_entry(getattr(schedule, field), *entry) for field, entry in entries.items()}
+    assert message in found(replace(schedule, **changed))
 
 
 def test_a_missing_transfer_is_found(schedule: Schedule) -> None:
-    kept = {
-        name: getattr(schedule, name)[1:]
-        for name in ("transfer_tensor", "transfer_target", "transfer_link", "transfer_start_s", "transfer_end_s")
-    }
-    assert "takes links [], not (0,)" in found(replace(schedule, **kept))
-
-
-def test_a_transfer_that_starts_before_its_tensor_exists_is_found(schedule: Schedule) -> None:
-    early = replace(
-        schedule,
-        transfer_start_s=with_entry(schedule.transfer_start_s, 0, 0.0),
-        transfer_end_s=with_entry(schedule.transfer_end_s, 0, 2.0),
+    fields = ("transfer_tensor", "transfer_target", "transfer_link", "transfer_start_s", "transfer_end_s")
+    assert "takes links [], not (0,)" in found(
+        replace(schedule, **{name: getattr(schedule, name)[1:] for name in fields})
     )
-    assert "is sent at 0.0 s but exists at 1.0 s" in found(early)
-
-
-def test_a_transfer_that_is_too_fast_is_found(schedule: Schedule) -> None:
-    assert "occupies link 0 for" in found(replace(schedule, transfer_end_s=with_entry(schedule.transfer_end_s, 0, 1.5)))
-
-
-def test_idling_while_an_op_is_ready_is_found(schedule: Schedule) -> None:
-    late = replace(schedule, start_s=with_entry(schedule.start_s, 1, 2.0), end_s=with_entry(schedule.end_s, 1, 4.5))
-    assert "idles before op y" in found(late)
-
-
-def test_a_wrong_peak_is_found(schedule: Schedule) -> None:
-    peaks = with_entry(schedule.peak_memory_bytes, 0, schedule.peak_memory_bytes[0] - 1)
-    assert "device a peaks at" in found(replace(schedule, peak_memory_bytes=peaks))
 
 
 def test_a_split_colocation_group_is_found() -> None:

@@ -1,4 +1,4 @@
-"""What people type after --devices, and what the machine is asked for it."""
+"""Device sets from texts of --devices, and the hardware of this machine."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_cores_share_the_memory_of_the_machine_by_their_number() -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_equal_cores_are_of_one_kind_that_counts_as_a_host_and_all_devices_are_linked() -> None:
+def test_equal_cores_are_hosts_of_one_kind_and_all_devices_are_linked() -> None:
     topology = load_topology("cpu:0,cpu:1,cuda:1")
     assert topology.devices[0].kind == topology.devices[1].kind
     assert topology.devices[0].kind.startswith("cpu")
@@ -53,7 +53,7 @@ def test_equal_cores_are_of_one_kind_that_counts_as_a_host_and_all_devices_are_l
 
 
 @pytest.mark.usefixtures("machine")
-def test_auto_is_every_allowed_core_and_the_gpus_unless_they_are_not_wanted() -> None:
+def test_auto_is_every_allowed_core_and_on_request_the_gpus() -> None:
     cores = ("cpu:0", "cpu:1", "cpu:2", "cpu:3", "cpu:6", "cpu:7")
     assert load_topology("auto").device_names == (*cores, "cuda:0", "cuda:1")
     assert load_topology("auto", with_gpus=False).device_names == cores
@@ -91,7 +91,7 @@ def test_auto_is_every_allowed_core_and_the_gpus_unless_they_are_not_wanted() ->
         ("missing.json", "missing.json: cannot be read"),
     ],
 )
-def test_a_spec_that_stands_for_nothing_is_refused_in_one_line(text: str, message: str) -> None:
+def test_an_invalid_device_set_is_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(InvalidTopology) as error:
         load_topology(text)
     assert message in str(error.value)
@@ -99,7 +99,7 @@ def test_a_spec_that_stands_for_nothing_is_refused_in_one_line(text: str, messag
 
 
 @pytest.mark.usefixtures("machine")
-def test_slices_of_a_gpu_are_one_kind_with_their_share_of_it_and_hand_over_in_its_memory() -> None:
+def test_slices_of_a_gpu_are_one_kind_with_a_share_of_its_memory_and_fast_links() -> None:
     topology = load_topology("cuda:0[sms=66,slice=0],cuda:0[sms=66,slice=1],cuda:1,cpu:0")
     first, second, whole, _ = topology.devices
     assert first.kind == second.kind == "cuda-nvidia-h200-sms66"
@@ -116,9 +116,9 @@ def test_slices_of_a_gpu_are_one_kind_with_their_share_of_it_and_hand_over_in_it
 @pytest.mark.usefixtures("machine")
 def test_a_provider_on_the_cpu_is_a_host_of_its_own_kind_with_its_share_of_the_memory() -> None:
     topology = load_topology("cpu:0,ep:OpenVINO:CPU[cores=1],ep:OpenVINO:CPU[cores=2-3,precision=FP32]")
-    plain, provider, told = topology.devices
+    plain, provider, with_options = topology.devices
     assert provider.kind == f"{plain.kind}-openvino"
-    assert told.kind == f"{plain.kind.replace('-x1', '-x2')}-openvino-precision-fp32"
+    assert with_options.kind == f"{plain.kind.replace('-x1', '-x2')}-openvino-precision-fp32"
     assert [device.memory_bytes for device in topology.devices] == [3_000_000_000, 3_000_000_000, 6_000_000_000]
     assert provider.peak_flops_per_s == plain.peak_flops_per_s
     assert load_topology("ep:OpenVINO:CPU").devices[0].peak_flops_per_s["float32"] == pytest.approx(
@@ -134,7 +134,7 @@ def test_a_stated_memory_is_the_capacity() -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_gpu_that_nobody_can_count_is_not_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_with_an_unknown_number_of_multiprocessors_is_not_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spec, "multiprocessors", lambda gpu: None)
     with pytest.raises(InvalidTopology, match="does not say how many streaming multiprocessors"):
         load_topology("cuda:0[sms=66]")
@@ -148,7 +148,7 @@ def test_without_a_driver_no_multiprocessors_are_counted(monkeypatch: pytest.Mon
     assert detect.multiprocessors(0) is None
 
 
-def test_this_machine_has_cores_and_memory_and_they_make_a_device() -> None:
+def test_this_machine_has_cores_and_memory_that_make_a_device() -> None:
     cores = detect.allowed_cores()
     assert cores
     assert min(cores) >= 0

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gnnplace.devices.presets import CPUS, GPUS, preset, preset_names
+from gnnplace.devices.presets import GPUS, preset, preset_names
 from gnnplace.errors import InvalidTopology
 from gnnplace.units import GIB
 
@@ -23,15 +21,9 @@ def test_every_preset_has_rates_memory_and_a_route_between_all_its_devices(name:
     assert all(topology.route(s, t) is not None for s in range(count) for t in range(count))
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_every_preset_names_its_source(name: str) -> None:
-    source = GPUS[name].source if name in GPUS else CPUS[name].source
-    assert "(20" in source
-    assert any(words in source for words in ("data sheet", "ARK", "product page"))
-
-
-@given(name=st.sampled_from(sorted(GPUS)), count=st.integers(1, 64))
-def test_a_set_has_that_many_equal_gpus_and_one_host(name: str, count: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 64])
+@pytest.mark.parametrize("name", sorted(GPUS))
+def test_a_set_has_the_stated_number_of_equal_gpus_and_one_host(name: str, count: int) -> None:
     topology = preset(f"{name}x{count}")
     assert topology.device_names == (*(f"{name}:{i}" for i in range(count)), "cpu:0")
     assert {device.kind for device in topology.devices[:-1]} == {name}
@@ -71,7 +63,7 @@ def test_sxm_gpus_send_directly_and_share_only_their_own_outgoing_rate() -> None
     assert np.unique([link.bandwidth_bytes_per_s for link in nvlink]).tolist() == [450e9]
 
 
-def test_a_joined_name_gives_a_mixed_set_with_the_newer_host_and_going_numbers() -> None:
+def test_a_joined_name_gives_a_mixed_set_with_the_newer_host_and_continued_numbers() -> None:
     topology = preset("k40x2+v100+k40")
     assert topology.device_names == ("k40:0", "k40:1", "v100:0", "k40:2", "cpu:0")
     assert topology.devices[-1].kind == "cpu-epyc"
@@ -97,6 +89,6 @@ def test_memory_after_an_at_sign_is_that_of_each_device_of_the_part() -> None:
         ("k40@lots", "no amount of bytes"),
     ],
 )
-def test_a_name_that_stands_for_nothing_is_refused_with_a_hint(name: str, message: str) -> None:
+def test_an_unknown_name_is_refused_with_a_hint(name: str, message: str) -> None:
     with pytest.raises(InvalidTopology, match=message):
         preset(name)

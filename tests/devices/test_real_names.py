@@ -1,4 +1,4 @@
-"""Names of real devices: what they mean, and which mean nothing."""
+"""Names of real devices, valid and invalid."""
 
 import pytest
 
@@ -37,11 +37,11 @@ from gnnplace.errors import InvalidTopology
     ],
     ids=lambda device: device.name,
 )
-def test_a_name_means_a_provider_a_device_of_it_and_options(device: RealDevice) -> None:
+def test_a_name_gives_a_provider_its_device_and_options(device: RealDevice) -> None:
     assert parse_real(device.name) == device
 
 
-def test_only_what_computes_on_cores_is_on_the_host() -> None:
+def test_only_devices_that_compute_on_cores_are_on_the_host() -> None:
     names = ["cpu:0", "ep:OpenVINO:CPU", "cuda:0", "ep:OpenVINO:GPU"]
     assert [parse_real(name).on_host for name in names] == [True, True, False, False]
     assert [parse_real(name).family for name in names] == ["cpu", "ep", "cuda", "ep"]
@@ -70,14 +70,14 @@ def test_only_what_computes_on_cores_is_on_the_host() -> None:
         ("k40:0", "does not exist on this machine"),
     ],
 )
-def test_a_name_that_means_nothing_is_refused_in_one_line(name: str, message: str) -> None:
+def test_an_invalid_name_is_refused_in_one_line(name: str, message: str) -> None:
     with pytest.raises(InvalidTopology) as error:
         parse_real(name)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_list_is_cut_at_commas_outside_of_brackets() -> None:
+def test_a_list_is_split_at_commas_outside_brackets() -> None:
     assert split_names("cpu:0,cuda:0[sms=66,slice=0], ep:OpenVINO:CPU[a=1,b=2] ,cpu:1") == [
         "cpu:0",
         "cuda:0[sms=66,slice=0]",

@@ -10,7 +10,7 @@ from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
 from gnnplace.errors import InvalidTopology
 
-SETS = [sample_devices(np.random.default_rng(seed)) for seed in range(300)]
+SETS = [sample_devices(np.random.default_rng(seed)) for seed in range(200)]
 
 
 def hosts(topology: Topology) -> list[str]:
@@ -23,12 +23,11 @@ def test_the_same_generator_state_gives_the_same_set() -> None:
     assert len({str(topology_to_json(topology)) for topology in SETS}) == len(SETS)
 
 
-def test_every_set_has_a_host_and_a_way_between_every_two_devices() -> None:
+def test_every_set_has_a_host_and_routes_between_all_devices() -> None:
     for topology in SETS:
-        devices = range(topology.num_devices)
         assert 2 <= topology.num_devices <= 8
         assert len(hosts(topology)) >= 1
-        assert all(topology.route(a, b) is not None for a in devices for b in devices)
+        assert topology.exchanges.all()
 
 
 def test_links_are_the_same_both_ways() -> None:
@@ -44,12 +43,12 @@ def test_sets_are_of_many_kinds() -> None:
     only_hosts = sum(len(hosts(topology)) == topology.num_devices for topology in SETS)
     stars = sum(len(topology.links) == 2 * (topology.num_devices - 1) for topology in SETS)
     shared = sum(any(link.channel == "bus:in" for link in topology.links) for topology in SETS)
-    assert 10 <= only_hosts <= 60
-    assert 100 <= stars <= 250
-    assert 10 <= shared <= 60
+    assert 7 <= only_hosts <= 40
+    assert 67 <= stars <= 167
+    assert 7 <= shared <= 40
 
 
-def test_what_is_drawn_lies_in_the_ranges() -> None:
+def test_drawn_values_lie_in_the_ranges() -> None:
     ranges = DeviceRanges()
     for topology in SETS:
         assert (topology.latency_s >= ranges.latency_s[0]).all()
@@ -71,19 +70,19 @@ def test_memory_binds_only_accelerators_and_together_they_hold_a_share_of_the_mo
         assert limited.links == topology.links
 
 
-def test_a_share_of_zero_leaves_memory_ample() -> None:
+def test_a_share_of_zero_leaves_memory_unlimited() -> None:
     ranges = replace(DeviceRanges(), binding_share=0.0)
     assert all(limit_memory(topology, 1, np.random.default_rng(0), ranges) is topology for topology in SETS)
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"num_devices": (1, 2)}, "two devices or more"),
         ({"star_share": 1.5}, "star_share is 1.5"),
         ({"latency_s": (2.0, 1.0)}, "latency_s is"),
     ],
 )
-def test_ranges_that_make_no_sense_are_refused(changes: dict[str, object], says: str) -> None:
-    with pytest.raises(InvalidTopology, match=says):
+def test_invalid_ranges_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidTopology, match=message):
         replace(DeviceRanges(), **changes)

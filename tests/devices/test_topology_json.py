@@ -1,4 +1,4 @@
-"""The topology file: what is written is read back, and what breaks a rule is named in one line."""
+"""Topology files: round trips, and errors in one line."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_the_document_has_exactly_the_keys_of_the_contract() -> None:
     assert set(written["links"][0]) == {"source", "target", "latency_s", "bandwidth_bytes_per_s", "channel"}
 
 
-def test_what_segments_cost_is_written_where_it_was_measured() -> None:
+def test_measured_costs_of_segments_survive_the_round_trip() -> None:
     device = Device("a", segment_overhead_s=5e-5, intake_bandwidth_bytes_per_s=2e10)
     written = topology_to_json(Topology("t", (device,)))
     assert written["devices"][0]["segment_overhead_s"] == 5e-5

@@ -11,7 +11,7 @@ from gnnplace.env.placement_env import PlacementEnv
 from gnnplace.errors import InvalidAction, InvalidGraph, InvalidPlacement
 from gnnplace.evaluation import EvaluationBatch
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from tests.env.toy_problems import MeasuredLike, problem_on, random_layers, two_chains
+from tests.toy_problems import MeasuredLike, problem_on, random_layers, two_chains
 
 ZERO = np.zeros(6, dtype=np.int64)
 

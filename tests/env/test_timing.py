@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gnnplace.env.timing import empty_timing, refresh, tail_s
 from gnnplace.env.units import unit_tables
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from tests.env.toy_problems import full_mesh, problem_on, random_layers
+from tests.toy_problems import full_mesh, problem_on, random_layers
 
 
 def test_slack_and_arrivals_of_a_diamond_are_those_computed_by_hand() -> None:

@@ -10,10 +10,10 @@ from gnnplace.schedule import check_schedule
 from gnnplace.sim.simulator import Simulator
 from gnnplace.sim.tables import mean_upward_rank, priority_order
 from tests.parity.naive_engine import NaiveRun
-from tests.parity.random_problems import random_graph, random_times, random_topology
+from tests.random_problems import random_graph, random_times, random_topology
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32), own_priorities=st.booleans())
 def test_schedules_memory_and_busy_times_are_exactly_equal(seed: int, own_priorities: bool) -> None:
     generator = np.random.default_rng(seed)
@@ -50,7 +50,7 @@ def test_schedules_memory_and_busy_times_are_exactly_equal(seed: int, own_priori
     assert evaluation.transferred_bytes == naive.sent_bytes
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32), zeros=st.booleans())
 def test_every_schedule_passes_the_independent_check(seed: int, zeros: bool) -> None:
     generator = np.random.default_rng(seed)
@@ -61,7 +61,7 @@ def test_every_schedule_passes_the_independent_check(seed: int, zeros: bool) -> 
     assert check_schedule(graph, topology, times, schedule) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), sets=st.booleans())
 def test_moves_cost_exactly_what_the_moved_placements_cost(seed: int, sets: bool) -> None:
     generator = np.random.default_rng(seed)

@@ -23,7 +23,7 @@ from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolic
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op_groups
 from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled, SamplingConfig
 from gnnplace.policy.network import one_thread
-from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 
 TINY = Seq2SeqConfig(hidden=3, attention_width=2, type_width=2)
 

@@ -20,7 +20,7 @@ from gnnplace.planners.classical.earliest_task import earliest_task_schedule
 from gnnplace.planners.classical.list_schedule import rank_order
 from gnnplace.schedule import check_schedule
 from gnnplace.sim.simulator import Simulator
-from tests.parity.random_problems import random_graph, random_times, random_topology
+from tests.random_problems import random_graph, random_times, random_topology
 
 
 def problem_of(graph: OpGraph, devices: tuple[Device, ...], times: np.ndarray, latency_s: float = 0.0) -> Problem:

@@ -27,7 +27,7 @@ from gnnplace.planners.search import Search
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
 from gnnplace.training.search_trace import SearchTrace
-from tests.env.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 
 
 @pytest.mark.parametrize("seed", range(3))

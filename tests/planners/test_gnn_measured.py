@@ -21,7 +21,7 @@ from gnnplace.planners.gnn.planner import GnnConfig, plan
 from gnnplace.planners.gnn.rehearsal import RehearsalConfig, rehearse
 from gnnplace.planners.search import Search, Solution
 from gnnplace.sim.simulator import Simulator
-from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 QUICK = ExecutionConfig(rehearsal=RehearsalConfig(searches=2, evaluations_per_unit=10), walk_moves=50)
 quick = partial(plan, config=GnnConfig(execution=QUICK))

@@ -27,7 +27,7 @@ from gnnplace.planners.papers.spotlight import (
     ratio_and_divergence,
 )
 from gnnplace.policy.network import one_thread
-from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 TINY = Seq2SeqConfig(hidden=8, attention_width=4, type_width=2)
 

@@ -7,7 +7,7 @@ from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.policy.features import sweep_features
 from gnnplace.policy.network import PolicyConfig, PolicyInputs, build_policy, policy_inputs
-from tests.env.toy_problems import random_layers, renamed, two_chains
+from tests.toy_problems import random_layers, renamed, two_chains
 
 
 def seen(problem: Problem, inputs: PolicyInputs, assignments: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.policy.features import NODE_FEATURES, graph_features, sweep_features, type_bucket
 from gnnplace.policy.network import policy_inputs
 from gnnplace.policy.pair_features import PAIR, pair_features
-from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 
 def timing_of(problem: Problem, assignments: np.ndarray) -> Timing:

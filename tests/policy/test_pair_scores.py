@@ -9,7 +9,7 @@ from gnnplace.policy.features import DEVICE_FEATURES
 from gnnplace.policy.network import CandidateMoves, PolicyConfig, build_policy, policy_inputs
 from gnnplace.policy.pair_features import CONTEXT, PAIR
 from gnnplace.policy.pair_scores import head_parts, pair_scores
-from tests.env.toy_problems import random_layers
+from tests.toy_problems import random_layers
 
 
 def test_the_compiled_head_gives_the_scores_of_the_network() -> None:

@@ -109,7 +109,7 @@ def test_a_program_that_is_too_large_is_solved_for_similar_units(monkeypatch: py
     assert 0.9 * exact < joined <= exact * (1 + 1e-9)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**6), objective=st.sampled_from(["latency", "throughput"]), tight=st.booleans())
 def test_no_feasible_placement_beats_the_bound(seed: int, objective: Objective, tight: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -19,7 +19,7 @@ from gnnplace.training.problems import TrainingProblem, TrainingTask
 from gnnplace.training.process_group import ProcessGroup, process_group
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
 from gnnplace.training.search_ppo import SearchPpoConfig
-from tests.env.toy_problems import random_layers
+from tests.toy_problems import random_layers
 
 
 @dataclass(frozen=True)

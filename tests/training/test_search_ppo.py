@@ -17,7 +17,7 @@ from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, p
 from gnnplace.training.problems import TrainingProblem
 from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, draw_advantages, search_ppo_update
 from gnnplace.training.search_trace import SearchTrace
-from tests.env.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 CONFIG = SearchPpoConfig()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.evaluation import Problem
+from gnnplace.evaluation import Objective, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.sim.simulator import Simulator
 
@@ -20,11 +20,13 @@ def full_mesh(num_devices: int, memory_bytes: int | None = None) -> Topology:
     return Topology("mesh", devices, links)
 
 
-def problem_on(graph: OpGraph, topology: Topology, op_time_s: np.ndarray | None = None) -> Problem:
-    """Every op takes 1 s everywhere unless times `[N, D]` are given."""
+def problem_on(
+    graph: OpGraph, topology: Topology, op_time_s: np.ndarray | None = None, objective: Objective = "latency"
+) -> Problem:
+    """A simulated problem; every op takes 1 s everywhere by default."""
     times = np.ones((graph.num_ops, topology.num_devices)) if op_time_s is None else op_time_s
     simulator = Simulator(graph, topology, times, num_threads=1)
-    return Problem(graph, topology, times, simulator, simulator)
+    return Problem(graph, topology, times, simulator, simulator, objective)
 
 
 def two_chains(length: int = 3, num_devices: int = 2, memory_bytes: int | None = None) -> Problem:
@@ -51,7 +53,7 @@ def random_layers(seed: int = 0, num_ops: int = 30, num_devices: int = 3) -> Pro
 
 
 def renamed(problem: Problem, order: np.ndarray) -> Problem:
-    """The same problem with its ops listed in another order: op `i` is what op `order[i]` was. One tensor per op at most."""
+    """The same problem with its ops reordered: op `i` was op `order[i]`. For at most one tensor per op."""
     graph = problem.graph
     ops = [
         Op(graph.op_names[v], graph.op_types[v], memory_bytes=int(graph.memory_bytes[v]),
@@ -68,7 +70,7 @@ def renamed(problem: Problem, order: np.ndarray) -> Problem:
 
 
 class MeasuredLike:
-    """A measured evaluator that takes its seconds from the simulator and keeps what it was asked to execute."""
+    """A measured evaluator whose seconds are simulated; it records the executed assignments."""
 
     def __init__(self, problem: Problem) -> None:
         self.kind = "measured"
@@ -76,11 +78,11 @@ class MeasuredLike:
         self.executed: list[np.ndarray] = []
 
     def evaluate(self, placement):  # type: ignore[no-untyped-def]
-        """As the simulator."""
+        """The simulator's result."""
         self.executed.append(placement.assignment)
         return replace(self._inner.evaluate(placement), evaluator="measured")
 
     def evaluate_batch(self, assignments):  # type: ignore[no-untyped-def]
-        """As the simulator."""
+        """The simulator's result."""
         self.executed.extend(assignments)
         return self._inner.evaluate_batch(assignments)
