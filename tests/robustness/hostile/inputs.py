@@ -1,27 +1,28 @@
-"""Inputs that are read one after the other in a process of their own, drawn at random or guided by coverage."""
+"""Inputs that an isolated process reads one after the other, drawn at random or guided by coverage."""
 
 from __future__ import annotations
 
 import importlib
 import io
-import os
+import itertools
+import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from random import Random
+from threading import Thread
 
 import gnnplace
-from gnnplace.child_processes import end_with_parent
 from gnnplace.errors import GnnplaceError
 from tests.robustness.hostile.mutations import LARGEST_BYTES, mutant, mutated
 from tests.robustness.hostile.room import Files, Room, limit_memory, packed, peak_bytes, unpacked
 
-__all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "run_inputs"]
+__all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "reader"]
 
 ACCEPTED, REFUSED = "accepted", "refused"
 _INSTRUMENTED = (
@@ -47,7 +48,6 @@ class Case:
 class Outcome:
     """Outcome of one input."""
 
-    number: int
     verdict: str
     """`ACCEPTED`, `REFUSED`, or an error and its place."""
     took_s: float
@@ -57,16 +57,13 @@ class Outcome:
     """Input, if neither accepted nor refused."""
 
 
-def run_inputs(case: Case, folder: Path, connection: Connection, only: Files | None = None) -> None:
-    """Sends the number of each input before reading it, and its `Outcome` afterwards.
-
-    With `only`, that input is read as the first of the case, and no input is drawn.
-    """
-    end_with_parent()
+def reader(case: Case, folder: Path, only: Files | None) -> Callable[[None], Outcome]:
+    """Prepares an isolated process; each call of the returned function reads the next input of the case, or `only`."""
     warnings.simplefilter("error")
     room = Room(folder)
     room.enter()
-    if case.source == "guided" and only is None:
+    guided = case.source == "guided" and only is None
+    if guided:
         _instrument()
     from tests.robustness.hostile.targets import TARGETS
 
@@ -74,30 +71,29 @@ def run_inputs(case: Case, folder: Path, connection: Connection, only: Files | N
     seeds = target.seeds()
     for files in seeds:  # compiles code and loads libraries before memory and seconds count
         outcome_of(target.read, files, room)
-
-    def report(number: int, files: Files) -> None:
-        room.furnish(files)
-        connection.send(number)
-        begin_s = time.perf_counter()
-        verdict = outcome_of(target.read, files, room, furnished=True)
-        took_s = time.perf_counter() - begin_s
-        wrong = verdict not in {ACCEPTED, REFUSED}
-        connection.send(Outcome(number, verdict, took_s, peak_bytes(), dict(files) if wrong else None))
-
-    limit_memory()
     if only is not None:
-        report(case.first, only)
-        return
-    if case.source == "guided":
-        _guided(case, seeds, report)
-    for number in range(case.first, case.first + case.count):
-        report(number, mutant(seeds, Random(f"{case.target} {case.seed} {number}")))
+        inputs = iter([only])
+    elif guided:
+        inputs = _guided(case, seeds)
+    else:
+        inputs = (
+            mutant(seeds, Random(f"{case.target} {case.seed} {number}")) for number in itertools.count(case.first)
+        )
+    limit_memory()
+
+    def read(_: None) -> Outcome:
+        files = next(inputs)
+        begin_s = time.perf_counter()
+        verdict = outcome_of(target.read, files, room)
+        took_s = time.perf_counter() - begin_s
+        return Outcome(verdict, took_s, peak_bytes(), None if verdict in {ACCEPTED, REFUSED} else dict(files))
+
+    return read
 
 
-def outcome_of(read: Callable[[Path, Path], None], files: Files, room: Room, furnished: bool = False) -> str:
+def outcome_of(read: Callable[[Path, Path], None], files: Files, room: Room) -> str:
     """The verdict on one input."""
-    if not furnished:
-        room.furnish(files)
+    room.furnish(files)
     try:
         read(room.input, room.out)
         verdict = ACCEPTED
@@ -132,12 +128,17 @@ def _instrument() -> None:
         importlib.import_module("tests.robustness.hostile.targets")
 
 
-def _guided(case: Case, seeds: Sequence[Files], report: Callable[[int, Files], None]) -> None:
-    """Draws inputs from those that reached new code, as libFuzzer keeps them; ends the process."""
+def _guided(case: Case, seeds: Sequence[Files]) -> Iterator[Files]:
+    """Draws inputs from those that reached new code, as libFuzzer keeps them, beginning with the seeds.
+
+    LibFuzzer runs in a thread, which hands over one input and waits until the next one is drawn. The code that reads an
+    input then counts as covered by it.
+    """
     import atheris
 
     rng = Random(f"{case.target} {case.seed} {case.first} guided")
-    begun = 0
+    drawn: SimpleQueue[Files] = SimpleQueue()
+    finished: SimpleQueue[None] = SimpleQueue()
 
     def change(data: bytes, most: int, seed: int) -> bytes:
         files, own = unpacked(data) or rng.choice(seeds), Random(seed)
@@ -147,13 +148,10 @@ def _guided(case: Case, seeds: Sequence[Files], report: Callable[[int, Files], N
         return text if len(text) <= most else packed(own.choice(seeds))
 
     def one(data: bytes) -> None:
-        nonlocal begun
         files = unpacked(data)
-        if files and begun < case.count:
-            report(case.first + begun, files)
-            begun += 1
-        if begun == case.count:
-            os._exit(0)
+        if files:
+            drawn.put(files)
+            finished.get()
 
     corpus = Path.cwd().parent / "temporary" / "corpus"
     corpus.mkdir()
@@ -161,4 +159,8 @@ def _guided(case: Case, seeds: Sequence[Files], report: Callable[[int, Files], N
         (corpus / str(number)).write_bytes(packed(files))
     limits = ["-timeout=3600", "-rss_limit_mb=0", "-malloc_limit_mb=0", "-verbosity=0", f"-max_len={2 * LARGEST_BYTES}"]
     atheris.Setup(["hostile", *limits, f"-seed={case.seed + 1}", str(corpus)], one, custom_mutator=change)
-    atheris.Fuzz()
+    signal.signal = lambda *_: None  # type: ignore[assignment]  # for Ctrl-C, and only the main thread may
+    Thread(target=atheris.Fuzz, daemon=True).start()
+    while True:
+        yield drawn.get()
+        finished.put(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -11,8 +12,8 @@ import pytest
 
 from gnnplace.bench.harness import BenchOptions
 from gnnplace.errors import GnnplaceError
-from tests.robustness.hostile import inputs, watch
-from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, outcome_of
+from tests.robustness.hostile import watch
+from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, outcome_of
 from tests.robustness.hostile.room import Room, packed, unpacked
 from tests.robustness.hostile.suite import bench_hostile
 
@@ -62,70 +63,62 @@ def test_files_survive_being_packed() -> None:
     assert unpacked(b"\xff\n") == {}
 
 
-def run_badly(case: Case, folder: Path, connection: object, only: object = None) -> None:
-    """Stands for a process that reads: the second input ends it, the third never ends."""
-    for number in range(case.first, case.first + case.count):
-        (folder / "input").mkdir(exist_ok=True)
+def numbered(case: Case, folder: Path, read: Callable[[int], None]) -> Callable[[None], Outcome]:
+    """Stands for a process that reads: each input is a file with its number."""
+    numbers = itertools.count(case.first)
+    (folder / "input").mkdir()
+
+    def outcome(_: None) -> Outcome:
+        number = next(numbers)
         (folder / "input" / "a").write_text(str(number))
-        connection.send(number)
+        read(number)
+        return Outcome(ACCEPTED, 0.5, 1000)
+
+    return outcome
+
+
+def crashing_and_hanging(case: Case, folder: Path, _: object) -> Callable[[None], Outcome]:
+    """The second input ends the process, the third never ends."""
+
+    def read(number: int) -> None:
         if number == 1:
             os._exit(9)
         if number == 2:
-            time.sleep(60)
-        connection.send(inputs.Outcome(number, ACCEPTED, 0.5, 1000))
+            time.sleep(600.0)
+
+    return numbered(case, folder, read)
 
 
 def test_a_crash_and_a_hang_are_findings_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "run_inputs", run_badly)
-    monkeypatch.setattr(watch, "MOST_S", 2.0)
+    monkeypatch.setattr(watch, "reader", crashing_and_hanging)
+    monkeypatch.setattr(watch, "MOST_S", 1.0)
     found = watch.watched(Case("model", "chance", 0, 0, 4), tmp_path / "findings")
     assert found[ACCEPTED] == 2
-    assert found["findings"] == {"the process ended with 9": 1, "took over 2 s": 1}
+    assert found["findings"] == {"the process ended with exit code 9": 1, "took over 1 s": 1}
     assert sorted(path.read_text() for path in (tmp_path / "findings").glob("*/a")) == ["1", "2"]
 
 
-def run_in_a_stall(case: Case, folder: Path, connection: object, only: object = None) -> None:
-    """Stands for a machine that stood still at the second input."""
-    (folder / "input").mkdir(exist_ok=True)
-    for number in range(case.first, case.first + case.count):
-        (folder / "input" / "a").write_text(str(number))
-        connection.send(number)
-        if number == 1 and only is None:
-            time.sleep(60)
-        assert only in (None, {"a": b"1"})
-        connection.send(inputs.Outcome(number, ACCEPTED, 0.5, 1000))
+def standing_still(case: Case, folder: Path, only: object) -> Callable[[None], Outcome]:
+    """The machine stands still at the second input, the first time."""
+    assert only in (None, {"a": b"1"})
+    return numbered(case, folder, lambda number: time.sleep(600.0 if number == 1 and only is None else 0.0))
 
 
-def test_what_took_too_long_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "run_inputs", run_in_a_stall)
-    monkeypatch.setattr(watch, "MOST_S", 2.0)
+def test_an_input_that_took_too_long_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "reader", standing_still)
+    monkeypatch.setattr(watch, "MOST_S", 1.0)
     found = watch.watched(Case("model", "chance", 0, 0, 4))
     assert (found[ACCEPTED], found["findings"]) == (4, {})
 
 
-def run_and_linger(case: Case, folder: Path, connection: object, only: object = None) -> None:
-    """Stands for a process that has read everything and takes its time to end."""
-    for number in range(case.first, case.first + case.count):
-        connection.send(number)
-        connection.send(inputs.Outcome(number, ACCEPTED, 0.5, 1000))
-    time.sleep(60)
-
-
-def test_a_process_that_has_read_all_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "run_inputs", run_and_linger)
-    monkeypatch.setattr(watch, "MOST_S", 2.0)
-    found = watch.watched(Case("model", "chance", 0, 0, 4))
-    assert (found[ACCEPTED], found["findings"]) == (4, {})
-
-
-def run_nothing(case: Case, folder: Path, connection: object, only: object = None) -> None:
-    """Stands for a process that cannot make the files to begin with."""
-    os._exit(1)
+def broken(case: Case, folder: Path, _: object) -> Callable[[None], Outcome]:
+    """No valid file can be made."""
+    raise SystemExit(f"no {case.target}")
 
 
 def test_a_process_that_cannot_begin_ends_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "run_inputs", run_nothing)
-    with pytest.raises(GnnplaceError, match="'model' ended with 1 before it had any"):
+    monkeypatch.setattr(watch, "reader", broken)
+    with pytest.raises(GnnplaceError, match=r"'model' can be read: .* exit code 1: no model"):
         watch.watched(Case("model", "chance", 0, 0, 4))
 
 

@@ -1,9 +1,8 @@
-"""Watches the process that reads inputs: its crash, hang or lack of memory is a finding."""
+"""Reads inputs in isolated processes: a crash, a hang or a lack of memory is a finding."""
 
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import re
 import shutil
 import tempfile
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.errors import GnnplaceError
-from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, run_inputs
+from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
+from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, reader
 from tests.robustness.hostile.room import Files, read_files, write_files
 
 __all__ = ["MOST_S", "merged", "watched"]
@@ -44,43 +44,25 @@ def _one_process(case: Case, result: dict[str, Any], findings: Path | None, only
 
     An input that takes too long is read once more, alone, in a new process, as machines stand still at times.
     """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
+    keep = partial(_keep, case, result, findings)
     with tempfile.TemporaryDirectory(prefix="hostile-") as scratch:
         room = Path(scratch) / "room"
         room.mkdir()
-        process = context.Process(target=run_inputs, args=(case, room, theirs, only))
-        process.start()
-        theirs.close()
-        done, begun, keep = 0, False, partial(_keep, case, result, findings)
-        try:
-            while done < case.count:
-                if not ours.poll(MOST_S if begun else _BEGIN_S):
-                    if only is not None or not begun:
-                        keep(f"took over {MOST_S:.0f} s", room / "input")
-                        return done + 1
-                    process.kill()
-                    late = replace(case, first=case.first + done, count=1)
-                    return done + _one_process(late, result, findings, read_files(room / "input"))
-                message = ours.recv()
-                begun = True
-                if isinstance(message, Outcome):
-                    done += 1
-                    _count(message, result, keep)
-        except EOFError:
-            process.join()
-            if not begun:
-                raise GnnplaceError(
-                    f"the process that reads files of the kind {case.target!r} ended with {process.exitcode} before"
-                    " it had any; its errors are above"
-                ) from None
-            keep(f"the process ended with {process.exitcode}", room / "input")
-            return done + 1
-        else:
-            return done
-        finally:
-            process.kill()
-            process.join()
+        with IsolatedProcess(partial(reader, case, room, only)) as process:
+            try:
+                process.start(_BEGIN_S)
+            except ProcessEnded as end:
+                raise GnnplaceError(f"no file of the kind {case.target!r} can be read: {end}") from end
+            for done in range(case.count):
+                try:
+                    _count(process.call(None, MOST_S), result, keep)
+                except ProcessEnded as end:
+                    if end.cause == "time" and only is None:
+                        late = replace(case, first=case.first + done, count=1)
+                        return done + _one_process(late, result, findings, read_files(room / "input"))
+                    keep(f"took over {MOST_S:.0f} s" if end.cause == "time" else str(end), room / "input")
+                    return done + 1
+    return case.count
 
 
 def _count(outcome: Outcome, result: dict[str, Any], keep: partial[None]) -> None:
