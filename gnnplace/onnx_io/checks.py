@@ -1,4 +1,4 @@
-"""What the tensors of a model file must keep to: as many elements as they say, of a type that there is."""
+"""Rules that a model file must keep, checked before onnx-ir reads it: nodes, attributes, values, tensors, weight files."""
 
 from __future__ import annotations
 
@@ -13,104 +13,34 @@ import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel, shown
 from gnnplace.files import file_inside
-from gnnplace.onnx_io.external_data import external_tensors
+from gnnplace.onnx_io.external_data import bodies_of, external_tensors
 
 __all__ = ["check_nodes", "check_tensors", "settle_external_data"]
 
-
 _MOST_DIGITS = 18
 _TYPES = {dtype.value for dtype in ir.DataType} - {ir.DataType.UNDEFINED.value}
+_COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-"""Each entry is an element, but for elements of less than a byte, of which it holds a byte full."""
-
-
-def check_tensors(proto: onnx.ModelProto, where: str) -> None:
-    """Checks every tensor that the model holds.
-
-    Raises:
-        UnsupportedModel: one is of no type, has less or more data than its shape says, or says nonsense of a file outside.
-    """
-    for tensor in _tensors(proto):
-        problem = _problem(tensor)
-        if problem is not None:
-            raise UnsupportedModel(f"{where}: tensor {shown(tensor.name)} {problem}; export or copy the model again")
-
-
-def _problem(tensor: onnx.TensorProto) -> str | None:
-    if tensor.data_type not in _TYPES:
-        return f"is of the unknown type {tensor.data_type}"
-    dtype = ir.DataType(tensor.data_type)
-    if any(size < 0 for size in tensor.dims):
-        return f"has the shape {shown(list(tensor.dims))}"
-    size = math.prod(tensor.dims)
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _external_problem(tensor, dtype, size)
-    if dtype == ir.DataType.STRING:
-        found, expected = len(tensor.string_data), size
-    elif tensor.HasField("raw_data"):
-        found, expected = len(tensor.raw_data), math.ceil(size * dtype.itemsize)
-    else:
-        field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
-        if any(len(getattr(tensor, other)) for other in _FIELDS if other != field):
-            return f"keeps {dtype.name} elsewhere than in {field}"
-        found = len(getattr(tensor, field))
-        expected = size * 2 if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128) else size
-        if dtype.itemsize < 1:
-            expected = math.ceil(size * dtype.itemsize)
-    return None if found == expected else f"has {found} entries of data; its shape and type ask for {expected}"
-
-
-def _external_problem(tensor: onnx.TensorProto, dtype: ir.DataType, size: int) -> str | None:
-    if dtype == ir.DataType.STRING:
-        return "holds texts outside of the model, which ONNX does not allow"
-    said = {entry.key: entry.value for entry in tensor.external_data}
-    if not said.get("location"):
-        return "lies outside of the model, and no file is named"
-    for key in ("offset", "length"):
-        text = said.get(key, "0")
-        if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-            return f"has the {key} {shown(text)} in its file"
-    expected = math.ceil(size * dtype.itemsize)
-    if "length" in said and int(said["length"]) != expected:
-        return f"has {said['length']} bytes in its file; its shape and type ask for {expected}"
-    return None
-
-
-def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    yield from proto.graph.initializer
-    stack = [proto.graph.node, *(function.node for function in proto.functions)]
-    while stack:
-        for node in stack.pop():
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.TENSOR or attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
-                for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                    yield from body.initializer
-                    stack.append(body.node)
-
-
 _NEWEST_OPSET = 2**31 - 1
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
-"""What is looked into also where the operator set is unknown."""
+"""Attributes checked even if the operator set is unknown."""
 
 
 def check_nodes(proto: onnx.ModelProto, where: str) -> None:
-    """Checks that everything that is read is written, once, and that attributes are what their operators ask for.
+    """Checks that every value is written exactly once, and that attributes match the operators.
 
     Raises:
-        UnsupportedModel: it is not so; the message begins with `where` and names the node.
+        UnsupportedModel: a rule is broken; the message begins with `where` and names the node.
     """
     _check_texts(proto, where)
     opsets = _opsets(proto.opset_import, where)
     _check_graph(proto.graph, (), opsets, where)
     for function in proto.functions:
-        own = _opsets(function.opset_import, where)
-        _check_graph(function, (), {**opsets, **own}, where)
+        _check_graph(function, (), {**opsets, **_opsets(function.opset_import, where)}, where)
 
 
 def _check_texts(proto: onnx.ModelProto, where: str) -> None:
-    """Protobuf hands out names that are no UTF-8 as bytes, which nothing else expects."""
+    """Refuses text that is not UTF-8, which protobuf returns as bytes."""
     open_messages: list[Any] = [proto]
     while open_messages:
         for field, value in open_messages.pop().ListFields():
@@ -135,8 +65,15 @@ def _opsets(stated: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, 
 def _check_graph(
     graph: onnx.GraphProto | onnx.FunctionProto, outer: tuple[set[str], ...], opsets: Mapping[str, int], where: str
 ) -> None:
-    """`outer` are the names of the graphs around it, outermost last; not one set, as many bodies may share a large graph."""
-    results, defined = _borders(graph, where)
+    """Checks one graph; `outer` has a set of names per enclosing graph, since many bodies may share a large one."""
+    if isinstance(graph, onnx.FunctionProto):
+        results, defined = list(graph.output), set(graph.input)
+    else:
+        if graph.sparse_initializer:
+            name = graph.sparse_initializer[0].values.name
+            raise UnsupportedModel(f"{where}: initialiser {name!r} is sparse, which is not supported; make it dense")
+        results = [value.name for value in graph.output]
+        defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         _check_attributes(node, opsets, where)
         for name in filter(None, node.output):
@@ -148,26 +85,15 @@ def _check_graph(
         for name in filter(None, node.input):
             if not any(name in names for names in visible):
                 raise UnsupportedModel(f"{where}: {_described(node)} reads {name!r}, which nothing writes")
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                _check_graph(body, visible, opsets, where)
+        for body in bodies_of(node):
+            _check_graph(body, visible, opsets, where)
     for name in results:
         if not any(name in names for names in visible):
             raise UnsupportedModel(f"{where}: output {name!r} is written by no node")
 
 
-def _borders(graph: onnx.GraphProto | onnx.FunctionProto, where: str) -> tuple[list[str], set[str]]:
-    """The names of the results, and the names that are there before the first node."""
-    if isinstance(graph, onnx.FunctionProto):
-        return list(graph.output), set(graph.input)
-    if graph.sparse_initializer:
-        name = graph.sparse_initializer[0].values.name
-        raise UnsupportedModel(f"{where}: initialiser {name!r} is sparse, which is not supported; make it dense")
-    defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    return [value.name for value in graph.output], defined
-
-
 def _check_attributes(node: onnx.NodeProto, opsets: Mapping[str, int], where: str) -> None:
+    """Checks the numbers of inputs and outputs and the attributes of a node against its operator's schema."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
     except onnx.defs.SchemaError:
@@ -184,14 +110,14 @@ def _check_attributes(node: onnx.NodeProto, opsets: Mapping[str, int], where: st
     ):
         if not least <= found <= most:
             raise UnsupportedModel(f"{where}: {_described(node)} has {found} {what}; expected {least} to {most}")
-    given = {attribute.name: attribute for attribute in node.attribute}
-    for name, stated in schema.attributes.items():
-        if name not in given:
-            if stated.required:
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    for name, declared in schema.attributes.items():
+        if name not in attributes:
+            if declared.required:
                 raise UnsupportedModel(f"{where}: {_described(node)} lacks its attribute {name!r}")
             continue
-        found = onnx.AttributeProto.AttributeType.Name(given[name].type)
-        expected = str(stated.type).rpartition(".")[2]
+        found = onnx.AttributeProto.AttributeType.Name(attributes[name].type)
+        expected = str(declared.type).rpartition(".")[2]
         if found != expected:
             raise UnsupportedModel(
                 f"{where}: attribute {name!r} of {_described(node)} is of type {found}; expected {expected}"
@@ -202,8 +128,74 @@ def _described(node: onnx.NodeProto) -> str:
     return f"node {node.name!r} ({node.op_type})" if node.name else f"a node of type {node.op_type}"
 
 
+def check_tensors(proto: onnx.ModelProto, where: str) -> None:
+    """Checks type, shape and amount of data of every tensor in the model.
+
+    Raises:
+        UnsupportedModel: a tensor has an unknown type, too little or too much data, or a broken reference to a file.
+    """
+    for tensor in _tensors(proto):
+        problem = _problem(tensor)
+        if problem is not None:
+            raise UnsupportedModel(f"{where}: tensor {shown(tensor.name)} {problem}; export or copy the model again")
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Initialisers and attributes of all graphs and functions."""
+    yield from proto.graph.initializer
+    stack = [proto.graph.node, *(function.node for function in proto.functions)]
+    while stack:
+        for node in stack.pop():
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR or attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+            for body in bodies_of(node):
+                yield from body.initializer
+                stack.append(body.node)
+
+
+def _problem(tensor: onnx.TensorProto) -> str | None:
+    if tensor.data_type not in _TYPES:
+        return f"is of the unknown type {tensor.data_type}"
+    dtype = ir.DataType(tensor.data_type)
+    if any(size < 0 for size in tensor.dims):
+        return f"has the shape {shown(list(tensor.dims))}"
+    size = math.prod(tensor.dims)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external_problem(tensor, dtype, size)
+    if dtype == ir.DataType.STRING:
+        found, expected = len(tensor.string_data), size
+    elif tensor.HasField("raw_data"):
+        found, expected = len(tensor.raw_data), math.ceil(size * dtype.itemsize)
+    else:
+        field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+        if any(len(getattr(tensor, other)) for other in _FIELDS if other != field):
+            return f"keeps {dtype.name} elsewhere than in {field}"
+        found = len(getattr(tensor, field))
+        # An entry holds an element, half a complex number, or a byte of packed elements.
+        expected = math.ceil(size * min(dtype.itemsize, 1)) * (2 if dtype in _COMPLEX else 1)
+    return None if found == expected else f"has {found} entries of data; its shape and type ask for {expected}"
+
+
+def _external_problem(tensor: onnx.TensorProto, dtype: ir.DataType, size: int) -> str | None:
+    if dtype == ir.DataType.STRING:
+        return "holds texts outside of the model, which ONNX does not allow"
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if not entries.get("location"):
+        return "lies outside of the model, and no file is named"
+    for key in ("offset", "length"):
+        text = entries.get(key, "0")
+        if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+            return f"has the {key} {shown(text)} in its file"
+    expected = math.ceil(size * dtype.itemsize)
+    if "length" in entries and int(entries["length"]) != expected:
+        return f"has {entries['length']} bytes in its file; its shape and type ask for {expected}"
+    return None
+
+
 def settle_external_data(model: ir.Model, path: Path) -> None:
-    """Lets external tensors find their files from anywhere, and checks that those are there and whole.
+    """Makes external tensors independent of the working directory, and checks that their files are complete.
 
     Raises:
         UnsupportedModel: a file is missing, too short, or not below the model's folder.

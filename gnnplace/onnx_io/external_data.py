@@ -1,12 +1,11 @@
-"""Weights in files of their own: referred to, never rewritten.
+"""Weights in files of their own: referred to and linked, never rewritten.
 
-ONNX Runtime refuses external data outside the model's folder, by absolute path, by `..` and through symbolic links. A
-hard link passes, so a model that is written elsewhere gets one (a copy where the file system has no hard links).
+ONNX Runtime refuses external data outside the model's folder: absolute paths, `..` and symbolic links. Hard links pass,
+so a model that is written elsewhere gets hard links (copies where the file system has none).
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,20 +20,24 @@ from gnnplace.files import file_inside, new_file
 from gnnplace.onnx_io.model import OnnxModel
 
 __all__ = [
+    "bodies_of",
     "external_beside",
     "external_files",
     "external_tensors",
     "light_copy",
     "link_files",
+    "load_attribute_tensors",
     "refer",
     "relocate",
-    "take_in_attributes",
-    "written_outside",
+    "write_external",
 ]
+
+_SMALL_BYTES = 1024  # scalars and shapes stay in the model, where ONNX Runtime can fold them
+_FEW_BYTES = 1 << 20
 
 
 def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
-    """Every tensor whose data lie in another file: weights and attributes, of bodies and functions too."""
+    """Every tensor with data in another file: weights and attributes, also those of bodies and functions."""
     for graph in (*model.graphs(), *(body for function in model.functions.values() for body in function.subgraphs())):
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
@@ -42,11 +45,8 @@ def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
     yield from (attribute.value for _, attribute in _external_attributes(model))
 
 
-def take_in_attributes(model: ir.Model) -> None:
-    """Reads the tensors of attributes (constants in bodies) that lie in other files.
-
-    ONNX's checker, which ONNX Runtime asks about them, takes no hard links.
-    """
+def load_attribute_tensors(model: ir.Model) -> None:
+    """Loads tensors of attributes (constants in bodies) from other files, since ONNX Runtime refuses hard links there."""
     for node, attribute in list(_external_attributes(model)):
         tensor: ir.ExternalTensor = attribute.value
         held = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
@@ -54,22 +54,20 @@ def take_in_attributes(model: ir.Model) -> None:
 
 
 def _external_attributes(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
-    nodes = (model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
-    for node in itertools.chain.from_iterable(nodes):
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                yield node, attribute
+    for graph in (model.graph, *model.functions.values()):
+        for node in graph.all_nodes():
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                    yield node, attribute
 
 
 def external_files(model: ir.Model) -> dict[str, Path]:
-    """The file behind every external location that the model's weights name.
+    """The file behind every location that external tensors of the model name.
 
     Raises:
         UnsupportedModel: a file is missing.
     """
-    found: dict[str, Path] = {}
-    for tensor in external_tensors(model):
-        found[os.fspath(tensor.location)] = Path(tensor.path)
+    found = {os.fspath(tensor.location): Path(tensor.path) for tensor in external_tensors(model)}
     for location, path in found.items():
         if not path.is_file():
             raise UnsupportedModel(
@@ -79,10 +77,10 @@ def external_files(model: ir.Model) -> dict[str, Path]:
 
 
 def external_beside(path: Path) -> dict[str, Path]:
-    """The files that the weights of a model file lie in, by location; all of them are in its folder.
+    """The external files of a model file by location, all of them in the folder of the model.
 
     Raises:
-        UnsupportedModel: a file is missing, or lies elsewhere.
+        UnsupportedModel: a file is missing or lies elsewhere.
     """
     found = external_files(ir.load(path))
     for location in found:
@@ -94,16 +92,12 @@ def external_beside(path: Path) -> dict[str, Path]:
 
 
 def link_files(files: Mapping[str, Path], folder: Path, subfolder: str = "data") -> dict[str, str]:
-    """Makes external files reachable from models in `folder`; the new location of each old one."""
+    """Links external files into a subfolder of `folder`; returns the new location of each old one."""
     locations: dict[str, str] = {}
     for number, (location, path) in enumerate(files.items()):
-        name = (
-            path.name
-            if path.name not in {Path(taken).name for taken in locations.values()}
-            else f"{number}-{path.name}"
-        )
-        target = folder / subfolder / name
-        locations[location] = f"{subfolder}/{name}"
+        taken = f"{subfolder}/{path.name}" in locations.values()
+        locations[location] = f"{subfolder}/{number}-{path.name}" if taken else f"{subfolder}/{path.name}"
+        target = folder / locations[location]
         if target.exists() and target.samefile(path):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -116,19 +110,28 @@ def link_files(files: Mapping[str, Path], folder: Path, subfolder: str = "data")
     return locations
 
 
+def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs in the attributes of a node."""
+    return [
+        body
+        for attribute in node.attribute
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
+    ]
+
+
 def relocate(graph: onnx.GraphProto, locations: Mapping[str, str]) -> None:
     """Replaces the locations of external weights in a graph and in the bodies of its nodes."""
-    if not locations:
-        return
-    for tensor in _tensors(graph):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            for entry in tensor.external_data:
-                if entry.key == "location":
-                    entry.value = locations.get(entry.value, entry.value)
+    for tensor in graph.initializer:
+        for entry in tensor.external_data if tensor.data_location == onnx.TensorProto.EXTERNAL else ():
+            if entry.key == "location":
+                entry.value = locations.get(entry.value, entry.value)
+    for node in graph.node:
+        for body in bodies_of(node):
+            relocate(body, locations)
 
 
-def written_outside(values: Iterable[ir.Value], folder: Path, file: str) -> dict[str, ir.ExternalTensor]:
-    """Writes the weights of `values` to one file in `folder`; where each then is, by name."""
+def write_external(values: Iterable[ir.Value], folder: Path, file: str) -> dict[str, ir.ExternalTensor]:
+    """Writes the weights of `values` to one file in `folder`; returns references to them by name."""
     tensors = [value.const_value for value in values if value.const_value is not None]
     if not tensors:
         return {}
@@ -138,34 +141,17 @@ def written_outside(values: Iterable[ir.Value], folder: Path, file: str) -> dict
 
 
 def refer(graph: onnx.GraphProto, outside: Mapping[str, ir.ExternalTensor]) -> None:
-    """Replaces weights of a graph by references to where they are."""
+    """Replaces weights of a graph by references to an external file."""
     for tensor in graph.initializer:
-        found = outside.get(tensor.name)
-        if found is not None:
+        if (found := outside.get(tensor.name)) is not None:
             set_external_data(tensor, os.fspath(found.location), found.offset, found.length)
             tensor.ClearField("raw_data")
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
-                yield from _tensors(body)
-
-
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-
-
-_SMALL_BYTES = 1024  # scalars and shapes stay in the model, where ONNX Runtime can fold them
-_FEW_BYTES = 1 << 20
-
-
 def light_copy(model: OnnxModel, folder: Path) -> tuple[ir.Model, Path]:
-    """The same model with its weights outside, and the folder that they lie in.
+    """The same nodes with all weights in external files, and the folder of these files.
 
-    Weights that are outside already stay where they are; others are written to `folder`, unless there are hardly any. The
-    nodes are the same, in the same order.
+    External weights stay where they are. Other weights are written to `folder`, unless they are small altogether.
     """
     values = [value.const_value for graph in model.model.graphs() for value in graph.initializers.values()]
     inside = sum(tensor.nbytes for tensor in values if tensor is not None and not isinstance(tensor, ir.ExternalTensor))

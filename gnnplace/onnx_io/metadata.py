@@ -1,4 +1,4 @@
-"""What a model file says about its own placement, in `metadata_props`: stages, colocation, state."""
+"""Placement hints in a model's `metadata_props`: stages, colocation groups, state."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["GROUP_KEY", "STAGE_KEY", "STATE_KEY", "node_group", "node_stage", "s
 
 _MOST_DIGITS = 9
 STAGE_KEY = "gnnplace.stage"
-"""Of a node: the number of the stage, such as a layer, that people would keep on one device."""
+"""Metadata of a node: number of its stage, such as a layer that an expert would keep on one device."""
 GROUP_KEY = "gnnplace.group"
-"""Of a node: nodes of one group share a device."""
+"""Metadata of a node: name of its colocation group; the nodes of a group share a device."""
 STATE_KEY = "gnnplace.state"
-"""Of the model: a JSON object from inputs that live on between runs to the outputs that replace them."""
+"""Metadata of the model: JSON object that maps each state input to the output that replaces it in the next run."""
 
 
 def node_stage(node: ir.Node, where: str) -> int | None:
-    """The stage of a node; None where the file states none.
+    """The stage of a node; None if the model states none.
 
     Raises:
-        UnsupportedModel: it is no whole number.
+        UnsupportedModel: the stage is not a whole number.
     """
     text = node.metadata_props.get(STAGE_KEY)
     if text is None:
@@ -37,29 +37,25 @@ def node_stage(node: ir.Node, where: str) -> int | None:
 
 
 def node_group(node: ir.Node) -> str | None:
-    """The colocation group of a node; None where the file states none."""
+    """The colocation group of a node; None if the model states none."""
     return node.metadata_props.get(GROUP_KEY) or None
 
 
 def state_of(model: ir.Model, where: str) -> Mapping[str, str]:
-    """The inputs that live on between runs, such as weights in training, and the outputs that replace them.
+    """State inputs, such as weights in training, with the outputs that replace them.
 
     Raises:
-        UnsupportedModel: the metadata is no such object, or names what is no input or output.
+        UnsupportedModel: the metadata is not a JSON object, or names an unknown input or output.
     """
     text = model.metadata_props.get(STATE_KEY)
     if text is None:
         return {}
-    pairs = parsed_json(text.encode(), f"{where}: metadata {STATE_KEY} of the model", UnsupportedModel)
-    inputs = {value.name for value in model.graph.inputs}
-    outputs = {value.name for value in model.graph.outputs}
+    what = f"{where}: metadata {STATE_KEY} of the model"
+    pairs = parsed_json(text.encode(), what, UnsupportedModel)
     if not isinstance(pairs, dict) or not all(isinstance(output, str) for output in pairs.values()):
-        raise UnsupportedModel(f"{where}: metadata {STATE_KEY} of the model is no object from input to output names")
-    lost = [
-        name for pair in pairs.items() for name, known in zip(pair, (inputs, outputs), strict=True) if name not in known
-    ]
-    if lost:
-        raise UnsupportedModel(
-            f"{where}: metadata {STATE_KEY} of the model names {lost[0]!r}, which is no input or output"
-        )
+        raise UnsupportedModel(f"{what} is no object from input to output names")
+    inputs, outputs = ({value.name for value in values} for values in (model.graph.inputs, model.graph.outputs))
+    unknown = next((name for name in (*(pairs.keys() - inputs), *(set(pairs.values()) - outputs))), None)
+    if unknown is not None:
+        raise UnsupportedModel(f"{what} names {unknown!r}, which is no input or output")
     return pairs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,27 +15,43 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.checks import check_nodes, check_tensors, settle_external_data
 from gnnplace.onnx_io.conversion import convert
-from gnnplace.onnx_io.external_data import take_in_attributes
+from gnnplace.onnx_io.external_data import load_attribute_tensors
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.normalise import normalise
 from gnnplace.onnx_io.shapes.inference import infer_shapes
 from gnnplace.onnx_io.shapes.node_types import annotate_types
 from gnnplace.onnx_io.shapes.tensor_info import choose_dimensions
-from gnnplace.onnx_io.value_types import attach, set_aside
+from gnnplace.onnx_io.split import MAX_IR_VERSION
+from gnnplace.onnx_io.value_types import (
+    attach_map_types,
+    detach_map_types,
+    holds_map,
+    keep_type,
+    kept_type,
+    type_from_text,
+)
 
-__all__ = ["at_dims", "read_onnx"]
+__all__ = ["TypeInference", "TypeText", "at_dims", "read_onnx", "with_inferred_types"]
+
+TypeText = tuple[str, Sequence[int | str | None]]
+"""A type and a shape as ONNX Runtime writes them, such as `tensor(float)` and `['N', 4]`."""
+TypeInference = Callable[[bytes, OnnxModel], Mapping[str, TypeText]]
+"""Maps the bytes of a model, and the model that they derive from, to the types of the outputs by name."""
 
 _FIRST_IR_WITH_OPSETS = 3
+_UNKNOWN_SIZE = "unk__"  # prefix of ONNX Runtime's names for sizes that it does not know
 
 
 def read_onnx(
-    path: str | Path, dims: Mapping[str, int] | None = None, custom_ops: Sequence[str | Path] = ()
+    path: str | Path,
+    dims: Mapping[str, int] | None = None,
+    custom_ops: Sequence[str | Path] = (),
+    infer_types: TypeInference | None = None,
 ) -> OnnxModel:
-    """The model in a file, normalised, and its op graph with costs at the given dimensions.
+    """Reads a model file, normalises it, and computes its op graph with costs at the given dimensions.
 
-    The model keeps its symbolic dimensions, and its weights stay where they are: external data is checked to be there,
-    and not loaded. Costs are for `dims`, and 1 for every dimension that is left out. The model's inputs are taken to be
-    on every device when a step starts, free of cost.
+    The model keeps its symbolic dimensions. External weights are checked and not loaded. Model inputs are assumed to be
+    on every device when a step starts, at no cost.
 
     >>> from gnnplace.files import temporary_folder
     >>> from gnnplace.onnx_io.sample_inputs import probe_model
@@ -45,48 +61,95 @@ def read_onnx(
     ('Neg',)
 
     Args:
-        path: An ONNX file.
-        dims: Numbers for symbolic dimensions of the inputs; an axis without a name is called `INPUT.AXIS`.
-        custom_ops: Shared libraries with operators that ONNX Runtime does not have; loaded when the model is run.
+        path: The ONNX file.
+        dims: Sizes of symbolic dimensions of the inputs, by default 1; an axis without a name is called `INPUT.AXIS`.
+        custom_ops: Shared libraries with operators that ONNX Runtime lacks, for running the model.
+        infer_types: Infers types that follow from no rule of ONNX, as behind custom operators.
 
     Returns:
-        The model; `warnings` says what was assumed.
+        The model, whose `warnings` list the assumptions.
 
     Raises:
-        UnsupportedModel: the file is no ONNX model, is damaged or incomplete, or has no such dimension.
+        UnsupportedModel: the file is not an ONNX model, is damaged or incomplete, or lacks a dimension of `dims`.
     """
     path = Path(path)
     proto = _parse(path)
     check_nodes(proto, str(path))
     check_tensors(proto, str(path))
-    map_types = set_aside(proto.graph)
+    map_types = detach_map_types(proto.graph)
     try:
         model = ir.serde.deserialize_model(proto)
     except (ir.serde.SerdeError, ValueError, TypeError) as problem:
         reason = str(problem.__cause__ or problem).splitlines()[0]
         raise UnsupportedModel(f"{path}: breaks the rules of ONNX ({reason})") from None
-    attach(model.graph, map_types)
+    attach_map_types(model.graph, map_types)
     settle_external_data(model, path)
     normalise(model, str(path))
-    take_in_attributes(model)
+    load_attribute_tensors(model)
     annotate_types(model)
     graph, values, warnings = _costs(path, model, dims or {})
     libraries = tuple(Path(library) for library in custom_ops)
-    return OnnxModel(path, _sha256(path), model, graph, values, warnings, libraries)
+    found = OnnxModel(path, _sha256(path), model, graph, values, warnings, libraries)
+    return found if infer_types is None else with_inferred_types(found, infer_types, dims)
 
 
 def at_dims(model: OnnxModel, dims: Mapping[str, int]) -> OnnxModel:
     """The same nodes and weights with costs at other dimensions; see `read_onnx`.
 
     Raises:
-        UnsupportedModel: the model has no such dimension.
+        UnsupportedModel: the model lacks a dimension of `dims`.
     """
     graph, values, warnings = _costs(model.path, model.model, dims)
     return replace(model, graph=graph, dims=values, warnings=warnings)
 
 
+def with_inferred_types(
+    model: OnnxModel, infer_types: TypeInference, dims: Mapping[str, int] | None = None
+) -> OnnxModel:
+    """The model with types for values that lack one, since it cannot be cut at those; costs at `dims` follow from them.
+
+    Returns the same object if no type is missing or none is found.
+    """
+    untyped = [
+        value
+        for node in model.model.graph
+        for value in node.outputs
+        if value.name and value.type is None and kept_type(value) is None
+    ]
+    if not untyped:
+        return model
+    proto = ir.to_proto(model.model)
+    proto.ir_version = min(MAX_IR_VERSION, proto.ir_version)
+    outputs = {output.name for output in proto.graph.output}
+    for value in untyped:
+        if value.name not in outputs:
+            proto.graph.output.add(name=value.name)
+    found = infer_types(proto.SerializeToString(), model)
+    if not found:
+        return model
+    for value in untyped:
+        if str(value.name) in found:
+            _set_type(value, *found[str(value.name)])
+    return at_dims(model, dims or {})
+
+
+def _set_type(value: ir.Value, text: str, shape: Sequence[int | str | None]) -> None:
+    found = type_from_text(text)
+    if holds_map(found):
+        keep_type(value, found)
+        return
+    value.type = ir.serde.deserialize_type_proto_for_type(found)
+    if isinstance(value.type, ir.TensorType) and shape:  # an empty shape means scalar or unknown
+        value.shape = ir.Shape([_known_size(size) for size in shape])
+
+
+def _known_size(size: int | str | None) -> int | str | None:
+    unknown = size.startswith(_UNKNOWN_SIZE) if isinstance(size, str) else size is None or size < 0
+    return None if unknown else size
+
+
 def _costs(path: Path, model: ir.Model, dims: Mapping[str, int]) -> tuple[OpGraph, Mapping[str, int], tuple[str, ...]]:
-    """The op graph of a normalised model at the given dimensions, all dimensions, and what was assumed."""
+    """The op graph of a normalised model at the given dimensions, the sizes of all dimensions, and the warnings."""
     dimensions = choose_dimensions(model.graph.inputs, dims, str(path))
     shapes = infer_shapes(model, dimensions)
     graph, assumptions = convert(path.stem, model, shapes.tensors, str(path))
@@ -94,7 +157,7 @@ def _costs(path: Path, model: ir.Model, dims: Mapping[str, int]) -> tuple[OpGrap
 
 
 def _parse(path: Path) -> onnx.ModelProto:
-    """The protobuf message in a file that looks like a whole model."""
+    """The message in a model file, refused if it is obviously not a whole model."""
     if path.is_dir():
         raise UnsupportedModel(f"{path}: is a directory; name the .onnx file in it")
     try:

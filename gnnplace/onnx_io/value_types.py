@@ -1,6 +1,6 @@
-"""Element types by the names that ONNX Runtime has for them; those that numpy lacks are numpy's by way of `ml_dtypes`.
+"""Types of values: element types that numpy lacks, types as ONNX Runtime writes them, and map types.
 
-Processes that measure import this, so it loads ONNX where it needs it.
+onnx-ir has no map types. Reading a model moves them from its values into the values' `meta`, and writing moves them back.
 """
 
 from __future__ import annotations
@@ -12,78 +12,93 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
 
 __all__ = [
     "NARROW",
-    "attach",
+    "attach_map_types",
+    "detach_map_types",
     "from_raw",
     "holds_map",
     "is_narrow",
-    "keep",
+    "keep_type",
     "kept_type",
     "numpy_dtype",
-    "put_back",
-    "set_aside",
+    "restore_map_types",
     "to_raw",
+    "type_from_text",
+    "type_text",
 ]
-
 
 NARROW = {
     "bfloat16": 16, "float8e4m3fn": 17, "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20,
     "uint4": 21, "int4": 22, "float4e2m1": 23, "float8e8m0": 24, "uint2": 25, "int2": 26,
 }  # fmt: skip
-"""ONNX's number for each element type that numpy lacks."""
+"""ONNX's number of each element type that numpy lacks and `ml_dtypes` adds."""
+_KEY = "gnnplace.map_type"
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
-    """Whether it is a type that numpy lacks and `ml_dtypes` adds."""
+    """Whether `ml_dtypes` defines the dtype."""
     return dtype.isbuiltin == 2
 
 
 def numpy_dtype(element: str) -> np.dtype[Any]:
-    """The dtype of arrays of an element type; strings are objects.
-
-    >>> numpy_dtype("float"), numpy_dtype("float8e4m3fn"), numpy_dtype("string")
-    (dtype('float32'), dtype(float8_e4m3fn), dtype('O'))
-    """
-    from onnx_ir import DataType
-
-    return DataType[element.upper()].numpy()
+    """The numpy dtype of an element type, such as `float` or `float8e4m3fn`; strings are objects."""
+    return ir.DataType[element.upper()].numpy()
 
 
 def to_raw(array: NDArray[Any]) -> tuple[int, bytes]:
-    r"""The number of the element type, and the elements as ONNX stores them: those of less than eight bits packed.
-
-    >>> import ml_dtypes
-    >>> to_raw(np.array([1, 2, 3], dtype=ml_dtypes.uint4))
-    (21, b'!\x03')
-    """
-    from onnx import numpy_helper
-
+    """ONNX's number of the element type, and the elements as ONNX stores them (less than eight bits: packed)."""
     proto = numpy_helper.from_array(array)
     return proto.data_type, proto.raw_data
 
 
 def from_raw(element_type: int, shape: Sequence[int], raw: bytes) -> NDArray[Any]:
-    """The array that `to_raw` was given."""
-    from onnx import TensorProto, numpy_helper
-
+    """The array with this element type, shape and stored elements: the inverse of `to_raw`."""
     return np.asarray(numpy_helper.to_array(TensorProto(data_type=element_type, dims=shape, raw_data=raw)))
 
 
-_KEY = "gnnplace.map_type"
+def type_text(found: onnx.TypeProto | None) -> str:
+    """A type as ONNX Runtime writes it, such as `seq(tensor(float))`; empty if unknown."""
+    kind = None if found is None else found.WhichOneof("value")
+    if found is None or kind is None:
+        return ""
+    if kind == "map_type":
+        return f"map({_element_name(found.map_type.key_type)},{type_text(found.map_type.value_type)})"
+    inner = getattr(found, kind).elem_type
+    outer = kind.removesuffix("_type").replace("sequence", "seq")
+    return f"{outer}({_element_name(inner) if isinstance(inner, int) else type_text(inner)})"
+
+
+def type_from_text(text: str) -> onnx.TypeProto:
+    """The type that ONNX Runtime writes as `text`: the inverse of `type_text`."""
+    kind, _, rest = text.partition("(")
+    inner = rest[:-1]
+    if kind == "seq":
+        return onnx.helper.make_sequence_type_proto(type_from_text(inner))
+    if kind == "optional":
+        return onnx.helper.make_optional_type_proto(type_from_text(inner))
+    if kind == "map":
+        key, _, value = inner.partition(",")
+        return onnx.helper.make_map_type_proto(TensorProto.DataType.Value(key.upper()), type_from_text(value))
+    return onnx.helper.make_tensor_type_proto(TensorProto.DataType.Value(inner.upper()), None)
+
+
+def _element_name(element_type: int) -> str:
+    return str(TensorProto.DataType.Name(element_type)).lower()
 
 
 def holds_map(found: onnx.TypeProto) -> bool:
-    """The type is a map, or a sequence or optional of maps."""
+    """Whether the type is a map, or a sequence or optional of maps."""
     kind = found.WhichOneof("value")
     if kind in ("sequence_type", "optional_type"):
         return holds_map(getattr(found, kind).elem_type)
     return bool(kind == "map_type")
 
 
-def set_aside(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
-    """Takes such types off the values of a graph, so that onnx-ir can read it; by name."""
+def detach_map_types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+    """Removes map types from the values of a graph, and returns them by value name."""
     taken: dict[str, onnx.TypeProto] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
         if holds_map(info.type):
@@ -92,27 +107,27 @@ def set_aside(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
     return taken
 
 
-def attach(graph: ir.Graph, taken: Mapping[str, onnx.TypeProto]) -> None:
-    """Keeps types that were set aside beside the values of the same graph."""
+def attach_map_types(graph: ir.Graph, taken: Mapping[str, onnx.TypeProto]) -> None:
+    """Keeps detached map types in the `meta` of the values of the same graph."""
     produced = (value for node in graph for value in node.outputs)
     for value in (*graph.inputs, *produced) if taken else ():
         if (found := taken.get(str(value.name))) is not None:
-            keep(value, found)
+            keep_type(value, found)
 
 
-def keep(value: ir.Value, found: onnx.TypeProto) -> None:
-    """Keeps the type of one value."""
+def keep_type(value: ir.Value, found: onnx.TypeProto) -> None:
+    """Stores a map type in the `meta` of a value."""
     value.meta[_KEY] = found
 
 
 def kept_type(value: ir.Value) -> onnx.TypeProto | None:
-    """The type that is kept beside a value; None for values of other types."""
+    """The map type in the `meta` of a value; None if it has none."""
     found: onnx.TypeProto | None = value.meta.get(_KEY)
     return found
 
 
-def put_back(graph: onnx.GraphProto, values: Iterable[ir.Value]) -> None:
-    """Writes the kept types of some values into the inputs and outputs of a graph."""
+def restore_map_types(graph: onnx.GraphProto, values: Iterable[ir.Value]) -> None:
+    """Writes the kept map types of `values` into the inputs and outputs of a graph."""
     kept = {value.name: found for value in values if (found := kept_type(value)) is not None}
     for info in (*graph.input, *graph.output) if kept else ():
         if info.name in kept:
