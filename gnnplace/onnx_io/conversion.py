@@ -1,4 +1,4 @@
-"""From a normalised ONNX graph and its shapes to the op graph: what depends on what, and what it costs."""
+"""The op graph of a normalised ONNX model: dependencies, bytes, costs, and the assumptions behind them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ __all__ = ["convert"]
 def convert(
     name: str, model: ir.Model, tensors: Mapping[ir.Value, TensorInfo], where: str
 ) -> tuple[OpGraph, tuple[str, ...]]:
-    """The op graph of `model`, with op `i` for node `i`, and what had to be assumed.
+    """Converts `model` to an op graph with op `i` for node `i`; returns it with the assumptions that costs rest on.
 
-    An initialiser is resident with the op that reads it, and a shared weight when several do. So is an input that the
-    model's metadata calls state; the output that replaces it takes its place in memory. Other inputs cost nothing: they
-    are on every device when a step starts. A node with subgraphs is one op that also reads what those capture.
+    An initialiser is resident with the op that reads it, and a shared weight if several ops read it. A state input, as
+    the model's metadata defines it, counts as a weight; the output that replaces it takes its place in memory. Other
+    inputs cost nothing, since they are on every device when a step starts. A node with subgraphs is one op that also
+    reads the captured values.
 
     Raises:
-        UnsupportedModel: the metadata says what cannot be; the message begins with `where`.
+        UnsupportedModel: the metadata is broken; the message begins with `where`.
     """
     graph, opset = model.graph, model.opset_imports.get("", 1)
     state = state_of(model, where)
@@ -42,11 +43,9 @@ def convert(
     weights = [value for value in graph.initializers.values() if not value.is_graph_input()]
     for value in (*weights, *(value for value in graph.inputs if value.name in state)):
         consumers = readers.get(value, [])
-        if not consumers:
-            continue
         if len(consumers) == 1:
             resident[consumers[0]] += tensors[value].bytes
-        else:
+        elif consumers:
             shared.append(SharedWeight(tensors[value].bytes, tuple(consumers)))
     results = {value for value in graph.outputs if value.name not in state.values()}
     produced = [
@@ -75,7 +74,7 @@ def _op(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo], memor
 
 
 def _dtype(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> str:
-    """The dtype an op computes in: its first float, else its first tensor; the dtype of the factors if quantised."""
+    """The dtype an op computes in: of its first float, else of its first tensor; of the factors of an integer product."""
     found = [tensors[value] for value in (*node.inputs, *node.outputs) if value is not None]
     known = [tensor for tensor in found if tensor.dtype is not None]
     if not known:
@@ -86,7 +85,7 @@ def _dtype(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> str:
 
 
 def _inner_weight_bytes(node: ir.Node) -> int:
-    """Bytes of the constants that a node brings itself: a Constant's value, and what is stored in subgraphs."""
+    """Bytes of the constants inside a node: the value of a Constant, and the weights of subgraphs."""
     if node.domain == "" and node.op_type == "Constant":
         tensor = constant_tensor(node)
         return 0 if tensor is None else tensor.nbytes
@@ -98,7 +97,7 @@ def _inner_weight_bytes(node: ir.Node) -> int:
 
 
 def _assumptions(graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> Iterator[str]:
-    """What the costs assume, each kind of assumption once."""
+    """Assumptions of the costs, each kind once."""
     nodes = list(graph.all_nodes())
     unknown = sorted({f"{node.domain or 'ai.onnx'}::{node.op_type}" for node in nodes if not has_known_cost(node)})
     if unknown:
@@ -116,6 +115,6 @@ def _assumptions(graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorI
 
 
 def _ops(nodes: list[ir.Node]) -> str:
-    """The ops that a message is about: the first, and how many more."""
+    """The first op, and the number of further ops, for a message."""
     first = f"op {nodes[0].name!r} ({nodes[0].op_type})"
     return first if len(nodes) == 1 else f"{first} and {len(nodes) - 1} more"

@@ -1,4 +1,4 @@
-"""What a node reads: its inputs, and what its subgraphs take from outside of them."""
+"""Constant folding, and the helpers that it shares with shape inference: subgraphs, captured values, constants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from onnx.reference.ops import load_op
 
 __all__ = [
-    "READABLE",
     "captured_values",
     "constant_array",
     "constant_tensor",
@@ -23,9 +22,32 @@ __all__ = [
     "values_read",
 ]
 
+FILL_LIMIT_BYTES = 2**30
+"""Largest total of constant fills that become weights, so that the model still fits in one file; each takes the memory
+of one element."""
+GROWTH_LIMIT_BYTES = 2**20
+"""Largest size of other results, unless they replace at least as many bytes of constants."""
+_EXTERNAL_READ_BYTES = 1024
+_READABLE = frozenset({
+    ir.DataType.BOOL, ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64,
+    ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64,
+    ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE,
+})  # fmt: skip
+_MOVING = frozenset({
+    "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "NonZero", "Range", "Reshape", "ScatterND",
+    "Shape", "Size", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+_EXACT = frozenset({
+    "Abs", "Add", "And", "Cast", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+    "Max", "Min", "Mul", "Neg", "Not", "Or", "Sign", "Sqrt", "Sub", "Xor",
+})  # fmt: skip
+_EXACT_FOR_INTEGERS = frozenset({"CumSum", "Mod", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"})
+# Errors of the evaluator on a malformed node, which stays in the model for the runtime to refuse.
+_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AttributeError, AssertionError)
+
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs that a node holds as attributes, as If, Loop and Scan do; not the graphs inside those."""
+    """The graphs in the attributes of a node, such as If, Loop and Scan; not the graphs inside those."""
     for attribute in node.attributes.values():
         if attribute.is_ref():
             continue
@@ -38,7 +60,7 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
 def captured_values(node: ir.Node) -> tuple[ir.Value, ...]:
     """Values that the subgraphs of `node`, at any depth, read and do not define; each once, in order of first use.
 
-    Unlike `onnx_ir.analysis.analyze_implicit_usage` this counts a subgraph that returns an outer value as it is.
+    Unlike `onnx_ir.analysis.analyze_implicit_usage` this includes outer values that a subgraph returns.
     """
     used: dict[ir.Value, None] = {}
     defined: set[ir.Value] = set()
@@ -55,30 +77,20 @@ def captured_values(node: ir.Node) -> tuple[ir.Value, ...]:
 
 
 def values_read(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Inputs of `node` that are given, then what its subgraphs capture; each once."""
+    """The inputs of `node` that are present, then the values that its subgraphs capture; each once."""
     inputs = (value for value in node.inputs if value is not None)
     return tuple(dict.fromkeys((*inputs, *captured_values(node))))
 
 
-READABLE = frozenset({
-    ir.DataType.BOOL, ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64,
-    ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64,
-    ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE,
-})  # fmt: skip
-"""Dtypes that numpy has itself."""
-
-_EXTERNAL_READ_BYTES = 1024
-
-
 def constant_array(tensor: ir.TensorProtocol) -> NDArray[Any] | None:
-    """The elements of a constant; None for dtypes that are not `READABLE` and for external data beyond 1 KiB."""
-    if tensor.dtype not in READABLE:
+    """The elements of a constant; None for dtypes that numpy lacks and for external data beyond 1 KiB."""
+    if tensor.dtype not in _READABLE:
         return None
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor.numpy()
     if tensor.nbytes > _EXTERNAL_READ_BYTES:
         return None
-    # onnx-ir would map the whole file, and refuses one that has a second name, as the data of a split model has.
+    # onnx-ir would map the whole file, and refuses files with several hard links, such as the data of a split model.
     with Path(tensor.path).open("rb") as file:
         file.seek(tensor.offset or 0)
         elements = np.frombuffer(file.read(tensor.nbytes), dtype=tensor.dtype.numpy().newbyteorder("<"))
@@ -86,7 +98,7 @@ def constant_array(tensor: ir.TensorProtocol) -> NDArray[Any] | None:
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """The tensor of a Constant node; None for a sparse one, and for one that breaks ONNX's rules."""
+    """The tensor of a Constant node; None if it is sparse or malformed."""
     if len(node.attributes) != 1 or len(node.outputs) != 1 or "sparse_value" in node.attributes:
         return None
     try:
@@ -95,26 +107,8 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
         return None
 
 
-FILL_LIMIT_BYTES = 2**30
-"""Constant fills become weights up to this sum, so that the model can still be saved as one file; in memory each is one
-element."""
-GROWTH_LIMIT_BYTES = 2**20
-"""Other results may not be larger than this, unless they replace at least as many bytes of constants."""
-_MOVING = frozenset({
-    "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "NonZero", "Range", "Reshape", "ScatterND",
-    "Shape", "Size", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
-})  # fmt: skip
-_EXACT = frozenset({
-    "Abs", "Add", "And", "Cast", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
-    "Max", "Min", "Mul", "Neg", "Not", "Or", "Sign", "Sqrt", "Sub", "Xor",
-})  # fmt: skip
-_EXACT_FOR_INTEGERS = frozenset({"CumSum", "Mod", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"})
-# What the evaluator raises on a node that is malformed; such a node stays as it is, for the runtime to refuse.
-_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AttributeError, AssertionError)
-
-
 def fold_constants(graph: ir.Graph, opset: int) -> None:
-    """Folds the nodes of a sorted graph, in place; subgraphs stay as they are, but read what was folded outside."""
+    """Folds the nodes of a sorted graph, in place; subgraphs stay as they are, but read folded values."""
     fill_bytes_left = FILL_LIMIT_BYTES
     for node in graph:
         if node.domain != "" or any(output.is_graph_output() for output in node.outputs):
@@ -130,21 +124,18 @@ def fold_constants(graph: ir.Graph, opset: int) -> None:
         if node.op_type == "ConstantOfShape":
             fill_bytes_left -= tensors[0].nbytes
         for output, tensor in zip(node.outputs, tensors, strict=True):
-            if not output.name:
-                continue
-            initializer = ir.Value(
-                name=output.name,
-                type=ir.TensorType(tensor.dtype),
-                shape=ir.Shape(tensor.shape.numpy()),
-                const_value=tensor,
-            )
-            graph.register_initializer(initializer)
-            output.replace_all_uses_with(initializer)
+            if output.name:
+                shape = ir.Shape(tensor.shape.numpy())
+                initializer = ir.Value(
+                    name=output.name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor
+                )
+                graph.register_initializer(initializer)
+                output.replace_all_uses_with(initializer)
         graph.remove(node, safe=True)
 
 
 def evaluate(node: ir.Node, opset: int, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...] | None:
-    """The outputs of a node of the default domain; None when it is not among the exact operators, or malformed."""
+    """The outputs of a node of the default domain; None if its operator is not exact or the node is malformed."""
     op_type = node.op_type
     integers = all(array is None or array.dtype.kind in "biu" for array in inputs)
     if op_type not in _MOVING and op_type not in _EXACT and not (op_type in _EXACT_FOR_INTEGERS and integers):
@@ -162,30 +153,31 @@ def evaluate(node: ir.Node, opset: int, inputs: Sequence[NDArray[Any] | None]) -
 
 
 def _constant(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The tensor of an initialiser that cannot be overridden."""
+    """The tensor of an initialiser that no caller can override."""
     if value is None or not value.is_initializer() or value.is_graph_input():
         return None
     return value.const_value
 
 
 def _folded(node: ir.Node, opset: int, fill_bytes_left: int) -> Sequence[ir.TensorProtocol] | None:
+    """The tensors that replace the outputs of a node; None if it must stay."""
     if node.op_type == "Constant":
         tensor = constant_tensor(node)
         return None if tensor is None else (tensor,)
-    tensors = [_constant(value) for value in node.inputs]
-    if not tensors or any(t is None and value is not None for t, value in zip(tensors, node.inputs, strict=True)):
+    present = [value for value in node.inputs if value is not None]
+    tensors = [tensor for value in present if (tensor := _constant(value)) is not None]
+    if not node.inputs or len(tensors) < len(present):
         return None
-    given = [tensor for tensor in tensors if tensor is not None]
-    # A large constant that others read as well would be stored twice.
-    if any(value is not None and len(value.uses()) > 1 and _is_large(value.const_value) for value in node.inputs):
+    # A large constant with several readers would be stored twice.
+    if any(len(value.uses()) > 1 and _is_large(value.const_value) for value in present):
         return None
-    arrays = [None if tensor is None else constant_array(tensor) for tensor in tensors]
-    if sum(array is not None for array in arrays) < len(given):
+    arrays = [None if value is None else constant_array(value.const_value) for value in node.inputs]  # type: ignore[arg-type]
+    if sum(array is not None for array in arrays) < len(tensors):
         return None
     if node.op_type == "ConstantOfShape":
         return _fill(node, arrays[0], fill_bytes_left)
-    limit_bytes = max(GROWTH_LIMIT_BYTES, sum(tensor.nbytes for tensor in given))
-    if _largest_size(node, arrays) > limit_bytes:  # before memory is taken for it
+    limit_bytes = max(GROWTH_LIMIT_BYTES, sum(tensor.nbytes for tensor in tensors))
+    if _largest_size(node, arrays) > limit_bytes:  # before evaluation allocates memory
         return None
     results = evaluate(node, opset, arrays)
     if results is None or len(results) != len(node.outputs) or sum(array.nbytes for array in results) > limit_bytes:
@@ -194,18 +186,19 @@ def _folded(node: ir.Node, opset: int, fill_bytes_left: int) -> Sequence[ir.Tens
 
 
 def _largest_size(node: ir.Node, arrays: Sequence[NDArray[Any] | None]) -> float:
-    """A bound of the elements of the result, for operators whose result may be larger than all of their inputs."""
-    given = [array for array in arrays if array is not None]
+    """A bound of the number of elements of the result, for operators that can enlarge their inputs; otherwise 0."""
+    present = [array for array in arrays if array is not None]
     try:
         if node.op_type in ("Expand", "Tile"):
-            return float(np.prod(given[1], dtype=np.float64)) * max(given[0].size, 1)
+            return float(np.prod(present[1], dtype=np.float64)) * max(present[0].size, 1)
         if node.op_type == "Range":
-            start, limit, delta = (float(array.item()) for array in given)
+            start, limit, delta = (float(array.item()) for array in present)
             return (limit - start) / delta
         if node.op_type == "Gather":
-            return float(given[1].size * given[0].size / given[0].shape[node.attributes.get_int("axis", 0)])
+            data, indices = present
+            return float(indices.size * data.size / data.shape[node.attributes.get_int("axis", 0)])
         if node.op_type in _EXACT or node.op_type == "Where":
-            return math.prod(np.broadcast_shapes(*(array.shape for array in given)))
+            return math.prod(np.broadcast_shapes(*(array.shape for array in present)))
     except _MALFORMED:
         return math.inf
     return 0.0

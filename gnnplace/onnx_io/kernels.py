@@ -1,4 +1,4 @@
-"""Which ops of a model a kernel of the optimised model stands for, as runtimes fuse, rename and reorder."""
+"""Matches kernels of an optimised model with the ops they execute, although runtimes fuse, rename and reorder ops."""
 
 from __future__ import annotations
 
@@ -11,70 +11,69 @@ import onnx
 import onnx_ir as ir
 
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.value_types import set_aside
+from gnnplace.onnx_io.value_types import detach_map_types
 
 __all__ = ["Kernel", "ops_of_kernels"]
 
 # ONNX Runtime names a kernel in its blocked layout after the value that the op wrote, and appends what it fused.
 _APPENDED = re.compile(r"(_nchwc|_token_\d+|_bn|_mul)$")
-_RELAID = "reorder_"  # a value of the model in another layout, by another name
-_FUSION = re.compile(r"/\w*Fusion\w*$")  # after the name of an op that was fused with what follows it
+_REORDERED = "reorder_"  # prefix of a value of the model in another layout
+_FUSION = re.compile(r"/\w*Fusion\w*$")  # suffix of an op that was fused with its successors
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a kernel of the optimised model does."""
+    """The ops that a kernel of the optimised model executes."""
 
     charged: int
-    """The op that its seconds belong to."""
+    """Op that gets the kernel's seconds."""
     ops: tuple[int, ...]
-    """All ops whose work it does, with the kernels that it exchanges values with which the model does not have; ascending, none for
-    a kernel that only changes a layout."""
+    """All ops, in ascending order, of this kernel and of those that it exchanges new values with; none for a change of
+    layout."""
 
 
 def ops_of_kernels(model: OnnxModel, optimised: Path) -> dict[str, Kernel]:
-    """The ops, by index, that each kernel of an optimised model stands for, by the kernel's name.
+    """The ops, by index, that each kernel of an optimised model file executes, by kernel name.
 
-    A kernel is found again by the original value that it writes, or by its name. It does the work of all ops before
-    that value that no earlier kernel has done, and is charged to the one with the most FLOPs; ops that were fused into
-    it, folded away or removed get no kernel. A kernel that only changes a layout is charged to the op whose value it
-    converts. Kernels without any such trace are left out. Linear in ops and kernels.
+    The value that a kernel writes, or its name, identifies the last op. The kernel executes all ops before that value
+    that no earlier kernel executed, and the op with the most FLOPs is charged. Ops that were fused into it, folded or
+    removed get no kernel. A change of layout is charged to the op whose value it converts. Kernels without any trace are
+    left out. Linear in ops and kernels.
     """
     graph = model.graph
     nodes = list(model.model.graph)
     producer = {str(value.name): op for op, node in enumerate(nodes) for value in node.outputs if value.name}
     work = list(zip(graph.flops.tolist(), graph.bytes_accessed.tolist(), strict=True))
     done = [False] * graph.num_ops
-    home: dict[str, int] = {}  # value of the optimised model -> op that it comes from
+    origin: dict[str, int] = {}  # value of the optimised model -> op that it comes from
     charged: dict[str, int] = {}
-    together: dict[str, set[int]] = {}  # by kernel, and by value that the model does not have
+    together: dict[str, set[int]] = {}  # ops by kernel, and by value that the model lacks
     proto = onnx.load(optimised, load_external_data=False)
-    set_aside(proto.graph)
+    detach_map_types(proto.graph)
     for kernel in ir.from_proto(proto).graph:
-        last = next(_traces(kernel, producer, graph.op_index), None)
+        inputs = [str(value.name) for value in kernel.inputs if value is not None]
+        last = next(_last_ops(kernel, producer, graph.op_index), None)
         fused = [] if last is None else _undone_before(last, model, done)
         if fused:
             op: int | None = max(fused, key=lambda v: (work[v], -v))
-        elif last is not None:
-            op = last
         else:
-            op = next((home[str(v.name)] for v in kernel.inputs if v is not None and v.name in home), None)
+            op = last if last is not None else next((origin[name] for name in inputs if name in origin), None)
         if op is None:
             continue
         charged[str(kernel.name)] = op
-        ops = _joined([str(v.name) for v in kernel.inputs if v is not None], together)
+        ops = _joined(inputs, together)
         ops.update(fused)
         together[str(kernel.name)] = ops
         for value in kernel.outputs:
-            home[str(value.name)] = op
-            relaid = str(value.name).startswith(_RELAID)
-            if not relaid and all(name not in producer for name in _shortened(str(value.name))):
-                together[str(value.name)] = ops
+            name = str(value.name)
+            origin[name] = op
+            if not name.startswith(_REORDERED) and all(shorter not in producer for shorter in _shortened(name)):
+                together[name] = ops
     return {name: Kernel(op, tuple(sorted(together[name]))) for name, op in charged.items()}
 
 
 def _joined(inputs: Sequence[str], together: dict[str, set[int]]) -> set[int]:
-    """The ops of all kernels that some of these values join, as one set from now on."""
+    """Joins the op sets of some values into one set."""
     sets = [together[name] for name in inputs if name in together]
     if not sets:
         return set()
@@ -88,15 +87,15 @@ def _joined(inputs: Sequence[str], together: dict[str, set[int]]) -> set[int]:
 
 
 def _shortened(name: str) -> Iterator[str]:
-    """A name, then without what was appended to it, one after the other."""
+    """A name, then the name without one appended suffix after the other."""
     yield name
     while (shorter := _APPENDED.sub("", name)) != name:
         name = shorter
         yield name
 
 
-def _traces(kernel: ir.Node, producer: Mapping[str, int], op_index: Mapping[str, int]) -> Iterator[int]:
-    """Ops that the kernel may end with, the surest first."""
+def _last_ops(kernel: ir.Node, producer: Mapping[str, int], op_index: Mapping[str, int]) -> Iterator[int]:
+    """Candidates for the last op of a kernel, the most certain first."""
     yield from (producer[str(value.name)] for value in kernel.outputs if value.name in producer)
     name = str(kernel.name)
     yield from (op_index[known] for known in (name, _FUSION.sub("", name)) if known in op_index)
@@ -104,15 +103,14 @@ def _traces(kernel: ir.Node, producer: Mapping[str, int], op_index: Mapping[str,
 
 
 def _undone_before(last: int, model: OnnxModel, done: list[bool]) -> list[int]:
-    """`last` and its ancestors that are not done; they are afterwards."""
+    """`last` and its ancestors that are not done yet; marks them as done."""
     graph = model.graph
     found: list[int] = []
     stack = [last]
     while stack:
         op = stack.pop()
-        if done[op]:
-            continue
-        done[op] = True
-        found.append(op)
-        stack += [int(p) for p in graph.tensor_producer[graph.inputs_of(op)] if not done[p]]
+        if not done[op]:
+            done[op] = True
+            found.append(op)
+            stack += [int(p) for p in graph.tensor_producer[graph.inputs_of(op)] if not done[p]]
     return found

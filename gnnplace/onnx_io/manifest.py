@@ -1,4 +1,4 @@
-"""The parts of a placed model and how they fit together: `parts/manifest.json`, format `gnnplace.parts/1`."""
+"""The manifest of a folder of parts: `parts/manifest.json`, format `gnnplace.parts/1`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import onnx
 import onnx_ir as ir
 
 from gnnplace.errors import InvalidPlacement, shown
 from gnnplace.files import file_inside, new_folder, read_json, write_text
+from gnnplace.json_fields import JsonObject, checked_format
 from gnnplace.onnx_io.annotate import layer_assignment
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.shapes.node_types import declared_type
 from gnnplace.onnx_io.split import ModelCutter, Part, split_model
+from gnnplace.onnx_io.value_types import type_text
 
 __all__ = ["FORMAT", "MANIFEST", "Manifest", "ValueInfo", "read_manifest", "write_parts"]
 
@@ -27,15 +28,15 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """A model input or output, described as `onnxruntime.NodeArg` does it."""
+    """A model input or output, as `onnxruntime.NodeArg` describes it."""
 
     name: str
     type: str
-    """For example `tensor(float)`."""
+    """Type as ONNX Runtime writes it, such as `tensor(float)`."""
     shape: tuple[int | str | None, ...]
-    """A symbolic size by its name; None where nothing is known."""
+    """Sizes; a symbolic size by name, an unknown one as None."""
     optional: bool = False
-    """An input that has a default."""
+    """Whether the input has a default."""
     known_rank: bool = True
 
 
@@ -48,14 +49,14 @@ class Manifest:
     outputs: tuple[ValueInfo, ...]
     parts: tuple[Part, ...]
     layer_assignment: Mapping[str, str] = field(default_factory=dict)
-    """Options under which one session of `placed.onnx` keeps to the placement; see `annotate.layer_assignment`."""
+    """Session options that make one session of `placed.onnx` follow the placement; see `annotate.layer_assignment`."""
 
 
 def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequence[str], folder: Path) -> Manifest:
-    """Writes one model per segment and the manifest, in place of what `folder` held; `found` is in a global run order.
+    """Replaces the content of `folder` by one model per segment and the manifest; `found` is in a global run order.
 
     Raises:
-        UnsupportedModel: the model cannot be cut there, or its operator set is too new to run; `folder` stays as it was.
+        UnsupportedModel: the model cannot be cut there, or its operator set is too new; `folder` stays unchanged.
     """
     with new_folder(folder, last=MANIFEST) as fresh:
         split = split_model(model, [segment.ops for segment in found], fresh)
@@ -75,82 +76,68 @@ def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequen
     return manifest
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest in a folder of parts, checked: the files are there, and producers come before consumers.
-
-    Raises:
-        InvalidPlacement: it is missing or breaks a rule.
-    """
-    path = folder / MANIFEST
-    document = read_json(path, InvalidPlacement)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InvalidPlacement(f'{path}: "format" is {shown(found)}; expected {FORMAT!r}')
-    manifest = Manifest(
-        devices=_names(document, "devices", path),
-        inputs=tuple(_value_info(row, path) for row in _rows(document, "inputs", path)),
-        outputs=tuple(_value_info(row, path) for row in _rows(document, "outputs", path)),
-        parts=tuple(
-            Part(
-                name=(name := _text(row, "file", path)),
-                device=_text(row, "device", path),
-                model=folder / name,
-                inputs=_names(row, "inputs", path),
-                outputs=_names(row, "outputs", path),
-                optional_inputs=_names(row, "optional_inputs", path),
-            )
-            for row in _rows(document, "parts", path)
-        ),
-        layer_assignment=_layer_assignment(document, path),
-    )
-    _check(manifest, folder, path)
-    return manifest
-
-
 def _document(manifest: Manifest) -> dict[str, Any]:
-    parts = [
-        {
-            "file": part.name,
-            "device": part.device,
-            "inputs": part.inputs,
-            "outputs": part.outputs,
-            "optional_inputs": part.optional_inputs,
-        }
-        for part in manifest.parts
-    ]
+    names = ("device", "inputs", "outputs", "optional_inputs")
     return {
         "format": FORMAT,
         "devices": manifest.devices,
         "inputs": [asdict(info) for info in manifest.inputs],
         "outputs": [asdict(info) for info in manifest.outputs],
-        "parts": parts,
+        "parts": [{"file": part.name, **{key: getattr(part, key) for key in names}} for part in manifest.parts],
         "layer_assignment": manifest.layer_assignment,
     }
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads the manifest of a folder of parts; checks that the files exist and that producers come before consumers.
+
+    Raises:
+        InvalidPlacement: the manifest is missing or breaks a rule.
+    """
+    path = folder / MANIFEST
+    document = checked_format(read_json(path, InvalidPlacement), FORMAT, str(path), InvalidPlacement)
+    options = document.fields.get("layer_assignment", {})
+    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+        raise InvalidPlacement(f"{path}: 'layer_assignment' is {options!r}; expected an object of session options")
+    manifest = Manifest(
+        devices=document.texts("devices"),
+        inputs=tuple(_value_info(row) for row in document.objects("inputs")),
+        outputs=tuple(_value_info(row) for row in document.objects("outputs")),
+        parts=tuple(
+            Part(
+                name=(name := row.text("file")),
+                device=row.text("device"),
+                model=folder / name,
+                inputs=row.texts("inputs"),
+                outputs=row.texts("outputs"),
+                optional_inputs=row.texts("optional_inputs"),
+            )
+            for row in document.objects("parts")
+        ),
+        layer_assignment=options,
+    )
+    _check(manifest, folder, path)
+    return manifest
 
 
 def _check(manifest: Manifest, folder: Path, path: Path) -> None:
     available = {info.name for info in manifest.inputs}
     defaults = {info.name for info in manifest.inputs if info.optional}
     for part in manifest.parts:
+        what = f"{path}: the part {part.name!r}"
         file = file_inside(folder, part.name)
         if file is None:
-            raise InvalidPlacement(
-                f"{path}: the part {part.name!r} lies outside of the folder; parts are files inside it"
-            )
+            raise InvalidPlacement(f"{what} lies outside of the folder; parts are files inside it")
         if not file.is_file():
-            raise InvalidPlacement(f"{path}: the part {part.name!r} is missing; place the model again")
+            raise InvalidPlacement(f"{what} is missing; place the model again")
         if part.device not in manifest.devices:
-            raise InvalidPlacement(
-                f"{path}: part {part.name!r} is on {part.device!r}; the devices are {', '.join(manifest.devices)}"
-            )
+            raise InvalidPlacement(f"{what} is on {part.device!r}; the devices are {', '.join(manifest.devices)}")
         for name in part.reads:
             if name not in available:
-                raise InvalidPlacement(
-                    f"{path}: part {part.name!r} reads {name!r}, which no model input or earlier part gives"
-                )
+                raise InvalidPlacement(f"{what} reads {name!r}, which no model input or earlier part gives")
         for name in part.outputs:
             if name in available and name not in defaults:
-                raise InvalidPlacement(f"{path}: part {part.name!r} gives {name!r}, which is there already")
+                raise InvalidPlacement(f"{what} gives {name!r}, which is there already")
         available.update(part.outputs)
     for info in manifest.outputs:
         if info.name not in available:
@@ -162,7 +149,7 @@ def _value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo
     return tuple(
         ValueInfo(
             name=str(value.name),
-            type=_type_name(declared_type(value)),
+            type=type_text(declared_type(value)),
             shape=tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
             optional=cutter.has_default(value),
             known_rank=value.shape is not None,
@@ -172,59 +159,17 @@ def _value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo
     )
 
 
-def _type_name(found: onnx.TypeProto | None) -> str:
-    """A type as ONNX Runtime writes it; empty where it is not known."""
-    kind = None if found is None else found.WhichOneof("value")
-    if found is None or kind is None:
-        return ""
-    if kind == "map_type":
-        return f"map({_element_name(found.map_type.key_type)},{_type_name(found.map_type.value_type)})"
-    inner = getattr(found, kind).elem_type
-    shown = kind.removesuffix("_type").replace("sequence", "seq")
-    return f"{shown}({_element_name(inner) if isinstance(inner, int) else _type_name(inner)})"
-
-
-def _element_name(elem_type: int) -> str:
-    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
-
-
-def _value_info(row: dict[str, Any], path: Path) -> ValueInfo:
-    shape = row.get("shape")
+def _value_info(row: JsonObject) -> ValueInfo:
+    shape = row.fields.get("shape")
     if not isinstance(shape, list) or not all(dim is None or type(dim) in (int, str) for dim in shape):
         raise InvalidPlacement(
-            f"{path}: 'shape' of {shown(row.get('name'))} is {shown(shape)}; expected a list of sizes and names"
+            f"{row.where}: 'shape' of {shown(row.fields.get('name'))} is {shown(shape)}; "
+            "expected a list of sizes and names"
         )
     return ValueInfo(
-        name=_text(row, "name", path),
-        type=_text(row, "type", path),
+        name=row.text("name"),
+        type=row.text("type"),
         shape=tuple(shape),
-        optional=bool(row.get("optional", False)),
-        known_rank=bool(row.get("known_rank", True)),
+        optional=bool(row.fields.get("optional", False)),
+        known_rank=bool(row.fields.get("known_rank", True)),
     )
-
-
-def _layer_assignment(document: dict[str, Any], path: Path) -> dict[str, str]:
-    options = document.get("layer_assignment", {})
-    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
-        raise InvalidPlacement(f"{path}: 'layer_assignment' is {options!r}; expected an object of session options")
-    return options
-
-
-def _rows(document: dict[str, Any], key: str, path: Path) -> list[dict[str, Any]]:
-    rows = document.get(key)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidPlacement(f"{path}: {key!r} is no list of objects")
-    return rows
-
-
-def _text(row: dict[str, Any], key: str, path: Path) -> str:
-    if not isinstance(row.get(key), str):
-        raise InvalidPlacement(f"{path}: {key!r} is {shown(row.get(key))} in {shown(row)}; expected text")
-    return str(row[key])
-
-
-def _names(row: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
-    names = row.get(key, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidPlacement(f"{path}: {key!r} is {shown(names)}; expected a list of names")
-    return tuple(names)

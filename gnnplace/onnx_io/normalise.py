@@ -1,4 +1,4 @@
-"""Every node gets a name that no other node of the model has, the same at every reading."""
+"""The normal form of a model: functions inlined, nodes sorted, constants folded, dead code removed, unique node names."""
 
 from __future__ import annotations
 
@@ -12,31 +12,6 @@ from gnnplace.onnx_io.folding import fold_constants
 __all__ = ["name_nodes", "normalise"]
 
 
-def name_nodes(graph: ir.Graph | ir.Function) -> None:
-    """Names the nodes of `graph` and of its subgraphs.
-
-    The first node of a name keeps it. Others get `NAME_2`, `NAME_3`, ..., and a node without a name is called after its
-    type, numbered from 1; numbers that make a name that exists are left out.
-    """
-    nodes = list(graph.all_nodes())
-    used: set[str] = set()
-    to_name: list[ir.Node] = []
-    for node in nodes:
-        if node.name and node.name not in used:
-            used.add(node.name)
-        else:
-            to_name.append(node)
-    next_number: dict[str, int] = {}
-    for node in to_name:
-        stem = node.name or node.op_type
-        number = next_number.get(stem, 2 if node.name else 1)
-        while f"{stem}_{number}" in used:
-            number += 1
-        next_number[stem] = number + 1
-        node.name = f"{stem}_{number}"
-        used.add(node.name)
-
-
 _FIRST_IR_WITH_CONSTANT_INITIALIZERS = 4
 _MOST_NODES = 1_000_000
 
@@ -44,13 +19,12 @@ _MOST_NODES = 1_000_000
 def normalise(model: ir.Model, where: str) -> None:
     """Inlines functions, sorts, folds constants, removes dead code and names every node, in place.
 
-    The model's inputs and outputs stay, but for initialisers that IR < 4 lists as inputs: those are constants.
+    Inputs and outputs stay, except initialisers that models before IR 4 list as inputs: these are constants.
 
     Raises:
         UnsupportedModel: the graph has a cycle, or a function cannot be inlined; the message begins with `where`.
     """
     if model.ir_version < _FIRST_IR_WITH_CONSTANT_INITIALIZERS:
-        # From IR 4 on an initialiser that is no input is a constant, which is what these are.
         passes.RemoveInitializersFromInputsPass()(model)
         model.ir_version = _FIRST_IR_WITH_CONSTANT_INITIALIZERS
     _inline_functions(model, where)
@@ -68,7 +42,7 @@ def _inline_functions(model: ir.Model, where: str) -> None:
     if not model.functions:
         return
     _check_calls(model, where)
-    name_nodes(model.graph)  # names of calls become prefixes of what is inlined
+    name_nodes(model.graph)  # names of calls become prefixes of the inlined nodes
     for function in model.functions.values():
         name_nodes(function)
         _align_opsets(model, function)
@@ -77,13 +51,12 @@ def _inline_functions(model: ir.Model, where: str) -> None:
     except (ValueError, RuntimeError, ir.passes.PassError, ir.passes.InvariantError) as problem:
         reason = str(problem.__cause__ or problem).splitlines()[0]
         raise UnsupportedModel(f"{where}: a local function cannot be inlined ({reason})") from None
-    model.functions.clear()  # what is left was never called
-    # Bodies that were inlined twice bring their subgraphs' value names twice.
-    passes.NameFixPass()(model)
+    model.functions.clear()  # the rest is never called
+    passes.NameFixPass()(model)  # a body that was inlined twice repeats the value names of its subgraphs
 
 
 def _check_calls(model: ir.Model, where: str) -> None:
-    """No function calls itself, and there are not too many nodes once all calls are replaced by what they stand for."""
+    """Refuses recursive functions, and models with too many nodes after inlining."""
     own = {key: [node.op_identifier() for node in function.all_nodes()] for key, function in model.functions.items()}
     count: dict[ir.OperatorIdentifier, int] = {}
     begun: set[ir.OperatorIdentifier] = set()
@@ -109,10 +82,7 @@ def _check_calls(model: ir.Model, where: str) -> None:
 
 
 def _align_opsets(model: ir.Model, function: ir.Function) -> None:
-    """Gives a function the model's opset version where every op that it uses is the same in both.
-
-    ONNX allows a function to import another version as long as that holds.
-    """
+    """Gives a function the model's opset version if all its ops are equal in both versions, as ONNX requires."""
     for domain, version in list(function.opset_imports.items()):
         wanted = model.opset_imports.get(domain, version)
         types = {node.op_type for node in function.all_nodes() if node.domain == domain}
@@ -121,8 +91,32 @@ def _align_opsets(model: ir.Model, function: ir.Function) -> None:
 
 
 def _since(op_type: str, version: int, domain: str) -> int | None:
-    """The version that defined the operator as it is at `version`; None when there is no such operator."""
+    """The version that introduced the definition valid at `version`; None for an unknown operator."""
     try:
         return onnx.defs.get_schema(op_type, version, domain).since_version
     except onnx.defs.SchemaError:
         return None
+
+
+def name_nodes(graph: ir.Graph | ir.Function) -> None:
+    """Gives the nodes of `graph` and of its subgraphs unique names, the same at every reading.
+
+    The first node with a name keeps it; later ones become `NAME_2`, `NAME_3`, ... A node without a name gets its type
+    and a number from 1. Numbers that would repeat an existing name are skipped.
+    """
+    used: set[str] = set()
+    to_name: list[ir.Node] = []
+    for node in graph.all_nodes():
+        if node.name and node.name not in used:
+            used.add(node.name)
+        else:
+            to_name.append(node)
+    next_number: dict[str, int] = {}
+    for node in to_name:
+        stem = node.name or node.op_type
+        number = next_number.get(stem, 2 if node.name else 1)
+        while f"{stem}_{number}" in used:
+            number += 1
+        next_number[stem] = number + 1
+        node.name = f"{stem}_{number}"
+        used.add(node.name)

@@ -1,4 +1,4 @@
-"""Models in ONNX's text form, as the bytes of a file."""
+"""Generated inputs that a model accepts, and models from ONNX's text form."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from numpy.typing import NDArray
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.shapes.tensor_info import axis_names
 
 __all__ = ["model_from_text", "probe_model", "sample_inputs"]
 
 
 def model_from_text(text: str) -> bytes:
-    """The bytes of the `.onnx` file that the text describes; see `onnx.parser` for its grammar.
-
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
-    >>> onnx.load_from_string(model_from_text(text)).graph.node[0].op_type
-    'Relu'
-    """
+    """The bytes of the `.onnx` file that the text describes; see `onnx.parser` for its grammar."""
     return bytes(onnx.parser.parse_model(text).SerializeToString())
 
 
@@ -37,13 +33,13 @@ def probe_model(num_floats: int, source: str, target: str) -> bytes:
 
 
 def sample_inputs(model: OnnxModel, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """One array per input that must be given, at the model's chosen dimensions.
+    """One array per input without a default, at the model's dimensions.
 
-    Floats are uniform in [0, 1), so that logarithms and roots of them are finite. Integers are 0, an index that every
-    axis has; a scalar is 1, as it may say how often a loop runs. Booleans are true, since most are masks.
+    Floats are uniform in [0, 1), so that logarithms and roots are finite. Integers are 0, a valid index of every axis;
+    an integer scalar is 1, as it may be the trip count of a loop. Booleans are true, since most are masks.
 
     Raises:
-        UnsupportedModel: an input is no tensor, or is complex.
+        UnsupportedModel: an input is not a tensor, or is complex.
     """
     return {
         str(value.name): _sample(value, model, rng) for value in model.model.graph.inputs if not value.is_initializer()
@@ -55,7 +51,7 @@ def _sample(value: ir.Value, model: OnnxModel, rng: np.random.Generator) -> NDAr
         raise UnsupportedModel(
             f"input {value.name!r} of {model.path.name} is no tensor but {value.type}; measuring needs tensors"
         )
-    shape = _shape(value, model)
+    shape = tuple(axis if isinstance(axis, int) else model.dims.get(axis, 1) for axis in axis_names(value))
     dtype = value.type.dtype
     if dtype == ir.DataType.STRING:
         return np.full(shape, "a", dtype=object)
@@ -66,13 +62,3 @@ def _sample(value: ir.Value, model: OnnxModel, rng: np.random.Generator) -> NDAr
     if dtype.is_floating_point():
         return rng.random(shape).astype(dtype.numpy())
     raise UnsupportedModel(f"input {value.name!r} of {model.path.name} is {dtype.name}; expected real numbers")
-
-
-def _shape(value: ir.Value, model: OnnxModel) -> tuple[int, ...]:
-    sizes = []
-    for position, axis in enumerate(value.shape or ()):
-        size = axis if isinstance(axis, int) else axis.value
-        unnamed = not isinstance(size, str) or not size
-        name = f"{value.name}.{position}" if unnamed else str(size)
-        sizes.append(size if isinstance(size, int) and size >= 0 else model.dims.get(name, 1))
-    return tuple(sizes)

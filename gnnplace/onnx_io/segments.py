@@ -1,10 +1,10 @@
-"""Segments: what one device runs between two exchanges with others, so that each becomes one session."""
+"""Segments: runs of ops that one device executes without exchanging values, so that each becomes one session."""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gnnplace.arrays import BoolArray, IntArray
@@ -16,7 +16,7 @@ __all__ = ["Segment", "segment_numbers", "segments"]
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive ops of one device, in the order in which they run."""
+    """Consecutive ops of one device, in run order."""
 
     device: int
     ops: tuple[int, ...]
@@ -28,27 +28,24 @@ def segments(
     order: IntArray | Sequence[int],
     constant: BoolArray | Sequence[bool] | None = None,
 ) -> tuple[Segment, ...]:
-    """The segments of a placement, in a global order in which producers come before consumers.
+    """Cuts a placement into segments, in a global order in which producers come before consumers.
 
-    Ops that are `constant` `[N]` are exchanged with nobody, as each part that reads one holds it too (see `ModelCutter`): such an
-    op is in the segment of the op that its device runs next. `order` is when ops run, `[N]`, for example by start in a schedule; ops of one instant may be in any order. Each
-    device runs its ops in this order. At first a segment is a maximal run of ops of one device such that
-    (a) it ends after an op whose output another device reads, as that is sent as soon as it exists, and
-    (b) only its first op reads from other devices, as ops before a reader need not wait for what it reads.
-    Then every cut that lets nothing start earlier is undone; see `_merge`. So an op is done as early as if each op were a
-    segment, however long ops take. What may be lost is that a transfer overlaps with computing: a value is sent with the
-    rest of its segment when its readers wait for the rest anyway.
+    `order` `[N]` is the run order of ops, for example by start in a schedule; ops of one instant may be in any order.
+    `constant` `[N]` marks ops whose values nobody sends, since every part that reads one contains the op (see
+    `ModelCutter`); such an op belongs to the segment of the next op on its device.
+
+    First, a segment is a maximal run of ops of one device such that
+    (a) it ends after an op that another device reads, since the value is sent as soon as it exists, and
+    (b) only its first op reads from other devices, since ops before a reader need not wait for its inputs.
+    Then every cut that lets nothing start earlier is undone; see `_merge`. So each op finishes as early as if every op
+    were a segment, for any durations. One thing may be lost: the overlap of a transfer with the rest of its segment,
+    where the readers wait for the rest anyway.
 
     Acyclic: let `first` and `last` be the positions of a segment's ends in `order`. If `T` reads from `S` on another
-    device, the op it reads is the last one of `S` by (a) and the reader is the first one of `T` by (b), so
-    `last(S) < first(T)`. If `T` follows `S` on its device, `last(S) < first(T)` too. So every dependency, between devices
-    and along a device, leads to a later `first`: there is no cycle. Executing the segments of each device in order cannot
-    deadlock: of all unfinished segments the one with the smallest `first` has all that it waits for. `_merge` keeps this.
-
-    >>> from gnnplace.graph.op_graph import Op, Tensor
-    >>> graph = OpGraph.build("g", [Op("a"), Op("b"), Op("c")], [Tensor("a", 4, ("b", "c"))])
-    >>> [segment.ops for segment in segments(graph, [0, 0, 1], [0, 1, 2])]
-    [(0,), (1,), (2,)]
+    device, it reads the last op of `S` by (a), and the reader is the first op of `T` by (b), so `last(S) < first(T)`.
+    If `T` follows `S` on its device, `last(S) < first(T)` too. So every dependency leads to a later `first`, and there is
+    no cycle. Devices that execute their segments in order cannot deadlock: the unfinished segment with the smallest
+    `first` has all its inputs. `_merge` preserves this.
 
     Raises:
         InvalidPlacement: `assignment` or `order` does not belong to the graph.
@@ -59,16 +56,20 @@ def segments(
             f"{len(device_of)} devices and an order of {len(order)} ops are given for the {graph.num_ops} ops of {graph.name!r}"
         )
     run_order = _linear_extension(graph, order)
-    position = [0] * graph.num_ops
-    for place, op in enumerate(run_order):
-        position[op] = place
     steady = [False] * graph.num_ops if constant is None else [bool(mark) for mark in constant]
-    sources, sends = _remote_edges(graph, device_of, steady)
-    return _merge(_cut(run_order, device_of, steady, (sources, sends)), device_of, sources, position)
+    sources: dict[int, list[int]] = {}  # op -> producers on other devices
+    for producer, consumer in zip(*(ends.tolist() for ends in graph.edges), strict=True):
+        if device_of[producer] != device_of[consumer] and not steady[producer]:
+            sources.setdefault(consumer, []).append(producer)
+    groups: dict[int, list[list[int]]] = defaultdict(list)  # device -> ops of each of its segments
+    for ops in _cut(run_order, device_of, steady, sources):
+        groups[device_of[ops[0]]].append(ops)
+    _merge(groups, device_of, sources)
+    return _global_order(groups, sources, _positions(run_order))
 
 
 def segment_numbers(found: Sequence[Segment], num_ops: int) -> list[int]:
-    """`[N]` the number of each op's segment."""
+    """`[N]` number of each op's segment."""
     numbers = [-1] * num_ops
     for number, segment in enumerate(found):
         for op in segment.ops:
@@ -76,53 +77,48 @@ def segment_numbers(found: Sequence[Segment], num_ops: int) -> list[int]:
     return numbers
 
 
-def _linear_extension(graph: OpGraph, order: IntArray | Sequence[int]) -> list[int]:
-    """`order` itself when producers come first in it; else the nearest one: always the earliest op that is free."""
-    position = [0] * graph.num_ops
+def _positions(order: IntArray | Sequence[int]) -> list[int]:
+    positions = [0] * len(order)
     for place, op in enumerate(order):
-        position[int(op)] = place
-    missing = [0] * graph.num_ops
-    for consumer in graph.consumers.tolist():
-        missing[consumer] += 1
-    ready = [(position[op], op) for op in range(graph.num_ops) if not missing[op]]
-    heapq.heapify(ready)
+        positions[int(op)] = place
+    return positions
+
+
+def _linear_extension(graph: OpGraph, order: IntArray | Sequence[int]) -> list[int]:
+    """The topological order that always takes the earliest ready op of `order`: `order` itself if it is topological."""
     offsets, successors = graph.successor_offsets.tolist(), graph.successors.tolist()
+    after = [successors[offsets[op] : offsets[op + 1]] for op in range(graph.num_ops)]
+    return _earliest_first(after, _positions(order))
+
+
+def _earliest_first(after: Sequence[Iterable[int]], key: Sequence[int]) -> list[int]:
+    """Topological order of nodes with successors `after` that always takes the ready node with the smallest `key`."""
+    missing = [0] * len(after)
+    for successors in after:
+        for successor in successors:
+            missing[successor] += 1
+    ready = [(key[node], node) for node, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
     result = []
     while ready:
-        _, op = heapq.heappop(ready)
-        result.append(op)
-        for successor in successors[offsets[op] : offsets[op + 1]]:
+        _, node = heapq.heappop(ready)
+        result.append(node)
+        for successor in after[node]:
             missing[successor] -= 1
             if not missing[successor]:
-                heapq.heappush(ready, (position[successor], successor))
+                heapq.heappush(ready, (key[successor], successor))
+    assert len(result) == len(after), "the dependencies form a cycle"
     return result
 
 
-def _remote_edges(
-    graph: OpGraph, device_of: Sequence[int], constant: Sequence[bool]
-) -> tuple[dict[int, list[int]], set[int]]:
-    """The producers on other devices of each op that has some, and the ops whose output another device reads; no constant ones."""
-    sources: dict[int, list[int]] = defaultdict(list)
-    sends: set[int] = set()
-    edge_producers, edge_consumers = graph.edges
-    for producer, consumer in zip(edge_producers.tolist(), edge_consumers.tolist(), strict=True):
-        if device_of[producer] != device_of[consumer] and not constant[producer]:
-            sources[consumer].append(producer)
-            sends.add(producer)
-    return dict(sources), sends
-
-
 def _cut(
-    order: Sequence[int],
-    device_of: Sequence[int],
-    constant: Sequence[bool],
-    exchange: tuple[dict[int, list[int]], set[int]],
-) -> list[Segment]:
-    """Segments by rules (a) and (b), by the position of their first op that is not constant; `exchange` is `_remote_edges`."""
-    sources, sends = exchange
+    order: Sequence[int], device_of: Sequence[int], constant: Sequence[bool], sources: dict[int, list[int]]
+) -> list[list[int]]:
+    """Ops of each segment by rules (a) and (b), in the order of their first ops that are not constant."""
+    sends = {producer for producers in sources.values() for producer in producers}
     done: list[list[int]] = []
-    opened: dict[int, list[int]] = {}  # device -> the segment that is being filled
-    waiting: dict[int, list[int]] = defaultdict(list)  # device -> constant ops for the next segment to hold
+    opened: dict[int, list[int]] = {}  # device -> its unfinished segment
+    waiting: dict[int, list[int]] = defaultdict(list)  # device -> constant ops for its next segment
     for op in order:
         device = device_of[op]
         if constant[op]:
@@ -141,34 +137,29 @@ def _cut(
             done.append(ops)
         else:
             last += ops
-    return [Segment(device_of[ops[0]], tuple(ops)) for ops in done]
+    return done
 
 
-def _merge(
-    cut: Sequence[Segment], device_of: Sequence[int], sources: dict[int, list[int]], position: Sequence[int]
-) -> tuple[Segment, ...]:
-    """Joins neighbours `A`, `B` on a device where no segment starts later for it, however long ops take.
+def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources: dict[int, list[int]]) -> None:
+    """Joins neighbours `A`, `B` on a device where no segment then starts later, for any durations; in place.
 
-    `heard(S, e)` is the last segment of device `e` that `S` or an earlier segment of its device reads from. `A` and `B` join when
-    1. `B` reads nothing new: each remote segment that it reads from is at most `heard(A, e)`, so it is done when `A` starts;
-    2. nobody is kept waiting: on each device the first reader `C` of `A` has `heard(C, device of A)` at `B` or later.
-    The quotient stays acyclic: a path from `A` to `B` over another device would end in a segment that `B` reads from, which by 1.
-    is an ancestor of `A`. Joining several pairs at once is safe, as every op still can run when it ran before: `B` ran
-    right after `A` anyway. Repeated until nothing joins; each pass is linear in segments and remote edges.
+    `heard(S, e)` is the last segment of device `e` from which `S` or an earlier segment of its device reads. `A` and
+    `B` join if both conditions hold:
+    1. `B` reads nothing new: each remote segment that it reads is at most `heard(A, e)`, so it is done when `A` starts.
+    2. No reader waits longer: on each device, the first reader `C` of `A` has `heard(C, device of A)` at `B` or later.
+    The quotient stays acyclic: a path from `A` to `B` over another device would end in a segment that `B` reads, which
+    is an ancestor of `A` by 1. Joining several pairs at once is safe, because `B` ran right after `A` anyway. Passes
+    repeat until nothing joins; each pass is linear in segments and remote edges.
     """
-    groups: dict[int, list[list[int]]] = defaultdict(list)  # device -> its segments' ops
-    for segment in cut:
-        groups[segment.device].append(list(segment.ops))
     while _merge_pass(groups, device_of, sources):
         pass
-    return _global_order(groups, sources, position)
 
 
 def _merge_pass(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources: dict[int, list[int]]) -> bool:
-    """One pass over all neighbours; true when something was joined. Indices stay those of the pass's beginning."""
+    """One pass over all neighbours; whether any joined. Indices are those of the beginning of the pass."""
     index = {op: number for rows in groups.values() for number, ops in enumerate(rows) for op in ops}
     heard: dict[int, list[dict[int, int]]] = {}  # device -> per segment: other device -> last segment heard
-    reads: dict[int, list[dict[int, int]]] = {}  # the same of this segment alone
+    reads: dict[int, list[dict[int, int]]] = {}  # the same for the segment alone
     first_reader: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # (device, segment) -> device -> segment
     for device, rows in groups.items():
         heard[device], reads[device] = [], []
@@ -188,7 +179,7 @@ def _merge_pass(groups: dict[int, list[list[int]]], device_of: Sequence[int], so
     joined = False
     for device, rows in groups.items():
         merged: list[list[int]] = []
-        first = 0  # of the pass's segments that the last entry of `merged` begins with
+        first = 0  # first segment, by index, in the last entry of `merged`
         readers: dict[int, int] = {}  # device -> first segment that reads from the last entry of `merged`
         for number, ops in enumerate(rows):
             nothing_new = all(
@@ -210,27 +201,15 @@ def _merge_pass(groups: dict[int, list[list[int]]], device_of: Sequence[int], so
 def _global_order(
     groups: dict[int, list[list[int]]], sources: dict[int, list[int]], position: Sequence[int]
 ) -> tuple[Segment, ...]:
-    """All segments, each after what it reads from and after its predecessor on the device; else by their first op."""
+    """All segments, each after those that it reads and its predecessor on the device; otherwise by first op."""
     found = [Segment(device, tuple(ops)) for device, rows in groups.items() for ops in rows]
     number_of = segment_numbers(found, len(position))
-    before: list[set[int]] = [{number_of[s] for op in segment.ops for s in sources.get(op, ())} for segment in found]
-    for number in range(1, len(found)):
-        if found[number].device == found[number - 1].device:
-            before[number].add(number - 1)
-    after: list[list[int]] = [[] for _ in found]
-    for number, earlier in enumerate(before):
-        for other in earlier:
-            after[other].append(number)
-    missing = [len(earlier) for earlier in before]
-    ready = [(position[found[number].ops[0]], number) for number, count in enumerate(missing) if not count]
-    heapq.heapify(ready)
-    result = []
-    while ready:
-        _, number = heapq.heappop(ready)
-        result.append(found[number])
-        for other in after[number]:
-            missing[other] -= 1
-            if not missing[other]:
-                heapq.heappush(ready, (position[found[other].ops[0]], other))
-    assert len(result) == len(found), "the quotient of the segments has a cycle"
-    return tuple(result)
+    after: list[set[int]] = [set() for _ in found]
+    for number, segment in enumerate(found):
+        for op in segment.ops:
+            for source in sources.get(op, ()):
+                after[number_of[source]].add(number)
+        if number and found[number - 1].device == segment.device:
+            after[number - 1].add(number)
+    order = _earliest_first(after, [position[segment.ops[0]] for segment in found])
+    return tuple(found[number] for number in order)

@@ -1,4 +1,4 @@
-"""Cutting a model into parts that are models of their own, each for one device."""
+"""Cuts a model into parts: models of their own, each for one device."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import onnx_ir as ir
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import new_file
-from gnnplace.onnx_io.external_data import external_files, link_files, refer, relocate, written_outside
+from gnnplace.onnx_io.external_data import external_files, link_files, refer, relocate, write_external
+from gnnplace.onnx_io.folding import values_read
 from gnnplace.onnx_io.model import OnnxModel, constant_ops
-from gnnplace.onnx_io.value_types import kept_type, put_back
+from gnnplace.onnx_io.value_types import kept_type, restore_map_types
 
 __all__ = [
     "MAX_IR_VERSION",
@@ -30,11 +31,11 @@ __all__ = [
 ]
 
 MAX_IR_VERSION = 13
-"""The newest IR version that ONNX Runtime 1.31 reads."""
+"""Newest IR version that ONNX Runtime 1.31 reads."""
 MAX_OPSET = 26
-"""The newest version of the default operator set that it runs."""
+"""Newest version of the default operator set that ONNX Runtime 1.31 runs."""
 _FIRST_IR_WITH_FREE_INITIALIZERS = 4
-_SHARED_BYTES = 1 << 16  # a few pages of memory are not worth a mapping
+_SHARED_BYTES = 1 << 16  # mapping a file does not pay for a few pages of memory
 _MAX_PROTO_BYTES = 2**31 - 1
 
 
@@ -66,22 +67,22 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Boundary:
-    """What a set of ops exchanges with the rest of the model."""
+    """Values that a set of ops exchanges with the rest of the model."""
 
     inputs: tuple[ir.Value, ...]
     optional_inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
     weights: tuple[ir.Value, ...]
-    """Constant initialisers that the ops read; each part has its own copy."""
+    """Constant initialisers that the ops read; each part contains its own copy."""
 
 
 @dataclass(frozen=True, eq=False)
 class ModelCutter:
-    """Makes parts of one model; values are indexed once, so a part costs only what is in it.
+    """Makes parts of one model; indexes the values once, so that the cost of a part depends on its own size alone.
 
-    An op is a node of the main graph, by its index; If, Loop and Scan are whole, with what their bodies capture as inputs.
-    Constant ops are exchanged with nobody: every part that reads one holds it too, so that a runtime folds it there. To cut the
-    Transpose of a tied weight from the MatMul that reads it made BERT 1.3 times as slow.
+    An op is a node of the main graph, by index. If, Loop and Scan stay whole, with the values that their bodies capture
+    as inputs. Parts never exchange the results of constant ops: every part that reads one contains the op, so that a
+    runtime folds it there. (Cutting the Transpose of a tied weight from its MatMul made BERT 1.3 times as slow.)
     """
 
     model: ir.Model
@@ -93,8 +94,8 @@ class ModelCutter:
 
     @cached_property
     def _reads(self) -> list[list[ir.Value]]:
-        """`[N]` values of the main graph that each op reads, captured ones included, each once."""
-        return [list(dict.fromkeys(_outer_values(node, self.model.graph))) for node in self.nodes]
+        """`[N]` values that each op reads, also through the captures of its bodies."""
+        return [list(values_read(node)) for node in self.nodes]
 
     @cached_property
     def _constant(self) -> list[bool]:
@@ -114,11 +115,11 @@ class ModelCutter:
 
     @cached_property
     def stray_outputs(self) -> tuple[ir.Value, ...]:
-        """Model outputs that are initialisers: no op produces them."""
+        """Model outputs that no op produces because they are initialisers."""
         return tuple(value for value in dict.fromkeys(self.model.graph.outputs) if value.is_initializer())
 
     def shared_weights(self, parts: Sequence[Sequence[int]]) -> list[ir.Value]:
-        """Weights inside the model that several parts read; small ones are left out."""
+        """Weights inside the model file that several parts read, except small ones."""
         readers = Counter(value for ops in parts for value in self.boundary(ops).weights)
         return [
             value
@@ -130,12 +131,12 @@ class ModelCutter:
         ]
 
     def has_default(self, value: ir.Value) -> bool:
-        """The value is a model input that may be left out."""
+        """Whether the value is a model input with a default."""
         free = self.model.ir_version >= _FIRST_IR_WITH_FREE_INITIALIZERS
         return free and value.is_initializer() and value.is_graph_input()
 
     def held(self, ops: Sequence[int]) -> set[int]:
-        """The ops that a part of `ops` holds: the constant ones that they read besides, and none that only others read."""
+        """The ops that a part of `ops` contains: with the constant ops that they read, without those that only others read."""
         wanted = {
             op
             for op in ops
@@ -152,9 +153,9 @@ class ModelCutter:
         return found
 
     def boundary(self, ops: Sequence[int], extra_outputs: Sequence[ir.Value] = ()) -> Boundary:
-        """What `ops` read and what others read from them; `extra_outputs` are initialisers to hand out as well.
+        """The values that cross the border of `ops`; `extra_outputs` are initialisers to return as well.
 
-        When nobody reads anything, the outputs of the last op are handed out, as ONNX Runtime refuses a model without outputs.
+        If no other part reads a value, the outputs of the last op count, since ONNX Runtime requires an output.
         """
         own, inside = set(ops), self.held(ops)
         inputs: dict[ir.Value, None] = {}
@@ -162,14 +163,11 @@ class ModelCutter:
         weights: dict[ir.Value, None] = {}
         read = [value for op in sorted(inside) for value in self._reads[op]]
         for value in (*read, *extra_outputs):
-            if value in self._producer:
-                if self._producer[value] not in inside:
-                    inputs[value] = None
-            elif self.has_default(value):
+            if self.has_default(value):
                 optional_inputs[value] = None
             elif value.is_initializer():
                 weights[value] = None
-            else:
+            elif self._producer.get(value) not in inside:
                 inputs[value] = None
         produced = [value for op in sorted(inside) for value in self.nodes[op].outputs if value.name]
         outputs = [
@@ -189,10 +187,10 @@ class ModelCutter:
     def part_proto(
         self, ops: Sequence[int], extra_outputs: Sequence[ir.Value] = ()
     ) -> tuple[onnx.ModelProto, Boundary]:
-        """The part as a model, and its boundary; external weights keep their locations.
+        """The part as a model, with its boundary; external weights keep their locations.
 
         Raises:
-            UnsupportedModel: a value at the cut has no known type, or the operator set is too new to run.
+            UnsupportedModel: an exchanged value has no known type, or the operator set is too new.
         """
         boundary = self.boundary(ops, extra_outputs)
         for value in boundary.inputs:
@@ -234,18 +232,17 @@ class ModelCutter:
 
 
 def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) -> tuple[Part, ...]:
-    """Writes one model per list of ops into `folder`; the parts, without devices, in the same order.
+    """Writes one model per list of ops into `folder`; returns the parts, without devices, in the same order.
 
-    Weights that several parts read lie in one file beside them: sessions map it into memory, so that the parts share it.
-    Model outputs that are initialisers come from the first part (a part without ops when there is none); model outputs
-    that are inputs come from no part.
+    Weights of several parts go to one file: sessions map it into memory and share it. The first part returns model
+    outputs that are initialisers (a part without ops if there is no other). No part returns outputs that are inputs.
 
     Raises:
         UnsupportedModel: see `ModelCutter.part_proto`; or external weights are missing.
     """
     cutter = ModelCutter(model.model)
     locations = link_files(external_files(model.model), folder)
-    shared = written_outside(cutter.shared_weights(parts), folder, "shared.bin")
+    shared = write_external(cutter.shared_weights(parts), folder, "shared.bin")
     written: list[Part] = []
     for number, ops in enumerate(parts if parts or not cutter.stray_outputs else [()]):
         file = f"part-{number:04d}.onnx"
@@ -259,10 +256,10 @@ def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) 
 
 
 def checked_opset(model: ir.Model) -> Mapping[str, int]:
-    """The operator sets that the model uses.
+    """Operator sets of the model.
 
     Raises:
-        UnsupportedModel: the default one is newer than ONNX Runtime can run.
+        UnsupportedModel: the default operator set is newer than ONNX Runtime can run.
     """
     version = model.opset_imports.get("", 0)
     if version > MAX_OPSET:
@@ -271,17 +268,17 @@ def checked_opset(model: ir.Model) -> Mapping[str, int]:
 
 
 def proto_of(model: ir.Model, borders: Iterable[ir.Value]) -> onnx.ModelProto:
-    """The message of a model; `borders` are the values behind its inputs and outputs, whose types may be kept beside them.
+    """Converts a model to its message, with the map types of its inputs and outputs `borders`.
 
     Raises:
-        UnsupportedModel: it holds what ONNX cannot say, such as the shape of a value that has no type.
+        UnsupportedModel: ONNX cannot express the model, for example a shape without a type.
     """
     try:
         proto = ir.to_proto(model)
     except (ir.serde.SerdeError, ValueError, TypeError) as problem:
         reason = str(problem.__cause__ or problem)
         raise UnsupportedModel(f"the model cannot be written as ONNX ({reason}); export it again") from None
-    put_back(proto.graph, borders)
+    restore_map_types(proto.graph, borders)
     return proto
 
 
@@ -289,7 +286,7 @@ def serialized(proto: onnx.ModelProto, what: str) -> bytes:
     """The bytes of a model.
 
     Raises:
-        UnsupportedModel: they are more than one file can hold.
+        UnsupportedModel: the model exceeds the 2 GiB limit of one file.
     """
     if proto.ByteSize() > _MAX_PROTO_BYTES:
         raise UnsupportedModel(f"{what} has more than 2 GiB of weights in one file; save the model with external data")
@@ -309,20 +306,3 @@ def _part(name: str, model: Path | bytes, boundary: Boundary) -> Part:
 
 def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
     return tuple(str(value.name) for value in values)
-
-
-def _outer_values(node: ir.Node, graph: ir.Graph) -> list[ir.Value]:
-    """Values of `graph` that the node reads, directly or in its bodies."""
-    found = [value for value in node.inputs if value is not None and value.graph is graph]
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            bodies = [attribute.as_graph()]
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            bodies = list(attribute.as_graphs())
-        else:
-            continue
-        for body in bodies:
-            for inner in body:
-                found += _outer_values(inner, graph)
-            found += [value for value in body.outputs if value.graph is graph]
-    return found

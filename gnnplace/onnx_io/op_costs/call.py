@@ -1,4 +1,4 @@
-"""A node with the tensors that it reads and writes: what the rules of this folder are given."""
+"""A node with the tensors that it reads and writes; the argument of every cost rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING = TensorInfo(None, (0,))
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One node at concrete shapes; positions of inputs and outputs are those of the operator's specification."""
+    """One node at concrete shapes; inputs and outputs have the positions of the operator's specification."""
 
     node: ir.Node
     inputs: tuple[TensorInfo | None, ...]
@@ -26,28 +26,28 @@ class Call:
 
     @classmethod
     def of(cls, node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> Call:
-        """The node with its tensors; what is left out is None."""
+        """The node with its tensors; omitted ones are None."""
         inputs = tuple(None if value is None else tensors[value] for value in node.inputs)
         outputs = tuple(tensors[value] if value.name else None for value in node.outputs)
         return cls(node, inputs, outputs, opset)
 
     def has(self, position: int) -> bool:
-        """Whether an input is given."""
+        """Whether the input at `position` is present."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def input(self, position: int = 0) -> TensorInfo:
-        """An input; a tensor without elements when it is not given."""
+        """The input at `position`; a tensor without elements if it is omitted."""
         found = self.inputs[position] if position < len(self.inputs) else None
         return _NOTHING if found is None else found
 
     def output(self, position: int = 0) -> TensorInfo:
-        """An output; a tensor without elements when nobody asked for it."""
+        """The output at `position`; a tensor without elements if it is omitted."""
         found = self.outputs[position] if position < len(self.outputs) else None
         return _NOTHING if found is None else found
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of all inputs, an input that is given twice counted once for each."""
+        """Bytes of all inputs; a value at two positions counts twice."""
         return sum(tensor.bytes for tensor in self.inputs if tensor is not None)
 
     @property
@@ -61,19 +61,19 @@ class Call:
         return sum(tensor.size for tensor in self.outputs if tensor is not None)
 
     def number(self, attribute: str, default: int) -> int:
-        """An integer attribute."""
+        """The value of an integer attribute."""
         return self.node.attributes.get_int(attribute, default)
 
     def numbers(self, attribute: str, default: Sequence[int] = ()) -> Sequence[int]:
-        """An attribute that is a list of integers."""
+        """The value of an attribute of type list of integers."""
         return self.node.attributes.get_ints(attribute, default)
 
     def text(self, attribute: str, default: str) -> str:
-        """A text attribute."""
+        """The value of a string attribute."""
         return self.node.attributes.get_string(attribute, default)
 
     def size_along(self, axis: int) -> int:
-        """Elements of the first input along an axis; 1 where there is no such axis."""
+        """Elements of the first input along an axis; 1 if there is no such axis."""
         return self.input().size_along(axis)
 
     def window(self) -> int:
@@ -82,4 +82,4 @@ class Call:
 
 
 Rule = Callable[[Call], float]
-"""FLOPs, or bytes, of a node."""
+"""Computes the FLOPs, or the moved bytes, of a node."""

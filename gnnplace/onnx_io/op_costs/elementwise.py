@@ -1,4 +1,4 @@
-"""Operators that work element by element: FLOPs per element of the first output."""
+"""Elementwise operators, and operators that only move data: FLOPs per element of the first output, moved bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from gnnplace.onnx_io.op_costs.call import Call, Rule
 
 __all__ = ["COPYING", "ELEMENTWISE_FLOPS", "MOVED_BYTES", "VIEWS"]
-
 
 _PER_ELEMENT: Mapping[str, float] = {
     # one operation
@@ -26,9 +25,9 @@ _PER_ELEMENT: Mapping[str, float] = {
     "Celu": 6, "Selu": 4, "Sigmoid": 4, "HardSigmoid": 4, "HardSwish": 5, "Mish": 5, "Swish": 6, "SwiGLU": 7,
     # quantisation: scale, zero point, rounding, saturation
     "QuantizeLinear": 5, "DequantizeLinear": 2, "DynamicQuantizeLinear": 7,
-    # a random number and what is done with it
+    # a random number and a comparison
     "Bernoulli": 2,
-    # rotation of a pair: two products and a sum for each element
+    # rotation of a pair: two products and a sum per element
     "RotaryEmbedding": 3,
     # windows of signal processing, by the cosine terms of their formulas
     "HannWindow": 4, "HammingWindow": 4, "BlackmanWindow": 8, "MelWeightMatrix": 4,
@@ -40,7 +39,7 @@ def _per_element(flops: float) -> Rule:
 
 
 def _variadic(call: Call) -> float:
-    """One operation to join each further input."""
+    """One operation per element and further input."""
     return (len(call.inputs) - 1) * call.output().size
 
 
@@ -54,7 +53,7 @@ def _gelu(call: Call) -> float:
 
 
 def _dropout(call: Call) -> float:
-    """Nothing at inference; a mask and a product when training."""
+    """Nothing at inference; a mask and a product in training."""
     training = call.input(2).value if call.has(2) else None
     is_training = call.has(2) and (training is None or bool(training.ravel()[0]))
     return 3.0 * call.output().size if is_training else 0.0
@@ -65,14 +64,14 @@ ELEMENTWISE_FLOPS: Mapping[str, Rule] = {
     "Max": _variadic, "Min": _variadic, "Sum": _variadic, "Mean": _mean,
     "Gelu": _gelu, "Dropout": _dropout,
 }  # fmt: skip
-
+"""FLOPs by op type, by a rule that takes the node."""
 
 VIEWS = frozenset({
     "BitCast", "Constant", "Flatten", "Identity", "Optional", "OptionalGetElement", "OptionalHasElement", "Reshape",
     "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "Shape",
     "Size", "Squeeze", "Unsqueeze",
 })  # fmt: skip
-"""No data moves: shapes and references change."""
+"""Operators that move no data: only shapes and references change."""
 
 COPYING = frozenset({
     "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape", "DepthToSpace", "Expand", "EyeLike",
@@ -80,16 +79,11 @@ COPYING = frozenset({
     "Scatter", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "StringConcat",
     "StringNormalizer", "StringSplit", "TensorScatter", "Tile", "Transpose", "Trilu",
 })  # fmt: skip
-"""Data moves, and nothing is computed."""
+"""Operators that move data without computing."""
 
 
-def _nothing(call: Call) -> float:
-    del call
-    return 0.0
-
-
-def _what_is_taken(call: Call) -> float:
-    """The elements that come out are read and written; the rest of the first input is not touched, indices are read."""
+def _gathered(call: Call) -> float:
+    """Reads and writes the elements of the output, and reads all inputs except the first."""
     return 2.0 * call.output_bytes + (call.input_bytes - call.input().bytes)
 
 
@@ -98,20 +92,21 @@ def _dropout_data_movement(call: Call) -> float:
 
 
 def _scatter(call: Call) -> float:
-    """The whole input is copied, and the updates are read and written once more."""
+    """Copies the whole input, then reads and writes the updates."""
     return call.input_bytes + call.output_bytes + call.input(2).bytes
 
 
 def _rois(call: Call) -> float:
-    """What is read of the image is what the regions cover, which is taken as the output's size times the samples."""
+    """Reads four pixels per sample of an output element, and all inputs except the image."""
     samples = max(call.number("sampling_ratio", 0), 1) ** 2
     return call.output_bytes * (1 + 4 * samples) + (call.input_bytes - call.input().bytes)
 
 
 MOVED_BYTES: Mapping[str, Rule] = {
-    **dict.fromkeys(VIEWS, _nothing),
-    **dict.fromkeys(("CenterCropPad", "Gather", "GatherElements", "GatherND", "Slice"), _what_is_taken),
+    **dict.fromkeys(VIEWS, lambda call: 0.0),
+    **dict.fromkeys(("CenterCropPad", "Gather", "GatherElements", "GatherND", "Slice"), _gathered),
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter),
     **dict.fromkeys(("EyeLike", "RandomNormalLike", "RandomUniformLike"), lambda call: float(call.output_bytes)),
     "Dropout": _dropout_data_movement, "RoiAlign": _rois,
 }  # fmt: skip
+"""Moved bytes by op type, where they differ from all inputs and outputs."""

@@ -1,4 +1,4 @@
-"""One string for what a node does and on which shapes: equal signatures cost the same, in every model."""
+"""The cost of one node by all tables and the bodies of If, Loop and Scan; signatures, which are equal for equal costs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,79 @@ import onnx_ir as ir
 from gnnplace.onnx_io.folding import subgraphs
 from gnnplace.onnx_io.op_costs.call import Call, Rule
 from gnnplace.onnx_io.op_costs.elementwise import COPYING, ELEMENTWISE_FLOPS, MOVED_BYTES, VIEWS
-from gnnplace.onnx_io.op_costs.matrix import MATRIX_FLOPS, SEQUENCE_FLOPS
+from gnnplace.onnx_io.op_costs.matrix import MATRIX_FLOPS
 from gnnplace.onnx_io.op_costs.reduction import REDUCTION_FLOPS
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 
 __all__ = ["NodeCost", "has_known_cost", "node_cost", "signature"]
 
-
 _DIGEST = 16
-"""Hexadecimal digits kept of a hash."""
+"""Hexadecimal digits of a hash in a signature."""
+_PLAIN = frozenset({
+    ir.AttributeType.FLOAT, ir.AttributeType.FLOATS, ir.AttributeType.INT, ir.AttributeType.INTS,
+    ir.AttributeType.STRING, ir.AttributeType.STRINGS,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """FLOPs of one run of a node, and bytes that it reads and writes."""
+
+    flops: float
+    bytes: float
+
+
+_FLOPS: Mapping[str, Rule] = {
+    **dict.fromkeys(VIEWS | COPYING, lambda call: 0.0),
+    **ELEMENTWISE_FLOPS,
+    **MATRIX_FLOPS,
+    **REDUCTION_FLOPS,
+}
+
+
+def has_known_cost(node: ir.Node) -> bool:
+    """Whether the node has a rule for its type, or bodies that determine its cost."""
+    return (node.domain == "" and node.op_type in _FLOPS) or next(subgraphs(node), None) is not None
+
+
+def node_cost(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> NodeCost:
+    """The cost of a node; `tensors` includes the tensors of its subgraphs.
+
+    A node with subgraphs costs as much as its most expensive possible body, times the trip count (1 if unknown). A type
+    without a rule costs 1 FLOP per output element.
+    """
+    if next(subgraphs(node), None) is not None:
+        bodies = [_graph_cost(body, opset, tensors) for body in _bodies(node, tensors)]
+        worst = max(bodies, key=lambda cost: (cost.flops, cost.bytes))
+        trips = trip_count(node, opset, tensors)
+        times = 1 if trips is None else trips
+        return NodeCost(worst.flops * times, worst.bytes * times)
+    call = Call.of(node, opset, tensors)
+    is_default_domain = node.domain == ""
+    flops = _FLOPS[node.op_type](call) if is_default_domain and node.op_type in _FLOPS else float(call.output_size)
+    if is_default_domain and node.op_type in MOVED_BYTES:
+        return NodeCost(flops, MOVED_BYTES[node.op_type](call))
+    return NodeCost(flops, float(call.input_bytes + call.output_bytes))
+
+
+def _bodies(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> Iterator[ir.Graph]:
+    if node.domain == "" and node.op_type == "If":
+        yield from branches_taken(node, tensors)
+    else:
+        yield from subgraphs(node)
+
+
+def _graph_cost(graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> NodeCost:
+    costs = [node_cost(node, opset, tensors) for node in graph]
+    return NodeCost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
 
 
 def signature(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> str:
-    """`domain::Type(inputs)->(outputs){attributes}`, independent of names.
+    """`domain::Type(inputs)->(outputs){attributes}`, such as `ai.onnx::Relu(float32[1,8])->(float32[1,8]){}`.
 
-    A tensor is written `float32[1,3,224,224]`, a left-out one `-`, tensor attributes and subgraphs as hashes. For
-    example `ai.onnx::Relu(float32[1,8])->(float32[1,8]){}`. The trip count of a Loop or Scan, where known, is among the
-    attributes.
+    Names do not matter. An omitted tensor is written `-`; tensor attributes and subgraphs are hashes. A known trip count
+    of a Loop or Scan is one of the attributes.
     """
     inputs = ",".join("-" if value is None else _written(tensors[value]) for value in node.inputs)
     outputs = ",".join(_written(tensors[value]) if value.name else "-" for value in node.outputs)
@@ -59,81 +114,16 @@ def _attribute(attribute: ir.Attr, opset: int, tensors: Mapping[ir.Value, Tensor
     return repr(attribute.value)
 
 
-_PLAIN = frozenset({
-    ir.AttributeType.FLOAT, ir.AttributeType.FLOATS, ir.AttributeType.INT, ir.AttributeType.INTS,
-    ir.AttributeType.STRING, ir.AttributeType.STRINGS,
-})  # fmt: skip
-
-
 def _tensor(tensor: ir.TensorProtocol) -> str:
     digest = hashlib.sha256(f"{tensor.dtype}{tensor.shape}".encode())
     if isinstance(tensor, ir.StringTensor):
         digest.update(b"\0".join(tensor.string_data()))
-    elif not isinstance(tensor, ir.ExternalTensor):  # external data is not read; dtype and shape have to do
+    elif not isinstance(tensor, ir.ExternalTensor):  # external data stays unread: dtype and shape suffice
         digest.update(tensor.tobytes())
     return f"tensor:{digest.hexdigest()[:_DIGEST]}"
 
 
 def _body(graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> str:
-    """A hash of the signatures of the nodes, in their order."""
+    """A hash of the signatures of the nodes, in order."""
     lines = [signature(node, opset, tensors) for node in graph]
     return f"graph:{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:_DIGEST]}"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCost:
-    """FLOPs of one run of a node, and the bytes that it reads and writes."""
-
-    flops: float
-    bytes: float
-
-
-def _no_flops(call: Call) -> float:
-    del call
-    return 0.0
-
-
-_FLOPS: Mapping[str, Rule] = {
-    **dict.fromkeys(VIEWS | COPYING, _no_flops),
-    **ELEMENTWISE_FLOPS,
-    **MATRIX_FLOPS,
-    **SEQUENCE_FLOPS,
-    **REDUCTION_FLOPS,
-}
-
-
-def has_known_cost(node: ir.Node) -> bool:
-    """Whether the node's type is in a table, or its cost is that of its bodies."""
-    return (node.domain == "" and node.op_type in _FLOPS) or next(subgraphs(node), None) is not None
-
-
-def node_cost(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> NodeCost:
-    """The cost of a node whose tensors, and those of its subgraphs, are known.
-
-    A node with subgraphs costs what its bodies cost, times the trip count, or once where only a run can tell; of an If,
-    the branch that runs, or the more expensive one. A type that is in no table costs 1 FLOP per output element.
-    """
-    if next(subgraphs(node), None) is not None:
-        bodies = [_graph_cost(body, opset, tensors) for body in _bodies(node, tensors)]
-        worst = max(bodies, key=lambda cost: (cost.flops, cost.bytes))
-        trips = trip_count(node, opset, tensors)
-        times = 1 if trips is None else trips
-        return NodeCost(worst.flops * times, worst.bytes * times)
-    call = Call.of(node, opset, tensors)
-    is_default_domain = node.domain == ""
-    flops = _FLOPS[node.op_type](call) if is_default_domain and node.op_type in _FLOPS else float(call.output_size)
-    if is_default_domain and node.op_type in MOVED_BYTES:
-        return NodeCost(flops, MOVED_BYTES[node.op_type](call))
-    return NodeCost(flops, float(call.input_bytes + call.output_bytes))
-
-
-def _bodies(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> Iterator[ir.Graph]:
-    if node.domain == "" and node.op_type == "If":
-        yield from branches_taken(node, tensors)
-    else:
-        yield from subgraphs(node)
-
-
-def _graph_cost(graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> NodeCost:
-    costs = [node_cost(node, opset, tensors) for node in graph]
-    return NodeCost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))

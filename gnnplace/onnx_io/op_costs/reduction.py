@@ -1,4 +1,4 @@
-"""Reductions, normalisations, pooling, resizing, losses, sorting and transforms: mostly FLOPs per input element."""
+"""Reductions, normalisations, pooling, resizing, losses, sorting, transforms: mostly FLOPs per input element."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from gnnplace.onnx_io.op_costs.call import Call, Rule
 __all__ = ["REDUCTION_FLOPS", "SOFTMAX_FLOPS"]
 
 SOFTMAX_FLOPS = 5.0
-"""For each element: maximum, difference, exponential, sum, quotient."""
+"""FLOPs per element: maximum, difference, exponential, sum, quotient."""
 
 _PER_INPUT_ELEMENT: Mapping[str, float] = {
     **dict.fromkeys(
         ("ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "NonZero", "ReduceMax", "ReduceMean", "ReduceMin",
-         "ReduceProd", "ReduceSum", "GlobalAveragePool", "GlobalMaxPool", "TfIdfVectorizer", "Multinomial"),
+         "ReduceProd", "ReduceSum", "GlobalAveragePool", "GlobalMaxPool", "TfIdfVectorizer", "Multinomial",
+         "Col2Im", "MaxUnpool", "NegativeLogLikelihoodLoss"),
         1.0,
     ),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare", "GlobalLpPool"), 2.0),
@@ -23,8 +24,7 @@ _PER_INPUT_ELEMENT: Mapping[str, float] = {
     # mean and variance (4), then difference, quotient, scale and shift
     "LayerNormalization": 8, "GroupNormalization": 8, "InstanceNormalization": 8, "MeanVarianceNormalization": 7,
     "RMSNormalization": 4,
-    "NegativeLogLikelihoodLoss": 1, "SoftmaxCrossEntropyLoss": SOFTMAX_FLOPS + 1,
-    "MaxUnpool": 1,
+    "SoftmaxCrossEntropyLoss": SOFTMAX_FLOPS + 1,
 }  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def _pool(flops: float) -> Rule:
 
 
 def _batch_normalisation(call: Call) -> float:
-    """A scale and a shift at inference, which runtimes merge from four; statistics as well when training."""
+    """A scale and a shift at inference, which runtimes merge from four; also statistics in training."""
     by_outputs = call.opset < 14 and sum(tensor is not None for tensor in call.outputs) > 1
     training = bool(call.number("training_mode", 0)) or by_outputs
     return (8.0 if training else 2.0) * call.output().size
@@ -49,7 +49,7 @@ def _local_response(call: Call) -> float:
 
 
 def _interpolation(call: Call, dimensions: int, mode: str) -> float:
-    """FLOPs of an output element: a product and a sum for each neighbour, none where the nearest is copied."""
+    """A product and a sum per output element and neighbour; nothing if the nearest neighbour is copied."""
     taps = {"linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}.get(mode, 0)
     return 2.0 * taps**dimensions * call.output().size if taps else 0.0
 
@@ -65,31 +65,31 @@ def _grid_sample(call: Call) -> float:
 
 
 def _region_align(call: Call) -> float:
-    """Each output element averages samples, which are interpolated between four neighbours."""
+    """Each output element averages samples that are interpolated between four neighbours."""
     samples = max(call.number("sampling_ratio", 0), 1) ** 2
     return 9.0 * samples * call.output().size
 
 
 def _region_max(call: Call) -> float:
-    """Regions are taken to cover the whole image."""
+    """Every region is assumed to cover the whole image."""
     regions = call.input(1).shape[0] if call.input(1).shape else 0
     return float(regions * call.input().size // max(call.size_along(0), 1))
 
 
 def _sort(call: Call) -> float:
-    """Comparisons of a sort of every element; `Unique` along no axis sorts all of them."""
+    """Comparisons of a sort of all elements."""
     size = call.input().size
     return size * math.log2(max(size, 2))
 
 
 def _top_k(call: Call) -> float:
-    """Comparisons with a heap of the best `k`, for each element."""
+    """Comparisons of each element with a heap of the best `k`."""
     best = call.output().size_along(call.number("axis", -1))
     return call.input().size * math.log2(max(best, 2))
 
 
 def _non_maximum_suppression(call: Call) -> float:
-    """Per batch and class: boxes sorted by score, then each that is kept compared with all (an overlap is 12 FLOPs)."""
+    """Per batch and class: a sort by score, and the overlap (12 FLOPs) of each kept box with all boxes."""
     batches, boxes = (*call.input().shape, 1, 1)[:2]
     classes = (*call.input(1).shape, 1, 1)[1]
     limit = call.input(2).value
@@ -98,12 +98,12 @@ def _non_maximum_suppression(call: Call) -> float:
 
 
 def _determinant(call: Call) -> float:
-    """Elimination: two thirds of the cube of the side, for each matrix."""
+    """Elimination: two thirds of the cubed side length per matrix."""
     return 2.0 / 3.0 * call.input().size * call.size_along(-1)
 
 
 def _fourier(call: Call) -> float:
-    """A fast transform of each row: `5 n log2 n` with complex elements."""
+    """A fast Fourier transform per row: `5 n log2 n` for complex elements."""
     axis = call.number("axis", 1 if call.opset < 20 else -2)
     stated = call.input(2).value if call.opset >= 20 else None
     if stated is not None and stated.size == 1:
@@ -114,18 +114,14 @@ def _fourier(call: Call) -> float:
 
 
 def _short_time_fourier(call: Call) -> float:
-    """A window and a fast transform of each frame; output `[B, frames, bins, 2]`."""
+    """A window and a fast Fourier transform per frame; the output is `[B, frames, bins, 2]`."""
     batch, frames, bins = (*call.output().shape, 1, 1, 1)[:3]
     length = call.input(2).size or 2 * (bins - 1)
     return batch * frames * (length + 5.0 * length * math.log2(max(length, 2)))
 
 
-def _column_to_image(call: Call) -> float:
-    return float(call.input().size)
-
-
 def _affine_grid(call: Call) -> float:
-    """A matrix-vector product for each point of the grid."""
+    """A matrix-vector product per grid point."""
     return 2.0 * call.size_along(-1) * call.output().size
 
 
@@ -136,5 +132,5 @@ REDUCTION_FLOPS: Mapping[str, Rule] = {
     "Resize": _resize, "Upsample": _resize, "GridSample": _grid_sample,
     "RoiAlign": _region_align, "MaxRoiPool": _region_max,
     "Unique": _sort, "TopK": _top_k, "NonMaxSuppression": _non_maximum_suppression, "Det": _determinant,
-    "DFT": _fourier, "STFT": _short_time_fourier, "Col2Im": _column_to_image, "AffineGrid": _affine_grid,
+    "DFT": _fourier, "STFT": _short_time_fourier, "AffineGrid": _affine_grid,
 }  # fmt: skip

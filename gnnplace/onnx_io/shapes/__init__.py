@@ -1,12 +1,11 @@
-"""The shape and dtype of every tensor at concrete dimensions, and the values of small ones.
+"""Shape and dtype of every tensor at concrete dimensions, and the values of small integer tensors.
 
 In reading order:
 
-- `tensor_info.py`: what is known of one tensor;
-- `dimensions.py`: the number that each symbolic dimension stands for;
-- `node_types.py`: ONNX's own inference for one node, and the types that a model does not state;
-- `control_flow.py`: the subgraphs of If, Loop and Scan, and how often they run;
-- `inference.py`: from the inputs through the graph, node by node, with a fallback where ONNX cannot tell.
+- `tensor_info.py`: one tensor, and the sizes of symbolic dimensions;
+- `node_types.py`: ONNX's own inference for one node, and types that the model does not state;
+- `control_flow.py`: subgraphs of If, Loop and Scan, and their trip counts;
+- `inference.py`: inference from the inputs through the graph, node by node, with a fallback where ONNX has no answer.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The subgraphs of If, Loop and Scan: which of them run, how often, and what they are fed."""
+"""Subgraphs of If, Loop and Scan: possible branches, trip counts, and the layout of a Scan."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 __all__ = ["ScanLayout", "branches_taken", "trip_count"]
 
 _ENDLESS = 2**31
-"""Exporters write the largest integer as the trip count of a loop that only its condition ends."""
+"""Smallest trip count that means "until the condition ends the loop"; exporters write the largest integer."""
 
 
 def branches_taken(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> list[ir.Graph]:
-    """The branches of an If that can run: one when the condition is a constant, else both."""
+    """The branches of an If that can run: one if the condition is a constant, otherwise both."""
     condition = tensors[node.inputs[0]].value if node.inputs and node.inputs[0] is not None else None
     if condition is None:
         return list(subgraphs(node))
@@ -26,7 +26,7 @@ def branches_taken(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> lis
 
 
 def trip_count(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> int | None:
-    """How often the body of a Loop (at most) or Scan runs; None when only the run can tell."""
+    """Trip count of a Scan, or largest trip count of a Loop; None if it depends on the data."""
     if node.op_type == "Scan":
         return ScanLayout.of(node, opset).trip_count(tensors)
     if node.op_type != "Loop" or not node.inputs or node.inputs[0] is None:
@@ -39,17 +39,17 @@ def trip_count(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]
 
 @dataclass(frozen=True)
 class ScanLayout:
-    """How a Scan reads its inputs and stacks its outputs.
+    """How a Scan slices its inputs and stacks its outputs.
 
-    In opset 8 all of them have a batch axis in front, and the first input is lengths.
+    In opset 8 all of them have a leading batch axis, and the first input is the lengths.
     """
 
     states: tuple[ir.Value | None, ...]
     sequences: tuple[ir.Value | None, ...]
     axes: tuple[int, ...]
-    """The axis of each sequence that is scanned."""
+    """Scanned axis of each sequence."""
     output_axes: Sequence[int]
-    """The axis of each stacked output that is new; absent means 0."""
+    """Stacking axis of each stacked output; 0 if absent."""
     has_batch: bool
 
     @classmethod
@@ -67,13 +67,13 @@ class ScanLayout:
         return cls(tuple(inputs[:num_states]), sequences, axes, output_axes, has_batch)
 
     def trip_count(self, tensors: Mapping[ir.Value, TensorInfo]) -> int | None:
-        """Steps of the first sequence, times the batch where there is one."""
+        """Steps of the first sequence times the batch size, if there is a batch."""
         if not self.sequences or self.sequences[0] is None:
             return None
         return math.prod(self.batch_and_steps(tensors))
 
     def batch_and_steps(self, tensors: Mapping[ir.Value, TensorInfo]) -> tuple[int, ...]:
-        """The steps of the first sequence, behind the batch where there is one."""
+        """The batch size, if there is a batch, and the steps of the first sequence."""
         first = self.sequences[0] if self.sequences else None
         if first is None:
             return (1,) * (1 + self.has_batch)
@@ -81,12 +81,12 @@ class ScanLayout:
         return (tensors[first].size_along(0), steps) if self.has_batch else (steps,)
 
     def step(self, sequence: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """What one step reads of a sequence of this shape."""
+        """The shape of the slice of a sequence that one step reads."""
         axis = self.axes[sequence] % max(len(shape), 1)
         return tuple(size for i, size in enumerate(shape) if i != axis and not (self.has_batch and i == 0))
 
     def stacked(self, output: int, shape: tuple[int, ...], batch_and_steps: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a stacked output whose single steps have this shape."""
+        """The shape of a stacked output whose slices have this shape."""
         axis = self.output_axes[output] if output < len(self.output_axes) else 0
         axis %= len(shape) + 1
         return (*shape[:axis], *batch_and_steps, *shape[axis:])

@@ -1,7 +1,7 @@
-"""Shapes from the inputs through the graph, node by node: ONNX's own inference, and a fallback where it cannot tell.
+"""Shape inference from the inputs through the graph, node by node: ONNX's own inference with a fallback.
 
-Going node by node, with the values of small integer tensors at hand, finds shapes that inference over a whole model
-leaves open, goes on after a node that it does not know, and stays linear in the size of the graph.
+Inference by node, with the values of small integer tensors, finds shapes that inference over a whole model leaves open.
+It continues after an unknown node, and stays linear in the size of the graph.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Types = list[onnx.TypeProto | None]
 
 @dataclass(frozen=True)
 class Shapes:
-    """Every tensor of a model, its subgraphs' included, at concrete dimensions."""
+    """Every tensor of a model and its subgraphs at concrete dimensions."""
 
     tensors: Mapping[ir.Value, TensorInfo]
     warnings: tuple[str, ...]
 
 
 def infer_shapes(model: ir.Model, dimensions: Dimensions) -> Shapes:
-    """The tensors of a normalised model at the given dimensions.
+    """Infers all tensors of a normalised model at the given dimensions.
 
-    Where inference cannot tell, a declared shape counts, and otherwise the shape of the largest input of the op, as if
-    the op worked element by element; a single unknown size is what gives the tensor as many elements as that input.
+    Where inference has no answer, a tensor takes its declared shape, otherwise the shape of the op's largest input, as
+    in an elementwise op. A single unknown size makes the tensor as large as that input.
     """
     walk = _Walk(NodeTypes.of(model), dimensions.values)
     for value in model.graph.inputs:
@@ -67,7 +67,7 @@ def infer_shapes(model: ir.Model, dimensions: Dimensions) -> Shapes:
 
 @dataclass
 class _Walk:
-    """One pass over a graph and its subgraphs; outputs are known once their node was visited."""
+    """One pass over a graph and its subgraphs that settles the outputs of every visited node."""
 
     node_types: NodeTypes
     dims: Mapping[str, int]
@@ -77,21 +77,21 @@ class _Walk:
     guessed: list[str] = field(default_factory=list)
 
     def graph(self, graph: ir.Graph) -> None:
-        """Visits the nodes of a graph whose inputs are bound."""
+        """Visits the nodes of a graph; its inputs must be bound."""
         self.values.update(small_constants(graph.initializers.values()))
         for value in graph.initializers.values():
             if value.const_value is not None:
                 self.bind(value, tensor_type(value.const_value.dtype, value.const_value.shape.numpy()))
         for node in graph:
             outputs = self._node(node)
-            among = [self.tensors[value] for value in node.inputs if value is not None]
+            inputs = [self.tensors[value] for value in node.inputs if value is not None]
             for output, found in zip(node.outputs, outputs, strict=True):
-                self.bind(output, found, among)
+                self.bind(output, found, inputs)
             self._follow_values(node)
 
-    def bind(self, value: ir.Value, found: onnx.TypeProto | None, among: Sequence[TensorInfo] = ()) -> None:
-        """Settles the type of a value: what was found, completed by what is declared and by the inputs `among`."""
-        settled = self._settle(value, found, among)
+    def bind(self, value: ir.Value, found: onnx.TypeProto | None, inputs: Sequence[TensorInfo] = ()) -> None:
+        """Settles the type of a value: the type found, completed by the declared type and by the op's `inputs`."""
+        settled = self._settle(value, found, inputs)
         self.types[value] = settled
         elements = settled.tensor_type
         known = settled.HasField("tensor_type") and elements.elem_type != onnx.TensorProto.UNDEFINED
@@ -101,14 +101,14 @@ class _Walk:
             self.values.get(value),
         )
 
-    def _settle(self, value: ir.Value, found: onnx.TypeProto | None, among: Sequence[TensorInfo]) -> onnx.TypeProto:
+    def _settle(self, value: ir.Value, found: onnx.TypeProto | None, inputs: Sequence[TensorInfo]) -> onnx.TypeProto:
         if found is not None and _is_settled(found):
             return found
         stated_types = (found, declared_type(value))
         candidates = [t for t in stated_types if t is not None and t.WhichOneof("value") is not None]
         if candidates and not candidates[0].HasField("tensor_type"):
             return candidates[0]
-        largest = max(among, key=lambda tensor: tensor.size, default=TensorInfo(ir.DataType.FLOAT, ()))
+        largest = max(inputs, key=lambda tensor: tensor.size, default=TensorInfo(ir.DataType.FLOAT, ()))
         stated = [candidate.tensor_type.elem_type for candidate in candidates if candidate.tensor_type.elem_type]
         dtype = ir.DataType(stated[0]) if stated else largest.dtype or ir.DataType.FLOAT
         rows = [self._sizes(candidate) for candidate in candidates if candidate.tensor_type.HasField("shape")]
@@ -124,14 +124,14 @@ class _Walk:
         return tensor_type(dtype, [1 if size is None else size for size in sizes])
 
     def _sizes(self, found: onnx.TypeProto) -> list[int | None]:
-        """The axes of a type, as far as they are numbers or dimensions whose number is known."""
+        """The sizes of a type; None where a size is unknown."""
         return [
             axis.dim_value if axis.HasField("dim_value") else self.dims.get(axis.dim_param)
             for axis in found.tensor_type.shape.dim
         ]
 
     def _follow_values(self, node: ir.Node) -> None:
-        """Keeps the values of small outputs that follow from shapes and small constants."""
+        """Computes the values of small outputs from shapes and small constants."""
         if node.domain != "" or any(self.tensors[output].size > SMALL for output in node.outputs):
             return
         for output, result in zip(node.outputs, self._small_results(node) or (), strict=False):
@@ -173,32 +173,32 @@ class _Walk:
         return self.node_types.outputs(node, self.types, self.values)
 
     def _body(self, body: ir.Graph, inputs: Sequence[onnx.TypeProto | None]) -> Types:
-        """The types of the outputs of a subgraph that is fed `inputs`; inputs beyond those are as declared."""
+        """Types of the outputs of a subgraph for these `inputs`; further inputs have their declared types."""
         for position, value in enumerate(body.inputs):
             self.bind(value, inputs[position] if position < len(inputs) else None)
         self.graph(body)
         return [self.types.get(value) for value in body.outputs]
 
     def _if(self, node: ir.Node) -> Types:
-        """The outputs of the branch that runs; when that is open, the larger ones."""
+        """The outputs of the branch that runs; the larger outputs if both can run."""
         for branch in subgraphs(node):
             self._body(branch, [])
         results = zip(*(branch.outputs for branch in branches_taken(node, self.tensors)), strict=False)
         larger = [max(values, key=lambda value: self.tensors[value].bytes) for values in results]
-        return _as_many([self.types[value] for value in larger], node)
+        return _padded([self.types[value] for value in larger], node)
 
     def _loop(self, node: ir.Node) -> Types:
-        """The outputs after the first trip; stacked ones have a row per trip, or one where only the run can tell."""
+        """The outputs after the first trip; stacked ones have a row per trip, or one row if the trip count is unknown."""
         carried = [None if value is None else self.types[value] for value in node.inputs[2:]]
         counter, condition = tensor_type(ir.DataType.INT64, ()), tensor_type(ir.DataType.BOOL, ())
         results = self._body(node.attributes["body"].as_graph(), [counter, condition, *carried])[1:]
         trips = trip_count(node, self.node_types.opset, self.tensors)
         rows = 1 if trips is None else trips
         stacked = [with_shape(found, lambda shape: (rows, *shape)) for found in results[len(carried) :]]
-        return _as_many([*results[: len(carried)], *stacked], node)
+        return _padded([*results[: len(carried)], *stacked], node)
 
     def _scan(self, node: ir.Node) -> Types:
-        """States after the first step, and stacked outputs with a row per step."""
+        """The states after the first step, and stacked outputs with a row per step."""
         layout = ScanLayout.of(node, self.node_types.opset)
         stack = layout.batch_and_steps(self.tensors)
         batch = stack[:-1]
@@ -209,20 +209,20 @@ class _Walk:
         outputs: Types = [with_shape(found, lambda shape: (*batch, *shape)) for found in results[: len(layout.states)]]
         for index, found in enumerate(results[len(layout.states) :]):
             outputs.append(with_shape(found, lambda shape, index=index: layout.stacked(index, shape, stack)))  # type: ignore[misc]
-        return _as_many(outputs, node)
+        return _padded(outputs, node)
 
     def _type_of(self, value: ir.Value | None) -> onnx.TypeProto | None:
         return None if value is None else self.types[value]
 
 
 def _is_settled(found: onnx.TypeProto) -> bool:
-    """Whether a type is that of a tensor with nothing left open."""
+    """Whether the type is a tensor with known dtype and sizes."""
     elements = found.tensor_type
     return bool(
         elements.elem_type and elements.HasField("shape") and all(d.HasField("dim_value") for d in elements.shape.dim)
     )
 
 
-def _as_many(types: Sequence[onnx.TypeProto | None], node: ir.Node) -> Types:
-    """As many types as the node has outputs."""
+def _padded(types: Sequence[onnx.TypeProto | None], node: ir.Node) -> Types:
+    """One type per output of the node: truncated, or padded with None."""
     return [*types, *[None] * len(node.outputs)][: len(node.outputs)]

@@ -1,4 +1,4 @@
-"""ONNX's own type inference for one node, and the small conversions around it."""
+"""ONNX's own type inference for one node, and the types of values that a model does not state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from gnnplace.onnx_io.folding import captured_values, constant_array
-from gnnplace.onnx_io.value_types import holds_map, keep, kept_type
+from gnnplace.onnx_io.value_types import holds_map, keep_type, kept_type
 
 __all__ = [
     "SMALL",
@@ -25,21 +25,21 @@ __all__ = [
 ]
 
 SMALL = 1024
-"""Elements up to which the value of a tensor is followed."""
+"""Largest number of elements of a tensor whose value is computed."""
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class NodeTypes:
-    """What follows for the outputs of a node from the types of its inputs."""
+    """Infers the types of a node's outputs from the types of its inputs."""
 
     opsets: Mapping[str, int]
     schemas: dict[tuple[str, str], onnx.defs.OpSchema | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: ir.Model) -> NodeTypes:
-        """With the operator versions that the model imports."""
+        """Inference with the operator versions that the model imports."""
         return cls({"": 1, **model.opset_imports})
 
     @property
@@ -48,7 +48,7 @@ class NodeTypes:
         return self.opsets[""]
 
     def schema(self, node: ir.Node) -> onnx.defs.OpSchema | None:
-        """The operator as it is in the version that the model imports; None for operators that ONNX does not know."""
+        """The operator in the version that the model imports; None if ONNX does not know it."""
         key = (node.domain, node.op_type)
         if key not in self.schemas:
             try:
@@ -60,7 +60,7 @@ class NodeTypes:
     def outputs(
         self, node: ir.Node, types: Mapping[ir.Value, onnx.TypeProto], values: Mapping[ir.Value, NDArray[Any]]
     ) -> list[onnx.TypeProto | None]:
-        """The type of each output, as far as it follows; `values` are what is known of the inputs' elements."""
+        """The type of each output, None if unknown; `values` are known elements of inputs."""
         nothing: list[onnx.TypeProto | None] = [None] * len(node.outputs)
         schema = self.schema(node)
         inputs = [value for value in node.inputs if value is not None]
@@ -81,11 +81,11 @@ class NodeTypes:
 
 
 def annotate_types(model: ir.Model) -> None:
-    """Fills in types and shapes that the model does not state, keeping its symbolic dimensions; in place.
+    """Adds types and shapes that the model does not state, keeping its symbolic dimensions; in place.
 
-    Only values of the main graph: those may become inputs of a part, which a runtime wants typed, and refuses in another
-    shape. So when one stated shape contradicts what follows from the inputs, as where a batch size was freed and nothing else
-    was changed, no stated shape is believed but those of inputs and outputs.
+    Only values of the main graph get types. They may become inputs of a part, and runtimes require types there and
+    refuse other shapes. A stated shape may contradict the inputs, for example if only a batch size was made symbolic.
+    Then all stated shapes are ignored except those of inputs and outputs.
     """
     if not _annotate(model):
         for node in model.graph:
@@ -96,7 +96,7 @@ def annotate_types(model: ir.Model) -> None:
 
 
 def _annotate(model: ir.Model) -> bool:
-    """One pass; whether nothing that is stated contradicts what follows."""
+    """One pass; returns whether all stated shapes agree with the inferred ones."""
     agreed = True
     node_types = NodeTypes.of(model)
     types: dict[ir.Value, onnx.TypeProto] = {}
@@ -107,7 +107,7 @@ def _annotate(model: ir.Model) -> bool:
     for node in model.graph:
         for output, found in zip(node.outputs, node_types.outputs(node, types, constants), strict=True):
             if found is not None and holds_map(found):
-                keep(output, found)
+                keep_type(output, found)
             elif found is not None and output.type is None:
                 output.type = ir.serde.deserialize_type_proto_for_type(found)
             if found is not None and output.type is not None and output.shape is None:
@@ -119,7 +119,7 @@ def _annotate(model: ir.Model) -> bool:
 
 
 def _contradicts(found: onnx.TypeProto, stated: onnx.TypeProto) -> bool:
-    """A stated size is a number where another number, or a dimension that has a name, follows."""
+    """Whether a stated size is a number where inference gives another number or a named dimension."""
     pairs = zip(found.tensor_type.shape.dim, stated.tensor_type.shape.dim, strict=False)
     return any(
         other.HasField("dim_value")
@@ -129,7 +129,7 @@ def _contradicts(found: onnx.TypeProto, stated: onnx.TypeProto) -> bool:
 
 
 def declared_type(value: ir.Value) -> onnx.TypeProto | None:
-    """The type, and shape, that the model states for a value."""
+    """The type and shape that the model states for a value; None if it states no type."""
     if value.type is None:
         return kept_type(value)
     found = ir.serde.serialize_type(value.type)
@@ -139,12 +139,12 @@ def declared_type(value: ir.Value) -> onnx.TypeProto | None:
 
 
 def tensor_type(dtype: ir.DataType, shape: Iterable[int]) -> onnx.TypeProto:
-    """The type of a tensor."""
+    """The ONNX type of a tensor."""
     return onnx.helper.make_tensor_type_proto(dtype.value, list(shape))
 
 
 def with_shape(found: onnx.TypeProto | None, change: Callable[[Shape], Shape]) -> onnx.TypeProto | None:
-    """The same type with another shape; what is no tensor stays as it is."""
+    """The same tensor type with another shape; other types stay unchanged."""
     if found is None or not found.HasField("tensor_type"):
         return found
     sizes = tuple(axis.dim_value for axis in found.tensor_type.shape.dim)
@@ -152,11 +152,11 @@ def with_shape(found: onnx.TypeProto | None, change: Callable[[Shape], Shape]) -
 
 
 def small_constants(values: Iterable[ir.Value]) -> dict[ir.Value, NDArray[Any]]:
-    """The elements of the initialisers that are small; of an input, its default."""
+    """The elements of small initialisers; for an input, its default."""
     arrays = ((value, small_array(value.const_value)) for value in values if value.const_value is not None)
     return {value: array for value, array in arrays if array is not None}
 
 
 def small_array(tensor: ir.TensorProtocol) -> NDArray[Any] | None:
-    """The elements of a tensor that is small and may be read."""
+    """The elements of a small tensor; None if it is large or unreadable."""
     return constant_array(tensor) if tensor.size <= SMALL else None
