@@ -13,9 +13,9 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.json_format import read_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.read import at_dims, read_onnx
+from gnnplace.onnx_io.read import at_dims, read_onnx, with_inferred_types
 from gnnplace.onnx_io.segments import Segment, segments
-from gnnplace.running.part_session import with_known_types
+from gnnplace.running.part_session import infer_types
 
 __all__ = ["ModelSource", "Workload", "load_workload"]
 
@@ -65,7 +65,7 @@ def load_workload(
         return Workload(model)
     if isinstance(model, OnnxModel):
         shapes = shapes_of(dims or {})
-        typed = with_known_types(model, model.dims)
+        typed = with_inferred_types(model, infer_types, model.dims)
         return _at_shapes(at_dims(typed, shapes[0]) if dims else typed, shapes)
     if str(model).startswith(_ZOO):
         return _zoo_workload(str(model).removeprefix(_ZOO), dims, to_run)
@@ -76,7 +76,7 @@ def load_workload(
         graph = read_graph(path)
         return Workload(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     shapes = shapes_of(dims or {})
-    return _at_shapes(with_known_types(read_onnx(path, shapes[0], custom_ops), shapes[0]), shapes)
+    return _at_shapes(read_onnx(path, shapes[0], custom_ops, infer_types), shapes)
 
 
 def _at_shapes(first: OnnxModel, shapes: Sequence[Mapping[str, int]]) -> Workload:

@@ -6,6 +6,7 @@ so a model that is written elsewhere gets hard links (copies where the file syst
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,11 +55,11 @@ def load_attribute_tensors(model: ir.Model) -> None:
 
 
 def _external_attributes(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
-    for graph in (model.graph, *model.functions.values()):
-        for node in graph.all_nodes():
-            for attribute in node.attributes.values():
-                if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                    yield node, attribute
+    nodes = (model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
+    for node in itertools.chain.from_iterable(nodes):
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                yield node, attribute
 
 
 def external_files(model: ir.Model) -> dict[str, Path]:

@@ -11,13 +11,12 @@ import onnxruntime as ort
 
 from gnnplace.devices.real_names import parse_real
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.read import at_dims
+from gnnplace.onnx_io.read import TypeText
 from gnnplace.onnx_io.split import Part
-from gnnplace.onnx_io.untyped import state_types, with_untyped_outputs
 from gnnplace.running.devices import RealDevice, create_session, register_custom_ops
 from gnnplace.running.values import HOST, Value, as_numpy, memory_of, only_tensors, python_run, run_tensors
 
-__all__ = ["PartSession", "SessionCache", "with_known_types"]
+__all__ = ["PartSession", "SessionCache", "infer_types"]
 
 
 class PartSession:
@@ -110,24 +109,20 @@ class SessionCache:
 _FATAL_ONLY = 4  # ONNX Runtime's log level: the error is reported again where the model is loaded to run
 
 
-def with_known_types(model: OnnxModel, dims: Mapping[str, int] | None = None) -> OnnxModel:
-    """The model with the types of all values, as a cut needs them, and with costs at `dims`.
+def infer_types(model: bytes, source: OnnxModel) -> dict[str, TypeText]:
+    """Type and shape of each output of a model, by name; empty if ONNX Runtime cannot load the model.
 
-    The model stays as it is where no type is missing, or where ONNX Runtime cannot load it either.
+    `source` is the model that it derives from: its external weights and custom operators apply.
     """
-    with_outputs = with_untyped_outputs(model)
-    if with_outputs is None:
-        return model
     options = ort.SessionOptions()
     options.log_severity_level = _FATAL_ONLY
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", str(model.path.resolve().parent)
+        "session.model_external_initializers_file_folder_path", str(source.path.resolve().parent)
     )
     try:
-        register_custom_ops(options, model.custom_ops)
-        session = ort.InferenceSession(with_outputs, options, providers=["CPUExecutionProvider"])
+        register_custom_ops(options, source.custom_ops)
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception:  # ONNX Runtime's errors have no base class of their own
-        return model
-    state_types(model, {arg.name: (arg.type, arg.shape) for arg in session.get_outputs()})
-    return at_dims(model, dims or {})
+        return {}
+    return {arg.name: (arg.type, arg.shape) for arg in session.get_outputs()}

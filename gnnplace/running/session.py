@@ -21,7 +21,7 @@ from gnnplace.onnx_io.manifest import MANIFEST, ValueInfo, read_manifest, write_
 from gnnplace.onnx_io.metadata import STATE_KEY
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.running.feed import check_complete, checked_feed
-from gnnplace.running.part_session import with_known_types
+from gnnplace.running.part_session import infer_types
 from gnnplace.running.runner import DevicesOf, PlacedRunner
 from gnnplace.running.values import Feed, as_numpy
 
@@ -41,7 +41,7 @@ def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
     if not placed.is_file():
         yield placed / PARTS
         return
-    model = with_known_types(read_onnx(placed, custom_ops=custom_ops))
+    model = read_onnx(placed, custom_ops=custom_ops, infer_types=infer_types)
     devices, found = annotated_segments(model)
     beside = os.access(placed.parent, os.W_OK)
     with scratch_folder(placed.with_name(f"{placed.name}.{PARTS}")) if beside else temporary_folder() as scratch:

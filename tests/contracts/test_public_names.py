@@ -75,6 +75,7 @@ def test_every_folder_with_modules_is_a_package() -> None:
     [
         ("gnnplace", {"torch", "dgl", "ray", "plotly", "onnxruntime"}),
         ("gnnplace; gnnplace.Session, gnnplace.problem", {"torch", "dgl", "ray", "plotly"}),
+        ("gnnplace; gnnplace.read_onnx", {"torch", "dgl", "onnxruntime", "networkx", "psutil"}),
         ("gnnplace.running", {"torch", "dgl", "ray", "plotly"}),
         ("gnnplace.report.page", {"torch", "dgl", "ray", "onnxruntime"}),
         ("gnnplace.run_record", {"plotly", "pydantic"}),

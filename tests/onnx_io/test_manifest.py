@@ -64,7 +64,7 @@ def change(document: dict[str, Any], path: list[Any], value: Any) -> None:
     [
         (["format"], "gnnplace.parts/2", "\"format\" is 'gnnplace.parts/2'"),
         (["devices"], "cpu:0", "'devices' is 'cpu:0'"),
-        (["parts"], {}, "'parts' is no list"),
+        (["parts"], {}, "'parts' is {}; expected a list"),
         (["parts", 1, "file"], 3, "'file' is 3"),
         (["parts", 1, "file"], "../model.onnx", "'../model.onnx' lies outside"),
         (["parts", 1, "file"], "/etc/hostname", "'/etc/hostname' lies outside"),

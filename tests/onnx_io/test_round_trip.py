@@ -14,7 +14,7 @@ from gnnplace.onnx_io.manifest import MANIFEST, read_manifest, write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import Segment
-from gnnplace.running.part_session import with_known_types
+from gnnplace.running.part_session import infer_types
 
 TEXT = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1], producer_name: "exporter", producer_version: "1.2",
            domain: "org.example", model_version: 7, doc_string: "about", metadata_props: ["key": "value"]>
@@ -29,7 +29,7 @@ ASSIGNMENT, STAGES = [0, 1, 1, 0, 1, 0], [0, 1, 1, 2, 3, 4]
 
 
 def read(path: Path) -> OnnxModel:
-    return with_known_types(read_onnx(path))
+    return read_onnx(path, infer_types=infer_types)
 
 
 def pair(*names: str) -> Topology:

@@ -19,7 +19,7 @@ from gnnplace.onnx_io.manifest import MANIFEST, write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segment_numbers, segments
-from gnnplace.running.part_session import with_known_types
+from gnnplace.running.part_session import infer_types
 from gnnplace.running.session import PARTS, Session
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
@@ -177,7 +177,7 @@ CASES = {
 def saved(path: Path, proto: onnx.ModelProto) -> OnnxModel:
     """Written to a file, and read from there as `gnnplace.place` does."""
     onnx.save(proto, path)
-    return with_known_types(read_onnx(path))
+    return read_onnx(path, infer_types=infer_types)
 
 
 def place(model: OnnxModel, assignment: Sequence[int], folder: Path) -> int:
