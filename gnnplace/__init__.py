@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 from gnnplace.compiled_code import find_room_for_compiled_code
 
 if TYPE_CHECKING:
-    from gnnplace.api import PlaceOptions, Plan, ProblemSetup, compare, evaluate, place, plan_of, problem, set_up
+    from gnnplace.api import (
+        PlaceOptions,
+        Plan,
+        ProblemSetup,
+        compare,
+        evaluate,
+        place,
+        plan_of,
+        problem,
+        profile,
+        set_up,
+    )
     from gnnplace.devices import Device, Link, Topology, load_topology
-    from gnnplace.distributed.execution import DistributedSession
     from gnnplace.errors import GnnplaceError
     from gnnplace.evaluation import Evaluation, Problem
     from gnnplace.graph import Op, OpGraph, Tensor
@@ -58,13 +68,14 @@ __all__ = [
     "place",
     "plan_of",
     "problem",
+    "profile",
     "read_onnx",
     "set_up",
 ]
 
 find_room_for_compiled_code()
 _HOMES = {
-    "gnnplace.api": "PlaceOptions Plan ProblemSetup compare evaluate place plan_of problem set_up",
+    "gnnplace.api": "PlaceOptions Plan ProblemSetup compare evaluate place plan_of problem profile set_up",
     "gnnplace.devices": "Device Link Topology load_topology",
     "gnnplace.distributed.execution": "DistributedSession",
     "gnnplace.errors": "GnnplaceError",

@@ -6,6 +6,7 @@ description says otherwise.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Literal, NotRequired
 
@@ -30,6 +31,7 @@ __all__ = [
     "StepRecord",
     "Summary",
     "TransferRecord",
+    "finite",
     "read_run",
 ]
 
@@ -229,6 +231,11 @@ class RunRecord(TypedDict):
     warnings: list[str]
     command: str
     versions: dict[str, str]
+
+
+def finite(seconds: float) -> float | None:
+    """The seconds; None if they are infinite, which JSON cannot express."""
+    return float(seconds) if math.isfinite(seconds) else None
 
 
 def read_run(path: Path) -> RunRecord:

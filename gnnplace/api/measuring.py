@@ -1,28 +1,26 @@
-"""The main path with executed rewards: profile, search by running placements, then the best few side by side."""
+"""Measurements on this machine: profiles of models, links, and segments, and placements that are executed."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gnnplace.api.hosts import executed_on_hosts
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.plan import Plan
-from gnnplace.api.problem_setup import MAX_GROUPS, ProblemSetup, measurement_store, setting_of
-from gnnplace.api.solution import chosen_planner, finite, planned
+from gnnplace.api.problem_setup import ProblemSetup, measurement_store
+from gnnplace.api.search import Hosts
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
-from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost
+from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, write_costs
 from gnnplace.cost.measurement_store import measured_ops
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import MeasurementFailed, UnsupportedModel
+from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
-from gnnplace.interruption import first_interrupt_noted
-from gnnplace.measuring.busy import check_free
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.link_probe import device_pairs, probe_links, probing_process
 from gnnplace.measuring.measured_evaluator import Comparison, Kept, MeasuredEvaluator
@@ -31,63 +29,38 @@ from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
-from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Solution
-from gnnplace.run_record import MeasuredRecord, MeasuredSearch, PlannerRow
+from gnnplace.planners.search import Planner, Solution
+from gnnplace.run_record import MeasuredSearch
 
 __all__ = [
     "MEASURE_OPTIONS",
-    "REHEARSED",
     "REQUESTS",
-    "Finalist",
-    "executable",
-    "finalists_of",
-    "measured_evaluation",
-    "place_measured",
+    "ExecutedHere",
+    "executed_here",
+    "executed_placement",
+    "measured_evaluator",
+    "profile_model",
     "profiled",
     "profiled_anew",
-    "side_by_side_plan",
 ]
 
 MEASURE_OPTIONS = MeasureOptions()
-"""How long measuring may take."""
+"""Limits and stopping rules of measurements."""
 REQUESTS = 8
-"""That follow each other where throughput is measured: filling and draining the pipeline then counts for little."""
-_FINALISTS = 3
-"""How many placements of the search are measured side by side in the end."""
+"""Consecutive requests in a measurement of throughput; filling and draining the pipeline then count for little."""
 _MAX_PAIRS = 6
-"""Of devices between which every link is probed before placements are run; a probe takes some seconds."""
+"""Maximum number of device pairs of which every link is probed before placements are executed; a probe takes some seconds."""
 _SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
-"""Of every new model so many random stretches of its op groups are placed at random, to learn what segments, short and long, cost."""
+"""Random placements of every new model, by their number of segments as a share of the op groups."""
 _PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01)
-"""For these, in turns."""
-REHEARSED = ("single", "heft", "annealing")
-"""Planned in the simulator, then measured beside what was found by measuring."""
-
-
-def executable(workload: Workload) -> OnnxModel:
-    """The ONNX model of a workload.
-
-    Raises:
-        UnsupportedModel: it is an op graph, which says what ops cost and not what they compute.
-    """
-    if workload.onnx is None:
-        raise UnsupportedModel(
-            f"{workload.name!r} is an op graph and cannot be executed; give an ONNX model to measure"
-        )
-    return workload.onnx
-
-
-def _at_all_sizes(workload: Workload) -> tuple[OnnxModel, ...]:
-    return tuple(executable(each) for each in (workload, *workload.others))
+"""Stopping rule for these placements, which run in turns."""
 
 
 def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
-    """This machine's costs with those of this model; what is new is measured and kept for the next time.
+    """The costs of this machine with those of this model; unknown costs are measured and stored.
 
-    Links are probed between every two devices when those are at most six pairs, else once for each two kinds; then pairs of which
-    nothing is known by name have the median of their kinds.
+    With at most six pairs of devices, every link is probed. With more pairs, one link is probed for each pair of device kinds,
+    and the other links get the median of their kinds.
 
     Raises:
         UnsupportedModel: there is no ONNX model.
@@ -95,9 +68,9 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
         MeasurementFailed: the model does not run on a device.
     """
     store = measurement_store()
-    for model in _at_all_sizes(workload):
-        _profile_what_is_new(model, topology, seed)
-    model, kinds = executable(workload), {device.kind for device in topology.devices}
+    for model in workload.models:
+        _profile_unknown(model, topology, seed)
+    model, kinds = workload.models[0], {device.kind for device in topology.devices}
     known = store.costs(model.key)
     if topology.num_devices > 1 and not store.knows_segments(kinds, model.key):
         _measure_segments(dataclasses.replace(workload, others=()), topology, known, seed)
@@ -105,8 +78,8 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
     return known
 
 
-def _profile_what_is_new(model: OnnxModel, topology: Topology, seed: int) -> None:
-    """Measures ops and links of which the store knows nothing."""
+def _profile_unknown(model: OnnxModel, topology: Topology, seed: int) -> None:
+    """Measures the ops and links that the store does not know."""
     store, kinds = measurement_store(), {device.kind for device in topology.devices}
     known = store.costs(model.key)
     new = not kinds <= known.kinds.keys() or any(
@@ -117,15 +90,15 @@ def _profile_what_is_new(model: OnnxModel, topology: Topology, seed: int) -> Non
         profiled_anew(model, topology, seed, pairs)
     elif pairs:
         with probing_process() as worker:
-            _keep_links(probe_links(pairs, worker), topology)
+            _store_links(probe_links(pairs, worker), topology)
 
 
 def profiled_anew(
     model: OnnxModel, topology: Topology, seed: int, pairs: Sequence[tuple[str, str]] | None = None
 ) -> tuple[CostStore, dict[str, FittedRoofline]]:
-    """This machine's costs once a model has been measured, whatever was known; and how well a roofline explains the model.
+    """Measures a model even if it is known; returns the costs of this machine and the roofline fitted to each device kind.
 
-    Links are probed between the devices of `pairs`; None: between every two.
+    Links are probed between the devices of `pairs`; None: between every two devices.
 
     Raises:
         InvalidTopology: a device is not on this machine.
@@ -138,12 +111,36 @@ def profiled_anew(
         store.add_kernels(kind, model.key, kernels[kind])
         if costs.dispatch_overhead_s is not None:
             store.add_dispatch(kind, costs.dispatch_overhead_s)
-    _keep_links(fresh.device_links, topology)
+    _store_links(fresh.device_links, topology)
     return store.costs(model.key), fits
 
 
+def profile_model(workload: Workload, topology: Topology, seed: int, out: Path | None = None) -> dict[str, Any]:
+    """Measures a model anew, and writes all costs of these kinds of devices and of the links between them to `out`.
+
+    Returns:
+        The object that `gnnplace profile --json` prints.
+    """
+    first, *others = workload.models
+    for other in others:
+        profiled_anew(other, topology, seed, pairs=())
+    costs, fits = profiled_anew(first, topology, seed)
+    known = costs.of_devices(topology.devices)
+    if out is not None:
+        write_costs(known, out)
+    kinds = {
+        kind: {
+            "ops": len(known.kinds[kind].op_s),
+            "dispatch_overhead_s": known.kinds[kind].dispatch_overhead_s,
+            "roofline_relative_error": fit.relative_error,
+        }
+        for kind, fit in fits.items()
+    }
+    return {"out": None if out is None else str(out), "kinds": kinds}
+
+
 def _unknown_pairs(topology: Topology, known: CostStore) -> list[tuple[str, str]]:
-    """The devices between which links are to be probed; see `profiled`."""
+    """The pairs of devices whose link is to be probed; see `profiled`."""
     kind_of = {device.name: device.kind for device in topology.devices}
     pairs = device_pairs(topology)
     new = {pair: kinds for pair in pairs if (kinds := (kind_of[pair[0]], kind_of[pair[1]])) not in known.links}
@@ -152,27 +149,35 @@ def _unknown_pairs(topology: Topology, known: CostStore) -> list[tuple[str, str]
     return list({frozenset(kinds): pair for pair, kinds in new.items()}.values())
 
 
-def _keep_links(links: Mapping[tuple[str, str], LinkCosts], topology: Topology) -> None:
-    """Stores the costs between devices, by their names."""
+def _store_links(links: Mapping[tuple[str, str], LinkCosts], topology: Topology) -> None:
     store, device_of = measurement_store(), {device.name: device for device in topology.devices}
     for (source, target), costs in links.items():
         store.add_link(device_of[source], device_of[target], costs)
 
 
 def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, seed: int) -> None:
-    """Runs random placements of a model, of whose segments the store then knows what they cost besides their ops."""
-    setting = setting_of(workload, topology, MeasuredCost(costs))
-    rng, num_groups = np.random.default_rng(seed), setting.coarsening.graph.num_ops
+    """Executes random placements of a model, which tell the store the costs of segments beyond those of their ops."""
+    setup = ProblemSetup.build(workload, topology, MeasuredCost(costs))
+    rng, num_groups = np.random.default_rng(seed), setup.coarsening.graph.num_ops
     if num_groups < 2:
         return
     stretches = [np.arange(num_groups) * max(2, round(share * num_groups)) // num_groups for share in _SHARES_OF_GROUPS]
     placements = [Placement(rng.integers(0, topology.num_devices, s[-1] + 1)[s]) for s in stretches]
-    with _evaluator(setting, MEASURE_OPTIONS) as evaluator:
+    with measured_evaluator(setup) as evaluator:
         evaluator.learn_segments(placements, _PATIENT)
 
 
+def measured_evaluator(setup: ProblemSetup, options: MeasureOptions | None = None) -> MeasuredEvaluator:
+    """Executes placements of the op groups of a setup, and stores what it measures; None: `MEASURE_OPTIONS`."""
+    first, *others = setup.workload.models
+    grouped = GroupedModel(first, setup.coarsening.graph, setup.coarsening.group_of_op, tuple(others))
+    options = dataclasses.replace(options or MEASURE_OPTIONS, dims_objective=setup.dims_objective)
+    kept = Kept(measurement_store(), setup.op_time_s)
+    return MeasuredEvaluator(grouped, setup.topology, setup.group_evaluator, options, kept)
+
+
 def _pipelined(options: MeasureOptions) -> MeasureOptions:
-    """The same for many requests at once; a repeat of many needs fewer repeats."""
+    """The options for many requests at once; a repeat of many requests needs fewer repeats."""
 
     def fewer(rule: StoppingRule, repeats: int) -> StoppingRule:
         return dataclasses.replace(rule, warmup=1, min_repeats=min(repeats, rule.min_repeats))
@@ -182,179 +187,76 @@ def _pipelined(options: MeasureOptions) -> MeasureOptions:
     )
 
 
-def _evaluator(setting: ProblemSetup, options: MeasureOptions) -> MeasuredEvaluator:
-    """Runs placements of the op groups of a setting, and keeps in the store what that says."""
-    model, *others = _at_all_sizes(setting.workload)
-    grouped = GroupedModel(model, setting.coarsening.graph, setting.coarsening.group_of_op, tuple(others))
-    kept = Kept(measurement_store(), setting.op_time_s)
-    options = dataclasses.replace(options, dims_objective=setting.dims_objective)
-    return MeasuredEvaluator(grouped, setting.topology, setting.group_evaluator, options, kept)
-
-
-def measured_evaluation(setting: ProblemSetup, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
-    """One placement of every op, executed, and the segments in which it ran.
+def executed_placement(setup: ProblemSetup, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
+    """The measured cost of one placement of every op, and the segments in which it ran.
 
     Raises:
-        MeasurementFailed: it could not be executed; the message says why.
+        MeasurementFailed: the placement could not be executed.
     """
-    graph, (model, *others) = setting.workload.graph, _at_all_sizes(setting.workload)
-    grouped = GroupedModel(model, graph, np.arange(graph.num_ops), tuple(others))
+    graph, (first, *others) = setup.workload.graph, setup.workload.models
+    grouped = GroupedModel(first, graph, np.arange(graph.num_ops), tuple(others))
     evaluations = []
-    whole = dataclasses.replace(MEASURE_OPTIONS, dims_objective=setting.dims_objective)
-    for options in (whole, _pipelined(whole)):
-        with MeasuredEvaluator(grouped, setting.topology, setting.evaluator, options) as evaluator:
+    alone = dataclasses.replace(MEASURE_OPTIONS, dims_objective=setup.dims_objective)
+    for options in (alone, _pipelined(alone)):
+        with MeasuredEvaluator(grouped, setup.topology, setup.evaluator, options) as evaluator:
             evaluations.append(evaluator.compare([placement]).evaluations[0])
             found = evaluator.segments_of(placement)
         if evaluations[-1].failure:
             raise MeasurementFailed(f"the placement could not be measured: {evaluations[-1].failure}")
-    alone, pipelined = evaluations
-    return dataclasses.replace(alone, period_s=pipelined.period_s), found
-
-
-def place_measured(workload: Workload, topology: Topology, options: PlaceOptions, begin_s: float) -> Plan:
-    """The best placement found by running placements; the single device when nothing beats it beyond the noise.
-
-    After Ctrl-C it is the best of the search, as the search measured it.
-
-    Raises:
-        UnsupportedModel: there is no ONNX model, or it cannot be cut.
-        InvalidTopology: a device is not on this machine.
-        MeasurementFailed: the model does not run on a device, no placement runs, or other work keeps a device busy.
-        KeyboardInterrupt: nothing was measured yet.
-    """
-    executable(workload)
-    warnings = check_free(topology.device_names, options.force)
-    cost = MeasuredCost(profiled(workload, topology, options.seed))
-    groups = options.max_groups or MAX_GROUPS  # each is compiled once, so every planner decides on groups
-    setting = setting_of(workload, topology, cost, options.objective, groups, options.dims_objective)
-    simulated = setting.problem()
-    solutions = {
-        name: load_planner(name)(simulated, Budget(), options.seed) for name in REHEARSED if name != options.planner
-    }
-    if any(solution.interrupted for solution in solutions.values()):
-        raise KeyboardInterrupt
-    rehearsed = {name: solution.placement for name, solution in solutions.items()}
-    measuring = _pipelined(MEASURE_OPTIONS) if setting.objective == "throughput" else MEASURE_OPTIONS
-    planner = chosen_planner(options.planner, options.policy)
-    set_aside: list[str] = []
-    with _evaluator(setting, measuring) as evaluator:
-        with executed_on_hosts(evaluator, measuring.timeout_s, options, set_aside.append) as at_once:
-            solution = planner(setting.problem(evaluator, at_once), options.budget, options.seed)
-        warnings += tuple(set_aside)
-        finalists = finalists_of(options.planner, [solution.placement, *evaluator.fastest(_FINALISTS)], rehearsed)
-        searched: MeasuredSearch = {
-            "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
-            "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
-        }  # fmt: skip
-        comparison = None if solution.interrupted else _side_by_side(evaluator, finalists)
-        interrupted = comparison is None
-        with first_interrupt_noted(interrupted):  # it is nearly done
-            if comparison is None:
-                finalists = finalists_of(options.planner, evaluator.fastest(1) or [solution.placement], {})
-                known = tuple(evaluator.evaluate(finalist.placement) for finalist in finalists)  # from the search
-                comparison = Comparison(known, evaluator.single, evaluator.single_device)
-            plan = side_by_side_plan(setting, solution, finalists, (comparison, searched), begin_s)
-            chosen = Placement(setting.coarsening.project(plan.placement.assignment))
-            warnings += plan.warnings if not evaluator.not_kept else (*plan.warnings, evaluator.not_kept)
-            plan = dataclasses.replace(plan, warnings=warnings, measured_segments=evaluator.segments_of(chosen))
-            return plan.cut_short() if interrupted else plan
+    single, pipelined = evaluations
+    return dataclasses.replace(single, period_s=pipelined.period_s), found
 
 
 @dataclass(frozen=True, eq=False)
-class Finalist:
-    """What is measured side by side."""
+class ExecutedHere:
+    """Searches by executing placements on this machine; hosts with the same devices can share the executions of the search."""
 
-    label: str
-    planner: str
-    placement: Placement
+    setup: ProblemSetup
+    options: PlaceOptions
+    evaluator: MeasuredEvaluator
+    hosts: Hosts | None
+    excluded: list[str] = field(default_factory=list)
+    """Warnings about hosts that take no part."""
+
+    def search(self, planner: Planner) -> Solution:
+        """Runs the chosen planner with executed placements."""
+        hosts, alone = self.hosts, nullcontext(1)
+        with alone if hosts is None else hosts.executing(self.evaluator, self.options, self.excluded.append) as at_once:
+            return planner(self.setup.problem(self.evaluator, at_once), self.options.budget, self.options.seed)
+
+    def fastest(self, count: int) -> list[Placement]:
+        """The best placements that the search executed, best first."""
+        return self.evaluator.fastest(count)
+
+    def compare(self, placements: Sequence[Placement]) -> Comparison:
+        """The measured costs of placements that run in turns, and of a plain session on the best single device."""
+        return self.evaluator.compare(placements)
+
+    def remembered(self, placements: Sequence[Placement]) -> Comparison:
+        """The costs of placements as the search measured them."""
+        known = tuple(map(self.evaluator.evaluate, placements))
+        return Comparison(known, self.evaluator.single, self.evaluator.single_device)
+
+    def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
+        """The segments in which a placement runs."""
+        return self.evaluator.segments_of(placement)
+
+    def record(self, solution: Solution) -> MeasuredSearch:
+        """Counts of executed placements, and the seconds that they took."""
+        evaluator = self.evaluator
+        return {
+            "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
+            "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
+        }  # fmt: skip
+
+    def warnings(self) -> tuple[str, ...]:
+        """Hosts that took no part, and the first error of the store."""
+        return (*self.excluded, *filter(None, [self.evaluator.not_kept]))
 
 
-def finalists_of(planner: str, searched: Sequence[Placement], rehearsed: Mapping[str, Placement]) -> list[Finalist]:
-    """The best few of the search, best first and each once, and what other planners found.
-
-    The search kept the least of many single measurements, which was lucky more likely than not: the next best ones get a chance.
-    """
-    different: dict[bytes, Placement] = {}
-    for placement in searched:
-        different.setdefault(placement.assignment.tobytes(), placement)
-    found = [
-        Finalist(planner if rank == 1 else f"{planner}, rank {rank}", planner, placement)
-        for rank, placement in enumerate(different.values(), start=1)
-    ]
-    return [*found, *(Finalist(name, name, placement) for name, placement in rehearsed.items())]
-
-
-def _side_by_side(evaluator: MeasuredEvaluator, finalists: Sequence[Finalist]) -> Comparison | None:
-    """The last comparison; None where Ctrl-C ended it."""
-    try:
-        return evaluator.compare([finalist.placement for finalist in finalists])
-    except KeyboardInterrupt:
-        return None
-
-
-def side_by_side_plan(
-    setting: ProblemSetup,
-    solution: Solution,
-    finalists: Sequence[Finalist],
-    executed: tuple[Comparison, MeasuredSearch],
-    begin_s: float,
-) -> Plan:
-    """The winner of the side-by-side comparison, with everyone's figures."""
-    comparison, searched = executed
-    pairs = sorted(zip(finalists, comparison.evaluations, strict=True), key=lambda pair: pair[1].makespan_s)
-    winner, taken = pairs[0]
-    chosen, kept = winner.placement, winner.planner
-    warnings: list[str] = []
-    if kept != solution.planner:
-        warnings.append(f"the placement of {kept!r} was faster side by side than that of {solution.planner!r}")
-    single = comparison.single
-    if single is not None and comparison.single_device is not None:
-        device = setting.topology.device_index[comparison.single_device]
-        beaten = taken.makespan_s + taken.spread_s < single.makespan_s - single.spread_s
-        alone = len(set(chosen.assignment.tolist())) == 1
-        if not beaten and not alone:
-            warnings.append(
-                f"no placement beats the single device {comparison.single_device} beyond the noise; "
-                "the whole model stays there"
-            )
-        if not beaten:
-            chosen, taken, kept = Placement(np.full_like(chosen.assignment, device)), single, "single"
-    if taken.failure:
-        raise MeasurementFailed(
-            f"no placement could be executed ({taken.failure}); without measuring, the simulator still gives an answer"
-        )
-    runs = [
-        {"label": finalist.label, "median_s": e.makespan_s, "spread_s": e.spread_s, "repeats": e.repeats}
-        for finalist, e in zip(finalists, comparison.evaluations, strict=True)
-        if not e.failure
-    ]
-    if single is not None:
-        label = f"one session on {comparison.single_device}"
-        runs.append(
-            {"label": label, "median_s": single.makespan_s, "spread_s": single.spread_s, "repeats": single.repeats}
-        )
-    measured: MeasuredRecord = {
-        "median_s": taken.makespan_s,
-        "spread_s": taken.spread_s,
-        "repeats": taken.repeats,
-        "single_session_s": None if single is None else single.makespan_s,
-        "runs": runs,  # type: ignore[typeddict-item]  # rows are built as plain dictionaries
-        "search": searched,
-    }
-    best = {finalist.planner: evaluation for finalist, evaluation in reversed(pairs)}
-    rows: tuple[PlannerRow, ...] = tuple(
-        {
-            "planner": name,
-            "makespan_s": finite(evaluation.makespan_s),
-            "gap": None,
-            "evaluations": solution.evaluations if name == solution.planner else 0,
-            "wall_s": solution.wall_s if name == solution.planner else 0.0,
-            "feasible": evaluation.feasible,
-            "error": evaluation.failure or None,
-        }
-        for name, evaluation in ((name, best[name]) for name in dict.fromkeys(f.planner for f in finalists))
-    )
-    _, placement, evaluation = planned(setting, dataclasses.replace(solution, placement=chosen))
-    return Plan(
-        setting, solution, placement, evaluation, rows, time.perf_counter() - begin_s, measured, tuple(warnings), kept
-    )
+@contextmanager
+def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Iterator[ExecutedHere]:
+    """Executes placements on this machine within the block."""
+    limits = _pipelined(MEASURE_OPTIONS) if setup.objective == "throughput" else MEASURE_OPTIONS
+    with measured_evaluator(setup, limits) as evaluator:
+        yield ExecutedHere(setup, options, evaluator, hosts)

@@ -1,59 +1,228 @@
-"""The first steps of the pipeline: a model and devices in, the problem that planners and environments take out."""
+"""The main path: load the workload, set up the problem, search, judge, and make the plan."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
-from gnnplace.api.measuring import executable, profiled
+from gnnplace.api.judging import executed_plan, finalists_of, simulated_plan
+from gnnplace.api.measuring import executed_here, executed_placement, profile_model, profiled
 from gnnplace.api.options import Keywords, PlaceOptions, options_from, with_keyword_signature
-from gnnplace.api.problem_setup import ProblemSetup, setting_of, topology_of
+from gnnplace.api.plan import Plan
+from gnnplace.api.problem_setup import ProblemSetup, topology_of
+from gnnplace.api.search import LEARNED, Executor, Hosts, Run, attempts, chosen_planner, hosts_at, until_interrupted
 from gnnplace.api.workload import ModelSource, load_workload
+from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
+from gnnplace.interruption import first_interrupt_noted
+from gnnplace.measuring.busy import check_free
+from gnnplace.measuring.measured_evaluator import Comparison
+from gnnplace.placement import Placement, check_legal, load_placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Solution
+from gnnplace.run_record import PlannerRow, finite
+from gnnplace.running.devices import is_real
 
-__all__ = ["problem", "set_up"]
+__all__ = ["Devices", "compare", "evaluate", "place", "plan_of", "problem", "profile", "set_up"]
+
+Devices = str | Path | Topology
+BASELINES = ("single", "heft")
+"""Planners that run with every simulated search; they take one or a few evaluations each."""
+REHEARSED = ("single", "heft", "annealing")
+"""Planners whose simulated answers are executed side by side with the best placements of an executed search."""
+_FINALISTS = 3
+"""Number of placements of an executed search that are executed side by side in the end."""
+GIVEN = "given"
+"""Name of the planner in the plan of a placement that the caller made."""
+
+
+@with_keyword_signature
+def place(
+    model: ModelSource, devices: Devices, options: PlaceOptions | None = None, **keywords: Unpack[Keywords]
+) -> Plan:
+    """The best placement of a model on devices that the chosen planner finds, compared with simple ones.
+
+    The answer is never worse than the best single device: if the planner does not beat that, the single device is the answer.
+    With `measure`, planners execute placements, and the best ones are executed side by side with a plain session. Ctrl-C ends
+    the search; the best placement so far is the answer.
+
+    >>> plan = place("zoo:layered_200", "k40x2", planner="annealing", evaluations=200)
+    >>> plan.evaluation.feasible, plan.makespan_s <= plan.rows[0]["makespan_s"]  # never worse than the best single device
+    (True, True)
+
+    Args:
+        model: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or what `read_onnx` returns.
+        devices: a topology, its file, a preset such as `k40x4`, real devices such as `cpu:0,cpu:1`, or `auto`;
+            with `ray` those of its hosts, such as `host1/cpu:0,host2/cpu:0`, or `auto` for all of them.
+        options: an object with the options of the search.
+        keywords: fields of `PlaceOptions`, which replace those of `options`.
+
+    Raises:
+        UnsupportedModel: the model cannot be read, or is to be executed and is an op graph.
+        InvalidGraph: the op graph breaks a rule.
+        InvalidTopology: the devices cannot be understood, or are to be measured and are not on this machine.
+        InvalidPlacement: an op that no device may run.
+        MeasurementFailed: the model does not run on a device, no placement runs, or other work keeps a device busy.
+        KeyboardInterrupt: there was no placement yet.
+    """
+    begin_s, options = time.perf_counter(), options_from(options, keywords)
+    chosen_planner(options.planner, options.policy)  # a wrong name is an error before the model is read
+    hosts = hosts_at(options.ray)
+    with ExitStack() as stack:
+        over_hosts = hosts if hosts is not None and hosts.own(devices) else None
+        if over_hosts is not None:
+            stack.enter_context(over_hosts.connection())
+        setup, warnings = _set_up(model, devices, options, over_hosts, to_run=True)
+        if options.measure:
+            execution = (
+                executed_here(setup, options, hosts) if over_hosts is None else over_hosts.executor(setup, options)
+            )
+            plan = _search_executed(setup, options, execution)
+        else:
+            plan = _search_simulated(setup, options, hosts)
+    return replace(plan, wall_s=time.perf_counter() - begin_s, warnings=(*warnings, *plan.warnings))
+
+
+@with_keyword_signature
+def compare(
+    model: ModelSource,
+    devices: Devices,
+    planners: Sequence[str],
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
+) -> list[PlannerRow]:
+    """A row per planner, each with the same budget and seed, by simulated seconds; the row of a planner that fails has an `error`.
+
+    Ctrl-C ends the comparison; planners that did not run have no row. With `ray`, planners run side by side on the hosts of a
+    cluster and find the same placements; each row then names its host.
+
+    >>> rows = compare("zoo:layered_200", "k40x2", ["single", "heft"])
+    >>> [(row["planner"], row["feasible"]) for row in rows]
+    [('single', True), ('heft', True)]
+
+    Raises:
+        GnnplaceError: an unknown planner, or a model or device set that cannot be read.
+        KeyboardInterrupt: there was no placement yet.
+    """
+    options = replace(options_from(options, keywords), measure=False)
+    chosen = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
+    hosts = hosts_at(options.ray)
+    if hosts is not None and hosts.own(devices):
+        devices = hosts.topology(str(devices))
+    setup, _ = _set_up(model, devices, options)
+    if hosts is not None:
+        by_index, _ = until_interrupted(hosts.rows(setup, list(chosen), options))
+        return [row for _, row in sorted(by_index, key=lambda found: found[0])]
+    runs = (Run(name, planner, options.budget) for name, planner in chosen.items())
+    rows, _ = until_interrupted(found.row(setup) for found in attempts(setup, runs, options.seed))
+    return rows
+
+
+@with_keyword_signature
+def evaluate(
+    model: ModelSource,
+    devices: Devices,
+    placement: str | Path | Placement,
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
+) -> dict[str, Any]:
+    """The cost of a given placement: the object that `gnnplace evaluate --json` prints.
+
+    With `measure`, the placement is executed: `makespan_s` is measured, and `throughput_s` is the measured seconds per
+    pipelined step; memory, busy time and transferred bytes are simulated.
+
+    >>> plan = place("zoo:layered_200", "k40x2", planner="heft")
+    >>> evaluate("zoo:layered_200", "k40x2", plan.placement)["makespan_s"] == plan.makespan_s
+    True
+
+    Raises:
+        InvalidPlacement: the placement is not for this model and these devices.
+        UnsupportedModel: the placement is to be executed, and the model is an op graph.
+        MeasurementFailed: the placement failed when it was executed, or other work keeps a device busy.
+    """
+    options = options_from(options, keywords)
+    setup, warnings = _set_up(model, devices, options)
+    given = _checked(setup, placement)
+    evaluation = setup.evaluator.evaluate(given)
+    found = setup.workload.segments(given.assignment, setup.simulator.schedule(given).order())
+    if options.measure:
+        evaluation, found = executed_placement(setup, given)
+    names = setup.topology.device_names
+    return {
+        "evaluator": evaluation.evaluator,
+        "makespan_s": finite(evaluation.makespan_s),
+        "throughput_s": finite(evaluation.period_s),
+        "feasible": evaluation.feasible,
+        "peak_memory_bytes": dict(zip(names, evaluation.peak_memory_bytes.tolist(), strict=True)),
+        "busy_s": dict(zip(names, evaluation.busy_s.tolist(), strict=True)),
+        "transferred_bytes": evaluation.transferred_bytes,
+        "segments": len(found),
+        "spread_s": evaluation.spread_s,
+        "repeats": evaluation.repeats,
+        "warnings": list(warnings),
+    }
+
+
+@with_keyword_signature
+def plan_of(
+    model: ModelSource,
+    devices: Devices,
+    placement: str | Path | Placement,
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
+) -> Plan:
+    """The plan of a given placement of every op: its simulated seconds, schedule, memory, and files.
+
+    Nothing is searched or measured. A placement that does not fit makes a plan whose evaluation is infeasible.
+
+    >>> from gnnplace import Op, OpGraph, Tensor
+    >>> pair = OpGraph.build("pair", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 4, ("b",))])
+    >>> apart, together = (plan_of(pair, "k40x2", Placement(row)) for row in ([0, 1], [0, 0]))
+    >>> apart.makespan_s > together.makespan_s  # the transfer takes time
+    True
+
+    Raises:
+        InvalidPlacement: the placement is not for this model and these devices.
+        UnsupportedModel: the model cannot be read.
+    """
+    options = replace(options_from(options, keywords), measure=False)
+    setup, _ = _set_up(model, devices, options)
+    given = _checked(setup, placement)
+    evaluation = setup.evaluator.evaluate(given)
+    seconds = setup.problem(setup.evaluator).penalised_s(evaluation)
+    solution = Solution(GIVEN, options.seed, given, seconds, 1, 0.0, ((1, 0.0, seconds),))
+    return Plan(setup, solution, given, evaluation, ())
 
 
 @with_keyword_signature
 def set_up(
-    model: ModelSource,
-    devices: str | Path | Topology,
-    options: PlaceOptions | None = None,
-    **keywords: Unpack[Keywords],
+    model: ModelSource, devices: Devices, options: PlaceOptions | None = None, **keywords: Unpack[Keywords]
 ) -> ProblemSetup:
     """A model on devices: its op graph, the seconds of every op on every device, op groups, and simulators.
 
-    Of the options, `dims`, `dims_objective`, `custom_ops`, `objective`, `max_groups` and `measure` count. With `measure`, costs
-    that this machine does not know yet are measured first.
+    Of the options, `dims`, `dims_objective`, `custom_ops`, `objective`, `max_groups`, `measure` and `force` count. With
+    `measure`, unknown costs are measured first.
 
     >>> setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
     >>> setup.topology.num_devices, setup.op_time_s.shape[1], setup.problem().num_units <= 20
     (3, 3, True)
 
     Raises:
-        UnsupportedModel: the model cannot be read, or is to be measured and is an op graph.
-        InvalidGraph: the op graph breaks a rule.
-        InvalidTopology: the devices cannot be understood.
-        InvalidPlacement: an op that no device may run.
+        GnnplaceError: as `place`.
     """
-    options = options_from(options, keywords)
-    topology = topology_of(devices)
-    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=options.measure)
-    cost = None
-    if options.measure:
-        executable(workload)
-        cost = MeasuredCost(profiled(workload, topology, options.seed))
-    return setting_of(workload, topology, cost, options.objective, options.max_groups, options.dims_objective)
+    return _set_up(model, devices, options_from(options, keywords))[0]
 
 
 @with_keyword_signature
 def problem(
-    model: ModelSource,
-    devices: str | Path | Topology,
-    options: PlaceOptions | None = None,
-    **keywords: Unpack[Keywords],
+    model: ModelSource, devices: Devices, options: PlaceOptions | None = None, **keywords: Unpack[Keywords]
 ) -> Problem:
     """The problem that planners and environments take; see `set_up` for the options and errors.
 
@@ -64,3 +233,114 @@ def problem(
     True
     """
     return set_up(model, devices, options, **keywords).problem()
+
+
+@with_keyword_signature
+def profile(
+    model: ModelSource,
+    devices: Devices,
+    out: str | Path | None = None,
+    options: PlaceOptions | None = None,
+    **keywords: Unpack[Keywords],
+) -> dict[str, Any]:
+    """Measures every op of a model on real devices and every link: the object that `gnnplace profile --json` prints.
+
+    The measurements are stored for later searches on this machine. `out` gets all known costs of these kinds of devices. Of the
+    options, `dims`, `custom_ops`, `seed`, `force` and `on_warning` count.
+
+    Raises:
+        UnsupportedModel: the model cannot be read, or is an op graph.
+        InvalidTopology: a device is not on this machine.
+        MeasurementFailed: the model does not run on a device, or other work keeps a device busy.
+    """
+    options = options_from(options, keywords)
+    topology = topology_of(devices)
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
+    _ = workload.models  # an op graph is an error before anything is measured
+    for warning in (*workload.warnings, *check_free(topology.device_names, options.force)):
+        options.on_warning(warning)
+    return profile_model(workload, topology, options.seed, None if out is None else Path(out))
+
+
+def _set_up(
+    model: ModelSource, devices: Devices, options: PlaceOptions, over_hosts: Hosts | None = None, to_run: bool = False
+) -> tuple[ProblemSetup, tuple[str, ...]]:
+    """The workload on the devices, and warnings; with `to_run` a zoo model for real devices is built, so that it can run."""
+    cost: CostModel | None = None
+    warnings: tuple[str, ...] = ()
+    if over_hosts is not None:
+        workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
+        topology, cost, warnings = over_hosts.profiled(workload, str(devices), options)
+        return ProblemSetup.build(workload, topology, cost, options), warnings
+    topology = topology_of(devices)
+    to_run = options.measure or (to_run and is_real(topology))
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=to_run)
+    if options.measure:
+        _ = workload.models  # an op graph is an error before anything is measured
+        warnings = check_free(topology.device_names, options.force)
+        cost = MeasuredCost(profiled(workload, topology, options.seed))
+    return ProblemSetup.build(workload, topology, cost, options), warnings
+
+
+def _checked(setup: ProblemSetup, placement: str | Path | Placement) -> Placement:
+    """The given placement, which may be a file."""
+    graph, topology = setup.workload.graph, setup.topology
+    if not isinstance(placement, Placement):
+        placement = load_placement(Path(placement), graph, topology, setup.workload.sha256)
+    check_legal(graph, topology, placement)
+    return placement
+
+
+def _search_simulated(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Plan:
+    """The baselines and the chosen planner by simulated seconds; a cluster simulates the large batches of the latter."""
+    excluded: list[str] = []
+    with ExitStack() as stack:
+        evaluator = None
+        if hosts is not None:
+            own = setup.for_planner(options.planner)
+            evaluator = stack.enter_context(hosts.simulating(own, excluded.append))
+        runs = {name: Run(name, load_planner(name), Budget()) for name in BASELINES}
+        planner = chosen_planner(options.planner, options.policy)
+        runs[options.planner] = Run(options.planner, planner, options.budget, evaluator)
+        found, interrupted = until_interrupted(attempts(setup, runs.values(), options.seed))
+    solution, _, _ = found[-1].answer()
+    interrupted = interrupted or solution.interrupted
+    with first_interrupt_noted(interrupted):  # a first Ctrl-C here changes nothing: the search is over
+        plan = simulated_plan(setup, found, options.planner)
+        plan = replace(plan, warnings=(*excluded, *plan.warnings))
+        return plan.cut_short() if interrupted else plan
+
+
+def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: AbstractContextManager[Executor]) -> Plan:
+    """The chosen planner, and then its best placements side by side with those of simulated planners."""
+    runs = [Run(name, load_planner(name), Budget()) for name in REHEARSED if name != options.planner]
+    rehearsed: dict[str, Placement] = {}
+    for found in attempts(setup, runs, options.seed):
+        solution, _, _ = found.answer()
+        if solution.interrupted:
+            raise KeyboardInterrupt  # nothing is measured yet
+        rehearsed[found.planner] = solution.placement
+    with execution as executor:
+        solution = executor.search(chosen_planner(options.planner, options.policy))
+        finalists = finalists_of(options.planner, [solution.placement, *executor.fastest(_FINALISTS)], rehearsed)
+        record = executor.record(solution)
+        placements = [finalist.placement for finalist in finalists]
+        comparison = None if solution.interrupted else _side_by_side(executor, placements)
+        interrupted = comparison is None
+        with first_interrupt_noted(interrupted):  # a first Ctrl-C here changes nothing: the search is over
+            if comparison is None:
+                finalists = finalists_of(options.planner, executor.fastest(1) or [solution.placement], {})
+                comparison = executor.remembered([finalist.placement for finalist in finalists])
+            plan = executed_plan(setup, solution, finalists, comparison, record)
+            chosen = Placement(setup.coarsening.project(plan.placement.assignment))
+            segments = executor.segments_of(chosen)
+            plan = replace(plan, warnings=(*executor.warnings(), *plan.warnings), measured_segments=segments)
+            return plan.cut_short() if interrupted else plan
+
+
+def _side_by_side(executor: Executor, placements: Sequence[Placement]) -> Comparison | None:
+    """The measured costs of placements that run in turns; None if Ctrl-C ended the measurement."""
+    try:
+        return executor.compare(placements)
+    except KeyboardInterrupt:
+        return None

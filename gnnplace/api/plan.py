@@ -1,7 +1,9 @@
-"""The answer of `place`: a placement with everything that led to it, and its files."""
+"""The answer of `place`: a placement, its cost, how it compares, and the files that it is saved to."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,84 +11,91 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gnnplace.api.artefacts import write_artefacts
 from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.api.record import run_record
-from gnnplace.api.solution import bound_of, finite
+from gnnplace.api.record import edges_record, ops_record, steps_record, transfers_record
+from gnnplace.api.timeline import critical_path, memory_over_time
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
-from gnnplace.onnx_io.segments import Segment
-from gnnplace.placement import Placement
+from gnnplace.files import new_folder, write_text
+from gnnplace.onnx_io.annotate import write_placed
+from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.segments import Segment, segment_numbers
+from gnnplace.placement import Placement, save_placement
 from gnnplace.planners.search import Solution
-from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, ShapeRecord, Summary
+from gnnplace.report.page import write_report
+from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, ShapeRecord, Summary, finite
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s
+from gnnplace.versions import installed_versions
 
 __all__ = ["Plan"]
+
+_VERSIONED = ("gnnplace", "numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "dgl", "numba")
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which device runs which op, what that costs, and how it compares.
+    """A placement of a model with its cost, its schedule, and a comparison with simple placements.
 
-    >>> from gnnplace.api import PlaceOptions, place
-    >>> plan = place("zoo:layered_200", "k40x2", PlaceOptions(planner="heft"))
+    >>> from gnnplace import place
+    >>> plan = place("zoo:layered_200", "k40x2", planner="heft")
     >>> sorted(plan.summary()["compared"]), plan.gap >= 0
     (['heft', 'single'], True)
     """
 
     setup: ProblemSetup
     solution: Solution
-    """Of the chosen planner, on op groups."""
+    """Answer of the chosen planner, on op groups."""
     placement: Placement
-    """Of every op."""
+    """Device of every op."""
     evaluation: Evaluation
-    """Simulated, of `placement`."""
+    """Simulated cost of `placement`."""
     rows: tuple[PlannerRow, ...]
-    """Every planner that was compared."""
-    wall_s: float
+    """One row per planner that was compared."""
+    wall_s: float = 0.0
+    """Seconds that `place` took."""
     measured: MeasuredRecord | None = None
     warnings: tuple[str, ...] = ()
     kept: str | None = None
-    """The planner whose placement this is, where another one's was better than the chosen planner's."""
+    """Planner of `placement`, if it is not the chosen planner."""
     measured_segments: tuple[Segment, ...] | None = None
-    """Those that were executed side by side, where rewards were measured."""
+    """Segments that were executed side by side."""
     interrupted: bool = False
-    """Ctrl-C ended the search."""
+    """Whether Ctrl-C ended the search."""
 
     def cut_short(self) -> Plan:
-        """The same as the best that there was at a Ctrl-C."""
+        """The same plan with a warning that Ctrl-C ended the search."""
         warning = f"interrupted after {self.solution.evaluations} evaluations of {self.solution.planner!r}: this is the best so far"
         return replace(self, interrupted=True, warnings=(*self.warnings, warning))
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """What runs: the measured segments, else those of the simulated schedule."""
+        """The segments that run: the measured ones, else those of the simulated schedule."""
         if self.measured_segments is not None:
             return self.measured_segments
         return self.setup.workload.segments(self.placement.assignment, self.schedule.order())
 
     @cached_property
     def schedule(self) -> Schedule:
-        """When everything runs, simulated."""
+        """Simulated start and end of every op and transfer."""
         return self.setup.simulator.schedule(self.placement)
 
     @property
     def makespan_s(self) -> float:
-        """Seconds of one step: measured where it was measured, else simulated."""
+        """Seconds of one step: measured if the placement was executed, else simulated."""
         return self.evaluation.makespan_s if self.measured is None else self.measured["median_s"]
 
     @cached_property
     def bound(self) -> LowerBound:
-        """Seconds that no placement can beat, by the cost model."""
-        return bound_of(self.setup, self.solution)
+        """Lower bound of the seconds of any placement, by the cost model."""
+        return self.setup.bound_with(self.solution)
 
     @property
     def gap(self) -> float:
-        """The objective above the lower bound, as a fraction of the bound; measured seconds where there are some.
+        """The objective above the lower bound, as a fraction of the bound.
 
-        The bound comes from the cost model, so a measured gap also holds what the model does not know.
+        The bound comes from the cost model, so the gap of a measured plan includes the errors of that model.
         """
         bound = self.bound.value_s
         return self._objective_s / bound - 1.0 if bound > 0 else 0.0
@@ -98,7 +107,7 @@ class Plan:
         return self.evaluation.period_s
 
     def summary(self, out: Path | None = None) -> Summary:
-        """What `gnnplace place --json` prints."""
+        """The object that `gnnplace place --json` prints; `out` is the folder that the plan was saved to."""
         measured = self.measured
         return {
             "model": self.setup.workload.name,
@@ -142,11 +151,24 @@ class Plan:
         if not self.evaluation.feasible:
             raise InfeasiblePlacement(self.why_infeasible())
         out = Path(folder)
-        write_artefacts(self, out)
+        with new_folder(out, last="run.json", keeps_others=True) as fresh:
+            self._write(fresh, out)
         return out
 
+    def _write(self, folder: Path, out: Path) -> None:
+        """Writes all files to a folder that becomes `out` when it is complete."""
+        workload, topology, assignment = self.setup.workload, self.setup.topology, self.placement.assignment
+        save_placement(folder / "placement.json", workload.graph, topology, self.placement, self.facts())
+        if workload.onnx is not None:
+            numbers = segment_numbers(self.segments, workload.graph.num_ops)
+            write_placed(workload.onnx, topology, assignment, numbers, folder / "placed.onnx")
+            write_parts(workload.onnx, self.segments, topology.device_names, folder / "parts")
+        record = self.record(out)
+        write_report(record, folder)
+        write_text(folder / "run.json", json.dumps(record) + "\n")
+
     def why_infeasible(self) -> str:
-        """One line: which devices lack how much memory."""
+        """One line that names the devices without enough memory, and the bytes that are missing."""
         if self.evaluation.failure:
             return self.evaluation.failure
         lacking = [
@@ -160,29 +182,57 @@ class Plan:
         )
 
     def record(self, out: Path | None = None, command: Sequence[str] | None = None) -> RunRecord:
-        """All of `run.json`."""
-        return run_record(self, out, command)
+        """All of `run.json`; `out` is the folder that the plan is saved to, and `command` replaces this program's arguments."""
+        setup, solution, schedule = self.setup, self.solution, self.schedule
+        graph, topology = setup.workload.graph, setup.topology
+        own = setup.for_planner(solution.planner)
+        return {
+            "format": "gnnplace.run/1",
+            "summary": self.summary(out),
+            "devices": [
+                {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes}
+                for device in topology.devices
+            ],
+            "ops": ops_record(setup, own, self.placement, schedule),
+            "edges": edges_record(graph),
+            "transfers": transfers_record(graph, topology, schedule),
+            "critical_path": critical_path(graph, topology, schedule),
+            "memory_over_time": memory_over_time(graph, topology, schedule),
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "planners": list(self.rows),
+            "kept": self.kept or solution.planner,
+            "history": [(count, seconds, finite(best)) for count, seconds, best in solution.history],
+            "stages": [(name, finite(best)) for name, best in solution.stages],
+            "steps": steps_record(own.problem(), solution),
+            "lower_bound": {"value_s": self.bound.value_s, "name": self.bound.name},
+            "measured": self.measured,
+            "shapes": self.shapes,
+            "dims_objective": setup.dims_objective,
+            "warnings": [*setup.workload.warnings, *self.warnings],
+            "command": " ".join(["gnnplace", *(sys.argv[1:] if command is None else command)]),
+            "versions": installed_versions(*_VERSIONED),
+        }
 
     @property
     def shapes(self) -> list[ShapeRecord]:
-        """The sizes that the placement was made for, with simulated seconds of one step; none for an op graph."""
+        """The dimensions of every shape with the simulated seconds of one step; empty for an op graph."""
         return [
             {
-                "dims": dict(setting.workload.onnx.dims),
-                "makespan_s": finite(setting.simulator.evaluate(self.placement).makespan_s),
+                "dims": dict(setup.workload.onnx.dims),
+                "makespan_s": finite(setup.simulator.evaluate(self.placement).makespan_s),
             }
-            for setting in (self.setup, *self.setup.others)
-            if setting.workload.onnx is not None
+            for setup in (self.setup, *self.setup.others)
+            if setup.workload.onnx is not None
         ]
 
     @property
     def peak_memory_bytes(self) -> dict[str, int]:
-        """By device name."""
+        """Simulated peak memory of each device, by name."""
         peaks = self.evaluation.peak_memory_bytes.tolist()
         return dict(zip(self.setup.topology.device_names, peaks, strict=True))
 
     def facts(self) -> dict[str, Any]:
-        """What `placement.json` says besides the assignment."""
+        """The entries of `placement.json` besides the assignment."""
         workload = self.setup.workload
         return {
             "model": {"name": workload.name, "sha256": workload.sha256, "ops": workload.graph.num_ops},

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from gnnplace.api.options import PlaceOptions
 from gnnplace.api.workload import Workload
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.cost_model import CostModel
@@ -20,26 +21,30 @@ from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.detect import machine_facts
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
-from gnnplace.evaluation import DimsObjective, Evaluator, Objective, Problem
+from gnnplace.evaluation import DimsObjective, Evaluation, Evaluator, Objective, Problem
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
+from gnnplace.planners.search import Solution
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.several import SeveralSimulators
-from gnnplace.sim.simulator import GroupedSimulator, Simulator
+from gnnplace.sim.simulator import GroupedSimulator, Simulator, expanded
 from gnnplace.versions import installed_versions
 
 __all__ = ["MAX_GROUPS", "ProblemSetup", "Setting", "measurement_store", "setting_of", "stored_costs", "topology_of"]
 
 
 MAX_GROUPS = 512
+"""Default for the maximum number of op groups."""
 LARGE = 2_000
-"""Some planners are handed graphs of more ops than that op by op, what is colocated or fused in one. With 2,000 evaluations `gnn` was
-then 34 % faster on a layered graph of 10,000 ops, 20 % on one of 3,000, 11 % on a series-parallel one of 5,000. Nine training steps of
-3,500 to 7,600 ops on `k40x2` and `v100x8`, three seeds: 0.1 % faster (geometric mean), from 4.4 % faster to 2.5 % slower; on one of
-2,528 ops on `v100x8` 14 % slower."""
+"""Some planners place graphs with more ops than this op by op: only colocated and fused ops stay together.
+
+With 2,000 evaluations, the steps that `gnn` found this way were 34 % shorter on a layered graph of 10,000 ops, 20 % on one of
+3,000, and 11 % on a series-parallel one of 5,000. On nine training steps of 3,500 to 7,600 ops (`k40x2`, `v100x8`, three seeds)
+they were 0.1 % shorter (geometric mean; from 4.4 % shorter to 2.5 % longer), and 14 % longer on one of 2,528 ops on `v100x8`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,18 +63,54 @@ class ProblemSetup:
     coarsening: Coarsening
     objective: Objective = "latency"
     num_threads: int | None = None
-    """That a simulator may use; None: as many as there are cores."""
+    """Threads of a simulator; None: one per core."""
     others: tuple[ProblemSetup, ...] = ()
-    """The same ops at other sizes of the inputs, in the same groups."""
+    """The same ops in the same groups, at the other shapes of the inputs."""
     dims_objective: DimsObjective = "worst"
-    """Which of the times at all these sizes counts."""
+    """How the times at several shapes combine."""
     groups_chosen: bool = False
-    """How many groups there are was asked for, so every planner gets these."""
+    """The caller chose the number of groups, so every planner gets these groups."""
     fused: IntArray | None = None
-    """`[N]` equal numbers for ops that some device runs as one kernel, if that is known."""
+    """`[N]` equal numbers for ops that some device runs as one kernel; None: never profiled."""
+
+    @classmethod
+    def build(
+        cls,
+        workload: Workload,
+        topology: Topology,
+        cost: CostModel | None = None,
+        options: PlaceOptions = PlaceOptions(),
+    ) -> ProblemSetup:
+        """A workload on devices with costs from `cost`; None: from earlier measurements on this machine, else from the roofline.
+
+        Of the options, `objective`, `max_groups`, `dims_objective` and `measure` count. Measured costs belong to a kind of device,
+        so they never apply to presets. Ops that the runtime of these devices fuses share a group. When placements are executed,
+        every planner decides on groups, since each group is compiled once.
+
+        Raises:
+            InvalidTopology: the devices state too little for an op.
+            InvalidPlacement: an op that no device may run.
+        """
+        max_groups = options.max_groups or (MAX_GROUPS if options.measure else None)
+        model, fused = _cost_model(workload, cost), _fused(workload, topology)
+        setup = cls(
+            workload=workload,
+            topology=model.calibrated(topology),
+            op_time_s=model.op_time_s(workload.graph, topology),
+            coarsening=coarsen(workload.graph, max_groups or MAX_GROUPS, fused=fused),
+            objective=options.objective,
+            dims_objective=options.dims_objective,
+            groups_chosen=max_groups is not None,
+            fused=fused,
+        )
+        others = (
+            replace(setup, workload=other, op_time_s=_cost_model(other, cost).op_time_s(other.graph, topology))
+            for other in workload.others
+        )
+        return replace(setup, others=tuple(others))
 
     def for_planner(self, name: str) -> ProblemSetup:
-        """This setting, or for large graphs and planners that can take it, the same without groups but colocated and fused ops."""
+        """This setup; for large graphs and planners that can place them op by op, the same setup without groups."""
         if self.groups_chosen or name not in PLANNERS or not PLANNERS[name].takes_all_ops:
             return self
         large = self.workload.graph.num_ops > LARGE and self._of_ops.coarsening.graph.num_ops > LARGE
@@ -84,33 +125,36 @@ class ProblemSetup:
 
     @cached_property
     def simulator(self) -> Simulator:
-        """Of the whole graph."""
+        """Simulator of the whole graph at the first shape."""
         return self._simulator(self.workload.graph, self.op_time_s)
 
     @cached_property
     def evaluator(self) -> Simulator | SeveralSimulators:
-        """Of the whole graph, at all sizes: the last word on simulated seconds."""
+        """Simulator of the whole graph at all shapes, which decides on simulated seconds."""
         if not self.others:
             return self.simulator
         return SeveralSimulators((self.simulator, *(other.simulator for other in self.others)), self.dims_objective)
 
     @cached_property
     def group_simulator(self) -> Simulator:
-        """Of the op groups, which planners decide on; the same one where nothing was grouped."""
+        """Simulator of the op groups at the first shape; `simulator` if no ops were grouped."""
         if self.coarsening.graph is self.workload.graph:
             return self.simulator
         return self._simulator(self.coarsening.graph, self.coarsening.total(self.op_time_s))
 
     @cached_property
     def group_evaluator(self) -> Simulator | SeveralSimulators:
-        """Of the op groups, at all sizes."""
+        """Simulator of the op groups at all shapes."""
         if not self.others:
             return self.group_simulator
         groups = (self.group_simulator, *(other.group_simulator for other in self.others))
         return SeveralSimulators(groups, self.dims_objective)
 
     def problem(self, evaluator: Evaluator | None = None, executed_at_once: int = 1) -> Problem:
-        """What planners get: op groups to decide on; rewards come from `evaluator`, else from the whole graph's simulator."""
+        """The problem of placing the op groups; `evaluator` replaces the simulator of the whole graph.
+
+        `executed_at_once` is the number of placements that the evaluator executes at the same time.
+        """
         groups = self.group_simulator
         simulated: Simulator | SeveralSimulators | GroupedSimulator = self.evaluator
         if groups is not self.simulator:
@@ -130,12 +174,24 @@ class ProblemSetup:
 
     @cached_property
     def bound(self) -> LowerBound:
-        """Seconds that no placement of the whole graph can beat; at several sizes, the greatest or the mean of their bounds."""
+        """Lower bound of the seconds of any placement; at several shapes, the greatest or the mean of their bounds."""
         own = lower_bound(self.workload.graph, self.topology, self.op_time_s, self.objective)
         bounds = [own, *(other.bound for other in self.others)]
         if self.others and self.dims_objective == "mean":
             return LowerBound(sum(bound.value_s for bound in bounds) / len(bounds), "mean of the bounds of all shapes")
         return max(bounds, key=lambda bound: bound.value_s)
+
+    def bound_with(self, solution: Solution) -> LowerBound:
+        """The greater of `bound` and the bound that the planner proved."""
+        # A planner's proof holds for the first shape: it bounds the longest time of all shapes, but not their mean.
+        proves = not self.others or self.dims_objective == "worst"
+        proven_s = (solution.lower_bound_s or 0.0) if proves else 0.0
+        return LowerBound(proven_s, f"proof by {solution.planner}") if proven_s > self.bound.value_s else self.bound
+
+    def evaluate_groups(self, placement: Placement) -> tuple[Placement, Evaluation]:
+        """A placement of the op groups as one of every op, and the simulated cost of that."""
+        whole = expanded(self.coarsening, placement)
+        return whole, self.evaluator.evaluate(whole)
 
     def _simulator(self, graph: OpGraph, op_time_s: FloatArray) -> Simulator:
         if self.num_threads is None:
@@ -147,7 +203,7 @@ Setting = ProblemSetup
 
 
 def topology_of(devices: str | Path | Topology) -> Topology:
-    """The devices that `place` and its kin are given; `auto` lists GPUs only when ONNX Runtime can use them.
+    """The topology of a device set; `auto` lists GPUs only when ONNX Runtime can use them.
 
     Raises:
         InvalidTopology: they cannot be understood, or are not on this machine.
@@ -163,44 +219,19 @@ def setting_of(
     max_groups: int | None = None,
     dims_objective: DimsObjective = "worst",
 ) -> ProblemSetup:
-    """The setting with costs from `cost`; None takes what this machine has measured before, else the roofline.
-
-    None for `max_groups` are 512, and for large graphs and some planners as many as there are ops; see `ProblemSetup.for_planner`.
-
-    Measured costs belong to a kind of device, so they never touch presets. What these devices' runtime is known to fuse stays
-    together in a group.
-
-    Raises:
-        InvalidTopology: the devices state too little for an op.
-        InvalidPlacement: an op that no device may run.
-    """
-    model, fused = _cost_model(workload, cost), _fused(workload, topology)
-    setting = ProblemSetup(
-        workload=workload,
-        topology=model.calibrated(topology),
-        op_time_s=model.op_time_s(workload.graph, topology),
-        coarsening=coarsen(workload.graph, max_groups or MAX_GROUPS, fused=fused),
-        objective=objective,
-        dims_objective=dims_objective,
-        groups_chosen=max_groups is not None,
-        fused=fused,
-    )
-    others = (
-        replace(setting, workload=other, op_time_s=_cost_model(other, cost).op_time_s(other.graph, topology))
-        for other in workload.others
-    )
-    return replace(setting, others=tuple(others))
+    """Use `ProblemSetup.build`."""
+    options = PlaceOptions(objective=objective, max_groups=max_groups, dims_objective=dims_objective)
+    return ProblemSetup.build(workload, topology, cost, options)
 
 
 def _cost_model(workload: Workload, cost: CostModel | None) -> CostModel:
-    """The given one, else what this machine has measured, with this model at this shape first."""
     if cost is not None:
         return cost
     return MeasuredCost(stored_costs(None if workload.onnx is None else workload.onnx.key))
 
 
 def _fused(workload: Workload, topology: Topology) -> IntArray | None:
-    """`[N]` equal numbers for ops that some device of the set runs as one kernel; None when it was never profiled there."""
+    """See `ProblemSetup.fused`."""
     if workload.onnx is None or not _measurements_file().exists():
         return None
     found = measurement_store().kernels({device.kind for device in topology.devices}, workload.onnx.key)
@@ -214,16 +245,16 @@ def _fused(workload: Workload, topology: Topology) -> IntArray | None:
 
 
 def stored_costs(model: str | None = None) -> CostStore:
-    """What this machine has measured so far, with the key of a model for that model; empty at first.
+    """The costs that were measured on this machine; `model` is the key of the model whose own measurements come first.
 
     Raises:
-        MeasurementFailed: the file that keeps it cannot be understood.
+        MeasurementFailed: the file of the measurements cannot be read.
     """
     return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
 def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStore:
-    """Where all is kept that is measured with this machine and this ONNX Runtime, or with what `facts` say.
+    """The store of the measurements with this machine and this ONNX Runtime, or with what `facts` describe.
 
     Raises:
         MeasurementFailed: the file cannot be made, or is something else.

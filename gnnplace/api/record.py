@@ -1,97 +1,64 @@
-"""What a plan writes to `run.json`."""
+"""The parts of `run.json` that are computed: ops, edges, transfers, search steps, and why an op may not move."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections import Counter
 
 import numpy as np
 
-from gnnplace.api.mobility import what_holds
-from gnnplace.api.solution import finite
-from gnnplace.api.timeline import critical_path, memory_over_time
-from gnnplace.run_record import OpsRecord, RunRecord, StepRecord, TransferRecord
-from gnnplace.versions import installed_versions
+from gnnplace.api.problem_setup import ProblemSetup
+from gnnplace.arrays import BoolArray
+from gnnplace.devices.topology import Topology
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.placement import Placement, allowed_mask
+from gnnplace.planners.search import Solution
+from gnnplace.run_record import OpsRecord, StepRecord, TransferRecord, finite
+from gnnplace.schedule import Schedule
 
-if TYPE_CHECKING:
-    from gnnplace.api.plan import Plan
+__all__ = ["edges_record", "ops_record", "steps_record", "transfers_record"]
 
-__all__ = ["run_record"]
-
-_VERSIONED = ("gnnplace", "numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "dgl", "numba")
-_SHAPES = 300
-"""Signs of an op's shapes that are kept."""
-_OPS_OF_A_STEP = 20
-"""That are named; how many there are is always said."""
-
-
-def run_record(plan: Plan, out: Path | None = None, command: Sequence[str] | None = None) -> RunRecord:
-    """All of `run.json`; `out` is where the plan is written."""
-    graph, topology, schedule = plan.setup.workload.graph, plan.setup.topology, plan.schedule
-    producers, consumers = graph.edges
-    return {
-        "format": "gnnplace.run/1",
-        "summary": plan.summary(out),
-        "devices": [
-            {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes}
-            for device in topology.devices
-        ],
-        "ops": _ops(plan),
-        "edges": [
-            (int(producer), int(consumer), int(size))
-            for producer, consumer, size in zip(
-                producers, consumers, graph.tensor_bytes[graph.consumer_tensor], strict=True
-            )
-        ],
-        "transfers": _transfers(plan),
-        "critical_path": critical_path(graph, topology, schedule),
-        "memory_over_time": memory_over_time(graph, topology, schedule),
-        "peak_memory_bytes": plan.peak_memory_bytes,
-        "planners": list(plan.rows),
-        "kept": plan.kept or plan.solution.planner,
-        "history": [(count, seconds, finite(best)) for count, seconds, best in plan.solution.history],
-        "stages": [(name, finite(best)) for name, best in plan.solution.stages],
-        "steps": _steps(plan),
-        "lower_bound": {"value_s": plan.bound.value_s, "name": plan.bound.name},
-        "measured": plan.measured,
-        "shapes": plan.shapes,
-        "dims_objective": plan.setup.dims_objective,
-        "warnings": [*plan.setup.workload.warnings, *plan.warnings],
-        "command": " ".join(["gnnplace", *(sys.argv[1:] if command is None else command)]),
-        "versions": installed_versions(*_VERSIONED),
-    }
+_MAX_SHAPE_TEXT = 300
+"""Characters of an op's shapes in the record."""
+_MAX_NAMED_OPS = 20
+"""Ops of a search step that the record names; it always has their number."""
 
 
-def _ops(plan: Plan) -> OpsRecord:
-    setting, schedule = plan.setup, plan.schedule
-    graph = setting.workload.graph
+def ops_record(setup: ProblemSetup, own: ProblemSetup, placement: Placement, schedule: Schedule) -> OpsRecord:
+    """The ops, column by column; `own` is the setup that the planner got."""
+    graph = setup.workload.graph
     return {
         "name": list(graph.op_names),
         "type": list(graph.op_types),
-        "device": plan.placement.assignment.tolist(),
-        "group": setting.coarsening.group_of_op.tolist(),
+        "device": placement.assignment.tolist(),
+        "group": setup.coarsening.group_of_op.tolist(),
         "start_s": schedule.start_s.tolist(),
         "end_s": schedule.end_s.tolist(),
         "memory_bytes": graph.memory_bytes.tolist(),
         "shapes": [_shapes(signature) for signature in graph.signatures],
-        "cost_s": [[finite(seconds) for seconds in row] for row in setting.op_time_s.tolist()],
-        "held": what_holds(setting.for_planner(plan.solution.planner)),
+        "cost_s": [[finite(seconds) for seconds in row] for row in setup.op_time_s.tolist()],
+        "held": _obstacles(own),
     }
 
 
 def _shapes(signature: str) -> str:
-    """`float32[1,8] -> float32[1,8]` of `ai.onnx::Relu(float32[1,8])->(float32[1,8]){}`; nothing where an op has none."""
+    """`float32[1,8] -> float32[1,8]` of `ai.onnx::Relu(float32[1,8])->(float32[1,8]){}`; empty for an op without shapes."""
     _, bracket, rest = signature.partition("(")
     inputs, arrow, rest = rest.partition(")->(")
     outputs = rest.partition("){")[0]
     text = f"{inputs} -> {outputs}" if bracket and arrow else ""
-    return text if len(text) <= _SHAPES else f"{text[:_SHAPES]}…"
+    return text if len(text) <= _MAX_SHAPE_TEXT else f"{text[:_MAX_SHAPE_TEXT]}…"
 
 
-def _transfers(plan: Plan) -> list[TransferRecord]:
-    graph, topology, schedule = plan.setup.workload.graph, plan.setup.topology, plan.schedule
+def edges_record(graph: OpGraph) -> list[tuple[int, int, int]]:
+    """Producer, consumer and bytes of every edge."""
+    producers, consumers = graph.edges
+    sizes = graph.tensor_bytes[graph.consumer_tensor]
+    return list(zip(producers.tolist(), consumers.tolist(), sizes.tolist(), strict=True))
+
+
+def transfers_record(graph: OpGraph, topology: Topology, schedule: Schedule) -> list[TransferRecord]:
+    """The transfers of a schedule."""
     return [
         {
             "tensor": graph.op_names[graph.tensor_producer[tensor]],
@@ -112,9 +79,8 @@ def _transfers(plan: Plan) -> list[TransferRecord]:
     ]
 
 
-def _steps(plan: Plan) -> list[StepRecord]:
-    """The policy's steps, with the heaviest ops of the groups that moved."""
-    problem = plan.setup.for_planner(plan.solution.planner).problem()
+def steps_record(problem: Problem, solution: Solution) -> list[StepRecord]:
+    """The steps of the policy, with the first op of each unit that moved."""
     names = problem.graph.op_names
     return [
         {
@@ -126,11 +92,47 @@ def _steps(plan: Plan) -> list[StepRecord]:
             "moves": [
                 (names[int(np.flatnonzero(problem.unit_of_op == unit)[0])], source, target)
                 for unit, source, target in zip(
-                    step.units[:_OPS_OF_A_STEP].tolist(), step.sources.tolist(), step.targets.tolist(), strict=False
+                    step.units[:_MAX_NAMED_OPS].tolist(), step.sources.tolist(), step.targets.tolist(), strict=False
                 )
             ],
             "probability": step.probability,
             "chance": step.chance,
         }
-        for step in plan.solution.steps
+        for step in solution.steps
     ]
+
+
+def _obstacles(setup: ProblemSetup) -> list[str]:
+    """`[N]` sentences that say why an op may not go to some devices, or not alone; empty for a free op."""
+    graph, topology = setup.workload.graph, setup.topology
+    allowed = allowed_mask(graph, topology)
+    runs = np.isfinite(setup.op_time_s)
+    groups, colocated = setup.coarsening.group_of_op.tolist(), graph.colocation.tolist()
+    group_sizes, colocated_sizes = Counter(groups), Counter(colocated)
+    weights = graph.memory_bytes + graph.workspace_bytes
+    names = topology.device_names
+    texts = []
+    for op in range(graph.num_ops):
+        reasons = []
+        if not allowed[op].all():
+            reasons.append(f"The model allows only {_listed(names, allowed[op])}.")
+        if (allowed[op] & ~runs[op]).any():
+            reasons.append(f"Only {_listed(names, allowed[op] & runs[op])} can run it.")
+        full = [
+            device.name
+            for device in topology.devices
+            if device.memory_bytes is not None and weights[op] > device.memory_bytes
+        ]
+        if full:
+            reasons.append(f"It needs more memory than {', '.join(full)} has.")
+        if colocated[op] >= 0 and colocated_sizes[colocated[op]] > 1:
+            others, name = colocated_sizes[colocated[op]] - 1, graph.colocation_names[colocated[op]]
+            reasons.append(f"It shares a device with {others} others of {name!r}.")
+        if group_sizes[groups[op]] > 1:
+            reasons.append(f"It moves with the {group_sizes[groups[op]] - 1} others of its group.")
+        texts.append(" ".join(reasons))
+    return texts
+
+
+def _listed(names: tuple[str, ...], chosen: BoolArray) -> str:
+    return ", ".join(name for name, is_chosen in zip(names, chosen.tolist(), strict=True) if is_chosen) or "no device"

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from gnnplace.api.search import hosts_at
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
-from gnnplace.distributed.training import hosts_process_group
 from gnnplace.errors import ProcessLost
 from gnnplace.planners.gnn.fine_tuning import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
@@ -172,7 +172,8 @@ def continue_run(
         ProcessLost: another process has ended early, on a cluster three times between two saved states; the run can be continued.
     """
     files, settings = RunFiles(out), stored_settings(out)
-    control = RunControl(should_stop, process_group if ray is None else hosts_process_group(ray))
+    hosts = hosts_at(ray)
+    control = RunControl(should_stop, process_group if hosts is None else hosts.process_group())
     state, losses, saved = None, 0, -1
     while state is None:
         try:

@@ -8,7 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from gnnplace.api.problem_setup import ProblemSetup, setting_of
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
@@ -144,7 +145,9 @@ def _structure(key: str) -> OpGraph:
 def _setting(graph: OpGraph, units: int, rng: np.random.Generator, ranges: ProblemRanges) -> ProblemSetup:
     topology = sample_devices(rng, ranges.devices)
     cost = PerTypeCost(RooflineCost(), int(rng.integers(2**31)), rng.uniform(0.0, ranges.type_spread))
-    setting = replace(setting_of(Workload(graph), topology, cost, max_groups=units), num_threads=1)
+    setting = replace(
+        ProblemSetup.build(Workload(graph), topology, cost, PlaceOptions(max_groups=units)), num_threads=1
+    )
     host = topology.num_devices - 1
     alone = setting.simulator.evaluate(Placement(np.full(graph.num_ops, host)))
     needed_bytes = int(alone.peak_memory_bytes[host])

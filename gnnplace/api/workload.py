@@ -1,4 +1,4 @@
-"""A model of any kind - ONNX file, op-graph file, zoo name, object - as an op graph with its origin."""
+"""Models of any kind (ONNX file, op-graph file, zoo name, object) as op graphs."""
 
 from __future__ import annotations
 
@@ -25,37 +25,49 @@ _ZOO = "zoo:"
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """What is to be placed."""
+    """An op graph, and the ONNX model that it comes from."""
 
     graph: OpGraph
     onnx: OnnxModel | None = None
-    """None for op graphs: they can be placed, not run."""
+    """None for an op graph alone, which can be placed but not run."""
     sha256: str | None = None
     warnings: tuple[str, ...] = ()
     others: tuple[Workload, ...] = ()
-    """The same ops at other sizes of the inputs, which count as well."""
+    """The same ops at the other shapes of the inputs."""
 
     def segments(self, assignment: IntArray, order: IntArray) -> tuple[Segment, ...]:
-        """In which a placement `[N]` runs, when ops run in this order `[N]`."""
-        constant = None if self.onnx is None else self.onnx.constant_ops
-        return segments(self.graph, assignment, order, constant)
+        """The segments in which a placement `[N]` runs, when ops run in an order `[N]`."""
+        return segments(self.graph, assignment, order, None if self.onnx is None else self.onnx.constant_ops)
 
     @property
     def name(self) -> str:
-        """Of the graph."""
+        """Name of the graph."""
         return self.graph.name
+
+    @property
+    def models(self) -> tuple[OnnxModel, ...]:
+        """The ONNX model at every shape.
+
+        Raises:
+            UnsupportedModel: the workload is an op graph, which has costs of ops but nothing to execute.
+        """
+        if self.onnx is None:
+            raise UnsupportedModel(
+                f"{self.name!r} is an op graph and cannot be executed; give an ONNX model to measure"
+            )
+        return (self.onnx, *(model for other in self.others for model in other.models))
 
 
 def load_workload(
     model: ModelSource, dims: Dims | None = None, *, custom_ops: Sequence[str | Path] = (), to_run: bool = False
 ) -> Workload:
-    """The workload that `model` names: an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or an object that was read.
+    """The workload of an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or an object that was read.
 
     Args:
-        model: see above.
-        dims: sizes of symbolic dimensions; several of one make several shapes.
+        model: the file, the name, or the object.
+        dims: sizes of symbolic dimensions; several sizes of one dimension make several shapes.
         custom_ops: shared libraries with operators that ONNX Runtime does not have.
-        to_run: build the ONNX model of a zoo name, which takes a while; else its op graph, which ships, is enough.
+        to_run: build the ONNX model of a zoo name, which takes a while; without it the op graph that ships is read.
 
     Raises:
         UnsupportedModel: the file is missing or is no model, or has no such dimensions.
@@ -80,14 +92,14 @@ def load_workload(
 
 
 def _at_shapes(first: OnnxModel, shapes: Sequence[Mapping[str, int]]) -> Workload:
-    """A model that was read at the first of some shapes, at all of them."""
+    """The model, which was read at the first shape, at all shapes."""
     models = (first, *(at_dims(first, dims) for dims in shapes[1:]))
     workloads = [Workload(model.graph, model, model.sha256, model.warnings) for model in models]
     return replace(workloads[0], others=tuple(workloads[1:]))
 
 
 def _zoo_workload(text: str, dims: Dims | None, to_run: bool) -> Workload:
-    """The op graph that ships under a zoo name; the built model where there is none, or where it is to run."""
+    """The op graph that ships under a zoo name; the built model if none ships, or if it is to run."""
     from models_zoo.networks.zoo_name import parse_zoo_name
 
     name = parse_zoo_name(text)

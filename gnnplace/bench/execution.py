@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.measuring import executable
 from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload
 from gnnplace.bench.fidelity import MODELS
@@ -118,7 +117,7 @@ def bench_execution(options: BenchOptions) -> BenchResult:
 def execution_result(case: Execution) -> dict[str, Any]:
     """A row per way to run the model, with its ratio to the plain session on one core that was measured in turns with it."""
     setting = real_setting(case.model, DEVICES)
-    model, simulator = executable(setting.workload), setting.simulator
+    model, simulator = setting.workload.models[0], setting.simulator
     placements = {ONE_CORE: np.zeros(model.graph.num_ops, dtype=np.int64)}
     for planner in PLANNERS:
         found = load_planner(planner)(setting.problem(), Budget(_EVALUATIONS), case.seed).placement.assignment

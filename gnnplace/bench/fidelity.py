@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from gnnplace.api.measuring import executable
-from gnnplace.api.problem_setup import Setting
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.arrays import FloatArray
 from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, slowdown_together
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
@@ -103,7 +102,7 @@ def fidelity_result(case: Case) -> dict[str, Any]:
     placements = [Placement(assignment) for assignment in assignments]
     weight_bytes = max(1, setting.workload.graph.total_weight_bytes)
     at_once = int(np.clip(_AT_ONCE_BYTES // (2 * weight_bytes), 10, len(placements)))
-    model, names = executable(setting.workload), setting.topology.device_names
+    model, names = setting.workload.models[0], setting.topology.device_names
     slowdown = [slowdown_together(model, names)]
     rows = []
     with MeasuredEvaluator(grouped_model(setting), setting.topology, setting.group_simulator) as evaluator:
@@ -154,12 +153,12 @@ def _measured(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _on_one_device_s(setting: Setting, device: str) -> float:
+def _on_one_device_s(setting: ProblemSetup, device: str) -> float:
     assignment = np.full(setting.workload.graph.num_ops, setting.topology.device_index[device])
     return setting.simulator.evaluate(Placement(assignment)).makespan_s
 
 
-def _without_segment_costs(setting: Setting) -> Simulator:
+def _without_segment_costs(setting: ProblemSetup) -> Simulator:
     """A simulator of ops and links alone."""
     devices = tuple(
         dataclasses.replace(device, segment_overhead_s=0.0, intake_bandwidth_bytes_per_s=None)

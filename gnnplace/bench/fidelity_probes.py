@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from gnnplace.api.problem_setup import Setting
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.files import temporary_folder
@@ -35,7 +35,7 @@ _BLOCKS = (8, 16, 32, 64, 128)
 _RULE = StoppingRule(warmup=2, min_repeats=15, max_repeats=200, max_s=4.0, relative_spread=0.0)
 
 
-def placements_of_every_kind(setting: Setting, seed: int) -> list[tuple[str, IntArray]]:
+def placements_of_every_kind(setting: ProblemSetup, seed: int) -> list[tuple[str, IntArray]]:
     """`COUNT` pairs of a kind (`single`, `cuts`, `list` or `random`) and a placement `[G]` of the op groups."""
     rng = np.random.default_rng(seed)
     groups, devices = setting.coarsening.graph.num_ops, setting.topology.num_devices
@@ -50,7 +50,7 @@ def placements_of_every_kind(setting: Setting, seed: int) -> list[tuple[str, Int
     return found
 
 
-def _progress(setting: Setting) -> FloatArray:
+def _progress(setting: ProblemSetup) -> FloatArray:
     """`[G]` share of the work that precedes each group in topological order."""
     order = setting.coarsening.graph.topological_order
     times_s = setting.group_simulator.op_time_s

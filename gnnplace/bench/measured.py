@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api.measuring import MEASURE_OPTIONS
-from gnnplace.api.solution import finite
 from gnnplace.arrays import IntArray
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, matching, run_cases
 from gnnplace.bench.problems import grouped_model, real_setting
@@ -27,6 +26,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.report.bench_format import device_letters, devices_of_letters
+from gnnplace.run_record import finite
 from gnnplace.units import format_s
 
 __all__ = ["MODELS", "PLANNERS", "FinalPlacements", "SearchCase", "bench_measured", "measured_rows", "measured_summary", "search_result"]  # fmt: skip

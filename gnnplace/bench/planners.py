@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.comparison import compare
+from gnnplace.api import compare
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.harness import BenchOptions, BenchResult

@@ -9,9 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from gnnplace.api.measuring import executable, profiled
-from gnnplace.api.problem_setup import Setting, setting_of, topology_of
-from gnnplace.api.solution import finite, planned
+from gnnplace.api.measuring import profiled
+from gnnplace.api.problem_setup import ProblemSetup, setting_of, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.errors import GnnplaceError, MissingDependency
@@ -20,6 +19,7 @@ from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.search import Planner, Solution
+from gnnplace.run_record import finite
 
 __all__ = ["DOES_NOT_FIT", "PlannerRun", "compiled_problem", "failure_of", "grouped_model", "real_setting", "run_planner"]  # fmt: skip
 
@@ -40,7 +40,7 @@ class PlannerRun:
 
 
 def run_planner(
-    setting: Setting, problem: Problem, load: Callable[[], Planner], budget: Budget, seed: int
+    setting: ProblemSetup, problem: Problem, load: Callable[[], Planner], budget: Budget, seed: int
 ) -> PlannerRun:
     """Runs a planner; its imports and the compilation of `problem` do not count as wall time.
 
@@ -67,7 +67,7 @@ def run_planner(
     wall_s = time.perf_counter() - begin_s
     if solution.interrupted:
         raise KeyboardInterrupt
-    _, _, evaluation = planned(setting, solution)
+    _, evaluation = setting.evaluate_groups(solution.placement)
     seconds = finite(evaluation.makespan_s) if evaluation.feasible else None
     return PlannerRun(seconds, failure_of(evaluation), wall_s, solution)
 
@@ -79,7 +79,7 @@ def failure_of(evaluation: Evaluation) -> str | None:
     return evaluation.failure or (DOES_NOT_FIT if evaluation.shortfall_bytes.any() else "cannot run on its devices")
 
 
-def compiled_problem(setting: Setting) -> Problem:
+def compiled_problem(setting: ProblemSetup) -> Problem:
     """The problem of a setting after one call of every compiled function that a planner may use."""
     problem = setting.problem()
     assignment = np.argmax(problem.action_mask, axis=1)[problem.unit_of_op]
@@ -92,12 +92,12 @@ def compiled_problem(setting: Setting) -> Problem:
 
 
 @lru_cache(maxsize=1)
-def real_setting(model: str, devices: str) -> Setting:
+def real_setting(model: str, devices: str) -> ProblemSetup:
     """A zoo model on real devices, with the costs that this machine measures for it."""
     workload, topology = load_workload(f"zoo:{model}", to_run=True), topology_of(devices)
     return setting_of(workload, topology, MeasuredCost(profiled(workload, topology, seed=0)))
 
 
-def grouped_model(setting: Setting) -> GroupedModel:
+def grouped_model(setting: ProblemSetup) -> GroupedModel:
     """The setting's model with its op groups, for the measured evaluator."""
-    return GroupedModel(executable(setting.workload), setting.coarsening.graph, setting.coarsening.group_of_op)
+    return GroupedModel(setting.workload.models[0], setting.coarsening.graph, setting.coarsening.group_of_op)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.place import place
 from gnnplace.bench.harness import BenchOptions, BenchResult
 from gnnplace.files import temporary_folder
 from gnnplace.report.pictures import browser, drawn_page

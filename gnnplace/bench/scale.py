@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from gnnplace.api.comparison import compare
+from gnnplace.api import compare, place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.place import place
 from gnnplace.api.problem_setup import LARGE, setting_of, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases

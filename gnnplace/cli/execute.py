@@ -51,7 +51,7 @@ def run(
     if ray is None:
         opened: Callable[[], Session] = partial(Session, folder, custom_ops=custom_ops or ())
     else:
-        from gnnplace.distributed.execution import DistributedSession
+        from gnnplace import DistributedSession
 
         opened = partial(DistributedSession, folder, ray, custom_ops=custom_ops or ())
     with bar("loading") as advance, opened() as session:
@@ -90,32 +90,15 @@ def profile(
     Everything measured is kept for later commands on this machine; costs.json gets all that is known of these kinds of devices, and of
     the links between these devices.
     """
-    from gnnplace.api import load_workload
-    from gnnplace.api.measuring import executable, profiled_anew
-    from gnnplace.api.problem_setup import topology_of
-    from gnnplace.cost.measured import write_costs
-    from gnnplace.measuring.busy import check_free
+    from gnnplace.api import profile as run
 
-    topology = topology_of(devices)
-    workload = load_workload(model, parse_dims(dim), custom_ops=custom_ops or (), to_run=True)
-    onnx_model, *others = (executable(each) for each in (workload, *workload.others))
-    warn([*workload.warnings, *check_free(topology.device_names, force)])
     with bar("running on every device, probing links"):
-        for other in others:
-            profiled_anew(other, topology, seed, pairs=())
-        costs, fits = profiled_anew(onnx_model, topology, seed)
-    known = costs.of_devices(topology.devices)
-    write_costs(known, out)
-    rows = {
-        kind: {
-            "ops": len(known.kinds[kind].op_s),
-            "dispatch_overhead_s": known.kinds[kind].dispatch_overhead_s,
-            "roofline_relative_error": fit.relative_error,
-        }
-        for kind, fit in fits.items()
-    }
+        result = run(
+            model, devices, out, dims=parse_dims(dim), custom_ops=custom_ops or (), seed=seed, force=force,
+            on_warning=lambda text: warn([text]),
+        )  # fmt: skip
     if json:
-        print_json({"out": str(out), "kinds": rows})
+        print_json(result)
         return
     print_table(
         ["kind", "op signatures", "dispatch", "roofline error"],
@@ -126,7 +109,7 @@ def profile(
                 format_s(row["dispatch_overhead_s"] or 0.0),
                 f"{row['roofline_relative_error']:.0%}",
             ]
-            for kind, row in rows.items()
+            for kind, row in result["kinds"].items()
         ],
     )
     print_answer(f"costs: {out}")

@@ -149,12 +149,13 @@ def devices(
     quiet: QuietOption = False,
 ) -> None:
     """The devices of a set, or of this machine, and the names of the presets; with --ray those of a cluster's hosts, and the links between them."""
-    from gnnplace.api.host_placing import topology_on_hosts
     from gnnplace.api.problem_setup import topology_of
+    from gnnplace.api.search import hosts_at
     from gnnplace.devices.json_format import topology_to_json
     from gnnplace.devices.presets import preset_names
 
-    topology = topology_of(spec or "auto") if ray is None else topology_on_hosts(spec or "auto", ray)
+    hosts = hosts_at(ray)
+    topology = topology_of(spec or "auto") if hosts is None else hosts.topology(spec or "auto")
     if json:
         print_json({**topology_to_json(topology), "presets": list(preset_names())})
         return

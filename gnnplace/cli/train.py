@@ -100,14 +100,12 @@ def train(
 
 
 def _cores(ray: str | None) -> int:
-    """Of this machine, or of the cluster."""
+    """The number of cores of this machine, or of the cluster."""
+    from gnnplace.api.search import hosts_at
     from gnnplace.devices.detect import allowed_cores
 
-    if ray is None:
-        return len(allowed_cores())
-    from gnnplace.distributed.training import cores_of_cluster
-
-    return cores_of_cluster(ray)
+    hosts = hosts_at(ray)
+    return len(allowed_cores()) if hosts is None else hosts.num_cores()
 
 
 def _refuse_changes(given: Mapping[str, object], stored: Mapping[str, object]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnplace.api.measuring import finalists_of, side_by_side_plan
+from gnnplace.api.judging import executed_plan, finalists_of
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import load_workload
@@ -50,7 +50,7 @@ def answered(tmp_path: Path) -> Callable[[list[float], float], Plan]:
 
     def plan(medians: list[float], single_s: float) -> Plan:
         comparison = Comparison(tuple(map(measured, medians)), measured(single_s), setting.topology.device_names[0])
-        return side_by_side_plan(setting, solution, finalists, (comparison, SEARCH), 0.0)
+        return executed_plan(setting, solution, finalists, comparison, SEARCH)
 
     return plan
 

@@ -8,9 +8,8 @@ import onnx
 import pytest
 
 import gnnplace
-from gnnplace.api import measuring
+from gnnplace.api import evaluate, measuring
 from gnnplace.api import problem_setup as setting
-from gnnplace.api.comparison import evaluate
 from gnnplace.api.options import PlaceOptions
 from gnnplace.measuring import busy
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule

@@ -15,7 +15,6 @@ import gnnplace
 from gnnplace.api import problem_setup as setting
 from gnnplace.api.options import Keywords, PlaceOptions
 from gnnplace.api.problem_setup import topology_of
-from gnnplace.api.record import run_record
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
@@ -94,7 +93,7 @@ def test_a_large_graph_is_placed_op_by_op_unless_groups_are_asked_for(
     decided_on = plan.setup.for_planner("gnn").coarsening.graph
     assert plan.summary()["groups"] == decided_on.num_ops
     assert groups - 4 <= decided_on.num_ops <= groups
-    assert {op for step in run_record(plan)["steps"] for op, _, _ in step["moves"]} <= set(decided_on.op_names)
+    assert {op for step in plan.record()["steps"] for op, _, _ in step["moves"]} <= set(decided_on.op_names)
 
 
 def test_throughput_is_the_objective_when_asked() -> None:

@@ -107,7 +107,7 @@ def test_place_with_measured_rewards_gives_the_best_so_far_without_measuring_it_
 def test_before_there_is_a_placement_ctrl_c_says_so(graph: Path, tmp_path: Path) -> None:
     stopped = "import gnnplace.api, os, signal\n" + TELLING.replace(
         "main.main()",
-        "home = sys.modules['gnnplace.api.place']\n"
+        "home = sys.modules['gnnplace.api.pipeline']\n"
         "home.load_workload = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"
         "main.main()",
     )

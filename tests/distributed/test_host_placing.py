@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from gnnplace.api import PlaceOptions, compare, place
-from gnnplace.api.host_placing import means_hosts, topology_on_hosts
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost
 from gnnplace.devices.spec import load_topology
 from gnnplace.distributed.cluster import Host, nodes
@@ -24,6 +23,7 @@ from gnnplace.distributed.host_devices import (
     devices_on_hosts,
     probe_host_links,
 )
+from gnnplace.distributed.plugin import RayHosts
 from gnnplace.errors import InvalidTopology, UnsupportedModel
 from gnnplace.onnx_io.model import OnnxModel
 
@@ -56,9 +56,8 @@ def test_auto_is_all_devices_of_all_hosts(cluster: Any) -> None:
     own = load_topology("auto", with_gpus=False).device_names
     found = devices_on_hosts("auto").topology()
     assert found.device_names == tuple(f"{host}/{name}" for host in ("host1", "host2") for name in own)
-    assert means_hosts("auto", cluster.address)
-    assert not means_hosts("cpu:0", cluster.address)
-    assert not means_hosts(HOSTS, None)
+    assert RayHosts(cluster.address).own("auto")
+    assert not RayHosts(cluster.address).own("cpu:0")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_links_between_hosts_are_probed_once_and_remembered(cluster: Any) -> Non
     probed = probe_host_links([nodes()])
     assert probed["host1", "host2"] == probed["host2", "host1"]
     costs = probed["host1", "host2"]
-    first, second = (topology_on_hosts(HOSTS, cluster.address).links for _ in range(2))
+    first, second = (RayHosts(cluster.address).topology(HOSTS).links for _ in range(2))
     assert first == second
     assert first[0].latency_s != HOST_LATENCY_S
     assert 1e-5 < costs.latency_s < 1.0

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.place import place
 from gnnplace.report.trace import trace_events, write_trace
 from gnnplace.run_record import RunRecord
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.problem_setup import Setting, setting_of
-from gnnplace.api.solution import finite
+from gnnplace.api.problem_setup import ProblemSetup, setting_of
 from gnnplace.api.workload import Workload
 from gnnplace.bench.generalization.cases import case_of
 from gnnplace.bench.generalization.devices import held_out_devices
@@ -28,6 +27,7 @@ from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
+from gnnplace.run_record import finite
 
 __all__ = ["COLD_START", "FACTS", "ZERO_SHOT", "Run", "place_once", "run_result", "setting_of_case"]
 
@@ -100,12 +100,12 @@ def _warm_up(row: str, policy: Path | None) -> None:
 
 
 @lru_cache(maxsize=3)
-def _prepared(name: str) -> tuple[Setting, Problem]:
+def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
     setting = setting_of_case(name)
     return setting, compiled_problem(setting)
 
 
-def setting_of_case(name: str) -> Setting:
+def setting_of_case(name: str) -> ProblemSetup:
     """The case's graph on its devices, simulated on one thread."""
     case = case_of(name)
     workload, topology = Workload(held_out_graph(case.graph)), held_out_devices(case.devices)
@@ -116,7 +116,7 @@ def setting_of_case(name: str) -> Setting:
     return dataclasses.replace(setting, topology=_with_memory(setting, case.memory_share))
 
 
-def _with_memory(setting: Setting, share: float) -> Topology:
+def _with_memory(setting: ProblemSetup, share: float) -> Topology:
     """Accelerators that hold `share` of the model's memory together; hosts keep theirs.
 
     Capacities fall linearly, and the last accelerator holds half as much as the first.

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.problem_setup import Setting, setting_of
-from gnnplace.api.solution import finite
+from gnnplace.api.problem_setup import ProblemSetup, setting_of
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.papers.tables import row_of
 from gnnplace.bench.problems import compiled_problem, failure_of, run_planner
@@ -22,6 +21,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.report.bench_format import device_letters
+from gnnplace.run_record import finite
 
 __all__ = ["FACTS", "Case", "Results", "case_result"]
 
@@ -65,7 +65,7 @@ def case_result(case: Case) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=2)
-def _setting(key: str) -> Setting:
+def _setting(key: str) -> ProblemSetup:
     """The row's workload on its testbed, with the roofline costs of published figures."""
     row = row_of(key)
     workload = load_workload(row.workload)
@@ -82,7 +82,7 @@ def _setting(key: str) -> Setting:
     return setting_of(workload, dataclasses.replace(topology, devices=devices), RooflineCost())
 
 
-def _facts(setting: Setting) -> dict[str, Any]:
+def _facts(setting: ProblemSetup) -> dict[str, Any]:
     graph, topology, groups = setting.workload.graph, setting.topology, setting.coarsening.graph
     singles: dict[str, dict[str, Any]] = {}
     for index, device in enumerate(topology.devices):

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.solution import finite
 from gnnplace.bench.harness import BenchOptions, Result, run_cases
 from gnnplace.bench.papers.case import FACTS, Case, Results, case_result
 from gnnplace.bench.papers.tables import TableRow
 from gnnplace.devices.detect import cpu_model
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json
+from gnnplace.run_record import finite
 from gnnplace.units import format_s
 
 __all__ = ["compared_planners", "evaluations_to_reach", "planner_rows"]

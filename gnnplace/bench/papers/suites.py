@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.solution import finite
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching
 from gnnplace.bench.papers.comparison import compared_planners, evaluations_to_reach
 from gnnplace.bench.papers.tables import SEEDS_ROWS, SPOTLIGHT_ROWS, TableRow
+from gnnplace.run_record import finite
 
 __all__ = ["CONSTRUCTED", "LEARNED", "SEARCHED", "bench_seeds", "bench_spotlight"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.place import place
 from gnnplace.api.workload import Workload
 from gnnplace.cost.cost_model import Efficiency
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, write_costs

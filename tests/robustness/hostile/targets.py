@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.place import place
 from gnnplace.api.problem_setup import setting_of
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.measured import CostStore, MeasuredCost, read_costs

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.place import place
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InvalidGraph, InvalidTopology
 from gnnplace.graph.json_format import graph_from_json, read_graph

@@ -1,0 +1,243 @@
+"""Planners at work on a problem: one after the other here, or side by side on the hosts of a cluster."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.problem_setup import ProblemSetup
+from gnnplace.api.workload import Workload
+from gnnplace.cost.cost_model import CostModel
+from gnnplace.devices.topology import Topology
+from gnnplace.errors import GnnplaceError, MissingDependency
+from gnnplace.evaluation import Evaluation, Evaluator
+from gnnplace.measuring.measured_evaluator import Comparison, MeasuredEvaluator
+from gnnplace.onnx_io.segments import Segment
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Planner, Solution
+from gnnplace.run_record import MeasuredSearch, PlannerRow, finite
+
+if TYPE_CHECKING:
+    from gnnplace.training.process_group import StartGroup
+
+__all__ = [
+    "LEARNED",
+    "Attempt",
+    "Executor",
+    "Hosts",
+    "Run",
+    "attempt",
+    "attempts",
+    "chosen_planner",
+    "hosts_at",
+    "until_interrupted",
+]
+
+LEARNED = "gnn"
+"""The planner that can start from a trained policy."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
+    """The planner of a name; `policy` replaces the shipped policy of the learned planner.
+
+    Raises:
+        GnnplaceError: no planner has this name, or it takes no policy.
+        InvalidPolicy: the policy file cannot be used.
+    """
+    if policy is None:
+        return load_planner(name)
+    if name != LEARNED:
+        raise GnnplaceError(f"planner {name!r} takes no policy; leave --policy out or choose {LEARNED!r}")
+    from gnnplace.planners.gnn.planner import GnnConfig, plan
+
+    return partial(plan, config=GnnConfig(policy=Path(policy)))
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A planner with its budget, and the evaluator if it is not the setup's simulator."""
+
+    name: str
+    planner: Planner
+    budget: Budget
+    evaluator: Evaluator | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """The solution of one planner as a placement of every op with its simulated cost, or the error that ended the planner."""
+
+    planner: str
+    wall_s: float
+    solution: Solution | None = None
+    placement: Placement | None = None
+    evaluation: Evaluation | None = None
+    error: GnnplaceError | None = None
+
+    def row(self, setup: ProblemSetup) -> PlannerRow:
+        """The line of a comparison."""
+        solution, evaluation = self.solution, self.evaluation
+        if solution is None or evaluation is None:
+            return {
+                "planner": self.planner, "makespan_s": None, "gap": None, "evaluations": 0, "wall_s": self.wall_s,
+                "feasible": False, "error": str(self.error),
+            }  # fmt: skip
+        seconds = evaluation.makespan_s if setup.objective == "latency" else evaluation.period_s
+        bound = setup.bound_with(solution).value_s
+        return {
+            "planner": self.planner,
+            "makespan_s": finite(evaluation.makespan_s),
+            "gap": finite(seconds / bound - 1.0) if bound > 0 else None,
+            "evaluations": solution.evaluations,
+            "wall_s": self.wall_s,
+            "feasible": evaluation.feasible,
+            "error": None,
+        }
+
+    def answer(self) -> tuple[Solution, Placement, Evaluation]:
+        """The solution, its placement of every op, and the simulated cost of that.
+
+        Raises:
+            GnnplaceError: the planner found no placement.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.solution is not None
+        assert self.placement is not None
+        assert self.evaluation is not None
+        return self.solution, self.placement, self.evaluation
+
+
+def attempt(setup: ProblemSetup, run: Run, seed: int) -> Attempt:
+    """Runs one planner; a planner that fails gives an attempt with its error."""
+    begin_s = time.perf_counter()
+    own = setup.for_planner(run.name)
+    try:
+        solution = run.planner(own.problem(run.evaluator), run.budget, seed)
+    except GnnplaceError as error:
+        return Attempt(run.name, time.perf_counter() - begin_s, error=error)
+    placement, evaluation = own.evaluate_groups(solution.placement)
+    return Attempt(run.name, solution.wall_s, solution, placement, evaluation)
+
+
+def attempts(setup: ProblemSetup, runs: Iterable[Run], seed: int) -> Iterator[Attempt]:
+    """Runs planners one after the other; the last attempt is the one that Ctrl-C interrupted."""
+    for run in runs:
+        found = attempt(setup, run, seed)
+        yield found
+        if found.solution is not None and found.solution.interrupted:
+            return
+
+
+def until_interrupted(items: Iterable[T]) -> tuple[list[T], bool]:
+    """The items that came before Ctrl-C, and whether Ctrl-C ended them.
+
+    Raises:
+        KeyboardInterrupt: before the first item.
+    """
+    found: list[T] = []
+    try:
+        found.extend(items)
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        return found, True
+    return found, False
+
+
+class Executor(Protocol):
+    """Searches for and executes placements of op groups: on this machine (`ExecutedHere`), or over several hosts."""
+
+    def search(self, planner: Planner) -> Solution:
+        """Runs the chosen planner."""
+
+    def fastest(self, count: int) -> list[Placement]:
+        """The best placements that the search executed, best first; none where the simulator searched."""
+
+    def compare(self, placements: Sequence[Placement]) -> Comparison:
+        """The measured costs of placements that run in turns, and of a plain session on the best single device."""
+
+    def remembered(self, placements: Sequence[Placement]) -> Comparison:
+        """The costs of placements as the search knows them."""
+
+    def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
+        """The segments in which a placement runs."""
+
+    def record(self, solution: Solution) -> MeasuredSearch:
+        """Counts of executed placements, and the seconds that they took."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of the search so far."""
+
+
+class Hosts(Protocol):
+    """The hosts of a cluster, as the Ray plug-in offers them; every method connects if there is no connection yet."""
+
+    def connection(self) -> AbstractContextManager[None]:
+        """One connection for all that happens within the block."""
+
+    def own(self, devices: object) -> bool:
+        """Whether devices of several hosts are meant: they are named so, or `auto` stands for a cluster of several hosts."""
+
+    def topology(self, devices: str) -> Topology:
+        """Devices of several hosts; links that were never probed are probed first."""
+
+    def profiled(
+        self, workload: Workload, devices: str, options: PlaceOptions
+    ) -> tuple[Topology, CostModel, tuple[str, ...]]:
+        """Devices of several hosts, the costs of a workload on them, and warnings."""
+
+    def simulating(self, setup: ProblemSetup, on_warning: Callable[[str], None]) -> AbstractContextManager[Evaluator]:
+        """An evaluator whose large batches are simulated by all hosts."""
+
+    def executing(
+        self, evaluator: MeasuredEvaluator, options: PlaceOptions, on_warning: Callable[[str], None]
+    ) -> AbstractContextManager[int]:
+        """Lets the hosts execute the placements of an evaluator; gives the number that run at once."""
+
+    def executor(self, setup: ProblemSetup, options: PlaceOptions) -> AbstractContextManager[Executor]:
+        """Executes placements whose devices are on several hosts."""
+
+    def rows(
+        self, setup: ProblemSetup, planners: Sequence[str], options: PlaceOptions
+    ) -> Iterator[tuple[int, PlannerRow]]:
+        """The rows of a comparison with the index of the planner, as they become known."""
+
+    def each(
+        self, function: Callable[[T], R], items: Sequence[T], on_warning: Callable[[str], None]
+    ) -> Iterator[tuple[int, R, str]]:
+        """Calls a function for every item on the hosts; gives the index, the result and the host, as they become known."""
+
+    def process_group(self) -> StartGroup:
+        """Starts the processes of a training run on the hosts."""
+
+    def num_cores(self) -> int:
+        """The number of cores of all hosts."""
+
+
+def hosts_at(address: str | None) -> Hosts | None:
+    """The cluster at an address of Ray; None without an address. Only here is `gnnplace.distributed` loaded.
+
+    Raises:
+        MissingDependency: the plug-in is not installed.
+    """
+    if address is None:
+        return None
+    try:
+        plugin = importlib.import_module("gnnplace.distributed.plugin")
+    except ModuleNotFoundError as error:
+        raise MissingDependency(f"--ray {address}: the plug-in gnnplace.distributed is missing ({error})") from None
+    hosts: Hosts = plugin.RayHosts(address)
+    return hosts

@@ -1,0 +1,411 @@
+"""The hosts of a Ray cluster as `gnnplace.api` uses them; `api` loads this file by name, and nothing imports it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gnnplace.api import measuring as here
+from gnnplace.api.options import Dims, PlaceOptions
+from gnnplace.api.problem_setup import ProblemSetup, measurement_store, topology_of
+from gnnplace.api.search import LEARNED, Attempt, Run, attempt, chosen_planner
+from gnnplace.api.workload import Workload, load_workload
+from gnnplace.cost.cost_model import CostModel
+from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
+from gnnplace.devices.topology import Device, Topology
+from gnnplace.distributed.cluster import Host, connected, different_results, nodes
+from gnnplace.distributed.evaluators import (
+    HostsMeasuring,
+    HostsSimulator,
+    MeasuringPool,
+    SimulationPool,
+    measuring,
+    measuring_options,
+    simulating,
+)
+from gnnplace.distributed.execution import HostPipeline
+from gnnplace.distributed.host_devices import (
+    HostsTopology,
+    called_on_all,
+    devices_on_hosts,
+    names_hosts,
+    probe_host_links,
+    sent_file,
+    written_files,
+)
+from gnnplace.distributed.pool import Pool
+from gnnplace.distributed.training import cores_of_cluster, hosts_process_group
+from gnnplace.distributed.workers import Role
+from gnnplace.errors import GnnplaceError, UnsupportedModel
+from gnnplace.evaluation import Evaluation, Evaluator
+from gnnplace.files import temporary_folder
+from gnnplace.measuring.busy import check_free
+from gnnplace.measuring.measured_evaluator import Comparison, MeasuredEvaluator, executed
+from gnnplace.measuring.timing import interleaved, median_interval, run_pipelined
+from gnnplace.onnx_io.external_data import external_beside
+from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.sample_inputs import sample_inputs
+from gnnplace.onnx_io.segments import Segment
+from gnnplace.placement import Placement
+from gnnplace.planners.budget import Budget, Progress
+from gnnplace.planners.search import Planner, Solution
+from gnnplace.run_record import MeasuredSearch, PlannerRow
+from gnnplace.running.runner import PlacedRunner
+from gnnplace.training.process_group import StartGroup
+
+__all__ = ["HostsExecutor", "RayHosts"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_MAX_PAIRS = 6
+"""Maximum number of host pairs of which every link is probed; with more pairs the other links get the median."""
+
+
+@dataclass(frozen=True)
+class RayHosts:
+    """The hosts of the Ray cluster at an address; implements `gnnplace.api.search.Hosts`."""
+
+    address: str
+
+    def connection(self) -> AbstractContextManager[None]:
+        """One connection for all that happens within the block."""
+        return connected(self.address)
+
+    def own(self, devices: object) -> bool:
+        """Whether devices of several hosts are meant: they are named so, or `auto` stands for a cluster of several hosts."""
+        if not isinstance(devices, str):
+            return False
+        if devices.strip() != "auto":
+            return names_hosts(devices)
+        with connected(self.address):
+            return len(nodes()) > 1
+
+    def topology(self, devices: str) -> Topology:
+        """Devices of several hosts; links that were never probed are probed first.
+
+        Raises:
+            InvalidTopology: the cluster lacks a host or a device.
+            GnnplaceError: there is no cluster at the address.
+        """
+        with connected(self.address):
+            found = devices_on_hosts(devices)
+            return found.topology(_link_costs(found))
+
+    def profiled(
+        self, workload: Workload, devices: str, options: PlaceOptions
+    ) -> tuple[Topology, CostModel, tuple[str, ...]]:
+        """Devices of several hosts, the costs of a workload on them, and warnings.
+
+        Of several equal hosts with the same devices, one profiles the model, and keeps the costs in its own store.
+
+        Raises:
+            InvalidTopology: the cluster lacks a host or a device.
+            MeasurementFailed: the model does not run on a device, or other work keeps a device busy.
+            ProcessLost: a host was lost.
+        """
+        if options.measure and workload.others:
+            raise UnsupportedModel("over several hosts one size of the inputs can be measured; leave --measure out")
+        with connected(self.address):
+            found = devices_on_hosts(devices)
+            topology = found.topology(_link_costs(found))
+            if workload.onnx is None and not options.measure:
+                return topology, MeasuredCost(CostStore()), ()
+            store, warnings = _profiled_on_hosts(workload, found, options)
+            return topology, MeasuredCost(store), warnings
+
+    @contextmanager
+    def simulating(self, setup: ProblemSetup, on_warning: Callable[[str], None]) -> Iterator[Evaluator]:
+        """An evaluator whose large batches are simulated by all hosts."""
+        local = setup.problem().evaluator
+        graph, num_devices = setup.workload.graph, setup.topology.num_devices
+        pool: SimulationPool
+        with (
+            connected(self.address),
+            Pool(simulating(_portable(setup).problem().evaluator), on_warning=on_warning) as pool,
+        ):
+            pool.wait_ready()
+            yield HostsSimulator(local, pool, graph.num_ops, num_devices)
+
+    @contextmanager
+    def executing(
+        self, evaluator: MeasuredEvaluator, options: PlaceOptions, on_warning: Callable[[str], None]
+    ) -> Iterator[int]:
+        """Lets the hosts execute the placements of an evaluator; gives the number that run at once."""
+        timeout_s = here.MEASURE_OPTIONS.timeout_s
+        role = measuring(evaluator, timeout_s, options.force)
+        pool: MeasuringPool
+        with connected(self.address), Pool(role, measuring_options(timeout_s), on_warning) as pool:
+            pool.wait_ready()
+            evaluator.elsewhere = HostsMeasuring(pool)
+            try:
+                yield pool.num_workers
+            finally:
+                evaluator.elsewhere = None
+
+    @contextmanager
+    def executor(self, setup: ProblemSetup, options: PlaceOptions) -> Iterator[HostsExecutor]:
+        """Executes placements whose devices are on several hosts."""
+        with connected(self.address):
+            yield HostsExecutor(self.address, setup, options)
+
+    def rows(
+        self, setup: ProblemSetup, planners: Sequence[str], options: PlaceOptions
+    ) -> Iterator[tuple[int, PlannerRow]]:
+        """The rows of a comparison with the index of the planner, as they become known.
+
+        A row names the host of its planner; its seconds are those of that host.
+        """
+        policy = None if options.policy is None else _PolicyFiles.read(Path(options.policy))
+        budget = dataclasses.replace(options.budget, on_progress=None)
+        role = Role(_comparing, (_portable(setup), budget, options.seed, policy), different_results)
+        best_s = np.inf
+        with connected(self.address), Pool[str, PlannerRow](role, on_warning=options.on_warning) as pool:
+            for done in pool.results(planners):
+                lost = Attempt(planners[done.index], done.wall_s, error=GnnplaceError(done.failure))
+                row = done.value or lost.row(setup)
+                best_s = min(best_s, row["makespan_s"] or np.inf)
+                if options.on_progress is not None:
+                    options.on_progress(Progress(row["planner"], row["evaluations"], row["wall_s"], best_s))
+                yield done.index, {**row, "host": done.host}
+
+    def each(
+        self, function: Callable[[T], R], items: Sequence[T], on_warning: Callable[[str], None]
+    ) -> Iterator[tuple[int, R, str]]:
+        """Calls a function for every item on the hosts; gives the index, the result and the host, as they become known.
+
+        Raises:
+            GnnplaceError: the function fails, or there is no host to run it on.
+        """
+        role = Role(_calling, (function,), different_results)
+        with connected(self.address), Pool[T, R](role, on_warning=on_warning) as pool:
+            for done in pool.results(items):
+                if done.value is None:
+                    raise GnnplaceError(f"{items[done.index]}: {done.failure}")
+                yield done.index, done.value, done.host
+
+    def process_group(self) -> StartGroup:
+        """Starts the processes of a training run on the hosts."""
+        return hosts_process_group(self.address)
+
+    def num_cores(self) -> int:
+        """The number of cores of all hosts."""
+        return cores_of_cluster(self.address)
+
+
+@dataclass(frozen=True, eq=False)
+class HostsExecutor:
+    """Executes placements over several hosts; implements `gnnplace.api.search.Executor`. The search itself is simulated."""
+
+    address: str
+    setup: ProblemSetup
+    options: PlaceOptions
+
+    def search(self, planner: Planner) -> Solution:
+        """Runs the chosen planner in the simulator."""
+        return planner(self.setup.problem(), self.options.budget, self.options.seed)
+
+    def fastest(self, count: int) -> list[Placement]:
+        """Nothing: the search executes no placements."""
+        return []
+
+    def compare(self, placements: Sequence[Placement]) -> Comparison:
+        """The measured costs of placements that run in turns, and of the best single device on which the model fits.
+
+        Raises:
+            MeasurementFailed: a placement does not run.
+            ProcessLost: a host was lost.
+        """
+        names, num_groups = self.setup.topology.device_names, self.setup.coarsening.graph.num_ops
+        alone = [Placement(np.full(num_groups, device)) for device in range(len(names))]
+        simulated = list(map(self.setup.group_evaluator.evaluate, alone))
+        able = [device for device, evaluation in enumerate(simulated) if evaluation.feasible]
+        if not able:
+            return self.remembered(placements)
+        best = min(able, key=lambda device: simulated[device].makespan_s)
+        *evaluations, single = self._executed([*placements, alone[best]])
+        return Comparison(tuple(evaluations), single, names[best])
+
+    def remembered(self, placements: Sequence[Placement]) -> Comparison:
+        """The costs of placements without a plain session; they are executed, as the search did not execute them."""
+        return Comparison(tuple(self._executed(placements)), None, None)
+
+    def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
+        """The segments in which a placement runs."""
+        whole, _ = self.setup.evaluate_groups(placement)
+        return self.setup.workload.segments(whole.assignment, self.setup.simulator.schedule(whole).order())
+
+    def record(self, solution: Solution) -> MeasuredSearch:
+        """Zeros: the search executes no placements."""
+        return {
+            "executed": 0, "recalled": 0, "executing_s": 0.0, "wall_s": solution.wall_s, "failed": 0, "retried": 0,
+        }  # fmt: skip
+
+    def warnings(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def _executed(self, placements: Sequence[Placement]) -> list[Evaluation]:
+        """The measured cost of each placement of the op groups; equal ones run once."""
+        (model,), names = self.setup.workload.models, self.setup.topology.device_names
+        feed = sample_inputs(model, np.random.default_rng(self.options.seed))
+        requests = here.REQUESTS if self.setup.objective == "throughput" else 1
+        different = {placement.assignment.tobytes(): placement for placement in placements}
+        runners: dict[bytes, PlacedRunner] = {}
+        with ExitStack() as stack:
+            folder = stack.enter_context(temporary_folder())
+            for number, (key, placement) in enumerate(different.items()):
+                parts = folder / f"placement-{number}"
+                manifest = write_parts(model, self.segments_of(placement), names, parts)
+                runner = PlacedRunner(
+                    [
+                        dataclasses.replace(part, custom_ops=tuple(map(Path, self.options.custom_ops)))
+                        for part in manifest.parts
+                    ],
+                    [info.name for info in manifest.inputs],
+                    [info.name for info in manifest.outputs],
+                    devices_of=partial(HostPipeline, self.address),
+                )
+                runners[key] = stack.enter_context(runner)
+
+            def call(runner: PlacedRunner) -> None:
+                if requests > 1:
+                    run_pipelined(runner, feed, requests)
+                else:
+                    runner.run(None, feed)
+
+            calls = [partial(call, runner) for runner in runners.values()]
+            samples = interleaved(calls, here.MEASURE_OPTIONS.final) / requests
+        found = {}
+        for (key, placement), row in zip(different.items(), samples, strict=True):
+            interval = median_interval(row)
+            _, simulated = self.setup.evaluate_groups(placement)
+            found[key] = executed(simulated, interval.median, interval.spread, samples.shape[1])
+        return [found[placement.assignment.tobytes()] for placement in placements]
+
+
+def _link_costs(found: HostsTopology) -> dict[tuple[str, str], LinkCosts]:
+    """The costs between hosts by their names; unknown links are probed, and stored by the facts of both hosts."""
+    known: dict[tuple[str, str], LinkCosts] = {}
+    unknown: list[tuple[Host, Host]] = []
+    for one, other in found.pairs:
+        costs = _pair_store(one, other).costs().device_links.get((one.name, other.name))
+        if costs is None:
+            unknown.append((one, other))
+        else:
+            known[one.name, other.name] = known[other.name, one.name] = costs
+    if unknown:
+        neighbours = list(pairwise(part.host for part in found.parts))
+        chosen = unknown if len(unknown) <= _MAX_PAIRS else neighbours[:_MAX_PAIRS]
+        probed = probe_host_links(chosen)
+        for one, other in chosen:
+            ends = Device(one.name, "host"), Device(other.name, "host")
+            _pair_store(one, other).add_link(*ends, probed[one.name, other.name])
+        middle = median_links((None, costs) for costs in probed.values())[None]
+        for one, other in unknown:
+            costs = probed.get((one.name, other.name), middle)
+            known[one.name, other.name] = known[other.name, one.name] = costs
+    return known
+
+
+def _pair_store(one: Host, other: Host) -> Any:
+    return measurement_store({"hosts": {host.name: dict(host.fingerprint) for host in (one, other)}})
+
+
+@dataclass(frozen=True)
+class _SentModel:
+    """A model in the object store: references to its files."""
+
+    name: str
+    files: Mapping[str, Sequence[Any]]
+    libraries: Mapping[str, Sequence[Any]]
+    """Shared libraries with custom operators."""
+    dims: Dims
+
+
+def _profiled_on_hosts(
+    workload: Workload, found: HostsTopology, options: PlaceOptions
+) -> tuple[CostStore, tuple[str, ...]]:
+    """The costs that the hosts measure for the model on their devices, and their warnings."""
+    model = workload.models[0]
+    files = {model.path.name: model.path} | external_beside(model.path)
+    sent = _SentModel(
+        name=model.path.name,
+        files={name: sent_file(path) for name, path in files.items()},
+        libraries={
+            f"{number}-{path.name}": sent_file(path) for number, path in enumerate(map(Path, options.custom_ops))
+        },
+        dims=dict(options.dims) or dict(model.dims),
+    )
+    alike = [json.dumps([part.spec, dict(part.host.fingerprint)], sort_keys=True, default=str) for part in found.parts]
+    first = dict(reversed(list(zip(alike, found.parts, strict=True))))
+    shared = (sent, options.seed, options.force)
+    answers = called_on_all([(part.host, _profiled_here, ((part.spec, *shared),)) for part in first.values()])
+    by_key = {key: answer for key, (answer,) in zip(first, answers, strict=True)}
+    warnings = dict.fromkeys(
+        f"host {part.host.name}: {warning}" for key, part in first.items() for warning in by_key[key][1]
+    )
+    return found.costs(by_key[key][0] for key in alike), tuple(warnings)
+
+
+def _profiled_here(spec: str, model: _SentModel, seed: int, force: bool) -> tuple[CostStore, tuple[str, ...]]:
+    """On a host: the costs that its store knows, after unknown ones were measured, and warnings."""
+    topology = topology_of(spec)
+    with temporary_folder() as folder:
+        written_files({**model.files, **model.libraries}, folder)
+        custom_ops = tuple(folder / library for library in model.libraries)
+        workload = load_workload(folder / model.name, model.dims, custom_ops=custom_ops, to_run=True)
+        warnings = check_free(topology.device_names, force)
+        return here.profiled(workload, topology, seed), warnings
+
+
+@dataclass(frozen=True)
+class _PolicyFiles:
+    """The content of a trained policy, which is written on another host."""
+
+    name: str
+    weights: bytes
+    card: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> _PolicyFiles:
+        chosen_planner(LEARNED, path)
+        return cls(path.name, path.read_bytes(), path.with_suffix(".json").read_bytes())
+
+    def write(self, folder: Path) -> Path:
+        path = folder / self.name
+        path.write_bytes(self.weights)
+        path.with_suffix(".json").write_bytes(self.card)
+        return path
+
+
+def _portable(setup: ProblemSetup) -> ProblemSetup:
+    """The setup without the ONNX model, which simulations do not need, for one thread."""
+    others = tuple(map(_portable, setup.others))
+    return dataclasses.replace(setup, workload=Workload(setup.workload.graph), num_threads=1, others=others)
+
+
+def _comparing(
+    setup: ProblemSetup, budget: Budget, seed: int, policy: _PolicyFiles | None
+) -> Callable[[str], PlannerRow]:
+    return partial(_compared, setup, budget, seed, policy)
+
+
+def _compared(setup: ProblemSetup, budget: Budget, seed: int, policy: _PolicyFiles | None, name: str) -> PlannerRow:
+    """On a host: the row of one planner."""
+    with temporary_folder() as folder:
+        path = None if policy is None or name != LEARNED else policy.write(folder)
+        return attempt(setup, Run(name, chosen_planner(name, path), budget), seed).row(setup)
+
+
+def _calling(function: Callable[[T], R]) -> Callable[[T], R]:
+    return function
