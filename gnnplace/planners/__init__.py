@@ -1,12 +1,15 @@
-"""Anything that returns a placement: problem, budget and seed in, the best placement seen out.
+"""Anything that returns a placement: takes a problem, a budget and a seed, and returns the best placement that it found.
 
 In reading order:
 
-- `budget.py`: how long a planner may search;
-- `search.py`: what every planner searches with, and what it returns;
+- `budget.py`: the limits of a search;
+- `search.py`: the budgeted search that every planner runs in, and its solution;
 - `catalog.py`: the planners by name;
-- `heuristic/`: one published method per file;
-- `learned/`: the improver that learns, and the learned methods that it is compared with.
+- `metropolis.py`: the acceptance rule of simulated annealing, and the clock of a search;
+- `policy_search.py`: a search guided by a policy;
+- `classical/`: one published method per file;
+- `gnn/`: the improver;
+- `papers/`: the learned methods that it is compared with.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Which assignments there were already, so that no evaluation is spent on one twice."""
+"""The budgeted search that every planner runs in, and the solution that it returns."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ __all__ = ["BudgetExhausted", "Planner", "Search", "Seen", "Solution", "Step"]
 
 
 class Seen:
-    """A set of assignments.
+    """A set of assignments, so that a planner evaluates none twice.
 
     >>> import numpy as np
     >>> seen = Seen([np.array([0, 1])])
+    >>> seen.add(np.array([0, 1])), seen.add(np.array([1, 1]))
+    (False, True)
     >>> [row.tolist() for row in seen.fresh([np.array([0, 1]), np.array([1, 0]), np.array([1, 0])])]
     [[1, 0]]
     """
@@ -36,24 +38,18 @@ class Seen:
         self._keys = {assignment.tobytes() for assignment in assignments}
 
     def add(self, assignment: IntArray) -> bool:
-        """True where it was not there before.
-
-        >>> import numpy as np
-        >>> seen = Seen()
-        >>> seen.add(np.array([0, 1])), seen.add(np.array([0, 1]))
-        (True, False)
-        """
+        """Adds an assignment; true where it is new."""
         before = len(self._keys)
         self._keys.add(assignment.tobytes())
         return len(self._keys) > before
 
     def fresh(self, assignments: Iterable[IntArray]) -> list[IntArray]:
-        """Those that were not there before, each once, in their order; now they are."""
+        """Adds the assignments and returns the new ones, each once, in their order."""
         return [assignment for assignment in assignments if self.add(assignment)]
 
 
 class BudgetExhausted(Exception):
-    """Ends a search from within; `Search` catches it.
+    """The search has no budget left; the `with` block of `Search` catches it.
 
     >>> from gnnplace.sim.example import diamond
     >>> search = Search(diamond(), Budget(evaluations=0), "nothing", seed=0)
@@ -66,49 +62,49 @@ class BudgetExhausted(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A change that a policy had drawn, and that made the best placement better."""
+    """A move proposed by a policy that improved the best placement."""
 
     evaluations: int
-    """So far."""
+    """Evaluations of the search so far."""
     kind: str
     before_s: float
-    """The best objective before it."""
+    """Best objective before the move."""
     after_s: float
-    units: IntArray  # [M] that moved
+    units: IntArray  # [M] units that moved
     sources: IntArray  # [M] devices
     targets: IntArray  # [M] devices
     probability: float | None
-    """Of the move of one unit that was drawn from the policy's odds over all such moves; None where the policy was not asked."""
+    """Probability of the move under the policy's distribution over all single-unit moves; None for other moves."""
     chance: float
-    """The same if all moves were alike."""
+    """Probability of the move under a uniform distribution."""
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What a planner returns."""
+    """The answer of a planner."""
 
     planner: str
     seed: int
     placement: Placement
     objective_s: float
-    """Penalised seconds of the placement as the search saw it; see `Problem.penalised_s`."""
+    """Penalised seconds of the placement in the search; see `Problem.penalised_s`."""
     evaluations: int
     wall_s: float
     history: tuple[tuple[int, float, float], ...]
     """(evaluations so far, seconds so far, best objective) at every improvement."""
     stages: tuple[tuple[str, float], ...] = ()
-    """(stage, best objective after it) for planners that work in stages."""
+    """(stage, best objective after it), for planners that work in stages."""
     interrupted: bool = False
     lower_bound_s: float | None = None
-    """Simulated seconds that no placement of the problem can beat, from planners that prove one."""
+    """Proven lower bound on the simulated seconds of every placement, from planners that prove one."""
     simulated: int = 0
-    """Placements that were simulated on the side, to choose those that were executed; no evaluations of the budget."""
+    """Placements simulated to choose those that were executed; they do not count as evaluations."""
     steps: tuple[Step, ...] = ()
-    """Of planners that a policy steers; where evaluations are executions, those of the best search that was simulated before."""
+    """Improvements by a policy's moves; with a measured evaluator, those of the best search that ran in the simulator."""
 
 
 class Planner(Protocol):
-    """Anything that returns a placement."""
+    """A placement algorithm."""
 
     def __call__(self, problem: Problem, budget: Budget, seed: int) -> Solution:
         """The best placement found within the budget; the same seed gives the same answer."""
@@ -116,9 +112,10 @@ class Planner(Protocol):
 
 @dataclass(eq=False)
 class Search:
-    """One planner's use of its budget; as a context it ends quietly on an exhausted budget and on Ctrl-C.
+    """One run of a planner: counts evaluations against the budget and keeps the best placement.
 
-    After the block, `solution` gives the best placement seen.
+    As a context manager it ends quietly on an exhausted budget and on Ctrl-C. After the block, `solution` returns the
+    best placement.
 
     >>> from gnnplace.sim.example import diamond
     >>> with Search(diamond(), Budget(evaluations=3), "by hand", seed=0) as search:
@@ -131,7 +128,7 @@ class Search:
     >>> solution.placement.assignment.tolist(), round(solution.objective_s, 3), solution.stages
     ([0, 0, 1, 1], 4.001, (('alone', 6.0),))
 
-    A part of it, over groups and for half of the budget, then two walks with what is left:
+    A part of a search works on op groups, here for half of the budget; two walks then use the rest:
 
     >>> from gnnplace.evaluation import Proposals
     >>> from gnnplace.graph.coarsen import coarsen
@@ -160,7 +157,7 @@ class Search:
     simulated: int = 0
     steps: list[Step] = field(default_factory=list)
     known_s: float = np.inf
-    """The best of the search that this one is a part of."""
+    """Best objective of the search that this one is a part of."""
     _begin_s: float = field(default_factory=time.perf_counter)
     _open: ExitStack = field(default_factory=ExitStack)
     _interrupt_came: Callable[[], bool] = bool
@@ -172,7 +169,7 @@ class Search:
 
     @property
     def remaining(self) -> int:
-        """Evaluations that may still be made; 0 when the time is up."""
+        """Evaluations left; 0 when the time is up."""
         if self.budget.seconds is not None and self.wall_s >= self.budget.seconds:
             return 0
         return 2**31 if self.budget.evaluations is None else max(0, self.budget.evaluations - self.evaluations)
@@ -186,7 +183,7 @@ class Search:
         return value
 
     def evaluate_batch(self, assignments: IntArray) -> FloatArray:
-        """`[B]` penalised seconds of `[B, N]` assignments; those beyond the budget are not run and give infinity."""
+        """`[B]` penalised seconds of `[B, N]` assignments; infinite for those beyond the budget, which are not evaluated."""
         count = self._claim(len(assignments))
         values = np.full(len(assignments), np.inf)
         values[:count] = self.problem.penalised_batch_s(self.problem.evaluator.evaluate_batch(assignments[:count]))
@@ -195,15 +192,9 @@ class Search:
         return values
 
     def evaluate_moves(self, assignment: IntArray, units: IntArray, devices: IntArray) -> FloatArray:
-        """`[M]` penalised seconds after moving `units[m]` to `devices[m]`, each from `assignment`.
+        """`[M]` penalised seconds after moving `units[m]` to `devices[m]`, each from `assignment`; `M` evaluations.
 
-        With a simulated evaluator every move is an evaluation, cheaper than a full one; with a measured one the moves
-        are executed like any other placement.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> search = Search(diamond(), Budget(), "by hand", seed=0)
-        >>> search.evaluate_moves(np.array([0, 0, 0, 0]), np.array([1, 3]), np.array([1, 1])).round(3).tolist()
-        [4.002, 6.001]
+        A simulated evaluator computes moves faster than whole placements; a measured one executes each moved placement.
         """
         count = self._claim(len(units))
         values = np.full(len(units), np.inf)
@@ -224,16 +215,7 @@ class Search:
         return values
 
     def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:
-        """A piece of simulated annealing in the simulator, from an assignment that was evaluated; shorter at the budget's end.
-
-        >>> from gnnplace.evaluation import Proposals
-        >>> from gnnplace.sim.example import diamond
-        >>> search = Search(diamond(), Budget(evaluations=20), "by hand", seed=0)
-        >>> downhill = WalkRequest(np.array([0, 0, 0, 0]), 100, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
-        >>> walk = search.walk(downhill, np.random.default_rng(0))
-        >>> walk.evaluations, round(walk.best_s, 3)
-        (20, 4.001)
-        """
+        """Simulated annealing in compiled code, from an assignment that was evaluated; shorter at the budget's end."""
         count = self._claim(request.evaluations)
         walk = self.problem.local_search.walk(replace(request, evaluations=count), rng)
         for evaluation, value in walk.improvements:
@@ -242,7 +224,7 @@ class Search:
         return walk
 
     def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
-        """Walks that know nothing of each other, on as many threads as there are cores; shorter at the budget's end."""
+        """Independent walks on all cores; shorter at the budget's end."""
         wanted = sum(request.evaluations for request in requests)
         count = self._claim(wanted)
         share = count / max(1, wanted)
@@ -256,12 +238,12 @@ class Search:
 
     @contextmanager
     def part(self, problem: Problem, end_share: float, coarsening: Coarsening | None = None) -> Iterator[Search]:
-        """A search of the same problem in another form, up to a share of this budget; its best is this search's too.
+        """A search of another form of the problem that shares this budget and passes on its best placement.
 
         Args:
-            problem: the same ops in other units, or groups of them.
-            end_share: of the budget, where the part ends quietly.
-            coarsening: what the groups are made of, where there are some.
+            problem: The same ops as other units, or groups of them.
+            end_share: Share of the budget at which the part ends quietly.
+            coarsening: Groups of the part's problem, if it has groups.
         """
         budget = self.budget
         part = Search(
@@ -281,14 +263,14 @@ class Search:
             self._take_over(part, coarsening)
 
     def stage(self, name: str) -> None:
-        """Notes the best so far under the name of the stage that has ended."""
+        """Records the best objective at the end of a stage."""
         self.stages.append((name, self.best_s))
 
     def solution(self) -> Solution:
-        """The best placement seen.
+        """The best placement, with the record of the search.
 
         Raises:
-            InfeasiblePlacement: not even one evaluation was made.
+            InfeasiblePlacement: the budget ended before the first evaluation.
         """
         if self.best is None:
             raise InfeasiblePlacement(
@@ -316,7 +298,7 @@ class Search:
         return kind is BudgetExhausted
 
     def _take_over(self, part: Search, coarsening: Coarsening | None) -> None:
-        """What a part has counted and found."""
+        """Adds the evaluations and improvements of a part to this search."""
         self.evaluations = part.evaluations
         self.history.extend(entry for entry in part.history if entry[2] < self.best_s)
         better = [step for step in part.steps if step.after_s < self.best_s]
@@ -341,7 +323,7 @@ class Search:
 
     @property
     def _only_ops(self) -> IntArray:
-        """`[U]` the op of each unit, when every unit is one op."""
+        """`[U]` the op of each unit, where every unit is one op."""
         return np.argsort(self.problem.unit_of_op)
 
     def _moved(self, assignment: IntArray, units: IntArray, devices: IntArray) -> IntArray:
@@ -355,7 +337,7 @@ class Search:
         return count
 
     def _note_batch(self, values: FloatArray, assignment_of: Callable[[int], IntArray]) -> None:
-        """Notes every row that beats all before it, under the count of evaluations that it was made at."""
+        """Records every row that improves on all before it, with the number of its evaluation."""
         before = np.minimum.accumulate(np.concatenate([[self.best_s], values]))[:-1]
         improved = np.flatnonzero(values < before).tolist()
         if self.best is None and not improved and values.size:

@@ -16,7 +16,7 @@ from gnnplace.graph.orders import longest_path
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import etf
-from gnnplace.planners.classical.earliest_task import earliest_task_schedule
+from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.list_schedule import rank_order
 from gnnplace.schedule import check_schedule
 from gnnplace.sim.simulator import Simulator

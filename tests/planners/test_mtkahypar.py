@@ -26,7 +26,6 @@ from gnnplace.planners.classical import mtkahypar
 from gnnplace.planners.classical.mtkahypar import MtKahyparConfig, part_limits, plan, unit_bytes
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph
 from gnnplace.planners.classical.partition_graph import parts_of
-from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.sim.simulator import Simulator
 
 needs_mtkahypar = pytest.mark.usefixtures("_mtkahypar")
@@ -121,7 +120,7 @@ def test_it_is_never_worse_than_the_best_single_device(memory_bytes: int | None)
     rng = np.random.default_rng(0)
     tensors = [Tensor(f"o{i}", 900, tuple({f"o{j}" for j in rng.integers(i + 1, 30, 2)})) for i in range(29)]
     problem = problem_of(OpGraph.build("dense", [Op(f"o{i}") for i in range(30)], tensors), [memory_bytes] * 3)
-    singles = problem.evaluator.evaluate_batch(single_device_assignments(problem))
+    singles = problem.evaluator.evaluate_batch(problem.single_device_assignments)
     assert plan(problem, Budget(100), 0).objective_s <= problem.penalised_batch_s(singles).min()
 
 
@@ -173,7 +172,7 @@ def test_a_library_that_crashes_at_every_partition_leaves_the_single_devices(mon
     monkeypatch.setattr(mtkahypar, "partitioner", exits_at_each_partition)
     problem = problem_of(clusters([4, 4]), [None] * 2)
     config = MtKahyparConfig(orders=1, imbalances=(0.3,), activation_shares=(1.0,))
-    assert plan(problem, Budget(100), 0, config).evaluations == len(single_device_assignments(problem))
+    assert plan(problem, Budget(100), 0, config).evaluations == len(problem.single_device_assignments)
 
 
 @needs_mtkahypar
@@ -194,4 +193,4 @@ def test_the_sweep_ends_after_a_few_partitions_that_took_too_long(
     problem = problem_of(clusters([4, 4]), [None] * 4)
     solution = plan(problem, Budget(100), 0, MtKahyparConfig(timeout_s=1.0, max_timeouts=2))
     assert len(starts.read_text() if starts.exists() else "") <= 2
-    assert solution.evaluations == len(single_device_assignments(problem))
+    assert solution.evaluations == len(problem.single_device_assignments)

@@ -14,7 +14,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.graph.orders import longest_path
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import etf, sct
-from gnnplace.planners.classical.earliest_task import earliest_task_schedule
+from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.sct import SctConfig, favourite_children
 from gnnplace.sim.simulator import Simulator
 

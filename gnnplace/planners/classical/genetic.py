@@ -17,26 +17,26 @@ __all__ = ["GeneticConfig", "decode", "next_generation", "plan", "population_siz
 
 @dataclass(frozen=True)
 class GeneticConfig:
-    """Shares and probability lie in the ranges that Gonçalves and Resende 2011 recommend."""
+    """Hyper-parameters, in the ranges that Gonçalves and Resende 2011 recommend."""
 
     generations: int = 50
-    """The population is such that so many fit into the budget; in the paper it is at least the chromosome's length."""
+    """Generations that the population size lets fit into the budget."""
     min_population: int = 10
     max_population: int = 500
     unlimited_population: int = 100
-    """Where the budget names no evaluations."""
+    """Population where the budget has no limit of evaluations."""
     elite_share: float = 0.2
-    """Of the population; passed on unchanged. Recommended: 0.1 to 0.25."""
+    """Share of the population that is passed on unchanged. Recommended: 0.1 to 0.25."""
     mutant_share: float = 0.1
-    """Of the population; new random chromosomes. Recommended: 0.1 to 0.3."""
+    """Share of the population that is new random chromosomes. Recommended: 0.1 to 0.3."""
     elite_inheritance: float = 0.7
     """Chance that a key comes from the elite parent. Recommended: above 0.5, up to 0.8."""
     batch_size: int = 16
     """Placements that are evaluated together."""
     unlimited_evaluations_per_unit: int = 1000
-    """Where the budget knows no end."""
+    """Evaluations per unit where the budget is unlimited."""
     patience: int = 20
-    """So many generations in a row without a placement that was not there before end the search."""
+    """Generations in a row without a new placement that end the search."""
 
     def __post_init__(self) -> None:
         least = min(self.min_population, self.max_population, self.unlimited_population)
@@ -48,16 +48,16 @@ class GeneticConfig:
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: GeneticConfig = GeneticConfig()) -> Solution:
-    """The best placement that evolution meets, over the whole budget.
+    """The best placement of all generations, over the whole budget.
 
-    BRKGA, Gonçalves and Resende 2011, as the search of REGAL (Paliwal et al. 2020) runs without its learned
-    proposals: a chromosome holds one key in [0, 1) per unit and device, each unit goes to the allowed device of its
-    highest key, and the first population is random: no other planner's placement is in it. Departures: no keys for
-    the order of ops and transfers, which the evaluator decides as for every planner; a placement that was evaluated
-    before is not evaluated again; the population is smaller where the budget is (see `GeneticConfig`).
+    BRKGA, Gonçalves and Resende 2011, as the search of REGAL (Paliwal et al. 2020) without its learned proposals: a
+    chromosome has one key in [0, 1) per unit and device, each unit goes to the allowed device with its highest key, and
+    the first population is random. Departures: no keys for the order of ops and transfers, which the evaluator decides
+    as for every planner; no placement is evaluated twice; the population, in the paper at least the length of the
+    chromosome, shrinks with the budget.
 
-    Own code, as a generation is a few lines on arrays: brkga-mp-ipr has had no release since 2019 and decodes one
-    chromosome at a time; pymoo brings half a dozen libraries of its own.
+    This is own code: brkga-mp-ipr has had no release since 2019 and decodes one chromosome at a time, and pymoo depends
+    on half a dozen libraries of its own.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -78,11 +78,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GeneticConfig = Ge
 
 
 def population_size(evaluations: int | None, config: GeneticConfig) -> int:
-    """Chromosomes of a generation; every generation but the first evaluates all but its elite.
-
-    >>> population_size(2000, GeneticConfig(generations=26, elite_share=0.2))
-    95
-    """
+    """Chromosomes of a generation; every generation but the first evaluates all but its elite."""
     if evaluations is None:
         return config.unlimited_population
     fitting = int(evaluations / (1 + (config.generations - 1) * (1 - config.elite_share)))
@@ -90,14 +86,9 @@ def population_size(evaluations: int | None, config: GeneticConfig) -> int:
 
 
 def next_generation(keys: FloatArray, rng: np.random.Generator, config: GeneticConfig) -> tuple[FloatArray, int]:
-    """`[P, U, D]` the generation after `keys`, which come best first, and how many of it are the elite unchanged.
+    """`[P, U, D]` the generation after `keys`, which are sorted best first, and the size of its elite.
 
     Elite, then children, then mutants. A child has one parent from the elite and one from the others.
-
-    >>> keys = np.arange(10.0).reshape(10, 1, 1)
-    >>> after, elite = next_generation(keys, np.random.default_rng(0), GeneticConfig())
-    >>> len(after), elite, after[:elite].ravel().tolist()
-    (10, 2, [0.0, 1.0])
     """
     count = len(keys)
     elite = max(1, round(config.elite_share * count))
@@ -110,22 +101,18 @@ def next_generation(keys: FloatArray, rng: np.random.Generator, config: GeneticC
 
 
 def decode(keys: FloatArray, action_mask: BoolArray) -> IntArray:
-    """`[P, U]` the allowed device with the highest of the keys `[P, U, D]`; the first of equal ones.
-
-    >>> decode(np.array([[[0.2, 0.9], [0.8, 0.1]]]), np.array([[True, False], [True, True]]))
-    array([[0, 0]])
-    """
+    """`[P, U]` the allowed device with the highest of the keys `[P, U, D]`; the first of equal ones."""
     return np.asarray(np.argmax(np.where(action_mask, keys, -1.0), axis=2))
 
 
 class _Fitness:
-    """Penalised seconds of chromosomes; none is paid for twice."""
+    """Penalised seconds of chromosomes; evaluates every placement once."""
 
     def __init__(self, search: Search, config: GeneticConfig) -> None:
         self._search, self._batch_size = search, config.batch_size
         self._known: dict[bytes, float] = {}
         self.idle = 0
-        """Calls in a row without a placement that was not there before."""
+        """Calls in a row without a new placement."""
 
     def evaluate(self, keys: FloatArray) -> FloatArray:
         """`[P]` seconds of `[P, U, D]` keys."""

@@ -1,4 +1,4 @@
-"""Greedy one-step lookahead: what local moves alone can do."""
+"""Greedy one-step lookahead: the limit of local moves alone."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     with Search(problem, budget, "greedy", seed) as search:
         assignment, value = best_start(search)
         assignment = assignment.copy()
-        settled = 0  # units in a row for which no move helped
-        unit = 0
+        unit, settled = 0, 0  # units in a row for which no move helped
         while settled < problem.num_units:
             ops = problem.unit_ops[unit]
             allowed = problem.action_mask[unit].copy()

@@ -9,22 +9,26 @@ from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.list_schedule import ListSchedule, ListScheduling, list_schedule
-from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.planners.search import BudgetExhausted, Search, Seen, Solution
 
 __all__ = ["MEMORY_AND_ACTIVATION_SHARES", "best_start", "evaluate_heft", "evaluate_in_order", "plan"]
 
 
 MEMORY_AND_ACTIVATION_SHARES = ((None, 0.0), (1.0, 0.0), (0.9, 0.1), (0.9, 0.3), (0.9, 1.0), (0.5, 0.0), (0.5, 1.0))
+"""Pairs of `ListScheduling.memory_share` and `activation_share`, tried in turn until the placement fits."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The placement of HEFT: upward ranks from mean costs, earliest finish time with insertion.
 
-    Topcuoglu, Hariri and Wu 2002, section 4. Departures: a tensor is sent once per device however many ops there read
-    it; colocation groups follow their first op; an op that waited pays the dispatch overhead, one that has inputs
-    sent to it the segment overhead; only devices that may run the op count. HEFT knows no memory: where its placement does not fit, devices whose weights (and ever more of their
-    activations) would fill more than a share of their memory are no candidates, with sterner shares until it fits.
+    Topcuoglu, Hariri and Wu 2002, section 4. Departures:
+
+    - A tensor is sent once per device, however many ops there read it.
+    - Colocation groups follow their first op.
+    - An op that waited pays the dispatch overhead, and one with inputs to receive pays the segment overhead.
+    - Only devices that may run the op are candidates.
+    - HEFT ignores memory. Where its placement does not fit, devices whose weights (and a growing share of their
+      activations) would fill more than a share of their memory are no candidates, with stricter shares until it fits.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -36,15 +40,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def evaluate_heft(search: Search) -> tuple[int, list[IntArray]]:
-    """Evaluates HEFT's placement, and while nothing fits its memory-aware variants, each distinct one once.
+    """Evaluates HEFT's placement and, while none fits, its memory-aware variants, each distinct one once.
 
-    Gives the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits, 0 when none does, and all that it evaluated.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> with Search(diamond(), Budget(), "heft", seed=0) as search:
-    ...     fitting, evaluated = evaluate_heft(search)
-    >>> fitting, [assignment.tolist() for assignment in evaluated], round(search.best_s, 3)
-    (0, [[0, 0, 1, 1]], 4.001)
+    Returns the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits (0 when none does), and all assignments
+    that it evaluated.
     """
     problem, seen = search.problem, Seen()
     evaluated: list[IntArray] = []
@@ -54,22 +53,14 @@ def evaluate_heft(search: Search) -> tuple[int, list[IntArray]]:
         if not seen.add(assignment):
             continue
         evaluated.append(assignment)
-        # A penalty for memory is at least the worst case, so this tells what fits from what does not.
+        # A placement that does not fit costs more than the worst case.
         if search.evaluate(Placement(assignment)) <= problem.worst_case_s:
             return index, evaluated
     return 0, evaluated
 
 
 def evaluate_in_order(search: Search, schedules: Iterable[ListSchedule]) -> None:
-    """Evaluates schedules in their own order of ops until one fits, and that placement in order of upward rank too.
-
-    >>> from gnnplace.planners.classical.list_schedule import build_list_schedule
-    >>> from gnnplace.sim.example import diamond
-    >>> with Search(diamond(), Budget(), "heft", seed=0) as search:
-    ...     evaluate_in_order(search, [build_list_schedule(search.problem)])
-    >>> search.evaluations, round(search.best_s, 3)
-    (2, 4.001)
-    """
+    """Evaluates schedules in their own order of ops until one fits, and that placement in order of upward rank too."""
     assignment = None
     for schedule in schedules:
         assignment = schedule.assignment
@@ -85,7 +76,7 @@ def best_start(search: Search) -> tuple[IntArray, float]:
     Raises:
         BudgetExhausted: the budget ended before the first evaluation.
     """
-    search.evaluate_batch(single_device_assignments(search.problem))
+    search.evaluate_batch(search.problem.single_device_assignments)
     evaluate_heft(search)
     if search.best is None:
         raise BudgetExhausted

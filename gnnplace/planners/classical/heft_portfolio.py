@@ -1,4 +1,4 @@
-"""A portfolio of list schedules: transfers made dearer or cheaper than they are, with a little noise; the best is kept."""
+"""A portfolio of list schedules under varied transfer costs and noise; the best one is kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ __all__ = [
     "PortfolioConfig",
     "Shares",
     "held_shares",
-    "memory_shares",
     "noisy_schedules",
     "plain_schedules",
     "plan",
@@ -29,37 +28,36 @@ __all__ = [
 
 
 TRANSFER_FACTORS = tuple(np.geomspace(0.5, 20.0, 8).tolist())
-"""Transfers made dearer than they are keep ops together; which factor is best differs from graph to graph."""
+"""Factors on transfer times; a larger one keeps more ops together, and the best one differs from graph to graph."""
 
 NOISE = 0.2
-"""Spread of the logarithm of the factors by which ranks and op times are varied."""
+"""Standard deviation of the logarithm of the factors on ranks and op times."""
 
 Shares = tuple[tuple[float | None, float], ...]
-"""Pairs of a device's memory that may be used, and of what ops produce that counts as weights; see `ListScheduling`."""
+"""Pairs of `ListScheduling.memory_share` and `activation_share`."""
 
-MEMORY_SHARES = (1.0, 0.9, 0.8, 0.65, 0.5)
-"""Of a device's memory for weights: list schedules do not know how much activations will need."""
+_MEMORY_SHARES = (1.0, 0.9, 0.8, 0.65, 0.5)
 
 
 @dataclass(frozen=True)
 class PortfolioConfig:
-    """How the budget is used."""
+    """Use of the budget."""
 
     batch_size: int = 16
     """Schedules that are built before they are evaluated together."""
     unlimited_schedules: int = 100
-    """Where the budget knows no end."""
+    """Evaluations where the budget is unlimited."""
     patience: int = 200
-    """So many schedules one after the other that were all there before end the search."""
+    """Known schedules in a row that end the search."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: PortfolioConfig = PortfolioConfig()) -> Solution:
     """The best of HEFT's placement and list schedules of the same scheduler under other costs, over the whole budget.
 
-    First every transfer factor without noise, with and without the channels' occupancy kept while deciding; then factors
-    drawn from the same range, with noise on ranks and finish times, for as long as the budget lasts. Where HEFT fits only
-    with regard to memory, all others have at least that regard. Each distinct placement is evaluated once. HEFT is
-    Topcuoglu et al. 2002; varied costs are this project's.
+    First every transfer factor without noise, with and without the occupancy of channels; then random factors from the
+    same range with noise on ranks and finish times, until the budget ends. Where HEFT fits only with regard to memory,
+    all other schedules have at least that regard. Each distinct placement is evaluated once. HEFT is Topcuoglu et al.
+    2002; the varied costs are this project's.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -73,7 +71,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PortfolioConfig = 
         candidates = _distinct(schedules, Seen(evaluated), config.patience)
         while not budget.is_unlimited or search.evaluations < config.unlimited_schedules:
             batch: list[IntArray] = []
-            while len(batch) < min(config.batch_size, search.remaining):
+            while len(batch) < min(config.batch_size, search.remaining):  # building takes time, so seconds may run out
                 candidate = next(candidates, None)
                 if candidate is None:
                     break
@@ -85,13 +83,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PortfolioConfig = 
 
 
 def plain_schedules(problem: Problem, shares: Shares) -> Iterator[IntArray]:
-    """`[N]` list schedules for every transfer factor, with and without channels, at every other of the memory shares.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> found = [assignment.tolist() for assignment in plain_schedules(diamond(), ((1.0, 0.0),))]
-    >>> len(found), found[0]
-    (16, [0, 0, 1, 1])
-    """
+    """`[N]` list schedules for every transfer factor, with and without channels, at every other of the memory shares."""
     for memory_share, activation_share in shares[::2]:
         for channels in (True, False):
             for factor in TRANSFER_FACTORS:
@@ -102,13 +94,7 @@ def plain_schedules(problem: Problem, shares: Shares) -> Iterator[IntArray]:
 
 
 def noisy_schedules(problem: Problem, rng: np.random.Generator, shares: Shares) -> Iterator[IntArray]:
-    """`[N]` list schedules without end: a factor from the range, and noise on ranks and finish times.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> schedules = noisy_schedules(diamond(), np.random.default_rng(0), ((1.0, 0.0),))
-    >>> len({tuple(next(schedules).tolist()) for _ in range(20)})  # noise tells them apart
-    8
-    """
+    """`[N]` list schedules without end: a random transfer factor, and noise on ranks and finish times."""
     ops, devices = problem.op_time_s.shape
     for channels, (memory_share, activation_share) in cycle(product((True, False), shares)):
         scheduling = ListScheduling(
@@ -124,29 +110,15 @@ def noisy_schedules(problem: Problem, rng: np.random.Generator, shares: Shares) 
 def held_shares(problem: Problem) -> Shares:
     """Shares of memory for weights; only 1 where weights and all activations fit on every device.
 
-    >>> from gnnplace.sim.example import diamond
-    >>> held_shares(diamond())
-    ((1.0, 0.0),)
-    """
-    return tuple((share, 0.0) for share in memory_shares(problem))
-
-
-def memory_shares(problem: Problem) -> tuple[float, ...]:
-    """Only 1 where weights and all activations fit on every device.
-
-    >>> from dataclasses import replace
-    >>> from gnnplace.devices.topology import Device, Topology
-    >>> from gnnplace.sim.example import diamond
-    >>> tight = replace(diamond(), topology=Topology("tight", (Device("x", memory_bytes=9),)))
-    >>> memory_shares(diamond()), memory_shares(tight)
-    ((1.0,), (1.0, 0.9, 0.8, 0.65, 0.5))
+    A list schedule does not know how much memory its activations will need.
     """
     everything = problem.graph.total_weight_bytes + int(problem.graph.tensor_bytes.sum())
-    return MEMORY_SHARES if everything > problem.topology.memory_bytes.min() else MEMORY_SHARES[:1]
+    is_tight = everything > problem.topology.memory_bytes.min()
+    return tuple((share, 0.0) for share in (_MEMORY_SHARES if is_tight else _MEMORY_SHARES[:1]))
 
 
 def _distinct(candidates: Iterator[IntArray], seen: Seen, patience: int) -> Iterator[IntArray]:
-    """Those not seen before, each once; ends after `patience` repeats in a row."""
+    """The new candidates, each once; ends after `patience` known ones in a row."""
     repeats = 0
     for candidate in candidates:
         if seen.add(candidate):

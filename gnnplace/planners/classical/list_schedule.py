@@ -1,4 +1,4 @@
-"""List scheduling, compiled: ops in order of upward rank, each to the device where it ends first."""
+"""Compiled list scheduling: ops in order of upward rank, each on the device where it ends first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gnnplace.graph.orders import upward_rank
 from gnnplace.planners.classical.list_state import (
     Machine,
     Work,
-    begins_s,
     empty_state,
     list_machine,
     list_work,
     new_bytes,
-    put_unit,
+    place_unit,
     ready_s,
+    segment_start_s,
 )
 
 __all__ = [
@@ -32,38 +32,39 @@ __all__ = [
     "mean_costs",
     "rank_order",
     "schedule_ops",
+    "start_order_priorities",
 ]
 
 
 @dataclass(frozen=True)
 class ListScheduling:
-    """The switches of the scheduler; the defaults are HEFT's, except that weights must fit."""
+    """Options of the scheduler; the defaults are HEFT's, except that weights must fit."""
 
     insertion: bool = True
-    """An op may go into a gap before ops that were placed earlier."""
+    """Whether an op may go into a gap before ops that were placed earlier."""
     channels: bool = False
-    """Transfers wait for each other on their channels while the schedule is made."""
+    """Whether transfers wait for each other on their channels while the schedule is built."""
     memory_share: float | None = 1.0
-    """A device is no candidate when its weights would fill more than this share of its memory; None: memory is ignored."""
+    """Share of its memory that a device may fill with weights; a unit goes elsewhere if it can. None ignores memory."""
     activation_share: float = 0.0
-    """How much of what an op produces counts against that memory for good; the schedule itself frees nothing."""
+    """Share of the bytes produced that counts as weights; the schedule never frees memory."""
     finish_noise: FloatArray | None = None
     """`[N, D]` factors on op times, to vary decisions."""
     order: IntArray | None = None
-    """`[N]` the ops in the order in which they are placed, inputs first; None: by falling upward rank."""
+    """`[N]` ops in the order in which they are placed, inputs first; None: by falling upward rank."""
     remaining_s: FloatArray | None = None
-    """`[N, D]` seconds that are added to an op's end when devices are compared; None: the end alone decides."""
+    """`[N, D]` seconds added to an op's end when devices are compared; None adds nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class ListSchedule:
-    """What the scheduler decided, and the times that it believed in."""
+    """The decisions of a list scheduler, and its estimate of the schedule."""
 
     assignment: IntArray  # [N]
     start_s: FloatArray  # [N]
     end_s: FloatArray  # [N]
     connected: bool
-    """False when an input had no route to where its op had to go."""
+    """False when an op had to go to a device that one of its inputs has no route to."""
 
     @property
     def length_s(self) -> float:
@@ -72,10 +73,15 @@ class ListSchedule:
 
     @property
     def priorities(self) -> FloatArray:
-        """`[N]` larger for ops that start earlier: with these a device runs its ops in the order of the schedule."""
-        priorities = np.empty(len(self.start_s))
-        priorities[np.lexsort((self.end_s, self.start_s))] = np.arange(len(self.start_s))[::-1]
-        return priorities
+        """`[N]` priorities with which every device runs its ops in the order of this schedule."""
+        return start_order_priorities(self.start_s, self.end_s)
+
+
+def start_order_priorities(starts: FloatArray | IntArray, ends: FloatArray | IntArray) -> FloatArray:
+    """`[N]` priorities of ops by start, then by end; the earliest op has the highest."""
+    priorities = np.empty(len(starts))
+    priorities[np.lexsort((ends, starts))] = np.arange(len(starts))[::-1]
+    return priorities
 
 
 def list_schedule(
@@ -84,16 +90,7 @@ def list_schedule(
     rank_noise: FloatArray | None = None,
     scheduling: ListScheduling = ListScheduling(),
 ) -> IntArray:
-    """`[N]` the device of each op by list scheduling.
-
-    `transfer_factor` multiplies every transfer time that the scheduler sees: with a larger one it keeps more ops
-    together. `rank_noise` `[N]` multiplies the ops' mean times while ranking. The first op of a colocation group to be
-    placed decides for all of it.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> list_schedule(diamond()).tolist(), list_schedule(diamond(), transfer_factor=5000.0).tolist()
-    ([0, 0, 1, 1], [0, 0, 0, 0])
-    """
+    """`[N]` the assignment of `build_list_schedule`."""
     return build_list_schedule(problem, transfer_factor, rank_noise, scheduling).assignment
 
 
@@ -103,14 +100,16 @@ def build_list_schedule(
     rank_noise: FloatArray | None = None,
     scheduling: ListScheduling = ListScheduling(),
 ) -> ListSchedule:
-    """As `list_schedule`, with the times of the schedule.
+    """The list schedule of a problem.
 
-    When an op cannot be reached from where its inputs are, devices that are not connected to all others are left out.
+    The first op of a colocation group to be placed decides for the whole group. When an op cannot be reached from its
+    inputs, the schedule is built again without the devices that are not connected to all others.
 
-    >>> from gnnplace.sim.example import diamond
-    >>> schedule = build_list_schedule(diamond())
-    >>> schedule.start_s.round(3).tolist(), round(schedule.length_s, 3), schedule.priorities.tolist()
-    ([0.0, 1.0, 1.001, 3.001], 4.001, [3.0, 2.0, 1.0, 0.0])
+    Args:
+        problem: Problem to schedule.
+        transfer_factor: Factor on every transfer time that the scheduler sees; a larger one keeps more ops together.
+        rank_noise: `[N]` factors on the ops' mean times for ranking.
+        scheduling: Options.
     """
     order = rank_order(problem, transfer_factor, rank_noise) if scheduling.order is None else scheduling.order
     machine = list_machine(problem.topology, transfer_factor, scheduling.memory_share, scheduling.channels)
@@ -125,22 +124,8 @@ def build_list_schedule(
     return result if result.connected else build(connected_mask(problem))
 
 
-class _Busy(NamedTuple):
-    """When devices are busy, in order of time; as many entries as `size`."""
-
-    start_s: FloatArray  # [D, N]
-    end_s: FloatArray  # [D, N]
-    size: IntArray  # [D]
-
-
 def mean_costs(problem: Problem, transfer_factor: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    """Mean seconds of each op `[N]` over the devices that may run it, and of each edge `[E]` over connected devices.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> op_s, edge_s = mean_costs(diamond(), transfer_factor=2.0)
-    >>> op_s.tolist(), edge_s.round(6).tolist()
-    ([1.0, 2.0, 2.0, 1.0], [0.002, 0.002, 0.002, 0.002])
-    """
+    """Mean seconds of each op `[N]` over the devices that may run it, and of each edge `[E]` over connected devices."""
     graph = problem.graph
     allowed = problem.action_mask[problem.unit_of_op]
     mean_s = np.where(allowed, problem.op_time_s, 0.0).sum(axis=1) / allowed.sum(axis=1)
@@ -150,12 +135,7 @@ def mean_costs(problem: Problem, transfer_factor: float = 1.0) -> tuple[FloatArr
 
 
 def rank_order(problem: Problem, transfer_factor: float = 1.0, rank_noise: FloatArray | None = None) -> IntArray:
-    """`[N]` ops by falling upward rank over mean times; equal ones in topological order, so inputs come first.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> rank_order(diamond()).tolist(), rank_order(diamond(), rank_noise=np.array([1.0, 1.0, 2.0, 1.0])).tolist()
-    ([0, 1, 2, 3], [0, 2, 1, 3])
-    """
+    """`[N]` ops by falling upward rank over mean times; equal ones in topological order, so inputs come first."""
     graph = problem.graph
     mean_s, edge_s = mean_costs(problem, transfer_factor)
     rank = upward_rank(
@@ -169,37 +149,28 @@ def rank_order(problem: Problem, transfer_factor: float = 1.0, rank_noise: Float
 
 
 def connected_mask(problem: Problem) -> BoolArray:
-    """`[U, D]` the allowed devices that exchange tensors both ways with the best connected one; all where there is none.
-
-    >>> from dataclasses import replace
-    >>> from gnnplace.devices.topology import Device, Topology
-    >>> from gnnplace.sim.example import diamond
-    >>> connected_mask(replace(diamond(), topology=Topology("apart", (Device("x"), Device("y")))))[0].tolist()
-    [True, False]
-    """
-    topology, count = problem.topology, problem.topology.num_devices
-    there = np.array([[topology.route(s, t) is not None for t in range(count)] for s in range(count)])
-    both = there & there.T
-    mask: BoolArray = problem.action_mask & both[np.argmax(both.sum(axis=1))]
+    """`[U, D]` allowed devices that exchange tensors with the best connected device; all of a unit's where none does."""
+    exchanges = problem.topology.exchanges
+    mask: BoolArray = problem.action_mask & exchanges[np.argmax(exchanges.sum(axis=1))]
     mask[~mask.any(axis=1)] = problem.action_mask[~mask.any(axis=1)]
     return mask
+
+
+class _Busy(NamedTuple):
+    """Busy intervals of the devices, in order of time; device `d` has `size[d]` of them."""
+
+    start_s: FloatArray  # [D, N]
+    end_s: FloatArray  # [D, N]
+    size: IntArray  # [D]
 
 
 @njit(cache=True, nogil=True)
 def schedule_ops(
     order: IntArray, remaining_s: FloatArray, insertion: bool, work: Work, machine: Machine
 ) -> tuple[IntArray, FloatArray, FloatArray, bool]:
-    """Devices, starts and ends of ops `[N]` that are placed in `order` `[N]`, and whether all inputs had a route.
+    """Devices, starts and ends `[N]` of ops that are placed in `order` `[N]`, and whether all inputs had a route.
 
-    `remaining_s` `[N, D]` is added to an op's end when devices are compared.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> work = list_work(problem, problem.action_mask)
-    >>> machine = list_machine(problem.topology, 1.0, 1.0, channels=False)
-    >>> assignment, *_ = schedule_ops(rank_order(problem), np.zeros((4, 2)), True, work, machine)
-    >>> assignment.tolist()
-    [0, 0, 1, 1]
+    Adds `remaining_s` `[N, D]` to an op's end when it compares devices.
     """
     num_ops, num_devices = work.op_time_s.shape
     state = empty_state(work, machine)
@@ -215,7 +186,7 @@ def schedule_ops(
             if work.op_time_s[op, device] == np.inf or (decided >= 0 and decided != device):
                 continue
             ready = ready_s(op, device, work, machine, state, False)
-            seconds = work.op_time_s[op, device] + begins_s(op, device, work, machine, state)
+            seconds = work.op_time_s[op, device] + segment_start_s(op, device, work, machine, state)
             start, end, place = _slot(ready, seconds, machine.overhead_s[device], device, insertion, busy)
             over = 0.0
             if end == np.inf:
@@ -223,7 +194,7 @@ def schedule_ops(
             elif decided < 0:
                 used = state.resident[device] + new_bytes(unit, device, work, state.held)
                 over = max(0.0, used - machine.limit_bytes[device])
-            # What fits comes before what does not; then the earliest end, then the smaller index.
+            # A device with room comes before one without; then the earliest end decides, then the smaller index.
             earlier = best < 0 or end + remaining_s[op, device] < best_end + remaining_s[op, best]
             if best < 0 or over < best_over or (over == best_over and earlier):
                 best, best_start, best_end, best_place, best_over = device, start, end, place, over
@@ -233,7 +204,7 @@ def schedule_ops(
             best_start = busy.end_s[best, best_place - 1] if best_place else 0.0
             best_end = best_start + work.op_time_s[op, best]
         if decided < 0:
-            put_unit(unit, best, work, state)
+            place_unit(unit, best, work, state)
         ready_s(op, best, work, machine, state, True)
         for at in range(busy.size[best], best_place, -1):
             busy.start_s[best, at], busy.end_s[best, at] = busy.start_s[best, at - 1], busy.end_s[best, at - 1]
@@ -247,7 +218,7 @@ def schedule_ops(
 def _slot(
     ready: float, seconds: float, overhead_s: float, device: int, insertion: bool, busy: _Busy
 ) -> tuple[float, float, int]:
-    """Start, end and place of the earliest gap that is long enough; a device that sat idle before pays its overhead."""
+    """Start, end and place of the earliest gap that is long enough; a device that was idle before pays its overhead."""
     count = busy.size[device]
     place = np.searchsorted(busy.end_s[device, :count], ready) if insertion else count
     while True:

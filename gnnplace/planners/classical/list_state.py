@@ -1,4 +1,4 @@
-"""What list schedulers decide on, compiled: the work, the machine, and where things are by now."""
+"""The compiled state of list schedulers: the ops to place, the machine, and the partial schedule."""
 
 from __future__ import annotations
 
@@ -16,79 +16,82 @@ __all__ = [
     "Machine",
     "State",
     "Work",
-    "begins_s",
     "empty_state",
     "list_machine",
     "list_work",
     "new_bytes",
-    "put_unit",
+    "place_unit",
     "ready_s",
+    "segment_start_s",
 ]
 
 
 class Work(NamedTuple):
-    """What there is to do."""
+    """The ops to place, with `T` tensors and `W` shared weights."""
 
-    unit_of_op: IntArray
+    unit_of_op: IntArray  # [N]
     op_time_s: FloatArray  # [N, D] infinite where not allowed
-    input_offsets: IntArray
+    input_offsets: IntArray  # [N + 1]
     input_tensors: IntArray
-    producer: IntArray
-    num_bytes: IntArray
-    unit_bytes: IntArray  # [U] own weights
-    unit_weight_offsets: IntArray  # [U + 1] shared weights by unit
-    unit_weights: IntArray
-    weight_bytes: IntArray
+    producer: IntArray  # [T]
+    num_bytes: IntArray  # [T]
+    unit_bytes: IntArray  # [U] weights of its own
+    unit_weight_offsets: IntArray  # [U + 1]
+    unit_weights: IntArray  # shared weights of each unit
+    weight_bytes: IntArray  # [W]
 
 
 class Machine(NamedTuple):
-    """What there is to do it with."""
+    """The devices and routes; transfer costs include the transfer factor."""
 
     limit_bytes: FloatArray  # [D]
     overhead_s: FloatArray  # [D]
-    segment_s: FloatArray  # [D] with the transfer factor, as the next
+    segment_s: FloatArray  # [D]
     intake_s_per_byte: FloatArray  # [D]
-    route_offsets: IntArray
+    route_offsets: IntArray  # [D * D + 1]
     route_links: IntArray
-    latency_s: FloatArray  # [L] with the transfer factor
+    latency_s: FloatArray  # [L]
     per_byte_s: FloatArray  # [L]
-    link_channel: IntArray
+    link_channel: IntArray  # [L]
     num_channels: int
     channels: bool  # transfers wait for their channel
 
 
 class State(NamedTuple):
-    """Where things are by now."""
+    """A partial schedule."""
 
-    assignment: IntArray  # [N]
+    assignment: IntArray  # [N] -1: not placed
     start_s: FloatArray  # [N]
     end_s: FloatArray  # [N]
     arrival_s: FloatArray  # [T, D] of copies, infinite where none was sent
     channel_free_s: FloatArray  # [channels]
     tried_free_s: FloatArray  # [channels] scratch while a device is tried
-    unit_device: IntArray  # [U]
+    unit_device: IntArray  # [U] -1: not decided
     resident: FloatArray  # [D] bytes
-    held: BoolArray  # [W, D]
+    held: BoolArray  # [W, D] true where the device holds the shared weight
 
 
 def list_work(
     problem: Problem, mask: BoolArray, time_factors: FloatArray | float = 1.0, activation_share: float = 0.0
 ) -> Work:
-    """The work of a problem on the devices that `mask` `[U, D]` allows.
+    """The ops of a problem on the devices that `mask` `[U, D]` allows.
 
-    A share of what an op produces may count as weights: for schedulers that free nothing.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> work = list_work(diamond(), np.array([[True, False]] * 4), time_factors=10.0, activation_share=0.5)
-    >>> work.op_time_s[0].tolist(), work.unit_bytes.tolist()
-    ([10.0, inf], [4, 4, 4, 0])
+    Counts `activation_share` of the bytes that an op produces as weights, for schedulers that never free memory.
     """
     graph = problem.graph
+    unit_bytes, unit_weight_offsets, unit_weights = _unit_weights(problem, activation_share)
     return Work(
-        problem.unit_of_op, np.where(mask[problem.unit_of_op], problem.op_time_s * time_factors, np.inf),
-        graph.input_offsets, graph.input_tensors, graph.tensor_producer, graph.tensor_bytes,
-        *_unit_weights(problem, activation_share), graph.weight_bytes,
-    )  # fmt: skip
+        unit_of_op=problem.unit_of_op,
+        op_time_s=np.where(mask[problem.unit_of_op], problem.op_time_s * time_factors, np.inf),
+        input_offsets=graph.input_offsets,
+        input_tensors=graph.input_tensors,
+        producer=graph.tensor_producer,
+        num_bytes=graph.tensor_bytes,
+        unit_bytes=unit_bytes,
+        unit_weight_offsets=unit_weight_offsets,
+        unit_weights=unit_weights,
+        weight_bytes=graph.weight_bytes,
+    )
 
 
 @lru_cache(maxsize=4)  # searches build hundreds of schedules of one problem
@@ -106,57 +109,50 @@ def _unit_weights(problem: Problem, activation_share: float) -> tuple[IntArray, 
 
 
 def list_machine(topology: Topology, transfer_factor: float, memory_share: float | None, channels: bool) -> Machine:
-    """The devices, of whose memory a share may be used (None: memory is ignored), with transfers that cost a factor.
+    """The machine of a topology.
 
-    >>> from gnnplace.sim.example import diamond
-    >>> machine = list_machine(diamond().topology, transfer_factor=3.0, memory_share=None, channels=True)
-    >>> machine.limit_bytes.tolist(), machine.latency_s.tolist(), machine.num_channels
-    ([inf, inf], [0.003, 0.003], 2)
+    Args:
+        topology: Devices and links.
+        transfer_factor: Factor on the seconds of every transfer.
+        memory_share: Share of each memory that may be used; None ignores memory.
+        channels: Whether transfers wait for their channel.
     """
     share = np.inf if memory_share is None else memory_share
     return Machine(
-        np.array([share * capacity if capacity else 0.0 for capacity in topology.memory_bytes.tolist()]),
-        topology.dispatch_overhead_s, transfer_factor * topology.segment_overhead_s,
-        transfer_factor / topology.intake_bandwidth_bytes_per_s, topology.route_offsets, topology.route_links,
-        transfer_factor * topology.latency_s, transfer_factor / topology.bandwidth_bytes_per_s,
-        topology.link_channel, len(topology.channel_names), channels,
-    )  # fmt: skip
+        limit_bytes=np.array([share * capacity if capacity else 0.0 for capacity in topology.memory_bytes.tolist()]),
+        overhead_s=topology.dispatch_overhead_s,
+        segment_s=transfer_factor * topology.segment_overhead_s,
+        intake_s_per_byte=transfer_factor / topology.intake_bandwidth_bytes_per_s,
+        route_offsets=topology.route_offsets,
+        route_links=topology.route_links,
+        latency_s=transfer_factor * topology.latency_s,
+        per_byte_s=transfer_factor / topology.bandwidth_bytes_per_s,
+        link_channel=topology.link_channel,
+        num_channels=len(topology.channel_names),
+        channels=channels,
+    )
 
 
 @njit(cache=True, nogil=True)
 def empty_state(work: Work, machine: Machine) -> State:
-    """Nothing is placed yet.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> work = list_work(problem, problem.action_mask)
-    >>> state = empty_state(work, list_machine(problem.topology, 1.0, 1.0, channels=False))
-    >>> state.unit_device.tolist(), state.arrival_s.shape
-    ([-1, -1, -1, -1], (3, 2))
-    """
+    """The schedule before any op is placed."""
     num_ops, num_devices = work.op_time_s.shape
     return State(
-        np.full(num_ops, -1),
-        np.zeros(num_ops),
-        np.zeros(num_ops),
-        np.full((len(work.num_bytes), num_devices), np.inf),
-        np.zeros(machine.num_channels),
-        np.zeros(machine.num_channels),
-        np.full(len(work.unit_bytes), -1),
-        np.zeros(num_devices),
-        np.zeros((len(work.weight_bytes), num_devices), dtype=np.bool_),
+        assignment=np.full(num_ops, -1),
+        start_s=np.zeros(num_ops),
+        end_s=np.zeros(num_ops),
+        arrival_s=np.full((len(work.num_bytes), num_devices), np.inf),
+        channel_free_s=np.zeros(machine.num_channels),
+        tried_free_s=np.zeros(machine.num_channels),
+        unit_device=np.full(len(work.unit_bytes), -1),
+        resident=np.zeros(num_devices),
+        held=np.zeros((len(work.weight_bytes), num_devices), dtype=np.bool_),
     )
 
 
 @njit(cache=True, nogil=True)
 def new_bytes(unit: int, device: int, work: Work, held: BoolArray) -> float:
-    """Weights that a device would have to hold in addition.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> work = list_work(diamond(), diamond().action_mask, activation_share=1.0)
-    >>> new_bytes(0, 1, work, np.zeros((0, 2), dtype=np.bool_))
-    8.0
-    """
+    """Bytes of the unit's weights that the device does not hold yet."""
     total = float(work.unit_bytes[unit])
     for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
         if not held[work.unit_weights[at], device]:
@@ -165,17 +161,8 @@ def new_bytes(unit: int, device: int, work: Work, held: BoolArray) -> float:
 
 
 @njit(cache=True, nogil=True)
-def put_unit(unit: int, device: int, work: Work, state: State) -> None:
-    """Decides for a unit: its weights move in.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> work = list_work(problem, problem.action_mask, activation_share=1.0)
-    >>> state = empty_state(work, list_machine(problem.topology, 1.0, 1.0, channels=False))
-    >>> put_unit(0, 1, work, state)
-    >>> state.unit_device.tolist(), state.resident.tolist()
-    ([1, -1, -1, -1], [0.0, 8.0])
-    """
+def place_unit(unit: int, device: int, work: Work, state: State) -> None:
+    """Decides on the device of a unit and allocates its weights there."""
     state.unit_device[unit] = device
     state.resident[device] += new_bytes(unit, device, work, state.held)
     for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
@@ -183,18 +170,8 @@ def put_unit(unit: int, device: int, work: Work, state: State) -> None:
 
 
 @njit(cache=True, nogil=True)
-def begins_s(op: int, device: int, work: Work, machine: Machine, state: State) -> float:
-    """What an op pays for beginning a segment on a device: nothing unless inputs have to be sent there.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> work = list_work(problem, problem.action_mask)
-    >>> machine = list_machine(problem.topology, 1.0, 1.0, channels=False)._replace(segment_s=np.array([0.5, 0.5]))
-    >>> state = empty_state(work, machine)
-    >>> state.assignment[0] = 0
-    >>> begins_s(1, 0, work, machine, state), begins_s(1, 1, work, machine, state)  # stay, or have an input sent
-    (0.0, 0.5)
-    """
+def segment_start_s(op: int, device: int, work: Work, machine: Machine, state: State) -> float:
+    """Seconds that the op pays for starting a segment on the device: 0 unless inputs have to be sent there."""
     total = 0.0
     for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
         tensor = work.input_tensors[at]
@@ -205,15 +182,9 @@ def begins_s(op: int, device: int, work: Work, machine: Machine, state: State) -
 
 @njit(cache=True, nogil=True)
 def ready_s(op: int, device: int, work: Work, machine: Machine, state: State, commit: bool) -> float:
-    """When the inputs of an op are on a device; a tensor that was sent there before is not sent again.
+    """Time at which all inputs of the op are on the device; infinite where one has no route.
 
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> work, machine = list_work(problem, problem.action_mask), list_machine(problem.topology, 1.0, 1.0, channels=False)
-    >>> state = empty_state(work, machine)
-    >>> state.assignment[0], state.end_s[0] = 0, 1.0
-    >>> [round(ready_s(1, device, work, machine, state, False), 3) for device in (0, 1)]
-    [1.0, 1.001]
+    A tensor that was sent to the device before is not sent again. `commit` keeps the new transfers in `state`.
     """
     free = state.channel_free_s
     if machine.channels and not commit:

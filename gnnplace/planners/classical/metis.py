@@ -1,4 +1,4 @@
-"""MinCut: the accelerators share the computation evenly, and few bytes cross between them."""
+"""MinCut with METIS: devices share the computation evenly, and few bytes cross between them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["MetisConfig", "metis_assignment", "plan", "plan_with_hosts"]
 
 @dataclass(frozen=True)
 class MetisConfig:
-    """Karypis and Kumar 1998, as METIS 5 implements them."""
+    """Hyper-parameters of Karypis and Kumar 1998, as METIS 5 implements it."""
 
     max_bisected_parts: int = 8
-    """Up to so many parts are cut by recursive bisection, more of them k-way, as pymetis chooses where nothing is said."""
+    """Most parts that recursive bisection cuts; more are cut k-way. This is the default of pymetis."""
     bisection_imbalance: float = 0.001
-    """A part may have this share more than its due at each bisection; METIS manual, section 5.4, `ufactor` 1."""
+    """Share that a part may have beyond its due at each bisection; METIS manual, section 5.4, `ufactor` 1."""
     k_way_imbalance: float = 0.03
     """The same for a k-way cut, all parts at once: `ufactor` 30."""
 
@@ -33,18 +33,15 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The one placement of a balanced minimum cut over the accelerators.
 
     The baseline "MinCut" of Mirhoseini et al. (2017), section 4.2: a partitioner that knows computation and data but
-    not time, with the hosts taken off its list; an op that no accelerator can run goes to a host. As there, memory is
-    ignored: a placement that does not fit is returned as it is. Departures: METIS's multilevel bisection (Karypis and
-    Kumar 1998; k-way from nine parts on), with METIS's own default imbalance for either - 0.1 % at each bisection, 3 %
-    k-way -, in place of Scotch's, and faster accelerators get more.
+    not time, without the hosts. An op that no accelerator can run goes to a host. As there, memory is ignored: a
+    placement that does not fit is returned as it is. Departures: METIS's multilevel bisection (Karypis and Kumar 1998;
+    k-way from nine parts on) with METIS's default imbalance in place of Scotch's, and faster accelerators get more.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
-    with Search(problem, budget, "metis", seed) as search:
-        search.evaluate(Placement(metis_assignment(problem, seed, hosts=False, config=MetisConfig())))
-    return search.solution()
+    return _plan("metis", problem, budget, seed, hosts=False)
 
 
 def plan_with_hosts(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -56,17 +53,17 @@ def plan_with_hosts(problem: Problem, budget: Budget, seed: int) -> Solution:
     >>> round(plan_with_hosts(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
-    with Search(problem, budget, "metis-cpu", seed) as search:
-        search.evaluate(Placement(metis_assignment(problem, seed, hosts=True, config=MetisConfig())))
+    return _plan("metis-cpu", problem, budget, seed, hosts=True)
+
+
+def _plan(name: str, problem: Problem, budget: Budget, seed: int, *, hosts: bool) -> Solution:
+    with Search(problem, budget, name, seed) as search:
+        search.evaluate(Placement(metis_assignment(problem, seed, hosts=hosts, config=MetisConfig())))
     return search.solution()
 
 
 def metis_assignment(problem: Problem, seed: int, *, hosts: bool, config: MetisConfig) -> IntArray:
-    """`[N]`: vertices weigh seconds (mean over the devices that take part), edges bytes, parts by the devices' speeds.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> metis_assignment(diamond(), seed=0, hosts=False, config=MetisConfig()).tolist()
-    [0, 1, 0, 1]
+    """`[N]`: vertices weigh seconds (mean over the devices that take part), edges bytes, parts the devices' speeds.
 
     Raises:
         MissingDependency: pymetis is not installed.

@@ -17,7 +17,6 @@ from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph, partitioner
 from gnnplace.planners.classical.partition_graph import Parts, nets_of, parts_of, whole_numbers
-from gnnplace.planners.classical.single import single_device_assignments
 from gnnplace.planners.search import Search, Seen, Solution
 
 __all__ = ["MtKahyparConfig", "part_limits", "plan", "unit_bytes"]
@@ -28,36 +27,36 @@ _TOTAL = 1 << 24  # the library's weights are 32-bit integers
 
 @dataclass(frozen=True)
 class MtKahyparConfig:
-    """What is swept; the partitioner itself keeps the defaults of its deterministic preset (Gottesbüren and Hamann 2022)."""
+    """The sweep; the partitioner keeps the defaults of its deterministic preset (Gottesbüren and Hamann 2022)."""
 
     imbalances: tuple[float, ...] = (np.inf, 0.3, 0.05)
-    """A part may have this share more than its due, but never more than its device holds (infinite: all that)."""
+    """Shares that a part may have beyond its due, within the memory of its device (infinite: all of that memory)."""
     orders: int = 3
     """Random numberings of the units, each partitioned anew."""
     device_orders: int = 4
-    """Random orders in which the parts of one partition go to devices, besides as cut and busiest part to fastest."""
+    """Random orders in which the parts go to devices, besides the order of the cut and busiest part to fastest device."""
     timeout_s: float = 30.0
-    """After this long a partition, or the start of the library, is given up; the library hangs now and then. These are
-    seconds of a clock, whatever else the machine does meanwhile."""
+    """Wall-clock seconds of one partition, or of the start of the library, which hangs now and then."""
     max_timeouts: int = 3
-    """So many partitions that were given up end the sweep."""
+    """Timeouts that end the sweep."""
     activation_shares: tuple[float, ...] = (1.0, 0.3, 0.0)
-    """Of the bytes that a unit produces how many weigh; the next one only while memories limit every partition."""
+    """Shares of the bytes produced that count as weight; the next share is tried only while memory limits every partition."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: MtKahyparConfig = MtKahyparConfig()) -> Solution:
     """The best of many partitions with the least sum of (parts that a tensor touches - 1) times its transfer.
 
-    Mt-KaHyPar (Gottesbüren, Heuer, Maas, Sanders and Schlag 2024), deterministic mode. Vertices are units and
-    weigh bytes, weights and results; a net is a tensor and weighs the seconds of its transfer over a mean link, so that
-    objective km1 counts a tensor once for each device it is sent to; imbalance is what memory leaves. The number of
-    parts runs from 2 to all devices, fastest first. As with plenty of memory this would leave everything in one part,
-    smaller imbalances are tried as well, about shares by the devices' speeds. Every part has a limit of its own, as
-    memories differ; a unit that may not run where it was cut to goes to the fastest device that may run it. Fixed
-    vertices would serve better, but make release 1.7 crash. `set_seed` of release 1.7 does not change what
-    the deterministic mode returns, so that the seed renumbers the units instead. The single devices are candidates too,
-    and each distinct placement is evaluated once. Where the library crashes, or gives no answer in `timeout_s`, that
-    partition is left out: a loaded machine may lack some that an idle one finds.
+    Mt-KaHyPar (Gottesbüren, Heuer, Maas, Sanders and Schlag 2024), deterministic mode. A vertex is a unit and weighs its
+    bytes, weights and results. A net is a tensor and weighs the seconds of its transfer over a mean link, so that the
+    objective km1 counts a tensor once for each device that receives it. The number of parts runs from 2 to all devices,
+    fastest first. The imbalance is what memory allows; because plenty of memory would leave everything in one part, the
+    sweep also tries smaller imbalances about shares by the devices' speeds.
+
+    Details: every part has a limit of its own, as memories differ. A unit that may not run on its part's device goes to
+    the fastest device that may run it (fixed vertices would serve better, but make release 1.7 crash). `set_seed` of
+    release 1.7 has no effect in deterministic mode, so the seed renumbers the units instead. The single devices are
+    candidates too, and each distinct placement is evaluated once. A partition that crashes the library or takes longer
+    than `timeout_s` is left out, so a loaded machine may find fewer than an idle one.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -67,21 +66,16 @@ def plan(problem: Problem, budget: Budget, seed: int, config: MtKahyparConfig = 
         MissingDependency: the library is not installed, or does not start.
     """
     with Search(problem, budget, "mtkahypar", seed) as search:
-        singles = single_device_assignments(problem)
-        search.evaluate_batch(singles)
+        search.evaluate_batch(problem.single_device_assignments)
         if problem.num_units > 1 and problem.topology.num_devices > 1:
             with _Cutter(problem, config) as cutter:
-                _search_partitions(search, cutter, Seen(singles), np.random.default_rng(seed), config)
+                seen = Seen(problem.single_device_assignments)
+                _search_partitions(search, cutter, seen, np.random.default_rng(seed), config)
     return search.solution()
 
 
 def unit_bytes(problem: Problem, activation_share: float) -> FloatArray:
-    """`[U]` resident bytes, with an equal share of each shared weight, and `activation_share` of the bytes produced.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> unit_bytes(diamond(), activation_share=0.5).tolist()
-    [4.0, 4.0, 4.0, 0.0]
-    """
+    """`[U]` resident bytes, with an equal share of each shared weight, and `activation_share` of the bytes produced."""
     graph, unit = problem.graph, problem.unit_of_op
     num_bytes = np.zeros(problem.num_units)
     np.add.at(num_bytes, unit, graph.memory_bytes)
@@ -92,13 +86,10 @@ def unit_bytes(problem: Problem, activation_share: float) -> FloatArray:
 
 
 def part_limits(total: float, capacity: FloatArray, speed: FloatArray, imbalance: float) -> FloatArray | None:
-    """`[P]` the most that each part may weigh: `1 + imbalance` times `total` in sum, by speed, as far as devices hold it.
+    """`[P]` the largest weight of each part: `1 + imbalance` times `total` in sum, by speed, within the capacities.
 
-    What a device cannot hold the others take over, but for half of what full devices hold. None when all of them hold
-    too little, or when one may take it all, which needs no partitioner.
-
-    >>> part_limits(96.0, np.array([32.0, 90.0, 90.0]), np.array([0.4, 0.4, 0.2]), 0.25).round(6).tolist()
-    [32.0, 53.333333, 26.666667]
+    Parts with room take over the weight that full devices cannot hold, except for half of what those hold. None where
+    the devices hold too little together, or where one may take everything, which needs no partitioner.
     """
     limits, left = capacity.astype(np.float64), (1.0 + imbalance) * total
     if limits.sum() < total:
@@ -115,7 +106,7 @@ def part_limits(total: float, capacity: FloatArray, speed: FloatArray, imbalance
 def _search_partitions(
     search: Search, cutter: _Cutter, seen: Seen, rng: np.random.Generator, config: MtKahyparConfig
 ) -> None:
-    """Evaluates the whole sweep, activations in full first, and less of them while memories limit every partition."""
+    """Evaluates the sweep, with the largest activation share first."""
     problem = search.problem
     parts = parts_of(problem, hosts=True)
     for activation_share in config.activation_shares:
@@ -143,7 +134,7 @@ def _search_partitions(
 def _limits(
     weight: FloatArray, problem: Problem, parts: Parts, config: MtKahyparConfig
 ) -> Iterator[tuple[Parts, FloatArray]]:
-    """The first 2, 3, ... devices with the limits `[P]` that each imbalance gives; the same ones once."""
+    """The first 2, 3, ... devices with the distinct limits `[P]` of all imbalances."""
     total = float(weight.sum())
     for count in range(2, len(parts.devices) + 1):
         used = Parts(parts.devices[:count], parts.speed[:count], parts.unit_s[:, :count], parts.fallback)
@@ -157,7 +148,7 @@ def _limits(
 
 
 def _on_devices(used: Parts, part: IntArray, rng: np.random.Generator, random_orders: int) -> list[IntArray]:
-    """`[U]` parts renumbered: as cut, the busiest part on the fastest device, and at random."""
+    """`[U]` the parts in several device orders: as cut, the busiest part on the fastest device, and random ones."""
     count = len(used.devices)
     busy_s = np.bincount(part, used.mean_s, minlength=count)
     busiest_first = np.empty(count, dtype=np.int64)

@@ -19,12 +19,9 @@ __all__ = ["optimistic_cost_table", "peft_order", "peft_schedule", "plan"]
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The better of PEFT's placement in PEFT's order of ops, and the same placement in order of upward rank.
 
-    Arabnejad and Barbosa 2014, section 4: each op, by falling mean of its row of the optimistic cost table among those
-    whose inputs are placed, goes where its earliest finish time (with insertion) plus its entry in the table is least.
-    Departures, as in HEFT here: a tensor is sent once per device however many ops there read it; colocation groups
-    follow their first op; an op that waited pays the dispatch overhead, one that has inputs sent to it the segment
-    overhead; only devices that may run the op count; and
-    where the placement does not fit, devices whose memory would be filled too far are no candidates.
+    Arabnejad and Barbosa 2014, section 4. Of the ops whose inputs are placed, PEFT takes the one with the largest mean
+    of its row of the optimistic cost table. The op goes where its earliest finish time (with insertion) plus its entry
+    in the table is least. Departures are those of `heft`, memory included.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -36,13 +33,7 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def peft_schedule(problem: Problem, memory_share: float | None = None, activation_share: float = 0.0) -> ListSchedule:
-    """PEFT's schedule; the shares are those of `ListScheduling`.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> schedule = peft_schedule(diamond())
-    >>> schedule.assignment.tolist(), round(schedule.length_s, 3)
-    ([0, 0, 1, 1], 4.001)
-    """
+    """PEFT's schedule; `ListScheduling` documents the shares."""
     table = optimistic_cost_table(problem)
     scheduling = ListScheduling(
         memory_share=memory_share,
@@ -57,10 +48,6 @@ def optimistic_cost_table(problem: Problem) -> FloatArray:
     """`[N, D]` seconds from the end of an op on a device to the end of the graph, if every device were free.
 
     Equation (5): the worst child, on its best device, with its own entry and the mean transfer unless it stays.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> optimistic_cost_table(diamond()).tolist()  # on the best devices, side by side
-    [[3.0, 3.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     """
     graph = problem.graph
     times = np.where(problem.action_mask[problem.unit_of_op], problem.op_time_s, np.inf)
@@ -78,12 +65,7 @@ def optimistic_cost_table(problem: Problem) -> FloatArray:
 
 
 def peft_order(problem: Problem, table: FloatArray) -> IntArray:
-    """`[N]`: of the ops whose inputs are placed, always the one with the largest mean entry; ties by topological order.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> peft_order(diamond(), np.array([[9.0], [1.0], [5.0], [0.0]])).tolist()
-    [0, 2, 1, 3]
-    """
+    """`[N]` ops by largest mean entry among those whose inputs are placed; equal ones in topological order."""
     graph = problem.graph
     position = np.argsort(graph.topological_order).tolist()
     rank = table.mean(axis=1).tolist()

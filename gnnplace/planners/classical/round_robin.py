@@ -1,4 +1,4 @@
-"""Devices in turn: what one gets without thinking."""
+"""Devices in turn, regardless of times and transfers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ __all__ = ["plan"]
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
-    """Units in topological order to devices in turn; a unit goes to the next device that may run it.
+    """Units in topological order on devices in turn; a unit goes to the next device that may run it.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
-    num_devices = problem.topology.num_devices
     units = np.empty(problem.num_units, dtype=np.int64)
-    turn = 0
-    for unit in range(problem.num_units):
-        units[unit] = next(
-            d % num_devices for d in range(turn, turn + num_devices) if problem.action_mask[unit, d % num_devices]
-        )
-        turn = int(units[unit]) + 1
+    device = -1
+    for unit, allowed in enumerate(problem.action_mask):
+        device = (device + 1 + int(np.argmax(np.roll(allowed, -(device + 1))))) % len(allowed)
+        units[unit] = device
     with Search(problem, budget, "round-robin", seed) as search:
         search.evaluate(Placement(units[problem.unit_of_op]))
     return search.solution()

@@ -24,27 +24,25 @@ __all__ = ["ScotchConfig", "link_distances", "plan", "scotch_assignment", "sourc
 
 
 _PROGRAM = "scotch_gmap"
-_NEAREST, _FARTHEST = (
-    8,
-    128,
-)  # Scotch's distances are integers of at least 1, and sums of bytes times them must not overflow
+_NEAREST, _FARTHEST = 8, 128
+# Scotch's distances are integers of at least 1, and sums of bytes times distances must not overflow.
 
 
 @dataclass(frozen=True)
 class ScotchConfig:
-    """Pellegrini and Roman 1996, as Scotch 7 implements them."""
+    """Hyper-parameters of Pellegrini and Roman 1996, as Scotch 7 implements it."""
 
     imbalance: float = 0.05
-    """A device may have this share more than its due; Scotch user's guide, `gmap -b` (its default)."""
+    """Share that a device may have beyond its due; Scotch user's guide, `gmap -b` (its default)."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
-    """The one placement that Scotch's static mapping gives, over all devices, hosts among them.
+    """The one placement of Scotch's static mapping over all devices, hosts among them.
 
     The baseline "Scotch" of Mirhoseini et al. (2017), section 4.2: dual recursive bipartitioning with the computation
     of ops, the bytes between them, and the devices' compute and communication capacities. As there, memory is ignored:
-    a placement that does not fit is returned as it is. An op that may not run where it was mapped goes to the fastest
-    device that may run it. Scotch's own fixed seed decides; `seed` changes nothing.
+    a placement that does not fit is returned as it is. An op that may not run where Scotch mapped it goes to the
+    fastest device that may run it. Scotch uses its own fixed seed; `seed` has no effect.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)  # doctest: +SKIP
@@ -57,11 +55,7 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def scotch_assignment(problem: Problem, config: ScotchConfig, timeout_s: float | None = None) -> IntArray:
-    """`[N]`: vertices weigh seconds (mean over the devices), edges bytes, devices have speeds and distances.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> sorted(scotch_assignment(diamond(), ScotchConfig()).tolist())  # doctest: +SKIP
-    [0, 0, 1, 1]
+    """`[N]`: vertices weigh seconds (mean over the devices), edges bytes; devices have speeds and distances.
 
     Raises:
         BudgetExhausted: `timeout_s` passed.
@@ -103,10 +97,6 @@ def source_text(graph: UndirectedGraph, seconds: FloatArray) -> str:
     """Scotch's source graph (user's guide, section 5.1): weights on edges and vertices, numbered from 0, no labels.
 
     A row is the vertex's weight, its degree, then the weight and the other end of each edge.
-
-    >>> pair = UndirectedGraph(np.array([0, 1, 2]), np.array([1, 0]), np.array([8, 8]))
-    >>> source_text(pair, np.array([3.0, 1.0])).splitlines()
-    ['0', '2 2', '0 011', '12582912 1 2097152 1', '4194304 1 2097152 0']
     """
     weights = whole_numbers(seconds)
     edges = np.stack([whole_numbers(graph.edge_bytes, total=1 << 22, least=1), graph.neighbours], axis=1)
@@ -121,12 +111,9 @@ def source_text(graph: UndirectedGraph, seconds: FloatArray) -> str:
 def target_text(speed: FloatArray, distances: IntArray) -> str:
     """Scotch's decomposition-defined architecture (user's guide, section 5.4): `deco 0`.
 
-    Devices with their label, speed and place in the binary tree by which Scotch bisects (the root is 1, the halves of
-    `n` are `2 n` and `2 n + 1`), then the distances below the diagonal. Devices that are near one another stay together
-    in the halves. With equal distances this is the weighted complete graph.
-
-    >>> target_text(np.array([0.5, 0.25]), np.array([[0, 8], [8, 0]])).splitlines()
-    ['deco 0', '2 3', '0 1000 2', '1 500 3', '8']
+    One row per device: its label, its speed, and its place in the binary tree by which Scotch bisects (the root is 1,
+    the halves of `n` are `2 n` and `2 n + 1`). Then the distances below the diagonal. Near devices stay together in the
+    halves. With equal distances this is the weighted complete graph.
     """
     places = _tree_places(leaves_list(linkage(squareform(distances), "average")).tolist())
     weights = np.maximum(1, np.rint(1000 * speed / speed.max())).astype(np.int64).tolist()
@@ -136,26 +123,17 @@ def target_text(speed: FloatArray, distances: IntArray) -> str:
 
 
 def link_distances(topology: Topology, devices: IntArray, num_bytes: float) -> IntArray:
-    """`[P, P]` seconds that a tensor takes, both directions averaged, as integers: 8 for the nearest pair.
+    """`[P, P]` seconds of a transfer, averaged over both directions, as integers: 8 for the nearest pair.
 
-    No pair is farther than sixteen times the nearest one; one without a way is as far as that.
-
-    >>> from gnnplace.devices.presets import preset
-    >>> link_distances(preset("k40x2"), np.array([0, 1, 2]), num_bytes=1e6).tolist()
-    [[0, 16, 8], [16, 0, 8], [8, 8, 0]]
+    The distance is at most sixteen times that of the nearest pair, also for a pair without a route.
     """
-    seconds = np.full((len(devices), len(devices)), np.inf)
-    for row, source in enumerate(devices.tolist()):
-        for column, target in enumerate(devices.tolist()):
-            route = topology.route(source, target)
-            if route is not None:
-                seconds[row, column] = sum(topology.links[link].transfer_s(num_bytes) for link in route)
+    seconds = topology.transfer_s(num_bytes)[np.ix_(devices, devices)]
     mean = (seconds + seconds.T) / 2
     nearest = mean[~np.eye(len(devices), dtype=np.bool_)].min()
     ratio = np.divide(mean, nearest, out=np.where(mean > 0, np.inf, 1.0), where=np.isfinite(mean) & (nearest > 0))
-    found: IntArray = np.clip(np.rint(_NEAREST * ratio), 1, _FARTHEST).astype(np.int64)
-    np.fill_diagonal(found, 0)
-    return found
+    distances: IntArray = np.clip(np.rint(_NEAREST * ratio), 1, _FARTHEST).astype(np.int64)
+    np.fill_diagonal(distances, 0)
+    return distances
 
 
 def _tree_places(devices: list[int], root: int = 1) -> dict[int, int]:

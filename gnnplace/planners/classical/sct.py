@@ -12,8 +12,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.classical.earliest_task import earliest_task_schedule
-from gnnplace.planners.classical.etf import MEMORY_SHARES
+from gnnplace.planners.classical.etf import MEMORY_SHARES, earliest_task_schedule
 from gnnplace.planners.classical.heft import evaluate_in_order
 from gnnplace.planners.classical.list_schedule import mean_costs
 from gnnplace.planners.search import Search, Solution
@@ -23,11 +22,11 @@ __all__ = ["FavouriteChildren", "SctConfig", "favourite_children", "plan"]
 
 @dataclass(frozen=True)
 class SctConfig:
-    """How fractions become favourite children."""
+    """Rounding of the linear program's fractions to favourite children."""
 
     threshold: float = 0.1
-    """A child whose transfer the program pays to a smaller share is the favourite; Baechi's default for TensorFlow.
-    At most 0.5, Hanen and Munier's: then no op has two favourites, and none is the favourite of two."""
+    """Paid share of the transfer below which a child is the favourite; Baechi's default for TensorFlow.
+    At most 0.5, Hanen and Munier's value: then no op has two favourites, and none is the favourite of two."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.threshold <= 0.5:
@@ -36,24 +35,24 @@ class SctConfig:
 
 @dataclass(frozen=True, eq=False)
 class FavouriteChildren:
-    """The solution of the linear program."""
+    """The solution of the linear program, over `P` pairs of ops with a tensor between them."""
 
     favourite: IntArray  # [N] favourite child of each op, -1: none
-    producers: IntArray  # [P] of each pair of ops with a tensor between them
+    producers: IntArray  # [P]
     consumers: IntArray  # [P]
     paid_share: FloatArray  # [P] 0: the consumer follows its producer at once, 1: it waits for the whole transfer
     makespan_s: float
-    """With as many devices as one likes, fractions allowed."""
+    """Makespan of the relaxation: unlimited devices, fractions allowed."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: SctConfig = SctConfig()) -> Solution:
     """The better of m-SCT's placement in its own order of ops, and the same placement in order of upward rank.
 
-    Jeon et al. 2020 (Baechi), section 3, after Hanen and Munier 1995: as m-ETF, but a device keeps itself free for the
-    favourite child of its last op while the child's inputs exist and it could start nowhere earlier; meanwhile the
-    device runs only that child, or an op whose inputs could be on any device by then. Departures are those of m-ETF; the
-    linear program takes mean times where devices or links differ; and when the budget's seconds end while it is being
-    solved, no op has a favourite child, which is m-ETF.
+    Jeon et al. 2020 (Baechi), section 3, after Hanen and Munier 1995: as m-ETF, but a device reserves itself for the
+    favourite child of its last op once the child's inputs exist, if the child could start nowhere earlier. A reserved
+    device runs only that child, or an op whose inputs could be on any device by then. Departures are those of m-ETF.
+    Besides, the linear program takes mean times where devices or links differ, and where the budget's seconds end
+    before it is solved, no op has a favourite child, which is m-ETF.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -68,40 +67,35 @@ def plan(problem: Problem, budget: Budget, seed: int, config: SctConfig = SctCon
 
 
 def favourite_children(problem: Problem, threshold: float = 0.1, limit_s: float | None = None) -> FavouriteChildren:
-    """Solves Hanen and Munier's relaxation with HiGHS.
+    """Solves Hanen and Munier's relaxation with HiGHS, within `limit_s` seconds.
 
-    Minimise `w` with, for every op `i` of mean seconds `p_i` and every pair `i -> j` of mean transfer seconds `c_ij`,
-    `s_i + p_i + c_ij x_ij <= s_j`, `s_i + p_i <= w`, `0 <= x_ij <= 1`, and of the children of an op, as of the parents
-    of one, all but one paid: `sum_j x_ij >= |children of i| - 1` and `sum_i x_ij >= |parents of j| - 1`.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> found = favourite_children(diamond())
-    >>> found.favourite.tolist(), round(found.makespan_s, 6)
-    ([2, 3, -1, -1], 4.001)
+    Minimises `w` with, for every op `i` of mean seconds `p_i` and every pair `i -> j` of mean transfer seconds `c_ij`,
+    `s_i + p_i + c_ij x_ij <= s_j`, `s_i + p_i <= w` and `0 <= x_ij <= 1`. All children of an op but one are paid, and
+    all parents of an op but one: `sum_j x_ij >= |children of i| - 1` and `sum_i x_ij >= |parents of j| - 1`.
     """
     num_ops = problem.graph.num_ops
     op_s, edge_s = mean_costs(problem)
     pairs, pair_of_edge = np.unique(np.stack(problem.graph.edges, axis=1), axis=0, return_inverse=True)
     producers, consumers = pairs[:, 0], pairs[:, 1]
     pair_s = np.bincount(pair_of_edge.reshape(-1), edge_s, len(pairs))
-    nobody = FavouriteChildren(np.full(num_ops, -1), producers, consumers, np.ones(len(pairs)), np.inf)
+    none = FavouriteChildren(np.full(num_ops, -1), producers, consumers, np.ones(len(pairs)), np.inf)
     scale_s = max(float(op_s.max(initial=0.0)), float(pair_s.max(initial=0.0)))
     if not len(pairs) or not scale_s:
-        return nobody
-    solved = linprog(
+        return none
+    result = linprog(
         np.concatenate([np.zeros(len(pairs) + num_ops), [1.0]]),
         *_constraints(producers, consumers, op_s / scale_s, pair_s / scale_s),
         bounds=np.array([(0.0, 1.0)] * len(pairs) + [(0.0, np.inf)] * (num_ops + 1)),
         method="highs",
         options={} if limit_s is None else {"time_limit": limit_s},
     )
-    if solved.status != 0:
-        return nobody
-    paid_share = np.asarray(solved.x[: len(pairs)], dtype=np.float64)
+    if result.status != 0:
+        return none
+    paid_share = np.asarray(result.x[: len(pairs)], dtype=np.float64)
     favourite = np.full(num_ops, -1, dtype=np.int64)
     chosen = paid_share < threshold
     favourite[producers[chosen]] = consumers[chosen]
-    return FavouriteChildren(favourite, producers, consumers, paid_share, float(solved.fun) * scale_s)
+    return FavouriteChildren(favourite, producers, consumers, paid_share, float(result.fun) * scale_s)
 
 
 def _constraints(
@@ -110,20 +104,15 @@ def _constraints(
     """`A` and `b` of `A z <= b` for `z = (x [P], s [N], w)`."""
     num_pairs, num_ops = len(producers), len(op_s)
     pair, ones = np.arange(num_pairs), np.ones(num_pairs)
-    ops = np.arange(num_ops)
+    op, op_ones = np.arange(num_ops), np.ones(num_ops)
 
     def rows(entries: list[tuple[FloatArray, IntArray, IntArray]], count: int) -> csr_array:
         values, row, column = (np.concatenate(part) for part in zip(*entries, strict=True))
         return csr_array(coo_array((values, (row, column)), shape=(count, num_pairs + num_ops + 1)))
 
-    start = num_pairs
-    precedence = rows(
-        [(pair_s, pair, pair), (ones, pair, start + producers), (-ones, pair, start + consumers)], num_pairs
-    )
-    last = rows(
-        [(np.ones(num_ops), ops, start + ops), (-np.ones(num_ops), ops, np.full(num_ops, num_pairs + num_ops))], num_ops
-    )
-    matrices, limits = [precedence, last], [-op_s[producers], -op_s]
+    precedence = [(pair_s, pair, pair), (ones, pair, num_pairs + producers), (-ones, pair, num_pairs + consumers)]
+    last = [(op_ones, op, num_pairs + op), (-op_ones, op, np.full(num_ops, num_pairs + num_ops))]
+    matrices, limits = [rows(precedence, num_pairs), rows(last, num_ops)], [-op_s[producers], -op_s]
     for ends in (producers, consumers):
         matrices.append(rows([(-ones, ends, pair)], num_ops))
         limits.append(np.asarray(1.0 - np.bincount(ends, minlength=num_ops), dtype=np.float64))

@@ -12,7 +12,7 @@ from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import depth_first_order
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.classical.single import fastest_first, single_device_assignments
+from gnnplace.planners.classical.expert import fastest_first
 from gnnplace.planners.search import Search, Seen, Solution
 
 __all__ = ["plan", "segment_assignments"]
@@ -23,18 +23,20 @@ _MAX_POSITIONS = 512  # with more units than this, cuts lie between blocks of un
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
-    """The best of the single devices and of segments of random depth-first orders, each evaluated through the search.
+    """The best of the single devices and of segments of random depth-first orders.
 
     This project's own method; cutting an order of ops into consecutive segments by dynamic programming is old.
-    For every order two programs run over (position, devices used so far of a sequence of devices): one minimises the
-    sum of compute and incoming transfers, which is the latency when nothing overlaps; the other minimises the largest
-    load of any segment, which balances a pipeline and, as depth-first orders keep branches whole, spreads branches over
-    devices. Device sequences are fastest first, its reverse, then random; for sums the hosts may be used again between
-    any two devices. A device is used for one segment at most otherwise.
+    Depth-first orders keep branches whole. Two programs run for every order, over (position, devices used so far):
 
-    The programs know less than the evaluator: memory is checked for each segment alone, though all segments of a host
-    share its memory and ops that may not run on their segment's device fill another one's; a transfer takes what it
-    takes on the mean route to its target; dispatch overheads are ignored.
+    - The first minimises the sum of compute and incoming transfers: the latency when nothing overlaps.
+    - The second minimises the largest load of any segment: it balances a pipeline and spreads branches over devices.
+
+    Device sequences are fastest first, its reverse, then random. A device gets at most one segment, except that the
+    first program may use the hosts again between any two devices.
+
+    The programs know less than the evaluator. They check memory for each segment alone, although all segments of a host
+    share its memory, and ops that may not run on their segment's device use another's. A transfer takes its time on the
+    mean route to the target. Dispatch overheads are ignored.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -42,9 +44,8 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """
     rng = np.random.default_rng(seed)
     with Search(problem, budget, "segments", seed) as search:
-        singles = single_device_assignments(problem)
-        search.evaluate_batch(singles)
-        seen = Seen(singles)
+        search.evaluate_batch(problem.single_device_assignments)
+        seen = Seen(problem.single_device_assignments)
         for turn in range(_ORDERS):
             fresh = seen.fresh(segment_assignments(problem, rng, turn))
             if fresh:
@@ -53,12 +54,7 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def segment_assignments(problem: Problem, rng: np.random.Generator, turn: int) -> list[IntArray]:
-    """Candidates `[N]` of one order: the optimum of each program with the first 1, 2, ... devices of the sequence.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> sorted({tuple(row.tolist()) for row in segment_assignments(diamond(), np.random.default_rng(0), turn=0)})
-    [(0, 0, 0, 0), (0, 0, 1, 1)]
-    """
+    """Candidates `[N]` of one order: the optimum of each program with the first 1, 2, ... devices of the sequence."""
     if not problem.num_units or problem.topology.num_devices == 1:
         return []
     line = _line(problem, _unit_order(problem, rng, turn))
@@ -68,32 +64,31 @@ def segment_assignments(problem: Problem, rng: np.random.Generator, turn: int) -
     for devices, bottleneck in ((reused, False), (sequence, True)):
         for activations in (True, False):
             cuts, excess = _cut(line, devices, bottleneck, activations)
-            candidates.extend(_placed(line, problem, devices, row) for row in cuts)
-            # When weights with activations fit, there is no need to ask what would fit without them.
-            if excess == 0.0:
+            candidates.extend(_assignment(line, problem, devices, row) for row in cuts)
+            if excess == 0.0:  # weights with activations fit
                 break
     return candidates
 
 
 class _Line(NamedTuple):
-    """`P` positions (blocks of units in one order) and the prices of the pieces between them."""
+    """`P` positions (blocks of units in one order), and the costs of the pieces `i..j` between them."""
 
     block_of_unit: IntArray  # [U]
-    device_of_unit: IntArray  # [U, D] where the unit really goes when its segment is on a device
+    device_of_unit: IntArray  # [U, D] device of a unit whose segment is on a device
     compute_s: FloatArray  # [P + 1, D] summed seconds of all positions before
     latency_s: FloatArray  # [D] mean over the routes that lead to the device
     per_byte_s: FloatArray  # [D]
-    in_count: FloatArray  # [P + 1, P + 1] tensors that the piece i..j reads from before
-    in_bytes: FloatArray
-    out_count: FloatArray  # tensors of the piece i..j that are read after it
-    out_bytes: FloatArray
-    weight_bytes: FloatArray  # weights and results of the piece i..j
-    live_bytes: FloatArray  # the largest sum of tensors and workspace at any position of the piece
+    in_count: FloatArray  # [P + 1, P + 1] tensors that the piece reads from before
+    in_bytes: FloatArray  # [P + 1, P + 1]
+    out_count: FloatArray  # [P + 1, P + 1] tensors of the piece that are read after it
+    out_bytes: FloatArray  # [P + 1, P + 1]
+    weight_bytes: FloatArray  # [P + 1, P + 1] weights and results of the piece
+    live_bytes: FloatArray  # [P + 1, P + 1] the largest sum of tensors and workspace at any position of the piece
     memory_bytes: FloatArray  # [D]
 
 
 def _unit_order(problem: Problem, rng: np.random.Generator, turn: int) -> IntArray:
-    """`[U]` units by their first op in a depth-first order: the first one by index, the others at random."""
+    """`[U]` units by their first op in a depth-first order: by index at first, then random."""
     graph = problem.graph
     priority = -np.arange(graph.num_ops, dtype=np.float64) if turn == 0 else rng.random(graph.num_ops)
     order = depth_first_order(graph.successor_offsets, graph.successors, priority)
@@ -102,7 +97,7 @@ def _unit_order(problem: Problem, rng: np.random.Generator, turn: int) -> IntArr
 
 
 def _device_sequence(problem: Problem, rng: np.random.Generator, turn: int) -> IntArray:
-    """`[D]` fastest first, then the reverse, then at random."""
+    """`[D]` fastest first, then the reverse, then random."""
     fastest = fastest_first(problem)
     return (fastest, fastest[::-1])[turn] if turn < 2 else rng.permutation(len(fastest))
 
@@ -122,9 +117,7 @@ def _line(problem: Problem, order: IntArray) -> _Line:
     block = np.empty(num_units, dtype=np.int64)
     block[order] = np.arange(num_units) * positions // num_units
     block_of_op = block[problem.unit_of_op]
-    unit_s = np.zeros((num_units, topology.num_devices))
-    np.add.at(unit_s, problem.unit_of_op, problem.op_time_s)
-    unit_s[~problem.action_mask] = np.inf
+    unit_s = problem.unit_time_s
     # A unit that may not run on its segment's device goes to the fastest one where it may.
     own = np.where(problem.action_mask, np.arange(topology.num_devices), np.argmin(unit_s, axis=1)[:, None])
     compute = np.zeros((positions + 1, topology.num_devices))
@@ -141,41 +134,46 @@ def _line(problem: Problem, order: IntArray) -> _Line:
     np.subtract.at(live, last[~results] + 1, graph.tensor_bytes[~results])
     workspace = np.zeros(positions)
     np.maximum.at(workspace, block_of_op, graph.workspace_bytes)
-    reads = _distinct(graph.consumer_tensor, block_of_op[graph.consumers], positions)
-    shared = _distinct(
-        np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets)),
-        block_of_op[graph.weight_consumers],
-        positions,
-    )
+    reads = _distinct(graph.consumer_tensor, block_of_op[graph.consumers])
+    weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
+    shared = _distinct(weight, block_of_op[graph.weight_consumers])
+    in_count, in_bytes, out_count, out_bytes = _transfer_tables(positions, reads, producer, last, graph.tensor_bytes)
+    weight_bytes, live_bytes = _memory_tables(weights, np.cumsum(live)[:-1] + workspace, shared, graph.weight_bytes)
     return _Line(
-        block, own, np.cumsum(compute, axis=0), latency, per_byte,
-        *_tables(positions, reads, producer, last, graph.tensor_bytes),
-        *_memory_tables(weights, np.cumsum(live)[:-1] + workspace, shared, graph.weight_bytes),
-        topology.memory_bytes.astype(np.float64),
-    )  # fmt: skip
+        block_of_unit=block,
+        device_of_unit=own,
+        compute_s=np.cumsum(compute, axis=0),
+        latency_s=latency,
+        per_byte_s=per_byte,
+        in_count=in_count,
+        in_bytes=in_bytes,
+        out_count=out_count,
+        out_bytes=out_bytes,
+        weight_bytes=weight_bytes,
+        live_bytes=live_bytes,
+        memory_bytes=topology.memory_bytes.astype(np.float64),
+    )
 
 
 def _incoming(topology: Topology) -> tuple[FloatArray, FloatArray]:
-    """`[D]` mean latency and seconds per byte of the routes to each device; the latency is infinite where none leads."""
+    """`[D]` mean latency and seconds per byte of the routes to each device; infinite and 0 where none leads there."""
     latency, per_byte = np.full(topology.num_devices, np.inf), np.zeros(topology.num_devices)
-    for target in range(topology.num_devices):
-        routes = [
-            r for s in range(topology.num_devices) if s != target and (r := topology.route(s, target)) is not None
-        ]
-        if routes:
-            latency[target] = np.mean([topology.latency_s[list(r)].sum() for r in routes])
-            per_byte[target] = np.mean([(1.0 / topology.bandwidth_bytes_per_s[list(r)]).sum() for r in routes])
+    routed = np.isfinite(topology.route_latency_s) & ~np.eye(topology.num_devices, dtype=np.bool_)
+    for target in np.flatnonzero(routed.any(axis=0)).tolist():
+        latency[target] = topology.route_latency_s[routed[:, target], target].mean()
+        per_byte[target] = topology.route_s_per_byte[routed[:, target], target].mean()
     return latency, per_byte
 
 
-def _distinct(what: IntArray, block: IntArray, positions: int) -> tuple[IntArray, IntArray]:
-    """Each (what, block) once, sorted by block."""
-    pairs = np.unique(block * (what.max(initial=0) + 1) + what)
-    return pairs % (what.max(initial=0) + 1), pairs // (what.max(initial=0) + 1)
+def _distinct(index: IntArray, block: IntArray) -> tuple[IntArray, IntArray]:
+    """Each (index, block) pair once, sorted by block."""
+    size = index.max(initial=0) + 1
+    pairs = np.unique(block * size + index)
+    return pairs % size, pairs // size
 
 
 @njit(cache=True, nogil=True)
-def _tables(
+def _transfer_tables(
     positions: int, reads: tuple[IntArray, IntArray], producer: IntArray, last: IntArray, num_bytes: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Counts and bytes of the tensors that enter and that leave every piece `i..j`; quadratic in positions."""
@@ -228,10 +226,16 @@ def _memory_tables(
 
 
 @njit(cache=True, nogil=True)
-def _cut(line: _Line, sequence: IntArray, bottleneck: bool, activations: bool) -> tuple[IntArray, float]:
-    """`[S, P]` index into the sequence of the device of every position, for each prefix of the sequence; least excess.
+def _transfers_s(count: float, num_bytes: float, device: int, line: _Line) -> float:
+    """Seconds of transfers on mean routes; 0 for none, also where no route leads to the device."""
+    return count * line.latency_s[device] + num_bytes * line.per_byte_s[device] if count > 0 else 0.0
 
-    State `(s, j)`: positions before `j` lie on the first `s` devices of the sequence. Prices are pairs: bytes that do
+
+@njit(cache=True, nogil=True)
+def _cut(line: _Line, sequence: IntArray, bottleneck: bool, activations: bool) -> tuple[IntArray, float]:
+    """`[S, P]` index into the sequence of the device of every position, for each prefix of it, and the least excess.
+
+    State `(s, j)`: positions before `j` lie on the first `s` devices of the sequence. Costs are pairs: bytes that do
     not fit first, then seconds. `O(S P^2)`.
     """
     positions, steps = line.compute_s.shape[0] - 1, len(sequence)
@@ -250,38 +254,28 @@ def _cut(line: _Line, sequence: IntArray, bottleneck: bool, activations: bool) -
                 over = excess[step - 1, begin] + max(0.0, used - line.memory_bytes[device])
                 if over > excess[step, end]:
                     continue
-                price = line.compute_s[end, device] - line.compute_s[begin, device]
-                incoming = 0.0
-                if line.in_count[begin, end] > 0:
-                    incoming = (
-                        line.in_count[begin, end] * line.latency_s[device]
-                        + line.in_bytes[begin, end] * line.per_byte_s[device]
-                    )
+                compute = line.compute_s[end, device] - line.compute_s[begin, device]
+                incoming = _transfers_s(line.in_count[begin, end], line.in_bytes[begin, end], device, line)
                 if bottleneck:
-                    outgoing = 0.0
-                    if end < positions and line.out_count[begin, end] > 0:
-                        outgoing = (
-                            line.out_count[begin, end] * line.latency_s[device]
-                            + line.out_bytes[begin, end] * line.per_byte_s[device]
-                        )
-                    total = max(seconds[step - 1, begin], price, incoming, outgoing)
+                    outgoing = _transfers_s(line.out_count[begin, end], line.out_bytes[begin, end], device, line)
+                    total = max(seconds[step - 1, begin], compute, incoming, outgoing)
                 else:
-                    total = seconds[step - 1, begin] + price + incoming
+                    total = seconds[step - 1, begin] + compute + incoming
                 if over < excess[step, end] or total < seconds[step, end]:
                     seconds[step, end], excess[step, end], origin[step, end] = total, over, begin
-    found = np.empty((steps, positions), dtype=np.int64)
+    cuts = np.empty((steps, positions), dtype=np.int64)
     for last in range(1, steps + 1):
         end, step = positions, last
         while end > 0:
             begin = origin[step, end]
             if begin >= 0:
-                found[last - 1, begin:end] = step - 1
+                cuts[last - 1, begin:end] = step - 1
                 end = begin
             step -= 1
-    return found, excess[steps, positions]
+    return cuts, excess[steps, positions]
 
 
-def _placed(line: _Line, problem: Problem, devices: IntArray, row: IntArray) -> IntArray:
+def _assignment(line: _Line, problem: Problem, devices: IntArray, row: IntArray) -> IntArray:
     """`[N]` from the sequence index of every position."""
     wanted = devices[row][line.block_of_unit]
     units = line.device_of_unit[np.arange(problem.num_units), wanted]

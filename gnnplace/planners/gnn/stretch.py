@@ -10,7 +10,7 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
-from gnnplace.planners.classical.heft_portfolio import NOISE, TRANSFER_FACTORS, memory_shares
+from gnnplace.planners.classical.heft_portfolio import NOISE, TRANSFER_FACTORS, held_shares
 from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, schedule_ops
 from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
 
@@ -50,7 +50,7 @@ def stretch_tables(problem: Problem) -> StretchTables:
         successor_offsets=graph.successor_offsets,
         successors=graph.successors,
         transfer_factors=np.array(TRANSFER_FACTORS),
-        memory_shares=np.array(memory_shares(problem)),
+        memory_shares=np.array([share for share, _ in held_shares(problem)]),
         nothing_remains_s=np.zeros_like(problem.op_time_s),
     )
 

@@ -1,8 +1,10 @@
 """Optimal placement of small graphs by constraint programming.
 
-Reading order: `symmetry` (devices that could change places), `model` (placement and schedule as intervals), `memory`,
-`paths` (how soon an op may start, and what follows it), `rules` (what the simulator does of itself), `planner` (CP-SAT on
-them, with a proof or a bound).
+In reading order:
+
+- `planner.py`: the passes of CP-SAT, with a proof of optimality or a bound;
+- `model.py`: placement and schedule as intervals, with rules 1, 2, 3 and 5 of the execution model;
+- `rules.py`: memory (rule 4), bounds from paths, and the behaviour of the simulator beyond the rules.
 """
 
 __all__: list[str] = []

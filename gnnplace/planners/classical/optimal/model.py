@@ -1,4 +1,4 @@
-"""Devices that could change places without changing any schedule."""
+"""The interval model of `optimal`: placement and schedule as variables of CP-SAT, and devices that may swap."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.schedule import Schedule
 
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
 __all__ = ["TICKS", "Hop", "IntervalModel", "in_order", "interchangeable_devices"]
 
 
-def interchangeable_devices(problem: Problem) -> list[list[int]]:
-    """Groups of two and more devices that any unit could swap, each in rising order.
+TICKS = 10**7
+"""Ticks of the horizon. With 50 roundings in a row a bound loses 5e-6 of itself."""
 
-    >>> from gnnplace.sim.example import diamond
-    >>> interchangeable_devices(diamond())
-    [[0, 1]]
-    """
+
+def interchangeable_devices(problem: Problem) -> list[list[int]]:
+    """Groups of two or more devices that may swap without changing any schedule, each in rising order."""
     groups: list[list[int]] = []
     for device in range(problem.topology.num_devices):
         home = next((group for group in groups if all(_may_swap(problem, other, device) for other in group)), None)
@@ -34,11 +36,7 @@ def interchangeable_devices(problem: Problem) -> list[list[int]]:
 
 
 def in_order(devices: IntArray, groups: list[list[int]]) -> IntArray:
-    """`[U]` the same placement with interchangeable devices in order of first use.
-
-    >>> in_order(np.array([2, 0, 1, 2]), [[1, 2]]).tolist()
-    [1, 0, 2, 1]
-    """
+    """`[U]` the same placement with interchangeable devices in order of first use."""
     renamed = devices.copy()
     for group in groups:
         used = [device for device in dict.fromkeys(devices.tolist()) if device in group]
@@ -48,7 +46,7 @@ def in_order(devices: IntArray, groups: list[list[int]]) -> IntArray:
 
 
 def _may_swap(problem: Problem, first: int, second: int) -> bool:
-    """Swapping the two maps times, masks, memories and every route onto themselves, channels one to one."""
+    """True where a swap maps times, masks, memories and every route onto themselves, channels one to one."""
     topology, count = problem.topology, problem.topology.num_devices
     swapped = np.arange(count)
     swapped[[first, second]] = second, first
@@ -63,46 +61,37 @@ def _may_swap(problem: Problem, first: int, second: int) -> bool:
     if any(not np.array_equal(column, column[..., swapped]) for column in columns):
         return False
     twin: dict[int, int] = {}
-    for source in range(count):
-        for target in range(count):
-            route, other = topology.route(source, target), topology.route(int(swapped[source]), int(swapped[target]))
-            if (route is None) != (other is None) or len(route or ()) != len(other or ()):
+    for source, target in np.ndindex(count, count):
+        route, other = topology.route(source, target), topology.route(int(swapped[source]), int(swapped[target]))
+        if (route is None) != (other is None) or len(route or ()) != len(other or ()):
+            return False
+        for here, there in zip(route or (), other or (), strict=True):
+            if topology.latency_s[here] != topology.latency_s[there]:
                 return False
-            for here, there in zip(route or (), other or (), strict=True):
-                if topology.latency_s[here] != topology.latency_s[there]:
-                    return False
-                if topology.bandwidth_bytes_per_s[here] != topology.bandwidth_bytes_per_s[there]:
-                    return False
-                channel = int(topology.link_channel[there])
-                if twin.setdefault(int(topology.link_channel[here]), channel) != channel:
-                    return False
+            if topology.bandwidth_bytes_per_s[here] != topology.bandwidth_bytes_per_s[there]:
+                return False
+            channel = int(topology.link_channel[there])
+            if twin.setdefault(int(topology.link_channel[here]), channel) != channel:
+                return False
     return len(set(twin.values())) == len(twin)
-
-
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
-
-
-TICKS = 10**7
-"""In the horizon. With 50 roundings in a row a bound loses 5e-6 of itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hop:
-    """A tensor on one link of its route, if it is sent that way."""
+    """A possible transfer of a tensor over one link of its route."""
 
     tensor: int
     source: int
-    """The device of the producer."""
+    """Device of the producer."""
     target: int
-    """The device that wants the tensor."""
+    """Device that receives the tensor at the end of the route."""
     channel: int
     is_first: bool
     is_last: bool
     sent: cp_model.IntVar
     """True where the tensor is sent from `source` to `target`."""
     ready: cp_model.LinearExprT
-    """Tick at which it joins the channel's queue."""
+    """Tick at which the tensor joins the channel's queue."""
     start: cp_model.IntVar
     size: int
 
@@ -113,33 +102,22 @@ class Hop:
 
 
 class IntervalModel:
-    """Rules 1, 2, 3 and 5 of the execution model; rule 4 and what only the simulator does are added to it.
+    """Rules 1, 2, 3 and 5 of the execution model as constraints; `rules` adds rule 4 and the behaviour of the simulator.
 
-    Every op has a start, an end, and an optional interval on each device; every tensor has an optional interval for each
-    hop from each source to each target. For throughput there is no time: the busiest device or channel is the value.
+    Every op has a start, an end, and an optional interval on each device. Every tensor has an optional interval for each
+    hop from each source to each target. For throughput there is no time: the value is the busiest device or channel.
 
     Seconds become whole ticks, and every duration is rounded down. As `floor(a) + floor(b) <= floor(a + b)`, a simulated
-    schedule with its starts rounded down still meets every constraint; so the least value of the model, in seconds, is
-    not above what the simulator says of any placement with any priorities.
+    schedule with its starts rounded down still meets every constraint. The least value of the model, in seconds, is
+    therefore at most the simulated seconds of any placement with any priorities.
 
-    >>> from ortools.sat.python import cp_model
-    >>> from gnnplace.placement import Placement
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> schedule = IntervalModel(problem, horizon_s=10.0)
-    >>> schedule.ticks(2.0), schedule.devices_of(0), len(schedule.hops_of(0))  # the hop there and the one back
-    (2000000, [0, 1], 2)
-    >>> schedule.hint(problem.estimator.schedule(Placement(np.array([0, 0, 1, 1]))))
-    >>> solver = cp_model.CpSolver()
-    >>> solver.parameters.num_workers = 1
-    >>> solver.solve(schedule.model) == cp_model.OPTIMAL, round(solver.objective_value * schedule.tick_s, 3)
-    (True, 4.001)
-    >>> len(set(schedule.assignment([solver.boolean_value(here) for row in schedule.on for here in row]).tolist()))
-    2
+    Args:
+        problem: Problem to place.
+        horizon_s: Largest value in seconds, above zero.
+        at_least_s: Smallest value in seconds.
     """
 
     def __init__(self, problem: Problem, horizon_s: float, at_least_s: float = 0.0) -> None:
-        """Values between `at_least_s` and `horizon_s`, which is above zero."""
         from ortools.sat.python import cp_model
 
         self.problem = problem
@@ -155,7 +133,7 @@ class IntervalModel:
         self.start: list[cp_model.IntVar] = []
         self.end: list[cp_model.IntVar] = []
         self.waits: list[cp_model.IntVar] = []
-        """`[N]` true where the op's device sat idle before it, so that it pays the dispatch overhead."""
+        """`[N]` true where the op's device was idle before it, so that the op pays the dispatch overhead."""
         self._run_ops()
         self._send_tensors()
         for load in (*self._device_load.values(), *self._channel_load.values()):
@@ -167,26 +145,15 @@ class IntervalModel:
         return int(seconds / self.tick_s)
 
     def new_time(self) -> cp_model.IntVar:
-        """A tick within the horizon.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> list(IntervalModel(diamond(), horizon_s=10.0).new_time().proto.domain) == [0, TICKS]
-        True
-        """
+        """A tick within the horizon."""
         return self.model.new_int_var(0, TICKS, "")
 
     def op_on(self, op: int, device: int) -> cp_model.IntVar:
-        """True where the op is on the device.
-
-        >>> from gnnplace.sim.example import diamond
-        >>> schedule = IntervalModel(diamond(), horizon_s=10.0)
-        >>> schedule.op_on(2, 1) is schedule.on[2][1]  # no unit has more than one op
-        True
-        """
+        """True where the op is on the device."""
         return self.on[int(self.problem.unit_of_op[op])][device]
 
     def devices_of(self, op: int) -> list[int]:
-        """Where the op may be."""
+        """Devices that may run the op."""
         allowed: list[int] = np.flatnonzero(self.problem.action_mask[self.problem.unit_of_op[op]]).tolist()
         return allowed
 
@@ -195,7 +162,7 @@ class IntervalModel:
         return self._hops_of[tensor]
 
     def hint(self, schedule: Schedule) -> None:
-        """Begin the search at a schedule."""
+        """Starts the search at a schedule."""
         first_op = np.array([ops[0] for ops in self.problem.unit_ops], dtype=np.int64)
         devices = in_order(schedule.assignment[first_op], interchangeable_devices(self.problem))
         for unit, row in enumerate(self.on):
@@ -205,7 +172,7 @@ class IntervalModel:
             self.model.add_hint(start, min(TICKS, self.ticks(float(schedule.start_s[op]))))
 
     def _assignment(self) -> list[list[cp_model.IntVar]]:
-        """`[U][D]` true where the unit is. Of interchangeable devices the first ones are used, in order of units."""
+        """`[U][D]` true where the unit is on the device. Units use interchangeable devices in order."""
         mask = self.problem.action_mask
         on = [[self.model.new_bool_var("") for _ in row] for row in mask]
         for unit, row in enumerate(on):
@@ -219,7 +186,7 @@ class IntervalModel:
         return on
 
     def _run_ops(self) -> None:
-        """Rules 1 and 5: a device runs one op at a time; rule 3: an op that `waits` takes longer."""
+        """Adds rules 1 and 5 (a device runs one op at a time) and 3 (an op that `waits` takes longer)."""
         problem, model = self.problem, self.model
         intervals: dict[int, list[cp_model.IntervalVar]] = defaultdict(list)
         for op in range(problem.graph.num_ops):
@@ -242,7 +209,7 @@ class IntervalModel:
             model.add_no_overlap(on_device)
 
     def _send_tensors(self) -> None:
-        """Rule 2: a tensor is sent once per destination, each hop of the route alone on its channel."""
+        """Adds rule 2: a tensor is sent once per destination, and each hop of the route is alone on its channel."""
         graph, unit = self.problem.graph, self.problem.unit_of_op
         intervals: dict[int, list[cp_model.IntervalVar]] = defaultdict(list)
         for tensor, producer in enumerate(graph.tensor_producer.tolist()):
@@ -262,10 +229,12 @@ class IntervalModel:
             self.model.add_no_overlap(on_channel)
 
     def _send(self, tensor: int, target: int, readers: list[int]) -> None:
-        """One tensor to one device, from wherever its producer may be."""
+        """Adds the transfers of one tensor to one device, from every device that may run its producer."""
         model, topology, graph = self.model, self.problem.topology, self.problem.graph
         producer, num_bytes = int(graph.tensor_producer[tensor]), int(graph.tensor_bytes[tensor])
-        starts: list[cp_model.IntVar] = []  # of the first hop, the second, ...; the producer has only one source
+        starts: list[
+            cp_model.IntVar
+        ] = []  # of the first hop, the second, ...; all sources share them, as only one is used
         for source in self.devices_of(producer):
             route = topology.route(source, target)
             if source == target:
@@ -296,6 +265,6 @@ class IntervalModel:
                     model.add(self.start[op] >= ready).only_enforce_if([sent, self.op_on(op, target)])
 
     def assignment(self, on: list[bool]) -> IntArray:
-        """`[N]` devices from the values of `on`, one row after the other."""
+        """`[N]` devices from the values of `on`, row by row."""
         rows = np.array(on, dtype=np.bool_).reshape(self.problem.action_mask.shape)
         return np.asarray(np.argmax(rows, axis=1)[self.problem.unit_of_op])

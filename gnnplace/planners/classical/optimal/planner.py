@@ -1,4 +1,4 @@
-"""Optimal placement of small graphs by constraint programming, with a bound where it is not proven."""
+"""The planner `optimal`: passes of CP-SAT over the interval model, with a proof of optimality or a bound."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.classical.heft import best_start
-from gnnplace.planners.classical.optimal.limits import bound_by_paths, limit_memory
+from gnnplace.planners.classical.list_schedule import start_order_priorities
 from gnnplace.planners.classical.optimal.model import IntervalModel
-from gnnplace.planners.classical.optimal.rules import never_idle, pay_overheads, serve_in_turn
+from gnnplace.planners.classical.optimal.rules import (
+    bound_by_paths,
+    limit_memory,
+    never_idle,
+    pay_overheads,
+    serve_in_turn,
+)
 from gnnplace.planners.search import BudgetExhausted, Search, Solution
 
 __all__ = ["OptimalConfig", "plan"]
@@ -33,52 +38,56 @@ _PASSES = ("relaxed rules", "never idle", "simulator's rules")
 
 @dataclass(frozen=True)
 class OptimalConfig:
-    """How long CP-SAT may think, and about how much."""
+    """Limits of CP-SAT's time and of the size of its models."""
 
     work_per_evaluation: float = 2e-3
-    """CP-SAT's deterministic time per evaluation of the budget: with 2,000 of them four units, half a minute to a minute of
-    one core on small graphs. How long a unit takes depends on the graph and the machine; `budget.seconds` limits that."""
+    """CP-SAT's deterministic time per evaluation of the budget: four units for 2,000 evaluations, which take half a minute
+    to a minute of one core on small graphs. `budget.seconds` limits the real time."""
     unlimited_work: float = 40.0
-    """CP-SAT's deterministic time where the budget knows no end."""
+    """CP-SAT's deterministic time where the budget is unlimited."""
     tolerance: float = 1e-5
-    """A placement within this share of the bound is optimal; rounding to ticks costs up to half of it."""
+    """Relative distance to the bound at which a placement counts as optimal; rounding to ticks costs up to half of it."""
     annealing_evaluations_per_unit: int = 50
-    """Before CP-SAT begins, but at most half of the budget: a good start cuts most of the tree away."""
+    """Evaluations of annealing before CP-SAT, at most half of the budget: a good start prunes most of the tree."""
     annealing_seconds_share: float = 0.25
-    """Of the budget's seconds that are left when annealing begins; no more of them goes to it."""
+    """Largest share of the remaining seconds for annealing."""
     replay_seconds_share: float = 0.05
-    """Of the budget's seconds, kept from CP-SAT so that its solutions can be evaluated."""
+    """Share of the budget's seconds that is reserved for evaluating CP-SAT's solutions."""
     max_pairs: int = 60_000
-    """Pairs of ops times devices up to which overheads and waits are modelled, and pairs of transfers that may meet on a
-    channel up to which their order is; beyond, these rules are left out, and the bound is lower."""
+    """Largest number of pairs of ops times devices with overheads and waits in the model, and of pairs of transfers on one
+    channel with their order in the model. Larger models omit these rules, and their bound is lower."""
     max_transfers: int = 20_000
-    """Tensors times pairs of devices up to which there is a model at all."""
+    """Largest number of tensors times pairs of devices for which there is a model at all."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = OptimalConfig()) -> Solution:
     """The best placement with its best order of ops, and `lower_bound_s`, which equals its value where that is proven.
 
     An interval model of the execution model (as for flexible job shops: Baptiste, Le Pape and Nuijten 2001,
-    Constraint-Based Scheduling) for CP-SAT, with one worker and a fixed seed, in up to three passes after a short
-    annealing. Each pass ends the search if a placement, simulated, reaches its bound:
+    Constraint-Based Scheduling) for CP-SAT, with one worker and a fixed seed. After a short annealing, up to three passes
+    solve it; a pass ends the search if a simulated placement reaches its bound:
 
-    1. Schedules that keep the rules but may also wait, and may send tensors in any order: a superset of what the
-       simulator does, quickly solved. Its bound holds for every placement with any priorities.
+    1. Schedules that keep the rules but may also wait, and may send tensors in any order. They include all schedules of
+       the simulator and are quickly solved. The bound holds for every placement with any priorities.
     2. The same, but as in the simulator a device never idles while an op is ready.
     3. The same, and channels serve first come first served.
 
-    The simulator has the last word: each solution's assignment is evaluated with the ops in the order of their starts
-    in the model as priorities, and with default priorities; the best of these is returned. A bound that it meets proves
-    that no placement with any priorities is better. `Solution.stages` tells the value after each pass.
+    The simulator decides: the planner evaluates each solution's assignment with the ops in the order of their starts in
+    the model as priorities, and with default priorities, and returns the best. A bound equal to its value proves that no
+    placement with any priorities is better. `Solution.stages` has the value after each pass.
 
-    Rules 1 to 5 are modelled exactly but for rounding, for ties between transfers of different ops that reach a channel
-    at one instant, and for what ops of no seconds hold in memory; all of these can only lower the bound. For throughput the model counts loads of devices and
-    channels without overheads, and of memory only weights and results. With a measured evaluator, and where ops are
-    groups, the times of the model are not those that count: the first pass is all, and there is no bound. What beginning a segment
-    costs is not modelled: where devices state it, the first pass is all, and its bound holds.
+    Limits of the model:
 
-    Every pass but the last may use half of CP-SAT's work, and of the seconds, that are left; the last one all of them.
-    Without `budget.seconds` the same seed gives the same answer; where the seconds end the search, it may not.
+    - Rules 1 to 5 are exact except for rounding, ties between transfers of different ops at one instant, and the memory
+      of ops without duration; all of these can only lower the bound.
+    - For throughput it counts loads of devices and channels without overheads, and of memory only weights and results.
+    - With a measured evaluator, and for op groups, its times are not those of the evaluator: there is only the first
+      pass, and no bound.
+    - It lacks the costs of starting a segment: where devices have such costs, there is only the first pass, and its
+      bound holds.
+
+    Each pass may use half of the work and seconds of CP-SAT that are left; the last one may use all of them. Without
+    `budget.seconds` the same seed gives the same answer; where the seconds end the search, it may not.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -107,7 +116,7 @@ def _require_ortools() -> None:
 
 
 def _begin(search: Search, seed: int, config: OptimalConfig) -> None:
-    """The better of `single` and `heft`, annealed for a part of the budget's evaluations and seconds."""
+    """Anneals the better of `single` and `heft` for a part of the budget."""
     assignment, value = best_start(search)
     whole = search.budget
     share = min(search.remaining // 2, config.annealing_evaluations_per_unit * search.problem.num_units)
@@ -140,13 +149,13 @@ def _solve_in_passes(search: Search, config: OptimalConfig) -> None:
 
 
 def _passes(problem: Problem, config: OptimalConfig) -> tuple[str, ...]:
-    """Only the first one where there is no time, where it is not the evaluator's, or where the others are too large."""
+    """All passes where the model has the evaluator's times and is small enough; else only the first."""
     topology = problem.topology
     free_segments = not topology.segment_overhead_s.any() and np.isinf(topology.intake_bandwidth_bytes_per_s).all()
     exact = (
         problem.objective == "latency"
         and free_segments
-        and _says_what_counts(problem)
+        and _has_exact_times(problem)
         and _pairs(problem) <= config.max_pairs
     )
     return _PASSES if exact else _PASSES[:1]
@@ -157,27 +166,27 @@ def _pairs(problem: Problem) -> int:
 
 
 def _work(budget: Budget, config: OptimalConfig) -> float:
-    """CP-SAT's deterministic time for all passes; without end where only seconds end the search."""
+    """CP-SAT's deterministic time for all passes; infinite where only seconds end the search."""
     if budget.evaluations is not None:
         return config.work_per_evaluation * budget.evaluations
     return config.unlimited_work if budget.seconds is None else np.inf
 
 
 def _seconds_left(search: Search, config: OptimalConfig) -> float:
-    """Seconds that CP-SAT may still take."""
+    """Seconds that are left for CP-SAT."""
     whole_s = search.budget.seconds
     return np.inf if whole_s is None else max(0.0, (1.0 - config.replay_seconds_share) * whole_s - search.wall_s)
 
 
 def _model(search: Search, rules: str, config: OptimalConfig) -> IntervalModel | None:
-    """The constraints of one pass, no worse than the best placement so far; None when they would be too many."""
+    """The model of one pass, bounded by the best placement so far; None where it would be too large."""
     problem = search.problem
     assert search.best is not None
     start = problem.estimator.schedule(search.best) if search.best_s <= problem.worst_case_s else None
     horizon_s = problem.worst_case_s
     if start is not None and problem.objective == "latency":
         horizon_s = start.makespan_s
-    elif start is not None and _says_what_counts(problem):
+    elif start is not None and _has_exact_times(problem):
         horizon_s = search.best_s
     is_relaxed = rules == _PASSES[0]
     if horizon_s <= 0:
@@ -200,23 +209,23 @@ def _model(search: Search, rules: str, config: OptimalConfig) -> IntervalModel |
     return schedule
 
 
-def _says_what_counts(problem: Problem) -> bool:
-    """The evaluator gives the seconds of the graph's schedule, and no others."""
+def _has_exact_times(problem: Problem) -> bool:
+    """True where the evaluator gives the seconds of the graph's own schedule."""
     return problem.evaluator.kind == "simulated" and not problem.grouped
 
 
 def _replay(search: Search, schedule: IntervalModel, work: float, seconds: float) -> float:
     """Solves the model and evaluates its solutions, the best one first; on Ctrl-C those found so far.
 
-    Gives the part of `work` that it took, which may be a little more than all of it.
+    Returns the deterministic time that it took, which may exceed `work` a little.
     """
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = search.seed % 2**31
-    solver.parameters.linearization_level = 0  # the linear relaxation is weak here, and costs most of the time
-    # With any of these OR-Tools 9.15 calls values of such models optimal that are not.
+    solver.parameters.linearization_level = 0  # the linear relaxation is weak here and costs most of the time
+    # With any of these OR-Tools 9.15 reports values of such models as optimal that are not.
     solver.parameters.cp_model_presolve = False
     solver.parameters.cp_model_probing_level = 0
     solver.parameters.use_sat_inprocessing = False
@@ -226,7 +235,7 @@ def _replay(search: Search, schedule: IntervalModel, work: float, seconds: float
     found: list[Placement] = []
     try:
         status = _solve(solver, schedule, found)
-        if status != cp_model.INFEASIBLE and _says_what_counts(search.problem):
+        if status != cp_model.INFEASIBLE and _has_exact_times(search.problem):
             # The factor covers the rounding of divisions by the tick.
             bound_s = solver.best_objective_bound * schedule.tick_s * (1.0 - 1e-9)
             search.lower_bound_s = max(search.lower_bound_s or 0.0, bound_s)
@@ -239,14 +248,19 @@ def _replay(search: Search, schedule: IntervalModel, work: float, seconds: float
 
 
 def _solve(solver: cp_model.CpSolver, schedule: IntervalModel, found: list[Placement]) -> cp_model.CpSolverStatus:
-    """Runs CP-SAT, which adds every solution to `found`, and stops it on Ctrl-C."""
+    """Runs CP-SAT, adds every solution to `found`, and stops it on Ctrl-C."""
     from ortools.sat.python import cp_model
 
     class Collector(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
             on = [self.boolean_value(here) for row in schedule.on for here in row]
             starts, ends = ([self.value(time) for time in times] for times in (schedule.start, schedule.end))
-            found.append(Placement(schedule.assignment(on), _in_order(starts, ends) if schedule.timed else None))
+            found.append(
+                Placement(
+                    schedule.assignment(on),
+                    start_order_priorities(np.array(starts), np.array(ends)) if schedule.timed else None,
+                )
+            )
 
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(solver.solve, schedule.model, Collector())
@@ -255,10 +269,3 @@ def _solve(solver: cp_model.CpSolver, schedule: IntervalModel, found: list[Place
         except KeyboardInterrupt:
             solver.stop_search()
             raise
-
-
-def _in_order(starts: list[int], ends: list[int]) -> FloatArray:
-    """`[N]` priorities with which devices run ops in the order of their starts."""
-    priorities = np.empty(len(starts))
-    priorities[np.lexsort((ends, starts))] = np.arange(len(starts))[::-1]
-    return priorities

@@ -1,44 +1,191 @@
-"""What the simulator does of itself: it pays overheads when it waited, never waits for nothing, and serves in turn."""
+"""Constraints beyond the intervals of `optimal`: memory, bounds from paths, and the simulator's order of events."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnplace.arrays import BoolArray
+from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.classical.optimal.model import Hop, IntervalModel
-
-__all__ = ["never_idle", "pay_overheads", "serve_in_turn"]
-
+from gnnplace.planners.classical.optimal.model import TICKS, Hop, IntervalModel
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
+__all__ = ["bound_by_paths", "limit_memory", "never_idle", "path_ticks", "pay_overheads", "serve_in_turn"]
 
-# Durations are rounded down, so what happens at one instant may be this many ticks apart.
+
+_MAX_GRAINS = 10**9
+"""Grains of memory in total. A larger total is counted in grains of several bytes, rounded in favour of fitting."""
+
+_NEVER = 2 * TICKS
+"""Ticks to a place that an op or a tensor cannot reach; beyond the horizon, and small enough to add up."""
+
 _APART = 1
+"""Ticks between events of one instant: durations are rounded down, so their sums may differ by this."""
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Bytes on a device while an interval lasts."""
+
+    interval: cp_model.IntervalVar
+    num_bytes: int
+
+
+def limit_memory(schedule: IntervalModel) -> None:
+    """Adds rule 4: weights and live tensors fit into each memory. Devices that hold everything get no constraint.
+
+    A tensor is live at home from the start of its producer until the last local consumer and the last first hop have
+    ended, elsewhere from the start of the last hop until the last consumer there has ended; without consumers it stays.
+    For throughput only weights and results count, as nothing is timed.
+    """
+    graph, topology = schedule.problem.graph, schedule.problem.topology
+    total = graph.total_weight_bytes + int(graph.tensor_bytes.sum()) + int(graph.workspace_bytes.max(initial=0))
+    grain = max(1, -(-total // _MAX_GRAINS))
+    uses = _uses(schedule) if schedule.timed and (topology.memory_bytes < total).any() else {}
+    for device in np.flatnonzero(topology.memory_bytes < total).tolist():
+        room = -(-int(topology.memory_bytes[device]) // grain)
+        free = schedule.model.new_int_var(0, room, "")
+        schedule.model.add(sum([*_resident(schedule, device, grain), free]) <= room)
+        live = [use for use in uses.get(device, []) if use.num_bytes >= grain]
+        schedule.model.add_cumulative([use.interval for use in live], [use.num_bytes // grain for use in live], free)
+
+
+def _resident(schedule: IntervalModel, device: int, grain: int) -> list[cp_model.LinearExprT]:
+    """Grains of the weights on a device, shared ones once; for throughput, of the results too."""
+    graph, model = schedule.problem.graph, schedule.model
+    terms: list[cp_model.LinearExprT] = []
+    for op in np.flatnonzero(graph.memory_bytes).tolist():
+        terms.append(int(graph.memory_bytes[op]) // grain * schedule.op_on(op, device))
+    for weight, num_bytes in enumerate(graph.weight_bytes.tolist()):
+        there = model.new_bool_var("")
+        for op in graph.weights_of(weight).tolist():
+            model.add_implication(schedule.op_on(op, device), there)
+        terms.append(num_bytes // grain * there)
+    if not schedule.timed:
+        for tensor in np.flatnonzero(np.diff(graph.consumer_offsets) == 0).tolist():
+            producer = int(graph.tensor_producer[tensor])
+            terms.append(int(graph.tensor_bytes[tensor]) // grain * schedule.op_on(producer, device))
+    return terms
+
+
+def _uses(schedule: IntervalModel) -> dict[int, list[_Use]]:
+    """Tensors and workspaces with the intervals in which they are live, by device."""
+    graph, model = schedule.problem.graph, schedule.model
+    uses: dict[int, list[_Use]] = defaultdict(list)
+
+    def hold(device: int, num_bytes: int, span: tuple[cp_model.LinearExprT, cp_model.LinearExprT],
+             if_there: cp_model.IntVar) -> None:  # fmt: skip
+        size = model.new_int_var(0, TICKS + 1, "")
+        uses[device].append(_Use(model.new_optional_interval_var(span[0], size, span[1], if_there, ""), num_bytes))
+
+    for op in np.flatnonzero(graph.workspace_bytes).tolist():
+        for device in schedule.devices_of(op):
+            hold(device, int(graph.workspace_bytes[op]), (schedule.start[op], schedule.end[op]),
+                 schedule.op_on(op, device))  # fmt: skip
+    for tensor in np.flatnonzero(graph.tensor_bytes).tolist():
+        producer, num_bytes = int(graph.tensor_producer[tensor]), int(graph.tensor_bytes[tensor])
+        readers = graph.consumers_of(tensor).tolist()
+        for device in schedule.devices_of(producer):
+            released = model.new_int_var(0, TICKS, "") if readers else TICKS + 1
+            here = schedule.op_on(producer, device)
+            for op in readers:
+                model.add(released >= schedule.end[op]).only_enforce_if([here, schedule.op_on(op, device)])
+            for hop in schedule.hops_of(tensor):
+                if hop.is_first and hop.source == device:
+                    model.add(released >= hop.end).only_enforce_if(hop.sent)
+            hold(device, num_bytes, (schedule.start[producer], released), here)
+        for hop in schedule.hops_of(tensor):
+            if hop.is_last:
+                released = model.new_int_var(0, TICKS, "")
+                model.add(released >= hop.end).only_enforce_if(hop.sent)
+                for op in readers:
+                    there = schedule.op_on(op, hop.target)
+                    model.add(released >= schedule.end[op]).only_enforce_if([hop.sent, there])
+                hold(hop.target, num_bytes, (hop.start, released), hop.sent)
+    return uses
+
+
+def bound_by_paths(schedule: IntervalModel) -> None:
+    """Bounds each start by the shortest path to the op, and the end of the step by the shortest path from it.
+
+    The other constraints imply these bounds, but only once the ops of the path are placed. Stated directly, they rule out
+    devices earlier, and the more so the closer the horizon is to the optimum.
+    """
+    if not schedule.timed:
+        return
+    before, after = path_ticks(schedule)
+    for op, whole in enumerate(before + _run_ticks(schedule) + after):
+        devices = schedule.devices_of(op)
+        to_it, from_it = (sum(int(ticks[op, d]) * schedule.op_on(op, d) for d in devices) for ticks in (before, after))
+        schedule.model.add(schedule.start[op] >= to_it)
+        schedule.model.add(schedule.value >= schedule.end[op] + from_it)
+        for device in devices:
+            if whole[device] > TICKS:
+                schedule.model.add(schedule.op_on(op, device) == 0)
+
+
+def path_ticks(schedule: IntervalModel) -> tuple[IntArray, IntArray]:
+    """`[N, D]` least ticks before each op on each device, and after it: of the longest path, on the best devices for it.
+
+    Every input, and every consumer, may choose its own devices for the rest of the path, so no schedule is faster.
+    Durations are rounded down one by one, as in the model.
+    """
+    graph, run = schedule.problem.graph, _run_ticks(schedule)
+    transit = _transit_ticks(schedule)
+    before, after = np.zeros_like(run), np.zeros_like(run)
+    order = graph.topological_order.tolist()
+    for op in order:
+        for tensor in graph.inputs_of(op).tolist():
+            producer = int(graph.tensor_producer[tensor])
+            done = before[producer] + run[producer]
+            arrival = (done[:, None] + _between(schedule, transit[tensor], producer, op)).min(axis=0)
+            before[op] = np.maximum(before[op], np.minimum(arrival, _NEVER))
+    for op in reversed(order):
+        for tensor in graph.inputs_of(op).tolist():
+            producer = int(graph.tensor_producer[tensor])
+            rest = (_between(schedule, transit[tensor], producer, op) + run[op] + after[op]).min(axis=1)
+            after[producer] = np.maximum(after[producer], np.minimum(rest, _NEVER))
+    return before, after
+
+
+def _run_ticks(schedule: IntervalModel) -> IntArray:
+    """`[N, D]` ticks of each op without overheads."""
+    problem = schedule.problem
+    run = np.full(problem.op_time_s.shape, _NEVER, dtype=np.int64)
+    for op in range(problem.graph.num_ops):
+        for device in schedule.devices_of(op):
+            run[op, device] = schedule.ticks(problem.op_time_s[op, device])
+    return run
+
+
+def _transit_ticks(schedule: IntervalModel) -> IntArray:
+    """`[T, D, D]` ticks of each tensor from one device to another, with every channel free."""
+    graph, topology = schedule.problem.graph, schedule.problem.topology
+    transit = np.zeros((graph.num_tensors, topology.num_devices, topology.num_devices), dtype=np.int64)
+    for source, target in np.ndindex(transit.shape[1:]):
+        route = topology.route(source, target)
+        for tensor, num_bytes in enumerate(graph.tensor_bytes.tolist()):
+            hops = (schedule.ticks(topology.links[link].transfer_s(num_bytes)) for link in route or ())
+            transit[tensor, source, target] = _NEVER if route is None else min(_NEVER, sum(hops))
+    return transit
+
+
+def _between(schedule: IntervalModel, transit: IntArray, producer: int, consumer: int) -> IntArray:
+    """`[D, D]` ticks of a tensor between two ops; ops of one unit share a device."""
+    unit = schedule.problem.unit_of_op
+    if unit[producer] != unit[consumer]:
+        return transit
+    return np.where(np.eye(len(transit), dtype=np.bool_), 0, _NEVER)
 
 
 def pay_overheads(schedule: IntervalModel) -> None:
-    """Rule 3: an op waits only for what is sent, and did not wait if it starts at 0 or right after another op there.
-
-    >>> from dataclasses import replace
-    >>> from ortools.sat.python import cp_model
-    >>> from gnnplace.devices.topology import Device
-    >>> from gnnplace.sim.example import diamond
-    >>> problem = diamond()
-    >>> slow = replace(problem.topology, devices=tuple(Device(name, dispatch_overhead_s=0.5) for name in "xy"))
-    >>> schedule, solver = IntervalModel(replace(problem, topology=slow), horizon_s=10.0), cp_model.CpSolver()
-    >>> pay_overheads(schedule)
-    >>> solver.parameters.num_workers = 1
-    >>> _ = solver.solve(schedule.model)
-    >>> round(solver.objective_value * schedule.tick_s, 3)  # one branch waits for what is sent to it
-    4.501
-    """
+    """Adds rule 3: an op waits only for transfers, and did not wait if it starts at 0 or right after another op there."""
     problem, model = schedule.problem, schedule.model
     above = _ancestors(problem)
     followers: dict[int, list[cp_model.IntVar]] = defaultdict(list)
@@ -70,17 +217,7 @@ def pay_overheads(schedule: IntervalModel) -> None:
 
 
 def never_idle(schedule: IntervalModel) -> None:
-    """Rule 1: when an op ends a device's wait, it and all that run later on the device were not ready before.
-
-    >>> from ortools.sat.python import cp_model
-    >>> from gnnplace.sim.example import diamond
-    >>> schedule, solver = IntervalModel(diamond(), horizon_s=10.0), cp_model.CpSolver()
-    >>> never_idle(schedule)
-    >>> solver.parameters.num_workers = 1
-    >>> _ = solver.solve(schedule.model)
-    >>> round(solver.objective_value * schedule.tick_s, 3)
-    4.001
-    """
+    """Adds rule 1: when an op ends a device's wait, neither it nor any later op on the device was ready before."""
     problem, model = schedule.problem, schedule.model
     above, num_ops = _ancestors(problem), problem.graph.num_ops
     ready = [_ready(schedule, op) for op in range(num_ops)]
@@ -98,7 +235,7 @@ def never_idle(schedule: IntervalModel) -> None:
 
 
 def _ready(schedule: IntervalModel, op: int) -> cp_model.IntVar:
-    """The tick at which the last input of an op is there."""
+    """The tick at which the last input of an op has arrived."""
     graph, model = schedule.problem.graph, schedule.model
     ready = schedule.new_time()
     is_last: list[cp_model.IntVar] = []
@@ -120,19 +257,10 @@ def _ready(schedule: IntervalModel, op: int) -> cp_model.IntVar:
 
 
 def serve_in_turn(schedule: IntervalModel) -> None:
-    """Rule 2: first come first served on every channel, at once when it is free.
+    """Adds rule 2: each channel serves transfers first come first served, at once when it is free.
 
-    Of the ties, those of one producer are decided as the simulator does: outputs by index, then the destination that
-    the consumer list names first. Others are left open.
-
-    >>> from ortools.sat.python import cp_model
-    >>> from gnnplace.sim.example import diamond
-    >>> schedule, solver = IntervalModel(diamond(), horizon_s=10.0), cp_model.CpSolver()
-    >>> serve_in_turn(schedule)
-    >>> solver.parameters.num_workers = 1
-    >>> _ = solver.solve(schedule.model)
-    >>> round(solver.objective_value * schedule.tick_s, 3)
-    4.001
+    Ties between outputs of one op are broken as in the simulator: by index of the output, then by the destination that
+    comes first in the consumer list. Other ties stay open.
     """
     model, above = schedule.model, _ancestors(schedule.problem)
     producer = schedule.problem.graph.tensor_producer
@@ -147,7 +275,7 @@ def serve_in_turn(schedule: IntervalModel) -> None:
         before: dict[int, list[tuple[Hop, cp_model.IntVar]]] = defaultdict(list)
         for one, two in combinations(range(len(hops)), 2):
             if (hops[one].tensor, hops[one].target) == (hops[two].tensor, hops[two].target):
-                continue  # the same tensor from another source: never both
+                continue  # the same tensor from another source: only one of the two is sent
             orders = []
             for first, second in ((one, two), (two, one)):
                 if is_later(hops[first], hops[second]):
@@ -173,7 +301,7 @@ def serve_in_turn(schedule: IntervalModel) -> None:
 
 
 def _decide_tie(schedule: IntervalModel, one: Hop, two: Hop, in_turn: cp_model.IntVar) -> None:
-    """Says that `one` goes before `two` where both come from one op and the simulator would do so."""
+    """Orders `one` before `two` where both come from one op and the simulator would do so."""
     graph, model = schedule.problem.graph, schedule.model
     if not (one.is_first and two.is_first and one.source == two.source):
         return
@@ -188,7 +316,7 @@ def _decide_tie(schedule: IntervalModel, one: Hop, two: Hop, in_turn: cp_model.I
 
 
 def _ancestors(problem: Problem) -> BoolArray:
-    """`[N, N]` true where the second op is an input of the first, directly or not: `[descendant, ancestor]`."""
+    """`[N, N]` true where the second op precedes the first, directly or not: `[descendant, ancestor]`."""
     graph = problem.graph
     above = np.zeros((graph.num_ops, graph.num_ops), dtype=np.bool_)
     for op in graph.topological_order.tolist():
