@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem, Proposals
-from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 from gnnplace.planners.classical import annealing, heft, single
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
 from gnnplace.planners.search import Search
 from gnnplace.sim.simulator import Simulator
-
-
-def make_problem(graph: OpGraph, times: np.ndarray, memory_bytes: int | None = None, latency_s: float = 1.0) -> Problem:
-    devices = tuple(Device(f"d{i}", memory_bytes=memory_bytes) for i in range(times.shape[1]))
-    links = tuple(Link(a.name, b.name, latency_s, 1e3) for a, b in itertools.permutations(devices, 2))
-    simulator = Simulator(graph, Topology("connected", devices, links), times)
-    return Problem(graph, simulator.topology, times, simulator, simulator)
-
-
-def chain(length: int, memory_bytes: int = 0) -> OpGraph:
-    ops = [Op(f"o{i}", memory_bytes=memory_bytes) for i in range(length)]
-    return OpGraph.build("chain", ops, [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(length - 1)])
+from tests.problems import chain, devices_of, optimum_s, problem_of, random_reads
 
 
 def test_the_typical_rise_is_the_median_of_the_worsening_moves_that_fit() -> None:
@@ -52,7 +38,7 @@ def test_a_typical_rise_is_accepted_as_often_as_stated_and_the_temperature_falls
 
 def test_a_cluster_move_crosses_a_barrier_that_single_moves_do_not() -> None:
     # Four seconds on the slow device or three on the fast one; any cut costs another second or more.
-    problem = make_problem(chain(4), np.array([[1.0, 0.75]] * 4))
+    problem = problem_of(chain(4), devices_of("dd"), [1.0, 0.75])
     cold = AnnealingConfig(initial_acceptance=1e-300, reheated_acceptance=1e-300)
     found = {}
     for share in (0.0, 1.0):
@@ -64,11 +50,11 @@ def test_a_cluster_move_crosses_a_barrier_that_single_moves_do_not() -> None:
     assert found == {0.0: 4.0, 1.0: 3.0}
 
 
-def test_how_moves_are_drawn_is_asked_once_for_each_assignment_that_a_piece_begins_at(
+def test_every_walk_calls_proposals_at_once_with_its_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
-    problem = make_problem(chain(30), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
+    problem = problem_of(chain(30), devices_of("ddd"), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
     config, start, asked = AnnealingConfig(), np.zeros(30, dtype=np.int64), list[np.ndarray]()
 
     def proposals_at(assignment: np.ndarray) -> Proposals:
@@ -84,39 +70,32 @@ def test_how_moves_are_drawn_is_asked_once_for_each_assignment_that_a_piece_begi
     # One evaluation of the start and 50 that set the temperature; the rest in pieces of 5,000 / (30 + 100), of which
     # the first begins at the start like those 50.
     assert len(asked) == math.ceil((500 - 1 - 50) / (5_000 // 130))
-    # What is always answered alike is as good as no question.
+    # A constant distribution of moves gives the same search as none.
     assert len({tuple((count, best_s) for count, _, best_s in solution.history) for solution in found}) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_annealing_finds_the_optimum_of_small_graphs_on_three_devices(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    tensors = [Tensor(f"o{i}", int(rng.integers(0, 3000)), (f"o{rng.integers(i + 1, 7)}",)) for i in range(6)]
-    graph = OpGraph.build("small", [Op(f"o{i}") for i in range(7)], tensors)
-    problem = make_problem(graph, rng.uniform(1.0, 9.0, (7, 3)), latency_s=0.5)
-    everything = np.array(list(itertools.product(range(3), repeat=7)), dtype=np.int64)
-    optimum_s = float(problem.evaluator.evaluate_batch(everything).makespan_s.min())
-    assert annealing.plan(problem, Budget(2000), seed).objective_s == pytest.approx(optimum_s, rel=1e-12)
+    problem = problem_of(random_reads(rng, 7, (0, 3000), readers=1), devices_of("ddd"), rng.uniform(1.0, 9.0, (7, 3)))
+    assert annealing.plan(problem, Budget(2000), seed).objective_s == pytest.approx(optimum_s(problem), rel=1e-12)
 
 
 def test_annealing_finds_the_only_cut_of_a_chain_that_fits() -> None:
-    problem = make_problem(chain(6, memory_bytes=10), np.ones((6, 2)), memory_bytes=30)
+    problem = problem_of(chain(6, memory_bytes=10), devices_of("dd", memory_bytes=30), 1.0)
     assert annealing.plan(problem, Budget(500), 0).objective_s == 7.0  # six seconds of work and one transfer
 
 
 def test_annealing_is_never_worse_than_where_it_begins() -> None:
     rng = np.random.default_rng(1)
-    tensors = [Tensor(f"o{i}", int(rng.integers(0, 3000)), (f"o{rng.integers(i + 1, 30)}",)) for i in range(29)]
-    graph = OpGraph.build("start", [Op(f"o{i}") for i in range(30)], tensors)
-    problem = make_problem(graph, rng.uniform(1.0, 9.0, (30, 3)))
+    problem = problem_of(random_reads(rng, 30, (0, 3000), readers=1), devices_of("ddd"), rng.uniform(1.0, 9.0, (30, 3)))
     begun = min(planner.plan(problem, Budget(9), 0).objective_s for planner in (single, heft))
     assert annealing.plan(problem, Budget(25), 0).objective_s <= begun
 
 
 def test_a_budget_of_many_pieces_is_used_up_exactly_and_reports_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
-    rng = np.random.default_rng(1)
-    problem = make_problem(chain(30), rng.uniform(1.0, 9.0, (30, 3)))
+    problem = problem_of(chain(30), devices_of("ddd"), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
     seen: list[int] = []
     solution = annealing.plan(problem, Budget(1_234, on_progress=lambda progress: seen.append(progress.evaluations)), 0)
     assert solution.evaluations == seen[-1] == 1_234
@@ -129,7 +108,7 @@ def test_a_budget_of_many_pieces_is_used_up_exactly_and_reports_between_them(mon
 
 def test_an_interrupt_between_two_pieces_keeps_the_best_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
-    problem = make_problem(chain(30), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
+    problem = problem_of(chain(30), devices_of("ddd"), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
 
     def interrupt(progress: Progress) -> None:
         if progress.evaluations > 200:
@@ -160,7 +139,7 @@ class _Executed:
 
 
 def test_every_measured_evaluation_is_executed_and_few_of_them_set_the_temperature() -> None:
-    simulator = make_problem(chain(5), np.ones((5, 2))).evaluator
+    simulator = problem_of(chain(5), devices_of("dd"), 1.0).evaluator
     assert isinstance(simulator, Simulator)
     measured = _Executed(simulator)
     problem = Problem(simulator.graph, simulator.topology, simulator.op_time_s, measured, simulator)  # type: ignore[arg-type]

@@ -7,28 +7,18 @@ import itertools
 import numpy as np
 import pytest
 
-from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
-from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import heft, heft_portfolio
 from gnnplace.planners.classical.heft_portfolio import PortfolioConfig, held_shares, noisy_schedules, plain_schedules
-from gnnplace.sim.simulator import Simulator
+from tests.problems import connected, devices_of, problem_of, random_reads
 
 
 def random_problem(seed: int, num_ops: int = 40, memory_bytes: int | None = None) -> Problem:
     rng = np.random.default_rng(seed)
-    tensors = [
-        Tensor(f"o{i}", int(rng.integers(1, 100)), tuple({f"o{j}" for j in rng.integers(i + 1, num_ops, 2)}))
-        for i in range(num_ops - 1)
-    ]
-    graph = OpGraph.build("random", [Op(f"o{i}", memory_bytes=10) for i in range(num_ops)], tensors)
-    devices = tuple(Device(f"d{i}", memory_bytes=memory_bytes) for i in range(3))
-    links = tuple(Link(a.name, b.name, 1.0, 20.0) for a, b in itertools.permutations(devices, 2))
-    topology = Topology("three", devices, links)
-    times = rng.uniform(1.0, 9.0, (num_ops, 3))
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator)
+    graph = random_reads(rng, num_ops, (1, 100), memory_bytes=10)
+    topology = connected(*devices_of("ddd", memory_bytes), latency_s=1.0, bandwidth=20.0)
+    return problem_of(graph, topology, rng.uniform(1.0, 9.0, (num_ops, 3)))
 
 
 @pytest.mark.parametrize("evaluations", [1, 2, 20])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
-from gnnplace.arrays import FloatArray
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
@@ -15,7 +12,7 @@ from gnnplace.graph.orders import longest_path
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import heft, single
 from gnnplace.planners.classical.list_schedule import ListScheduling, build_list_schedule, list_schedule
-from gnnplace.sim.simulator import Simulator
+from tests.problems import connected, devices_of, problem_of, random_reads
 
 # Topcuoglu, Hariri and Wu 2002, figure 2: seconds of ten tasks on three processors, and bytes of the edges.
 PAPER_TIMES = np.array(
@@ -26,16 +23,6 @@ PAPER_EDGES = {
     (1, 2): 18, (1, 3): 12, (1, 4): 9, (1, 5): 11, (1, 6): 14, (2, 8): 19, (2, 9): 16, (3, 7): 23,
     (4, 8): 27, (4, 9): 23, (5, 9): 13, (6, 8): 15, (7, 10): 17, (8, 10): 11, (9, 10): 13,
 }  # fmt: skip
-
-
-def connected(*devices: Device, latency_s: float = 0.0, bandwidth: float = 1.0) -> Topology:
-    links = (Link(a.name, b.name, latency_s, bandwidth) for a, b in itertools.permutations(devices, 2))
-    return Topology("connected", devices, tuple(links))
-
-
-def problem_of(graph: OpGraph, topology: Topology, times: FloatArray) -> Problem:
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator)
 
 
 def paper_problem() -> Problem:
@@ -167,10 +154,7 @@ def test_noise_on_ranks_keeps_the_order_topological() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_a_list_schedule_is_within_grahams_bound_when_transfers_are_free(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    tensors = [Tensor(f"o{i}", 0, tuple({f"o{j}" for j in rng.integers(i + 1, 30, 2)})) for i in range(29)]
-    graph = OpGraph.build("random", [Op(f"o{i}") for i in range(30)], tensors)
-    seconds = rng.integers(1, 9, 30).astype(np.float64)
-    devices = [Device(f"d{i}") for i in range(3)]
-    problem = problem_of(graph, connected(*devices), np.repeat(seconds[:, None], 3, axis=1))
+    graph, seconds = random_reads(rng, 30, (0, 1)), rng.integers(1, 9, 30).astype(np.float64)
+    problem = problem_of(graph, connected(*devices_of("ddd")), seconds[:, None])
     path = longest_path(graph.topological_order, seconds, graph.successor_offsets, graph.successors)
     assert build_list_schedule(problem).length_s <= path + (seconds.sum() - path) / 3

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.devices.topology import Device
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
@@ -17,17 +17,13 @@ from gnnplace.placement import Placement, check_legal
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.classical.metis import MetisConfig, metis_assignment
-from gnnplace.sim.simulator import Simulator
+from tests.problems import connected, problem_of
 
 
-def problem_of(graph: OpGraph, speeds: dict[str, float], memory_bytes: int | None = None) -> Problem:
+def at_speeds(graph: OpGraph, speeds: dict[str, float], memory_bytes: int | None = None) -> Problem:
     """Devices by name with their speeds, all linked; every op takes a second at speed 1."""
-    devices = tuple(Device(name, name.rstrip("0123456789"), memory_bytes) for name in speeds)
-    links = tuple(Link(a.name, b.name, 1e-3, 1e6) for a in devices for b in devices if a is not b)
-    topology = Topology("linked", devices, links)
-    times = np.ones((graph.num_ops, 1)) / np.array(list(speeds.values()))
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator)
+    devices = (Device(name, name.rstrip("0123456789"), memory_bytes) for name in speeds)
+    return problem_of(graph, connected(*devices, latency_s=1e-3, bandwidth=1e6), 1.0 / np.array(list(speeds.values())))
 
 
 def two_clusters(size: int = 10, **allowed: tuple[str, ...]) -> OpGraph:
@@ -45,7 +41,7 @@ def _needs_pymetis() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
 def test_two_clusters_are_cut_at_the_thin_edge_between_them(seed: int) -> None:
-    solution = load_planner("metis")(problem_of(two_clusters(), {"gpu0": 1, "gpu1": 1}), Budget(1), seed)
+    solution = load_planner("metis")(at_speeds(two_clusters(), {"gpu0": 1, "gpu1": 1}), Budget(1), seed)
     first, second = solution.placement.assignment[:10], solution.placement.assignment[10:]
     assert {*first} != {*second}
     assert len({*first}) == len({*second}) == 1
@@ -58,7 +54,7 @@ def test_equal_accelerators_compute_equally_long_within_the_imbalance_of_the_met
     size = 60 * count
     tensors = [Tensor(f"o{i}", 100, tuple({f"o{j}" for j in rng.integers(i + 1, size, 2)})) for i in range(size - 1)]
     graph = OpGraph.build("random", [Op(f"o{i}") for i in range(size)], tensors)
-    problem = problem_of(graph, {f"gpu{i}": 1 for i in range(count)})
+    problem = at_speeds(graph, {f"gpu{i}": 1 for i in range(count)})
     config = MetisConfig()
     assignment = metis_assignment(problem, seed, hosts=False, config=config)
     # Bisections add up: the tolerance holds for each.
@@ -81,27 +77,27 @@ def test_the_imbalance_is_the_librarys_default_for_the_method_that_is_used(
         return 0, [0] * 20
 
     monkeypatch.setattr(pymetis, "part_graph", part_graph)
-    problem = problem_of(two_clusters(), {f"gpu{i}": 1 for i in range(count)})
+    problem = at_speeds(two_clusters(), {f"gpu{i}": 1 for i in range(count)})
     metis_assignment(problem, 0, hosts=False, config=MetisConfig())
     assert (asked["recursive"], asked["options"].ufactor) == (recursive, ufactor)
 
 
 def test_hosts_compute_as_much_as_they_are_fast_and_only_for_the_planner_that_names_them() -> None:
-    problem = problem_of(two_clusters(40), {"gpu0": 3, "cpu0": 1})
+    problem = at_speeds(two_clusters(40), {"gpu0": 3, "cpu0": 1})
     without, with_hosts = (load_planner(name)(problem, Budget(1), 0) for name in ("metis", "metis-cpu"))
     assert np.bincount(without.placement.assignment, minlength=2).tolist() == [80, 0]
     assert np.bincount(with_hosts.placement.assignment, minlength=2)[1] == pytest.approx(20, abs=2)
 
 
 def test_an_op_that_no_accelerator_can_run_goes_to_a_host() -> None:
-    problem = problem_of(two_clusters(a4=("cpu",)), {"gpu0": 1, "cpu0": 1, "gpu1": 1})
+    problem = at_speeds(two_clusters(a4=("cpu",)), {"gpu0": 1, "cpu0": 1, "gpu1": 1})
     solution = load_planner("metis")(problem, Budget(1), 0)
     check_legal(problem.graph, problem.topology, solution.placement)
     assert np.flatnonzero(solution.placement.assignment == 1).tolist() == [4]
 
 
 def test_memory_is_ignored_as_in_the_papers() -> None:
-    problem = problem_of(two_clusters(), {"gpu0": 1, "gpu1": 1}, memory_bytes=50)
+    problem = at_speeds(two_clusters(), {"gpu0": 1, "gpu1": 1}, memory_bytes=50)
     solution = load_planner("metis")(problem, Budget(1), 0)
     assert solution.objective_s > problem.worst_case_s
     shortfall = problem.evaluator.evaluate(Placement(solution.placement.assignment)).shortfall_bytes
@@ -112,4 +108,4 @@ def test_memory_is_ignored_as_in_the_papers() -> None:
 def test_without_the_library_one_line_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(MissingDependency, match=r"need pymetis; pip install 'gnnplace\[partition\]'"):
-        load_planner(name)(problem_of(two_clusters(), {"gpu0": 1, "gpu1": 1}), Budget(1), 0)
+        load_planner(name)(at_speeds(two_clusters(), {"gpu0": 1, "gpu1": 1}), Budget(1), 0)

@@ -26,7 +26,7 @@ from gnnplace.planners.classical import mtkahypar
 from gnnplace.planners.classical.mtkahypar import MtKahyparConfig, part_limits, plan, unit_bytes
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph
 from gnnplace.planners.classical.partition_graph import parts_of
-from gnnplace.sim.simulator import Simulator
+from tests.problems import connected, problem_of
 
 needs_mtkahypar = pytest.mark.usefixtures("_mtkahypar")
 
@@ -36,13 +36,9 @@ def _mtkahypar() -> None:
     pytest.importorskip("mtkahypar", reason="the extra 'partition' is not installed")
 
 
-def problem_of(graph: OpGraph, memory_bytes: Sequence[int | None]) -> Problem:
-    devices = tuple(Device(f"gpu{i}", "gpu", room) for i, room in enumerate(memory_bytes))
-    links = tuple(Link(a.name, b.name, 1e-3, 1e6) for a, b in itertools.permutations(devices, 2))
-    topology = Topology("linked", devices, links)
-    times = np.ones((graph.num_ops, len(devices)))
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator)
+def on_gpus(graph: OpGraph, memory_bytes: Sequence[int | None]) -> Problem:
+    devices = (Device(f"gpu{i}", "gpu", room) for i, room in enumerate(memory_bytes))
+    return problem_of(graph, connected(*devices, latency_s=1e-3, bandwidth=1e6), 1.0)
 
 
 def clusters(sizes: Sequence[int], **allowed: tuple[str, ...]) -> OpGraph:
@@ -56,7 +52,7 @@ def clusters(sizes: Sequence[int], **allowed: tuple[str, ...]) -> OpGraph:
 def test_a_unit_weighs_its_weights_its_share_of_shared_ones_and_some_of_its_results() -> None:
     ops = [Op("a", memory_bytes=3, group="g"), Op("b", memory_bytes=4, group="g"), Op("c"), Op("d")]
     graph = OpGraph.build("some", ops, [Tensor("a", 20, ("c",)), Tensor("c", 6)], [SharedWeight(12, ("b", "c", "d"))])
-    problem = problem_of(graph, [None])
+    problem = on_gpus(graph, [None])
     assert unit_bytes(problem, 0.5)[problem.unit_of_op[1:]].tolist() == [3 + 4 + 4 + 10, 4 + 3, 4]
 
 
@@ -89,7 +85,7 @@ def test_limits_suffice_and_never_exceed_a_memory(devices: list[tuple[float, flo
 
 @needs_mtkahypar
 def test_clusters_that_fill_a_device_each_are_found_whole() -> None:
-    problem = problem_of(clusters([8, 8, 8]), [8 * 10 + 4000] * 3)
+    problem = on_gpus(clusters([8, 8, 8]), [8 * 10 + 4000] * 3)
     solution = plan(problem, Budget(200), 0)
     rows = solution.placement.assignment.reshape(3, 8)
     assert (rows == rows[:, :1]).all()
@@ -100,7 +96,7 @@ def test_clusters_that_fill_a_device_each_are_found_whole() -> None:
 @needs_mtkahypar
 def test_devices_with_little_memory_get_what_they_hold() -> None:
     weights = [Op(f"o{i}", memory_bytes=size) for i, size in enumerate((70, 20, 20, 20, 20, 50))]
-    problem = problem_of(OpGraph.build("weights", weights), [60, 80, 80])
+    problem = on_gpus(OpGraph.build("weights", weights), [60, 80, 80])
     solution = plan(problem, Budget(400), 0)
     assert problem.evaluator.evaluate(solution.placement).feasible
 
@@ -108,7 +104,7 @@ def test_devices_with_little_memory_get_what_they_hold() -> None:
 @needs_mtkahypar
 def test_an_op_goes_only_where_it_may_run_even_where_the_whole_graph_fits() -> None:
     allowed = {"c0_0": ("gpu1",), "c0_5": ("gpu1",), "c1_3": ("gpu0", "gpu2")}
-    problem = problem_of(clusters([8, 8], **allowed), [None] * 3)
+    problem = on_gpus(clusters([8, 8], **allowed), [None] * 3)
     solution = plan(problem, Budget(300), 0)
     check_legal(problem.graph, problem.topology, solution.placement)
     assert solution.objective_s == pytest.approx(8.0)  # the first chain on gpu1, the second elsewhere
@@ -119,26 +115,26 @@ def test_an_op_goes_only_where_it_may_run_even_where_the_whole_graph_fits() -> N
 def test_it_is_never_worse_than_the_best_single_device(memory_bytes: int | None) -> None:
     rng = np.random.default_rng(0)
     tensors = [Tensor(f"o{i}", 900, tuple({f"o{j}" for j in rng.integers(i + 1, 30, 2)})) for i in range(29)]
-    problem = problem_of(OpGraph.build("dense", [Op(f"o{i}") for i in range(30)], tensors), [memory_bytes] * 3)
+    problem = on_gpus(OpGraph.build("dense", [Op(f"o{i}") for i in range(30)], tensors), [memory_bytes] * 3)
     singles = problem.evaluator.evaluate_batch(problem.single_device_assignments)
     assert plan(problem, Budget(100), 0).objective_s <= problem.penalised_batch_s(singles).min()
 
 
 @needs_mtkahypar
 def test_a_graph_without_bytes_or_tensors_is_spread_all_the_same() -> None:
-    problem = problem_of(OpGraph.build("free", [Op(f"o{i}") for i in range(6)]), [None] * 2)
+    problem = on_gpus(OpGraph.build("free", [Op(f"o{i}") for i in range(6)]), [None] * 2)
     assert plan(problem, Budget(100), 0).objective_s == pytest.approx(3.0)
 
 
 def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mtkahypar", None)
     with pytest.raises(MissingDependency, match=r"needs mtkahypar; pip install 'gnnplace\[partition\]'"):
-        plan(problem_of(clusters([4, 4]), [None, None]), Budget(10), 0)
+        plan(on_gpus(clusters([4, 4]), [None, None]), Budget(10), 0)
 
 
 @needs_mtkahypar
 def test_a_library_that_died_between_two_partitions_is_started_again() -> None:
-    problem = problem_of(clusters([4, 4]), [None] * 2)
+    problem = on_gpus(clusters([4, 4]), [None] * 2)
     cut = (np.ones(8), np.full(2, 5.0), parts_of(problem, hosts=True), np.arange(8), None)
     with mtkahypar._Cutter(problem, MtKahyparConfig()) as cutter:
         first = cutter.cut(*cut)
@@ -170,7 +166,7 @@ def hangs_at_start(starts: Path) -> Callable[[Hypergraph], list[int]]:
 @needs_mtkahypar
 def test_a_library_that_crashes_at_every_partition_leaves_the_single_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mtkahypar, "partitioner", exits_at_each_partition)
-    problem = problem_of(clusters([4, 4]), [None] * 2)
+    problem = on_gpus(clusters([4, 4]), [None] * 2)
     config = MtKahyparConfig(orders=1, imbalances=(0.3,), activation_shares=(1.0,))
     assert plan(problem, Budget(100), 0, config).evaluations == len(problem.single_device_assignments)
 
@@ -181,7 +177,7 @@ def test_a_library_that_does_not_work_is_an_error_with_its_reason(monkeypatch: p
     with pytest.raises(
         MissingDependency, match=r"exit code 1: ImportError: libhwloc.so.15: no such file .* pip install"
     ):
-        plan(problem_of(clusters([4, 4]), [None, None]), Budget(100), 0)
+        plan(on_gpus(clusters([4, 4]), [None, None]), Budget(100), 0)
 
 
 @needs_mtkahypar
@@ -190,7 +186,7 @@ def test_the_sweep_ends_after_a_few_partitions_that_took_too_long(
 ) -> None:
     starts = tmp_path / "starts"
     monkeypatch.setattr(mtkahypar, "partitioner", partial(hangs_at_start, starts))
-    problem = problem_of(clusters([4, 4]), [None] * 4)
+    problem = on_gpus(clusters([4, 4]), [None] * 4)
     solution = plan(problem, Budget(100), 0, MtKahyparConfig(timeout_s=1.0, max_timeouts=2))
     assert len(starts.read_text() if starts.exists() else "") <= 2
     assert solution.evaluations == len(problem.single_device_assignments)

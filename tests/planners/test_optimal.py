@@ -25,8 +25,8 @@ from gnnplace.planners.classical.optimal.model import IntervalModel, in_order, i
 from gnnplace.planners.classical.optimal.planner import OptimalConfig, plan
 from gnnplace.planners.classical.optimal.rules import path_ticks
 from gnnplace.planners.search import Search
-from gnnplace.sim.simulator import Simulator
 from models_zoo.networks.generated.sampling import sample_graph
+from tests.problems import connected, devices_of, problem_of, random_reads
 
 needs_ortools = pytest.mark.usefixtures("_ortools")
 
@@ -34,14 +34,6 @@ needs_ortools = pytest.mark.usefixtures("_ortools")
 @pytest.fixture
 def _ortools() -> None:
     pytest.importorskip("ortools", reason="the extra 'optimal' is not installed")
-
-
-def problem_of(
-    graph: OpGraph, topology: Topology, times: np.typing.ArrayLike, objective: Objective = "latency"
-) -> Problem:
-    op_time_s = np.array(times, dtype=np.float64)
-    simulator = Simulator(graph, topology, op_time_s, num_threads=1)
-    return Problem(graph, topology, op_time_s, simulator, simulator, objective)
 
 
 def pair(memory_bytes: int | None = None, overhead_s: float = 0.0, latency_s: float = 1.0) -> Topology:
@@ -227,14 +219,8 @@ def test_beyond_its_limits_it_answers_without_a_bound() -> None:
 def layers(num_ops: int, num_devices: int) -> Problem:
     """Too many ops for a quick proof."""
     rng = np.random.default_rng(0)
-    tensors = [
-        Tensor(f"o{i}", int(rng.integers(1, 30)), tuple({f"o{j}" for j in rng.integers(i + 1, num_ops, 2)}))
-        for i in range(num_ops - 1)
-    ]
-    devices = tuple(Device(f"d{i}") for i in range(num_devices))
-    links = tuple(Link(a.name, b.name, 0.5, 10.0) for a, b in itertools.permutations(devices, 2))
-    graph = OpGraph.build("layers", [Op(f"o{i}") for i in range(num_ops)], tensors)
-    return problem_of(graph, Topology("linked", devices, links), rng.uniform(1, 10, (num_ops, num_devices)))
+    topology = connected(*devices_of("d" * num_devices), latency_s=0.5, bandwidth=10.0)
+    return problem_of(random_reads(rng, num_ops, (1, 30)), topology, rng.uniform(1, 10, (num_ops, num_devices)))
 
 
 @needs_ortools

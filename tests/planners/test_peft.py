@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
-from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import peft
 from gnnplace.planners.classical.list_schedule import build_list_schedule
 from gnnplace.planners.classical.peft import optimistic_cost_table, peft_order, peft_schedule
-from gnnplace.sim.simulator import Simulator
+from tests.problems import connected, devices_of, problem_of
 
 # Arabnejad and Barbosa 2014, figure 1: seconds of ten tasks on three processors, and of the edges.
 PAPER_TIMES = np.array(
@@ -27,18 +24,13 @@ PAPER_EDGES = {
 }  # fmt: skip
 
 
-def problem_of(graph: OpGraph, num_devices: int, times: np.ndarray) -> Problem:
-    """Every byte takes a second, on links between all devices."""
-    devices = tuple(Device(f"p{i + 1}") for i in range(num_devices))
-    links = tuple(Link(a.name, b.name, 0.0, 1.0) for a, b in itertools.permutations(devices, 2))
-    topology = Topology("connected", devices, links)
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator)
-
-
 def paper_problem() -> Problem:
     tensors = [Tensor(f"n{a}", size, (f"n{b}",)) for (a, b), size in PAPER_EDGES.items()]
-    return problem_of(OpGraph.build("paper", [Op(f"n{i + 1}") for i in range(10)], tensors), 3, PAPER_TIMES)
+    return problem_of(
+        OpGraph.build("paper", [Op(f"n{i + 1}") for i in range(10)], tensors),
+        connected(*devices_of("ppp")),
+        PAPER_TIMES,
+    )
 
 
 def random_problem(seed: int) -> Problem:
@@ -48,7 +40,7 @@ def random_problem(seed: int) -> Problem:
     pairs = {(a, int(b)) for a in range(num_ops - 1) for b in rng.integers(a + 1, num_ops, 2)}
     tensors = [Tensor(f"o{a}", int(rng.integers(1, 60)), (f"o{b}",)) for a, b in sorted(pairs)]
     graph = OpGraph.build("random", [Op(f"o{i}") for i in range(num_ops)], tensors)
-    return problem_of(graph, num_devices, rng.uniform(1.0, 40.0, (num_ops, num_devices)))
+    return problem_of(graph, connected(*devices_of("p" * num_devices)), rng.uniform(1.0, 40.0, (num_ops, num_devices)))
 
 
 def naive_peft(problem: Problem) -> tuple[list[int], list[float]]:
@@ -134,6 +126,6 @@ def test_the_schedule_equals_that_of_a_naive_scheduler(seed: int) -> None:
 
 def test_devices_that_may_not_run_an_op_are_not_what_it_hopes_for() -> None:
     graph = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 5, ("b",))])
-    problem = problem_of(graph, 2, np.array([[1.0, 1.0], [np.inf, 3.0]]))
+    problem = problem_of(graph, connected(*devices_of("pp")), [[1.0, 1.0], [np.inf, 3.0]])
     assert optimistic_cost_table(problem).tolist() == [[8.0, 3.0], [0.0, 0.0]]
     assert peft_schedule(problem).assignment.tolist() == [1, 1]

@@ -17,7 +17,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import check_legal
 from gnnplace.planners.budget import Budget, Progress
 from gnnplace.planners.catalog import PLANNERS, load_planner
-from gnnplace.sim.simulator import Simulator
+from tests.problems import problem_of
 
 BLIND_TO_MEMORY = ("single", "round-robin", "expert", "scotch", "metis", "metis-cpu")
 """As people, and as the papers that these baselines come from, which balance computation alone."""
@@ -30,8 +30,6 @@ NEEDS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "optimal": (importlib.util.find_spec, "ortools"),
 }
 """How to find the optional library or program of a planner, and its name."""
-
-BUILT = list(PLANNERS)
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +67,11 @@ def make_problem(
     )
     topology = Topology("two and a host", devices, links)
     times = rng.uniform(1e-3, 1e-2, (num_ops, 1)) * np.array([1.0, 1.0, 4.0])
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator, objective)
+    return problem_of(graph, topology, times, objective)
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_a_planner_returns_a_legal_placement_whose_value_is_the_evaluators(name: str, objective: Objective) -> None:
     problem = make_problem(objective=objective)
     solution = load_planner(name)(problem, Budget(200), 3)
@@ -88,7 +85,7 @@ def test_a_planner_returns_a_legal_placement_whose_value_is_the_evaluators(name:
     assert [value for _, _, value in solution.history] == sorted((v for _, _, v in solution.history), reverse=True)
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_the_same_seed_gives_the_same_answer(name: str) -> None:
     first, second = (load_planner(name)(make_problem(), Budget(150), 7) for _ in range(2))
     np.testing.assert_array_equal(first.placement.assignment, second.placement.assignment)
@@ -96,7 +93,7 @@ def test_the_same_seed_gives_the_same_answer(name: str) -> None:
     assert first.objective_s == second.objective_s
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_a_planner_leaves_its_inputs_alone(name: str) -> None:
     problem = make_problem()
     times, graph, budget = problem.op_time_s.copy(), copy.deepcopy(problem.graph.__dict__), Budget(100)
@@ -108,7 +105,7 @@ def test_a_planner_leaves_its_inputs_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("evaluations", [1, 2, 37])
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_a_planner_evaluates_no_more_than_its_budget(name: str, evaluations: int) -> None:
     problem = make_problem()
     solution = load_planner(name)(problem, Budget(evaluations), 0)
@@ -116,13 +113,13 @@ def test_a_planner_evaluates_no_more_than_its_budget(name: str, evaluations: int
     check_legal(problem.graph, problem.topology, solution.placement)
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_an_exhausted_budget_without_any_placement_is_an_error(name: str) -> None:
     with pytest.raises(InfeasiblePlacement, match="budget ended before one placement"):
         load_planner(name)(make_problem(), Budget(0), 0)
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_an_interrupt_gives_the_best_placement_so_far(name: str) -> None:
     problem = make_problem()
     seen: list[float] = []
@@ -137,7 +134,7 @@ def test_an_interrupt_gives_the_best_placement_so_far(name: str) -> None:
     check_legal(problem.graph, problem.topology, solution.placement)
 
 
-@pytest.mark.parametrize("name", [n for n in BUILT if n not in BLIND_TO_MEMORY])
+@pytest.mark.parametrize("name", [n for n in PLANNERS if n not in BLIND_TO_MEMORY])
 def test_a_planner_fits_a_graph_into_memories_none_of_which_holds_it(name: str) -> None:
     problem = make_problem(memory_bytes=600)
     solution = load_planner(name)(problem, Budget(400), 1)
@@ -145,39 +142,33 @@ def test_a_planner_fits_a_graph_into_memories_none_of_which_holds_it(name: str) 
     assert evaluation.feasible, evaluation.shortfall_bytes
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_what_fits_nowhere_is_returned_as_data(name: str) -> None:
     graph = OpGraph.build("big", [Op("a", memory_bytes=100), Op("b", memory_bytes=100)], [Tensor("a", 1, ("b",))])
     topology = Topology("small", (Device("x", memory_bytes=50), Device("y", memory_bytes=60)),
                         (Link("x", "y", 1e-3, 1e6), Link("y", "x", 1e-3, 1e6)))  # fmt: skip
-    times = np.ones((2, 2))
-    simulator = Simulator(graph, topology, times)
-    problem = Problem(graph, topology, times, simulator, simulator)
+    problem = problem_of(graph, topology, 1.0)
     solution = load_planner(name)(problem, Budget(30), 0)
     assert not problem.evaluator.evaluate(solution.placement).feasible
     assert solution.objective_s > problem.worst_case_s
 
 
 @pytest.mark.parametrize("num_ops", [0, 1])
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_graphs_of_no_op_and_of_one_op_are_placed(name: str, num_ops: int) -> None:
     graph = OpGraph.build("tiny", [Op(f"o{i}") for i in range(num_ops)])
     topology = Topology("pair", (Device("slow"), Device("fast")), (Link("slow", "fast", 0.0, 1.0),))
-    times = np.tile([[3.0, 2.0]], (num_ops, 1))
-    simulator = Simulator(graph, topology, times)
-    solution = load_planner(name)(Problem(graph, topology, times, simulator, simulator), Budget(20), 0)
+    solution = load_planner(name)(problem_of(graph, topology, [3.0, 2.0]), Budget(20), 0)
     assert solution.placement.assignment.shape == (num_ops,)
     if name != "round-robin":
         assert solution.objective_s == 2.0 * num_ops
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_one_device_takes_everything(name: str) -> None:
     graph = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 8, ("b",))])
     topology = Topology("one", (Device("d"),))
-    times = np.array([[1.0], [2.0]])
-    simulator = Simulator(graph, topology, times)
-    solution = load_planner(name)(Problem(graph, topology, times, simulator, simulator), Budget(20), 0)
+    solution = load_planner(name)(problem_of(graph, topology, [[1.0], [2.0]]), Budget(20), 0)
     assert solution.placement.assignment.tolist() == [0, 0]
     assert solution.objective_s == 3.0
 

@@ -11,14 +11,13 @@ import pytest
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MissingDependency
-from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import check_legal
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import scotch
 from gnnplace.planners.classical.partition_graph import UndirectedGraph
 from gnnplace.planners.classical.scotch import link_distances, plan, source_text, target_text
-from gnnplace.sim.simulator import Simulator
+from tests.problems import problem_of
 
 needs_scotch = pytest.mark.skipif(shutil.which("scotch_gmap") is None, reason="Debian's scotch is not installed")
 
@@ -31,12 +30,6 @@ def pairs_of_devices(slow_latency_s: float, speeds: tuple[float, ...] = (1, 1, 1
         for a in range(len(speeds)) for b in range(len(speeds)) if a != b
     )  # fmt: skip
     return Topology("pairs", devices, links)
-
-
-def problem_of(graph: OpGraph, topology: Topology, speeds: tuple[float, ...] = (1, 1, 1, 1)) -> Problem:
-    times = np.ones((graph.num_ops, 1)) / np.array(speeds)
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator)
 
 
 def clusters(sizes: tuple[int, ...], between: dict[tuple[int, int], int], **allowed: tuple[str, ...]) -> OpGraph:
@@ -83,7 +76,7 @@ def test_a_pair_without_a_way_is_as_far_as_a_pair_can_be() -> None:
 @needs_scotch
 def test_two_clusters_are_cut_at_the_thin_edge_between_them() -> None:
     topology = pairs_of_devices(1.0, (1, 1))
-    problem = problem_of(clusters((10, 10), {(0, 1): 1}), topology, (1, 1))
+    problem = problem_of(clusters((10, 10), {(0, 1): 1}), topology, 1.0)
     assignment = plan(problem, Budget(1), 0).placement.assignment
     assert {*assignment[:10]} != {*assignment[10:]}
     assert len({*assignment[:10]}) == len({*assignment[10:]}) == 1
@@ -92,7 +85,7 @@ def test_two_clusters_are_cut_at_the_thin_edge_between_them() -> None:
 @needs_scotch
 def test_clusters_that_exchange_much_go_to_devices_near_one_another() -> None:
     graph = clusters((16, 16, 16, 16), {(0, 1): 500, (2, 3): 500, (0, 2): 5, (1, 3): 5})
-    problem = problem_of(graph, pairs_of_devices(12.0))
+    problem = problem_of(graph, pairs_of_devices(12.0), 1.0)
     assignment = plan(problem, Budget(1), 0).placement.assignment.reshape(4, 16)
     homes = [int(np.bincount(row).argmax()) for row in assignment]
     assert sorted(homes) == [0, 1, 2, 3]
@@ -102,14 +95,14 @@ def test_clusters_that_exchange_much_go_to_devices_near_one_another() -> None:
 @needs_scotch
 def test_a_device_computes_as_much_as_it_is_fast() -> None:
     speeds = (3.0, 1.0)
-    problem = problem_of(clusters((80,), {}), pairs_of_devices(1.0, speeds), speeds)
+    problem = problem_of(clusters((80,), {}), pairs_of_devices(1.0, speeds), 1.0 / np.array(speeds))
     assert np.bincount(plan(problem, Budget(1), 0).placement.assignment)[1] == pytest.approx(20, abs=2)
 
 
 @needs_scotch
 def test_an_op_goes_only_where_it_may_run() -> None:
     allowed = {f"c0_{i}": ("gpu1",) for i in (0, 3)} | {"c1_2": ("gpu2", "gpu3")}
-    problem = problem_of(clusters((8, 8), {(0, 1): 1}, **allowed), pairs_of_devices(1.0))
+    problem = problem_of(clusters((8, 8), {(0, 1): 1}, **allowed), pairs_of_devices(1.0), 1.0)
     solution = plan(problem, Budget(1), 0)
     check_legal(problem.graph, problem.topology, solution.placement)
     assert solution.placement.assignment[[0, 3]].tolist() == [1, 1]
@@ -117,7 +110,7 @@ def test_an_op_goes_only_where_it_may_run() -> None:
 
 @needs_scotch
 def test_the_answer_does_not_depend_on_the_seed() -> None:
-    problem = problem_of(clusters((20, 20, 20), {(0, 1): 5, (1, 2): 5}), pairs_of_devices(2.0))
+    problem = problem_of(clusters((20, 20, 20), {(0, 1): 5, (1, 2): 5}), pairs_of_devices(2.0), 1.0)
     first, second = (plan(problem, Budget(1), seed).placement.assignment for seed in (0, 1))
     np.testing.assert_array_equal(first, second)
 
@@ -125,20 +118,20 @@ def test_the_answer_does_not_depend_on_the_seed() -> None:
 @needs_scotch
 def test_a_time_that_has_passed_ends_the_mapping() -> None:
     with pytest.raises(InfeasiblePlacement, match="budget ended"):
-        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0)), Budget(seconds=0.0), 0)
+        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(seconds=0.0), 0)
 
 
 @needs_scotch
 def test_what_scotch_says_of_a_graph_that_it_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scotch, "target_text", lambda speed, distances: "deco 0\nnonsense\n")
     with pytest.raises(GnnplaceError, match=r"scotch_gmap ended with status -?[0-9]+: .*bad input"):
-        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0)), Budget(1), 0)
+        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(1), 0)
 
 
 def test_without_the_program_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(MissingDependency, match=r"needs the program scotch_gmap; install Debian's scotch"):
-        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0)), Budget(1), 0)
+        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(1), 0)
 
 
 @needs_scotch

@@ -12,7 +12,7 @@ from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 from gnnplace.planners.search import Search
-from gnnplace.sim.simulator import Simulator
+from tests.problems import problem_of
 
 
 @pytest.fixture
@@ -20,8 +20,7 @@ def problem() -> Problem:
     graph = OpGraph.build("g", [Op("a"), Op("b", group="q"), Op("c", group="q")])
     topology = Topology("t", (Device("d"), Device("e")), (Link("d", "e", 0.0, 1.0), Link("e", "d", 0.0, 1.0)))
     times = np.array([[2.0, 5.0], [1.0, 1.0], [1.0, 1.0]])
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator)
+    return problem_of(graph, topology, times)
 
 
 def test_the_best_of_everything_evaluated_is_kept(problem: Problem) -> None:

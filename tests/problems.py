@@ -1,0 +1,62 @@
+"""Small problems that several tests place: graphs, connected devices, and a simulator of both."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.evaluation import Objective, Problem
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.sim.simulator import Simulator
+
+__all__ = ["chain", "connected", "devices_of", "optimum_s", "problem_of", "random_reads"]
+
+
+def devices_of(kinds: Iterable[str], memory_bytes: int | None = None) -> tuple[Device, ...]:
+    """Devices of some kinds, named `gpu0`, `gpu1`, `cpu2`, ..."""
+    return tuple(Device(f"{kind}{i}", kind, memory_bytes) for i, kind in enumerate(kinds))
+
+
+def connected(*devices: Device, latency_s: float = 0.0, bandwidth: float = 1.0) -> Topology:
+    """Devices with a link from each to each other one."""
+    links = (Link(a.name, b.name, latency_s, bandwidth) for a, b in itertools.permutations(devices, 2))
+    return Topology("connected", devices, tuple(links))
+
+
+def problem_of(
+    graph: OpGraph, topology: Topology | Iterable[Device], times: ArrayLike, objective: Objective = "latency"
+) -> Problem:
+    """A simulated problem; links between bare devices take a second of latency and a millisecond per byte."""
+    if not isinstance(topology, Topology):
+        topology = connected(*topology, latency_s=1.0, bandwidth=1e3)
+    op_time_s = np.array(np.broadcast_to(np.asarray(times, np.float64), (graph.num_ops, topology.num_devices)))
+    simulator = Simulator(graph, topology, op_time_s, num_threads=1)
+    return Problem(graph, topology, op_time_s, simulator, simulator, objective)
+
+
+def chain(length: int, memory_bytes: int = 0) -> OpGraph:
+    """Ops one after the other, with tensors of no bytes between them."""
+    ops = [Op(f"o{i}", memory_bytes=memory_bytes) for i in range(length)]
+    return OpGraph.build("chain", ops, [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(length - 1)])
+
+
+def random_reads(
+    rng: np.random.Generator, num_ops: int, num_bytes: tuple[int, int], readers: int = 2, memory_bytes: int = 0
+) -> OpGraph:
+    """A random graph: each op but the last has one tensor, which up to `readers` later ops read."""
+    tensors = []
+    for i in range(num_ops - 1):
+        size = int(rng.integers(*num_bytes))
+        tensors.append(Tensor(f"o{i}", size, tuple({f"o{j}" for j in rng.integers(i + 1, num_ops, readers)})))
+    return OpGraph.build("random", [Op(f"o{i}", memory_bytes=memory_bytes) for i in range(num_ops)], tensors)
+
+
+def optimum_s(problem: Problem) -> float:
+    """Least penalised seconds of all assignments."""
+    choices = itertools.product(range(problem.topology.num_devices), repeat=problem.graph.num_ops)
+    batch = problem.evaluator.evaluate_batch(np.array(list(choices), dtype=np.int64))
+    return float(problem.penalised_batch_s(batch).min())
