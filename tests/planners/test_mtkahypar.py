@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.devices.topology import Device
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
