@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.parity.random_problems import random_graph, random_times, random_topology
 
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.evaluation import Problem
@@ -17,16 +18,7 @@ from gnnplace.planners.classical import etf
 from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.list_schedule import rank_order
 from gnnplace.schedule import check_schedule
-from gnnplace.sim.simulator import Simulator
-from tests.random_problems import random_graph, random_times, random_topology
-
-
-def problem_of(graph: OpGraph, devices: tuple[Device, ...], times: np.ndarray, latency_s: float = 0.0) -> Problem:
-    """Links between all devices; a byte takes a second."""
-    links = tuple(Link(a.name, b.name, latency_s, 1.0) for a, b in itertools.permutations(devices, 2))
-    topology = Topology("connected", devices, links)
-    simulator = Simulator(graph, topology, times)
-    return Problem(graph, topology, times, simulator, simulator)
+from tests.problems import connected, devices_of, problem_of, random_reads
 
 
 def fork(latency_s: float, num_children: int) -> Problem:
