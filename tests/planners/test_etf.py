@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.parity.random_problems import random_graph, random_times, random_topology
+from tests.random_problems import random_graph, random_times, random_topology
 
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.evaluation import Problem
