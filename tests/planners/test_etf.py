@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.random_problems import random_graph, random_times, random_topology
 
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.evaluation import Problem
@@ -19,6 +18,7 @@ from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.list_schedule import rank_order
 from gnnplace.schedule import check_schedule
 from tests.problems import connected, devices_of, problem_of, random_reads
+from tests.random_problems import random_graph, random_times, random_topology
 
 
 def fork(latency_s: float, num_children: int) -> Problem:
