@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -18,46 +19,14 @@ from gnnplace.policy.features import Float32Array, GraphFeatures
 __all__ = ["CONTEXT", "PAIR", "pair_features"]
 
 
-class _PairColumns(NamedTuple):
-    """Columns of the features of a unit on a device."""
-
-    slowdown: int
-    time_change: int
-    input_transfer: int
-    output_transfer: int
-    transfer_change: int
-    ready_change: int
-    path_change: int
-    path: int
-    inputs_there: int
-    outputs_there: int
-    load: int
-    load_after: int
-    memory_after: int
-    fits: int
-    is_current: int
-    slack_kept: int
-
-
-class _ContextColumns(NamedTuple):
-    """Columns of the features of a unit, whatever the device."""
-
-    slack: int
-    share: int
-    objective: int
-
-
-class _RawColumns(NamedTuple):
-    """Columns of `_raw`; `_s` are seconds, the others shares."""
-
-    time_s: int
-    input_s: int
-    output_s: int
-    ready_s: int
-    path_s: int
-    inputs_there: int
-    outputs_there: int
-
+# Of a unit on a device; of a unit on any device; and of `_raw`, where `_s` are seconds and the others shares.
+_PairColumns = namedtuple(
+    "_PairColumns",
+    "slowdown time_change input_transfer output_transfer transfer_change ready_change path_change path "
+    "inputs_there outputs_there load load_after memory_after fits is_current slack_kept",
+)
+_ContextColumns = namedtuple("_ContextColumns", "slack share objective")
+_RawColumns = namedtuple("_RawColumns", "time_s input_s output_s ready_s path_s inputs_there outputs_there")
 
 PAIR = _PairColumns(*range(len(_PairColumns._fields)))
 CONTEXT = _ContextColumns(*range(len(_ContextColumns._fields)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -22,16 +21,12 @@ from gnnplace.planners.papers.seq2seq import network
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op_groups
 from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled, SamplingConfig
-from gnnplace.policy.network import one_thread
 from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
+from tests.policy.conftest import one_thread
+
+__all__ = ["one_thread"]
 
 TINY = Seq2SeqConfig(hidden=3, attention_width=2, type_width=2)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -37,12 +37,15 @@ from gnnplace.planners.papers.hierarchical.policies import DirectPolicy, Grouped
 from gnnplace.planners.papers.rewards import landing_devices, relative_runtime, single_device_s
 from gnnplace.planners.search import Planner
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.policy.conftest import one_thread
 
 VARIANTS: Sequence[tuple[str, Planner]] = (
     ("hierarchical", plan),
     ("hierarchical-no-grouping", plan_no_grouping),
     ("hierarchical-random-grouping", plan_random_grouping),
 )
+
+__all__ = ["one_thread"]
 
 
 def diamond() -> Problem:

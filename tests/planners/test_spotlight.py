@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -26,16 +25,12 @@ from gnnplace.planners.papers.spotlight import (
     proximal_update,
     ratio_and_divergence,
 )
-from gnnplace.policy.network import one_thread
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.policy.conftest import one_thread
+
+__all__ = ["one_thread"]
 
 TINY = Seq2SeqConfig(hidden=8, attention_width=4, type_width=2)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def updated(kl_coef: float, advantages: list[float], epochs: int = 4) -> tuple[SpotlightUpdate, np.ndarray, float]:

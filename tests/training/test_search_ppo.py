@@ -15,7 +15,7 @@ from gnnplace.planners.gnn.moves import MovesConfig
 from gnnplace.planners.gnn.search import RevisitConfig
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
 from gnnplace.training.problems import TrainingProblem
-from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, draw_advantages, search_ppo_update
+from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, draw_advantages, returns_to_go, search_ppo_update
 from gnnplace.training.search_trace import SearchTrace
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
@@ -61,6 +61,12 @@ def trace_of(seconds: list[float], undrawn: int | None = None) -> SearchTrace:
         trace.note_proposal(is_new=True)
         trace.note_evaluations([value])
     return trace
+
+
+def test_returns_are_discounted_sums_of_the_rewards_that_follow() -> None:
+    rewards = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 2.0]])
+    assert returns_to_go(rewards, gamma=1.0).tolist() == [[0.0, 4.0], [-1.0, 4.0], [-1.0, 2.0]]
+    assert returns_to_go(torch.tensor([[0.0], [0.0], [8.0]]), gamma=0.5).flatten().tolist() == [2.0, 4.0, 8.0]
 
 
 def test_a_draw_is_worth_what_followed_it_less_what_followed_on_average() -> None:
