@@ -21,8 +21,8 @@ from gnnplace.planners.papers.seq2seq import network
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op_groups
 from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled, SamplingConfig
-from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 from tests.policy.conftest import one_thread
+from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 
 __all__ = ["one_thread"]
 

@@ -36,8 +36,8 @@ from gnnplace.planners.papers.hierarchical.planner import (
 from gnnplace.planners.papers.hierarchical.policies import DirectPolicy, GroupedPolicy, group_mask
 from gnnplace.planners.papers.rewards import landing_devices, relative_runtime, single_device_s
 from gnnplace.planners.search import Planner
-from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 from tests.policy.conftest import one_thread
+from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 VARIANTS: Sequence[tuple[str, Planner]] = (
     ("hierarchical", plan),

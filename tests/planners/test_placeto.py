@@ -27,8 +27,8 @@ from gnnplace.planners.papers.placeto.features import (
 from gnnplace.planners.papers.placeto.network import PlacetoNetwork, adjacency
 from gnnplace.planners.papers.placeto.planner import PAPER, Learner, PlacetoConfig, build_network, plan
 from gnnplace.training.search_ppo import returns_to_go
-from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 from tests.policy.conftest import one_thread
+from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
 
 __all__ = ["one_thread"]
 

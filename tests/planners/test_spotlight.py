@@ -25,8 +25,8 @@ from gnnplace.planners.papers.spotlight import (
     proximal_update,
     ratio_and_divergence,
 )
-from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 from tests.policy.conftest import one_thread
+from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 __all__ = ["one_thread"]
 
