@@ -88,7 +88,7 @@ def test_a_folder_gets_its_new_files_and_keeps_or_loses_others(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_who_writes_the_same_file_waits_for_the_other(tmp_path: Path) -> None:
+def test_a_second_writer_of_the_same_file_waits(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     second = Thread(target=write_text, args=(path, "second"))
     with new_file(path) as temporary:

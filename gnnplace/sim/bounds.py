@@ -1,4 +1,4 @@
-"""Seconds that no placement can beat, and which argument says so."""
+"""Lower bounds of the seconds of all feasible placements."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["LowerBound", "lower_bound"]
 
 @dataclass(frozen=True)
 class LowerBound:
-    """No feasible placement needs less than `value_s`; `name` is the bound that says so."""
+    """No feasible placement takes less than `value_s` seconds; `name` is the bound that proves it."""
 
     value_s: float
     name: str
 
 
 def lower_bound(graph: OpGraph, topology: Topology, op_time_s: FloatArray, objective: Objective) -> LowerBound:
-    """The greatest of several lower bounds on the seconds of one step (or between pipelined steps).
+    """The greatest of several lower bounds of the seconds of one step, or between pipelined steps.
 
-    - critical path (latency only): every op on its fastest device, transfers free;
-    - largest unit: a colocation group, or an op, runs on one device, one op after the other;
-    - work over all devices: a linear program that splits units over devices at will, where each device has the
-      objective's time; weights and results must fit in each memory, if memory binds; for latency every path must
-      fit as well, while the program stays small;
-    - forced transfer: a connected part that no device can hold alone is cut somewhere, see `_forced_transfer_s`.
+    - critical path (latency only): every op on its fastest device, free transfers;
+    - largest unit: the ops of a colocation group run on one device, one after the other;
+    - work over all devices: a linear program that divides units over devices, each of which has the objective's seconds.
+      Weights and results must fit in each memory, if memory binds. For latency every path must fit as well, while the
+      program stays small;
+    - forced transfer: a connected part that no single device can hold is cut somewhere, see `_forced_transfer_s`.
 
     `op_time_s` is `[N, D]`, infinite where an op cannot run.
 
@@ -60,13 +60,12 @@ def lower_bound(graph: OpGraph, topology: Topology, op_time_s: FloatArray, objec
 def _forced_transfer_s(graph: OpGraph, topology: Topology, units: Units, objective: Objective) -> float:
     """Seconds of the cheapest way to cut a connected part of the graph that no single device can hold.
 
-    A part whose units (joined by tensors) are connected and which lies on more than one device has a tensor with a
-    consumer elsewhere. Say it is `t`, from `u` to `w`. Then `u` and all on a path to it have run before the transfer
-    begins, the transfer occupies every link of some route for its time, and `w` and all on a path from it follow. So
-    the step lasts at least head(u) + transfer(t) + tail(w), with the fastest devices and the cheapest route; and some
-    link is occupied for at least the cheapest link's time. The minimum over all `t` and `w` that may cross holds
-    whichever it is. A device cannot hold a part when it may not run one of its units, or has less memory than its
-    weights and results, which all are there at the end of the step. Zero when nothing is forced.
+    A connected part on several devices has a tensor `t`, from op `u` to op `w`, that crosses devices. All ops on a path to
+    `u` run before the transfer, and all ops on a path from `w` run after it. So the step lasts at least
+    head(u) + transfer(t) + tail(w), with the fastest devices and the cheapest route; and some link is occupied for at
+    least the cheapest link's time. The minimum over all tensors that may cross holds for any of them. A device cannot hold
+    a part if it may not run one of its units, or has less memory than its weights and results, which all exist at the end
+    of the step. Zero if no transfer is forced.
     """
     producers, consumers = graph.edges
     num_units = len(units.memory_bytes)
@@ -87,22 +86,19 @@ def _forced_transfer_s(graph: OpGraph, topology: Topology, units: Units, objecti
         transfer_s = _heads(graph, units.fastest_op_s)[producers[crossing]] + transfer_s + tail[consumers[crossing]]
     least = np.full(count, np.inf)
     np.minimum.at(least, part[source[crossing]], transfer_s)
-    least = least[forced & np.isfinite(least)]  # an infinite one fits nowhere at all, which is for others to report
+    least = least[forced & np.isfinite(least)]  # infinite: the part fits nowhere, which other code reports
     return float(least.max(initial=0.0))
 
 
 def _cheapest_transfer_s(topology: Topology, num_bytes: IntArray, objective: Objective) -> FloatArray:
     """`[T]` seconds over the cheapest route between two devices; for throughput, on the cheapest link."""
-    if objective == "throughput":
-        routes: list[tuple[int, ...]] = [(link,) for link in range(len(topology.links))]
-    else:
-        devices = range(topology.num_devices)
-        routes = [r for s in devices for t in devices if s != t and (r := topology.route(s, t))]
+    latency_s, s_per_byte = topology.latency_s, 1.0 / topology.bandwidth_bytes_per_s
+    if objective == "latency":
+        apart = np.isfinite(topology.route_latency_s) & ~np.eye(topology.num_devices, dtype=np.bool_)
+        latency_s, s_per_byte = topology.route_latency_s[apart], topology.route_s_per_byte[apart]
     least = np.full(len(num_bytes), np.inf)
-    for prices in {
-        (topology.latency_s[list(r)].sum(), (1.0 / topology.bandwidth_bytes_per_s[list(r)]).sum()) for r in routes
-    }:
-        np.minimum(least, prices[0] + prices[1] * num_bytes, out=least)
+    for route in np.unique(np.stack([latency_s, s_per_byte]), axis=1).T:
+        np.minimum(least, route[0] + route[1] * num_bytes, out=least)
     return least
 
 

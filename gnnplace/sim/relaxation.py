@@ -1,4 +1,4 @@
-"""A linear program over shares of ops on devices, and the lower bound that its dual proves."""
+"""A linear program that divides units over devices, and the lower bound that its dual proves."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from gnnplace.placement import allowed_mask
 __all__ = ["Units", "relaxation_bound"]
 
 _MAX_VARIABLES = 4_000
-"""Above this many unknowns the program is solved for sums of similar units, without paths."""
+"""Limit of unknowns; larger programs are solved for sums of similar units, without paths."""
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What shares a device: colocation groups and free ops."""
+    """Colocation groups and free ops, with their seconds and bytes."""
 
     unit_of_op: IntArray  # [N]
     op_time_s: FloatArray  # [N, D] infinite where not allowed
     time_s: FloatArray  # [U, D]
-    memory_bytes: FloatArray  # [U] weights, each shared one with one of its users, and results
+    memory_bytes: FloatArray  # [U] weights and results; each shared weight counts for one consumer
 
     @property
     def fastest_op_s(self) -> FloatArray:
-        """`[N]`."""
+        """`[N]` seconds of each op on its fastest device."""
         return np.asarray(self.op_time_s.min(axis=1))
 
     @classmethod
     def of(cls, graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> Units:
-        """Of a graph on devices; times are infinite where an op, or another of its group, cannot run."""
+        """The units of a graph on devices; times are infinite where an op of the unit cannot run."""
         key = np.where(graph.colocation >= 0, graph.colocation, graph.num_ops + np.arange(graph.num_ops))
         _, unit = np.unique(key, return_inverse=True)
         time = np.where(allowed_mask(graph, topology), op_time_s, np.inf)
@@ -52,16 +52,16 @@ class Units:
 
 
 class _Classes(NamedTuple):
-    """Devices that cannot be told apart in times and memory, joined."""
+    """Classes of devices with equal times and memory."""
 
     op_time_s: FloatArray  # [N, K] infinite where not allowed
     unit_time_s: FloatArray  # [U, K]
     copies: FloatArray  # [K] devices of each class
-    memory_bytes: FloatArray  # [K] of all of them together
+    memory_bytes: FloatArray  # [K] of all devices of the class together
 
 
 class _Dual(NamedTuple):
-    """Weights that prove a bound, see `relaxation_bound`; those of a class count all its devices together."""
+    """Weights that prove a bound, see `relaxation_bound`; those of a class cover all its devices."""
 
     work: FloatArray  # [K]
     memory: FloatArray  # [K] seconds per byte
@@ -69,7 +69,7 @@ class _Dual(NamedTuple):
 
 
 def relaxation_bound(graph: OpGraph, topology: Topology, units: Units, paths: bool) -> tuple[float, str]:
-    """Seconds that no feasible schedule can beat, from dividing units over devices at will, and what made it so.
+    """A lower bound of all feasible schedules in seconds, from dividing units over devices, and its name.
 
     The program: the least C such that every unit is divided over the devices that may run it, no device works longer
     than C, weights and results fit (if memory binds), and with `paths` no path is longer than C (while the program
@@ -103,7 +103,7 @@ def _classes(topology: Topology, units: Units) -> _Classes:
 
 
 def _proven_s(units: Units, classes: _Classes, dual: _Dual) -> float:
-    """Seconds of the bound that given weights prove."""
+    """Seconds of the bound that the weights prove."""
     op_price = (dual.work / classes.copies + dual.flow[:, None]) * _finite(classes.op_time_s)
     price = np.zeros(classes.unit_time_s.shape)
     np.add.at(price, units.unit_of_op, op_price)
@@ -117,7 +117,7 @@ def _finite(values: FloatArray) -> FloatArray:
 
 
 def _solve(graph: OpGraph, units: Units, classes: _Classes, paths: bool, tight: bool) -> _Dual | None:
-    """The dual that the solver proposes, in seconds and bytes; None when it found none.
+    """The dual that the solver proposes, in seconds and bytes; None if it finds none.
 
     Unknowns: the share of each unit on each class, the end of each op when paths count, and the length C.
     """
@@ -184,7 +184,7 @@ def _path_rows(graph: OpGraph, unit_of_op: IntArray, op_time: FloatArray, size: 
 
 
 def _rows(shape: tuple[int, int], *entries: tuple[IntArray, IntArray, FloatArray]) -> csr_array:
-    """A sparse matrix from (rows, columns, values); those at one place are added."""
+    """A sparse matrix from (rows, columns, values), which are added at equal places."""
     row, column, value = (np.concatenate(parts) for parts in zip(*entries, strict=True))
     return csr_array(coo_array((value, (row, column)), shape=shape))
 
@@ -207,7 +207,7 @@ def _repaired_flow(graph: OpGraph, weights: FloatArray) -> tuple[FloatArray, flo
 
 
 def _similar_joined(unit_time: FloatArray, unit_memory: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sums of units whose times have about the same ratios between devices and to memory, so that few are left."""
+    """Sums of units with similar ratios of times and memory, so that few units remain."""
     least = np.maximum(unit_time.min(axis=1, keepdims=True), 1e-12)
     ratios = np.column_stack([unit_time, unit_memory * len(unit_memory)]) / least
     logs = np.log(np.clip(ratios, 1e-6, 1e30))

@@ -41,7 +41,7 @@ def test_rewards_of_an_episode_add_up_to_the_difference_of_its_ends() -> None:
     assert env.step_index == 2 * problem.num_units
 
 
-def test_lookahead_tells_what_each_move_will_cost() -> None:
+def test_lookahead_gives_the_seconds_of_each_move() -> None:
     problem = random_layers(3)
     env = PlacementBatch(problem, EnvConfig(lookahead=True)).reset(np.zeros((1, 30), dtype=np.int64))
     plain = PlacementBatch(problem).reset(np.zeros((1, 30), dtype=np.int64))

@@ -100,7 +100,7 @@ def test_an_op_that_waited_for_a_remote_input_pays_the_dispatch_overhead() -> No
     assert evaluation.busy_s.tolist() == [1.0, 2.5]
 
 
-def test_a_remote_input_that_nobody_waited_for_costs_no_overhead() -> None:
+def test_a_remote_input_that_arrived_early_costs_no_overhead() -> None:
     graph = OpGraph.build("g", [Op("x"), Op("busy"), Op("y")], [Tensor("x", 10, ("y",))])
     _, schedule = place(graph, pair(overhead_s=0.5), [[1.0, 1.0], [8.0, 8.0], [1.0, 1.0]], [0, 1, 1])
     assert schedule.end_s.tolist() == [1.0, 8.0, 9.0]
@@ -182,7 +182,7 @@ def test_the_period_of_pipelined_steps_is_that_of_the_busiest_device_or_channel(
     assert place(graph, pair(), [[1.0, 1.0], [1.0, 1.0]], [0, 1])[0].period_s == 2.0
 
 
-def test_times_that_are_no_times_are_refused() -> None:
+def test_invalid_times_are_refused() -> None:
     graph = OpGraph.build("g", [Op("x")])
     with pytest.raises(InvalidGraph, match="'x' has a time"):
         Simulator(graph, pair(), np.array([[np.nan, 1.0]]))

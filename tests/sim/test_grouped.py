@@ -43,7 +43,7 @@ def test_a_group_does_not_wait_for_inputs_that_only_its_later_ops_need() -> None
     assert 2.0 < simulator.evaluate(Placement(apart)).makespan_s < 2.1
 
 
-def test_it_costs_what_the_ops_cost_where_their_groups_are() -> None:
+def test_a_placement_of_groups_costs_as_much_as_that_of_their_ops() -> None:
     simulator = grouped()
     rng = np.random.default_rng(0)
     assignments = rng.integers(0, 3, (6, simulator.coarsening.graph.num_ops))
@@ -67,7 +67,7 @@ def test_a_move_of_a_group_costs_what_the_moved_placement_costs() -> None:
     assert simulator.evaluate_moves(assignment, masks, devices).makespan_s.tolist() == expected
 
 
-def test_the_ops_of_a_group_take_over_its_priority() -> None:
+def test_the_ops_of_a_group_have_its_priority() -> None:
     simulator = grouped()
     count = simulator.coarsening.graph.num_ops
     assignment, priorities = np.zeros(count, dtype=np.int64), np.arange(count, dtype=np.float64)
@@ -77,7 +77,7 @@ def test_the_ops_of_a_group_take_over_its_priority() -> None:
 
 
 @pytest.mark.parametrize("planner", ["heft", "annealing", "gnn"])
-def test_what_a_planner_promises_on_groups_is_what_the_whole_graph_takes(planner: str) -> None:
+def test_a_planners_result_on_groups_equals_the_seconds_of_the_whole_graph(planner: str) -> None:
     recipe = load_recipe("layered_200")
     graph = recipe.build(recipe.settings)
     assert isinstance(graph, OpGraph)

@@ -34,7 +34,7 @@ def problem(several: SeveralSimulators) -> Problem:
 
 
 @pytest.mark.parametrize("objective", ["worst", "mean"])
-def test_every_answer_is_combined_from_those_of_the_shapes(objective: DimsObjective) -> None:
+def test_every_result_combines_those_of_the_shapes(objective: DimsObjective) -> None:
     members = (shape(3), shape(1), shape(2))
     several, combine = SeveralSimulators(members, objective), COMBINED[objective]
     assignments = np.random.default_rng(1).integers(0, 2, (20, 12))
@@ -71,7 +71,7 @@ def test_a_walk_reports_what_evaluating_its_placements_gives(objective: DimsObje
     assert again.best.tolist() == walk.best.tolist()
 
 
-def test_a_walk_of_one_shape_takes_the_same_way_as_the_compiled_one() -> None:
+def test_a_walk_over_one_shape_equals_the_compiled_walk() -> None:
     alone = shape(2)
     several = SeveralSimulators((alone,), "worst")
     request = WalkRequest(np.zeros(12, dtype=np.int64), 200, 1.0, 0.01, PROPOSALS)
