@@ -1,4 +1,4 @@
-"""The priority of processes that Ray starts: Ray makes its workers yield to everything else on a host."""
+"""The connection to a Ray cluster, its hosts, and the versions that decide whether a host takes part."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 import platform
 import re
 import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +22,7 @@ from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.versions import installed_versions
 
 __all__ = [
+    "RESTART_RETRIES",
     "Host",
     "Node",
     "connected",
@@ -27,6 +30,7 @@ __all__ = [
     "different_seconds",
     "host_options",
     "hosts",
+    "last_line",
     "machine_fingerprint",
     "nodes",
     "require_ray",
@@ -35,37 +39,27 @@ __all__ = [
 
 
 def take_usual_priority() -> bool:
-    """Gives every thread of this process the priority of a program that was started by hand; whether that was allowed.
+    """Gives this process's threads, and those they start, the priority of a program started by hand; False if refused.
 
-    Only who may raise priorities can: others start Ray with RAY_worker_niceness=0. Threads that are begun later inherit it.
+    Ray gives its workers a low priority. Only privileged users can raise it; others start Ray with RAY_worker_niceness=0.
     """
-    with suppress(OSError):  # no permission, a thread that has just ended, or a system that counts no threads there
+    with suppress(OSError):  # no permission, a thread that has just ended, or a system without /proc
         for thread in Path("/proc/self/task").iterdir():
             os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
         return True
     return False
 
 
+RESTART_RETRIES = 20
+"""Retries of a call to an actor that Ray restarts, as calls fail until the restart is complete."""
 _TOKEN_HINT = (
     "; where Ray says that a token is missing, set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
 )
 _names_of_cluster: set[str] = set()
-"""What this process calls the cluster that it is connected to; Ray itself has another name for 127.0.0.1."""
-_KNOCK_S = 5.0
-_HTTP2_SETTINGS = b"\x04"  # the type of a frame, with which every server of gRPC answers
-_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _HTTP2_SETTINGS + b"\0\0\0\0\0"
-_COMPUTES = ("gnnplace", "numpy", "numba", "torch", "dgl")
-_VERSIONED = (
-    "gnnplace",
-    "numpy",
-    "numba",
-    "onnx",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "onnxruntime-openvino",
-    "torch",
-    "dgl",
-)
+"""Addresses by which this process connected to its cluster; Ray itself has another name for 127.0.0.1."""
+_CONNECT_S, _ANSWER_S = 5.0, 30.0
+_COMPUTING = ("gnnplace", "numpy", "numba", "torch", "dgl")
+_VERSIONED = (*_COMPUTING, "onnx", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 
 
 @dataclass(frozen=True)
@@ -73,27 +67,29 @@ class Node:
     """A machine of the cluster, or one of several raylets of a machine."""
 
     name: str
-    """Its Ray node name; where it was given none, its address."""
+    """Ray's node name, or the address of an unnamed node."""
     node_id: str
     cores: int
-    """That Ray may use there."""
+    """Cores that Ray may use."""
+    gpus: int
+    """GPUs that Ray may use."""
 
 
 @dataclass(frozen=True)
 class Host(Node):
-    """The same with what it is."""
+    """A node with its fingerprint."""
 
     fingerprint: dict[str, Any]
-    """What seconds that are measured there depend on; see `machine_fingerprint`."""
+    """Facts on which measured seconds depend; see `machine_fingerprint`."""
 
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
-    """A connection to a cluster within the block; inside a block of the same process it is the one that is there already.
+    """A connection to a cluster within the block; a nested block shares the connection of the outer one.
 
     Args:
-        address: HOST:PORT of the head node; `auto`, the cluster that runs on this machine, or where there is none, this
-            machine alone; or `local`, always this machine alone.
+        address: HOST:PORT of the head node; `auto`, the cluster that runs on this machine, or a new one of this machine
+            alone; or `local`, always this machine alone.
 
     Raises:
         MissingDependency: Ray is not installed.
@@ -109,7 +105,7 @@ def connected(address: str) -> Iterator[None]:
         yield
         return
     if address not in ("auto", "local"):
-        _knock(address)
+        _check_reachable(address)
     try:
         _connect(address)
         _names_of_cluster.add(address)
@@ -120,7 +116,7 @@ def connected(address: str) -> Iterator[None]:
 
 
 def nodes() -> tuple[Node, ...]:
-    """The hosts that are alive, by name, the numbers in names as numbers; several of one name are told apart by their ids."""
+    """The live nodes, sorted by name with numbers by value; nodes of the same name are told apart by their ids."""
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
@@ -131,6 +127,7 @@ def nodes() -> tuple[Node, ...]:
             name if shared[name] == 1 else f"{name}-{node['NodeID'][:6]}",
             node["NodeID"],
             int(node["Resources"].get("CPU", 0)),
+            int(node["Resources"].get("GPU", 0)),
         )
         for name, node in zip(names, alive, strict=True)
     ]
@@ -138,37 +135,37 @@ def nodes() -> tuple[Node, ...]:
 
 
 def hosts() -> tuple[Host, ...]:
-    """The same with what they are, which a worker of each is asked."""
+    """The live nodes with their fingerprints."""
     import ray
 
-    alive, ask = nodes(), ray.remote(machine_fingerprint)
-    asked = [ask.options(**host_options(node.node_id), num_cpus=0, max_retries=1).remote() for node in alive]
+    alive, task = nodes(), ray.remote(machine_fingerprint)
+    references = [task.options(**host_options(node.node_id), num_cpus=0, max_retries=1).remote() for node in alive]
     found = []
-    for node, reference in zip(alive, asked, strict=True):
-        with suppress(ray.exceptions.RayError):  # it was lost a moment ago
-            found.append(Host(node.name, node.node_id, node.cores, ray.get(reference)))
+    for node, reference in zip(alive, references, strict=True):
+        with suppress(ray.exceptions.RayError):  # the node was lost a moment ago
+            found.append(Host(node.name, node.node_id, node.cores, node.gpus, ray.get(reference)))
     return tuple(found)
 
 
 def host_options(node_id: str) -> dict[str, Any]:
-    """The options of a task or an actor that runs on this host and nowhere else."""
+    """Ray's options of a task or an actor that runs on this host alone."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)}
 
 
 def machine_fingerprint() -> dict[str, Any]:
-    """What figures that are made on this machine depend on: its devices, Python, and the libraries that take part."""
+    """Facts of this machine on which measured seconds depend: its devices, Python, and versions of libraries."""
     return {**machine_facts(), "python": platform.python_version(), **installed_versions(*_VERSIONED)}
 
 
 def different_results(fingerprint: Mapping[str, Any]) -> str:
-    """Why a host may compute other figures than this process, from the same numbers; empty where it does not."""
-    return _difference(fingerprint, _COMPUTES)
+    """The differences for which a host may compute other results than this process; empty where there are none."""
+    return _difference(fingerprint, _COMPUTING)
 
 
 def different_seconds(fingerprint: Mapping[str, Any]) -> str:
-    """Why what takes some seconds on a host may take others on this machine; empty where machine and versions are alike."""
+    """The differences for which a host may take other seconds than this machine; empty where there are none."""
     return _difference(fingerprint, sorted(machine_fingerprint().keys() | fingerprint.keys()))
 
 
@@ -182,7 +179,7 @@ def _difference(there: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 def require_ray() -> None:
-    """Says what to install.
+    """Checks that Ray is installed.
 
     Raises:
         MissingDependency: Ray is not installed.
@@ -191,8 +188,13 @@ def require_ray() -> None:
         raise MissingDependency('work on many machines needs Ray, which is not installed: pip install "gnnplace[ray]"')
 
 
+def last_line(error: Exception) -> str:
+    """The last line of an error of Ray, which names the cause."""
+    return str(error).strip().rpartition("\n")[2].strip()
+
+
 def _connect(address: str) -> None:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # GPUs stay visible; what Ray will do in future
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # GPUs stay visible; Ray's future default
     try:
         try:
             _init(address)
@@ -201,8 +203,8 @@ def _connect(address: str) -> None:
                 raise
             _init("local")
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        asked = "" if os.environ.get("RAY_AUTH_MODE") == "token" else _TOKEN_HINT
-        raise GnnplaceError(f"--ray {address}: {error}{asked}") from None
+        hint = "" if os.environ.get("RAY_AUTH_MODE") == "token" else _TOKEN_HINT
+        raise GnnplaceError(f"--ray {address}: {error}{hint}") from None
 
 
 def _init(address: str) -> None:
@@ -212,32 +214,30 @@ def _init(address: str) -> None:
     ray.init(address=address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
 
 
-def _knock(address: str) -> None:
-    """Ray itself waits for minutes where nobody answers.
+def _check_reachable(address: str) -> None:
+    """Checks in a child process that a cluster answers; `ray.init` retries for a minute and then ends the process.
 
     Raises:
-        GnnplaceError: nobody answers, or the address is none.
+        GnnplaceError: the address is malformed, or no cluster answers in time.
     """
     match = re.fullmatch(r"\[?([^\s\[\]/]+?)\]?:(\d{1,5})", address)
     if match is None or not 0 < int(match[2]) < 2**16:
         raise GnnplaceError(
             f"--ray {address}: expected HOST:PORT of a cluster's head node, for example 10.0.0.1:6379, auto or local"
         )
+    status = [sys.executable, "-m", "ray.scripts.scripts", "status", f"--address={address}"]
     try:
-        with socket.create_connection((match[1], int(match[2])), timeout=_KNOCK_S) as connection:
-            connection.sendall(_HTTP2_GREETING)
-            answer = connection.recv(9)
-    except TimeoutError:
-        answer = b""
+        socket.create_connection((match[1], int(match[2])), timeout=_CONNECT_S).close()
+        subprocess.run(status, capture_output=True, timeout=_ANSWER_S, check=False)  # `ray.init` reports its errors
+    except subprocess.TimeoutExpired:
+        raise GnnplaceError(
+            f"--ray {address}: no Ray cluster answers there within {_ANSWER_S:.0f} s; ray status says the address of one"
+        ) from None
     except OSError as error:
         raise GnnplaceError(
             f"--ray {address}: no cluster answers there ({error.strerror or error}); "
             "ray start --head --port=6379 begins one on its first host"
         ) from None
-    if answer[3:4] != _HTTP2_SETTINGS:
-        raise GnnplaceError(
-            f"--ray {address}: what answers there is no Ray cluster; ray status says the address of one"
-        )
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:

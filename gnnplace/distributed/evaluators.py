@@ -1,4 +1,4 @@
-"""Placements simulated by the workers of all hosts: the results of the local simulator, bit for bit and in order."""
+"""Simulations and executions by the workers of all hosts; simulations give the local results, bit for bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gnnplace.arrays import IntArray
 from gnnplace.distributed.cluster import different_results, different_seconds, take_usual_priority
 from gnnplace.distributed.pool import Pool, PoolOptions
-from gnnplace.distributed.workers import Role, StaffOptions
+from gnnplace.distributed.workers import Role, WorkerOptions
 from gnnplace.errors import MeasurementFailed, ProcessLost
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator
 from gnnplace.files import temporary_folder
@@ -40,23 +40,24 @@ __all__ = [
 
 
 _WORTH_OPS = 500_000
+"""Simulated ops below which a batch stays in this process."""
 _CHUNKS_PER_WORKER = 3
 
 Rows = NDArray[np.unsignedinteger]
-"""`[B, N]` devices, in as few bytes as their number needs: what travels."""
+"""`[B, N]` devices in the smallest dtype that holds their number, as sent to workers."""
 SimulationPool = Pool[Rows, EvaluationBatch]
 
 
 def simulating(evaluator: Evaluator) -> Role:
-    """Workers that hold this simulator; it should use one thread, as there is a worker for each core."""
+    """The role of workers that hold this simulator; it should use one thread, as each core has a worker."""
     return Role(_simulates, (evaluator,), different_results)
 
 
 class HostsSimulator:
-    """The evaluator that a pool of `simulating` workers holds too; small batches are not worth a message and stay here."""
+    """An evaluator that sends large batches to a pool of `simulating` workers and evaluates small ones itself."""
 
     def __init__(self, local: Evaluator, pool: SimulationPool, num_ops: int, num_devices: int) -> None:
-        """`num_ops` is how many ops an evaluation simulates, which says how long it takes."""
+        """`num_ops` is the number of ops that one evaluation simulates."""
         self._local, self._pool, self._num_ops = local, pool, num_ops
         self._dtype = np.min_scalar_type(max(0, num_devices - 1))
 
@@ -66,14 +67,14 @@ class HostsSimulator:
         return "simulated"
 
     def evaluate(self, placement: Placement) -> Evaluation:
-        """The cost of one placement, simulated here."""
+        """The cost of one placement, simulated in this process."""
         return self._local.evaluate(placement)
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
         """The costs of `[B, N]` assignments.
 
         Raises:
-            ProcessLost: what was to be simulated has cost several workers, or no host is left.
+            ProcessLost: a part of the batch has cost several workers, or no host is left.
         """
         if len(assignments) < 2 or len(assignments) * self._num_ops < _WORTH_OPS:
             return self._local.evaluate_batch(assignments)
@@ -105,9 +106,9 @@ MeasuringPool = Pool[Job, Answer]
 
 
 def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> Role:
-    """Workers that execute what this evaluator wants to know, on the devices of their hosts; hosts that differ may not take part.
+    """The role of workers that execute this evaluator's placements on their hosts; hosts that differ take no part.
 
-    Each one runs the plain session once before it is given anything. With `force` it does so where other work keeps a device busy.
+    Each worker first runs the plain session once. With `force` it does so although other work keeps a device busy.
     """
     data = {name: np.fromfile(path, dtype=np.uint8) for name, path in evaluator.data_files.items()}
     trial = _Trial(evaluator.setup, evaluator.reference, evaluator.device_names, timeout_s, force)
@@ -115,19 +116,19 @@ def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> Ro
 
 
 def measuring_options(timeout_s: float) -> PoolOptions:
-    """One worker per host; a measuring process ends what hangs itself, so who does not answer after two tries is lost."""
+    """One worker per host. Its measuring process ends placements that hang, so a silent worker is lost after two tries."""
     limit_s = 2 * timeout_s + _START_S
-    return PoolOptions(StaffOptions(per_host=1, prepare_s=limit_s), timeout_s=limit_s, retry_hung=True)
+    return PoolOptions(WorkerOptions(per_host=1, prepare_s=limit_s), timeout_s=limit_s, retry_hung=True)
 
 
 class HostsMeasuring:
-    """Executes placements on the hosts of a pool, one at a time on each."""
+    """Executes placements on the hosts of a pool, one at a time on each host."""
 
     def __init__(self, pool: MeasuringPool) -> None:
         self._pool = pool
 
     def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
-        """What became of each job, by its index, as it becomes known.
+        """The index and the answer of each job, as soon as it is known.
 
         Raises:
             ProcessLost: no host is left.
@@ -138,7 +139,7 @@ class HostsMeasuring:
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """What a host needs to begin, and shows by executing the plain session."""
+    """The set-up of a host's measuring process, and the plain session that tries it."""
 
     setup: Setup
     reference: Part | None
@@ -150,13 +151,13 @@ class _Trial:
 def _measuring(trial: _Trial, data: Mapping[str, NDArray[np.uint8]]) -> Callable[[Job], Answer]:
     take_usual_priority()  # the measuring process inherits it
     check_free(trial.device_names, trial.force)
-    until_the_end = ExitStack()  # of this process
-    folder = until_the_end.enter_context(temporary_folder())
+    open_resources = ExitStack()  # open until this process ends
+    folder = open_resources.enter_context(temporary_folder())
     for name, content in data.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         content.tofile(folder / name)
-    worker = until_the_end.enter_context(WorkerProcess(trial.setup, trial.timeout_s))
-    run = partial(_measured, until_the_end, worker, folder if data else None)
+    worker = open_resources.enter_context(WorkerProcess(trial.setup, trial.timeout_s))
+    run = partial(_measured, open_resources, worker, folder if data else None)
     if trial.reference is not None:
         answer = run(Job(((trial.reference,),), _TRIAL))
         if answer.samples is None:
@@ -164,8 +165,8 @@ def _measuring(trial: _Trial, data: Mapping[str, NDArray[np.uint8]]) -> Callable
     return run
 
 
-def _measured(until_the_end: ExitStack, worker: WorkerProcess, folder: Path | None, job: Job) -> Answer:
-    """What became of a job whose parts find their weights in a folder of this host."""
+def _measured(open_resources: ExitStack, worker: WorkerProcess, folder: Path | None, job: Job) -> Answer:
+    """The answer of a job whose parts have their weights in a folder of this host."""
     if folder is not None:
         here = tuple(tuple(dataclasses.replace(part, data_folder=folder) for part in parts) for parts in job.candidates)
         job = dataclasses.replace(job, candidates=here)

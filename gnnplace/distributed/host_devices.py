@@ -1,4 +1,4 @@
-"""`host1/cpu:0,host2/cuda:0`, or `auto`, as a topology: each host says what its devices are."""
+"""The devices of several hosts as one topology, functions called on every host, and probes of links between hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts
 from gnnplace.devices.real_names import host_of, means_real_devices, split_names
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Link, Topology
-from gnnplace.distributed.cluster import Host, Node, host_options, hosts, take_usual_priority
+from gnnplace.distributed.cluster import Host, Node, host_options, hosts, last_line, take_usual_priority
 from gnnplace.errors import GnnplaceError, InvalidTopology, MeasurementFailed, ProcessLost, did_you_mean
 from gnnplace.measuring.link_probe import FLOATS, fitted_link
 from gnnplace.measuring.timing import quiet_s
@@ -37,41 +37,41 @@ __all__ = [
 
 
 AUTO = "auto"
-# Estimates until a probe replaces them: a call of an actor's method, and a network of 1 Gbit/s.
+# Estimates until a probe replaces them: the call of an actor's method, and a network of 1 Gbit/s.
 HOST_LATENCY_S, HOST_BANDWIDTH_BYTES_PER_S = 1e-3, 125e6
 
 
 @dataclass(frozen=True)
 class HostDevices:
-    """What one host puts in."""
+    """The devices of one host."""
 
     host: Host
     topology: Topology
-    """Under the names that the host has for its devices."""
+    """The devices under their names on the host."""
 
     @property
     def spec(self) -> str:
-        """The same as a text, for that host."""
+        """The device names as one text, for that host."""
         return ",".join(self.topology.device_names)
 
 
 @dataclass(frozen=True)
 class HostsTopology:
-    """Devices of several hosts."""
+    """The devices of several hosts."""
 
     name: str
     parts: tuple[HostDevices, ...]
 
     @property
     def pairs(self) -> list[tuple[Host, Host]]:
-        """Every two hosts, once."""
+        """Every pair of hosts, once."""
         return list(combinations([part.host for part in self.parts], 2))
 
     def topology(self, links: Mapping[tuple[str, str], LinkCosts] | None = None) -> Topology:
-        """All devices, named HOST/DEVICE; `links` are the costs between hosts by their names, absent ones estimated.
+        """All devices, named HOST/DEVICE; `links` are costs between hosts by their names, and missing ones are estimated.
 
-        Devices of a host are linked as they are on that host. All that one host sends to another takes turns on one channel, as both
-        have one network card.
+        Devices of a host are linked as they are on that host. All transfers from one host to another share one channel, as
+        each host has one network card.
         """
         known = links or {}
         within = [_named(link, part.host.name) for part in self.parts for link in part.topology.links]
@@ -89,7 +89,7 @@ class HostsTopology:
         return Topology(self.name, tuple(devices), (*within, *between))
 
     def costs(self, measured: Iterable[CostStore]) -> CostStore:
-        """What each host has measured, in the order of `parts`, as one; where several know a kind, the first of them counts."""
+        """The measurements of all hosts, in the order of `parts`, as one store; the first host that has a kind wins."""
         kinds: dict[str, KindCosts] = {}
         of_kinds: dict[tuple[str, str], LinkCosts] = {}
         of_devices: dict[tuple[str, str], LinkCosts] = {}
@@ -105,20 +105,16 @@ class HostsTopology:
 
 
 def names_hosts(spec: str) -> bool:
-    """Whether devices of other hosts are meant.
-
-    >>> names_hosts("host1/cpu:0,host2/cpu:0"), names_hosts("cpu:0"), names_hosts("k40x2")
-    (True, False, False)
-    """
+    """The text names devices of hosts, such as `host1/cpu:0`."""
     return means_real_devices(spec) and any(host_of(name) for name in split_names(spec))
 
 
 def devices_on_hosts(spec: str) -> HostsTopology:
-    """The devices that a text names, or with `auto` all of all hosts that are alive.
+    """The devices that a text names, such as `host1/cpu:0,host2/cuda:0`; `auto`: all devices of all live hosts.
 
     Raises:
         InvalidTopology: a host is not in the cluster, or does not have a device; a device names no host.
-        ProcessLost: a host was lost meanwhile.
+        ProcessLost: a host was lost during the call.
     """
     text, known = spec.strip(), {host.name: host for host in hosts()}
     named: dict[str, list[str]] = {}
@@ -140,7 +136,7 @@ def devices_on_hosts(spec: str) -> HostsTopology:
 
 
 def _own_topology(spec: str) -> Topology:
-    """On a host: its devices."""
+    """Runs on a host: its devices."""
     return load_topology(spec, with_gpus=cuda_is_offered())
 
 
@@ -159,30 +155,29 @@ def _host_link(one: HostDevices, other: HostDevices, source: str, target: str, c
 
 T = TypeVar("T")
 
-_PIECE_BYTES = 1 << 24  # a store may be small; what does not fit Ray keeps on disk
+_PIECE_BYTES = 1 << 24  # object stores may be small; Ray keeps the rest on disk
 
 
 def called_on_all(tasks: Sequence[tuple[Node, Callable[..., T], Sequence[tuple[Any, ...]]]]) -> list[list[T]]:
-    """What a function of a module gives on each host, for each tuple of arguments, one after the other in one process.
+    """Calls a module's function on each host, for one tuple of arguments after the other in one process; the results.
 
     Raises:
-        GnnplaceError: as the function.
-        ProcessLost: the process ended, or the host did.
+        GnnplaceError: an error of the function.
+        ProcessLost: the process or the host was lost.
     """
     import ray
 
     run: Any = ray.remote(_run)
-    asked = [
+    references = [
         run.options(**host_options(node.node_id), num_cpus=0, max_retries=1).remote(function, calls)
         for node, function, calls in tasks
     ]
     found = []
-    for (node, _, _), reference in zip(tasks, asked, strict=True):
+    for (node, _, _), reference in zip(tasks, references, strict=True):
         try:
             answer: list[T] | GnnplaceError = ray.get(reference)
         except ray.exceptions.RayError as error:
-            reason = str(error).strip().rpartition("\n")[2].strip()
-            raise ProcessLost(f"host {node.name!r} did not do its part ({reason})") from None
+            raise ProcessLost(f"host {node.name!r} did not do its part ({last_line(error)})") from None
         if isinstance(answer, GnnplaceError):
             raise type(answer)(f"host {node.name!r}: {answer}")
         found.append(answer)
@@ -190,7 +185,7 @@ def called_on_all(tasks: Sequence[tuple[Node, Callable[..., T], Sequence[tuple[A
 
 
 def _run(function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T] | GnnplaceError:
-    """On the host; what went wrong is given back, as Ray would wrap it."""
+    """Runs on a host; an error is returned instead of raised, as Ray would wrap it."""
     take_usual_priority()
     try:
         return [function(*arguments) for arguments in calls]
@@ -199,7 +194,7 @@ def _run(function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T
 
 
 def sent_file(content: Path | bytes) -> tuple[Any, ...]:
-    """References to the pieces of a file in the object store, from where each host that asks gets them once."""
+    """References to the pieces of a file in Ray's object store, which sends them to each host at most once."""
     import ray
 
     if isinstance(content, bytes):
@@ -209,7 +204,7 @@ def sent_file(content: Path | bytes) -> tuple[Any, ...]:
 
 
 def written_files(files: Mapping[str, Sequence[Any]], folder: Path) -> None:
-    """Writes what was sent into a folder, by name."""
+    """Writes files from their pieces in Ray's object store into a folder."""
     import ray
 
     for name, pieces in files.items():
@@ -226,22 +221,22 @@ _ANSWER_S = 60.0
 
 
 class LinkEnd:
-    """A Ray actor on a host, which sends values to another one and gets them back, as arguments of a method like `HostWorker.deliver`."""
+    """A Ray actor that sends values to another one and back, as arguments of a method, like `HostWorker.deliver`."""
 
     def __init__(self) -> None:
         take_usual_priority()
         self._back: SimpleQueue[Mapping[str, NDArray[Any]]] = SimpleQueue()
 
     def take(self, sender: Any, values: Mapping[str, NDArray[Any]]) -> None:
-        """Sends back what has come."""
+        """Sends values back."""
         sender.take_back.remote(values)
 
     def take_back(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Takes what was sent back."""
+        """Takes values that were sent back."""
         self._back.put(values)
 
     def round_trips_s(self, me: Any, other: Any, num_floats: int) -> list[float]:
-        """Seconds of each round trip of a tensor; empty where one did not come back."""
+        """Seconds of each round trip of a tensor; empty when one did not come back."""
         take_usual_priority()
         values, found = {"value": np.ones(num_floats, dtype=np.float32)}, []
         for _ in range(_WARMUP + _REPEATS):
@@ -256,7 +251,7 @@ class LinkEnd:
 
 
 def probe_host_links(pairs: Sequence[tuple[Node, Node]]) -> dict[tuple[str, str], LinkCosts]:
-    """The costs between the hosts of each pair, by their names, in both directions: half of what the way there and back takes.
+    """The costs between the hosts of each pair, by their names in both directions: half of a round trip.
 
     Raises:
         MeasurementFailed: a host was lost.

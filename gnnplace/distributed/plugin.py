@@ -273,7 +273,7 @@ class HostsExecutor:
                     ],
                     [info.name for info in manifest.inputs],
                     [info.name for info in manifest.outputs],
-                    devices_of=partial(HostPipeline, self.address),
+                    devices_of=partial(HostPipeline, self.address, share=1 / len(different)),
                 )
                 runners[key] = stack.enter_context(runner)
 

@@ -1,8 +1,8 @@
-"""Items over the workers of all hosts, whatever becomes of workers and hosts: each item has one result, and is counted once.
+"""Items over the workers of all hosts, even while workers and hosts are lost: each item is counted exactly once.
 
-An item whose worker or host is lost goes to another one; an item that hangs costs its worker; when there is nothing left to
-hand out, what runs much longer than the rest is given out a second time. Only the driver decides what counts: it drops
-every answer to an item that has one.
+An item whose worker or host is lost goes to another worker, and an item that hangs costs its worker. When no item is
+left to dispatch, an idle worker also runs an item that takes much longer than the others. The pool drops every further
+answer to an item that has one. Ray's `ActorPool` offers neither copies, time limits nor a replacement of lost workers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from gnnplace.distributed.workers import Role, Staff, StaffOptions, Worker
+from gnnplace.distributed.workers import Role, Worker, WorkerOptions, Workers
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -27,57 +27,56 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 _WAIT_S = 0.25
-_LEAST_COPIED_S = 0.25
+_MIN_COPIED_S = 0.25
 
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """What is done about items that do not come back."""
+    """Limits for items that do not come back."""
 
-    staff: StaffOptions = StaffOptions()
+    workers: WorkerOptions = WorkerOptions()
     timeout_s: float = math.inf
-    """For one item, after which its worker is killed."""
+    """Seconds of one item, after which its worker is killed."""
     retry_hung: bool = False
-    """An item that took too long is tried again like one whose worker is lost; else it has failed."""
+    """An item beyond `timeout_s` is tried again like one whose worker is lost; otherwise it has failed."""
     tries: int = 3
-    """After so many lost workers the item itself is held to be the reason, and has failed."""
+    """Lost workers after which an item has failed."""
     copy_after: float = 2.0
-    """Times the median seconds of the items that are done: what runs longer is given to an idle worker too."""
+    """Multiple of the median seconds of finished items after which an idle worker runs the item too."""
 
 
 @dataclass(frozen=True)
 class Done(Generic[ResultT]):
-    """What became of an item."""
+    """The outcome of an item."""
 
     index: int
-    """Of the item; each is there once."""
+    """Index of the item."""
     value: ResultT | None
-    """None where there is a failure."""
+    """Result; None where there is a failure."""
     failure: str
-    """Empty where there is a value."""
+    """Reason of the failure; empty where there is a value."""
     host: str
-    """Where that was."""
     wall_s: float
-    """From handing it out to the answer."""
+    """Seconds from dispatch to answer."""
 
 
 @dataclass
 class Tally:
-    """What has become of everything that was handed out: the first is the sum of the others and of what still runs."""
+    """Counts of dispatched items: the first is the sum of the others and of the items still running."""
 
     handed_out: int = 0
     counted: int = 0
     dropped: int = 0
     """Answers to items that had one."""
     lost: int = 0
-    """With their workers."""
+    """Items lost with their workers."""
     hung: int = 0
-    """Stopped at the time limit."""
+    """Items stopped at the time limit."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """An item at a worker, in one call of `results`."""
+    """An item that a worker runs, in one call of `results`."""
 
     worker: Worker
     call: int
@@ -91,7 +90,7 @@ class _Run:
 
 @dataclass(eq=False)
 class _Progress:
-    """Of the items of one call."""
+    """The items of one call."""
 
     waiting: deque[int]
     open: set[int]
@@ -100,71 +99,71 @@ class _Progress:
 
 
 class Pool(Generic[ItemT, ResultT]):
-    """Workers on every host of the cluster that this process is connected to; close it, or use it as a context."""
+    """Workers on every host of the connected cluster; close it, or use it as a context."""
 
     def __init__(
         self, role: Role, options: PoolOptions = PoolOptions(), on_warning: Callable[[str], None] = lambda text: None
     ) -> None:
-        """`on_warning` is told of hosts that are set aside."""
+        """`on_warning` receives a line for each host that is set aside."""
         self.tally = Tally()
         self._options = options
-        self._staff = Staff(role, options.staff, on_warning)
+        self._workers = Workers(role, options.workers, on_warning)
         self._running: dict[ObjectRef[Any], _Run] = {}
         self._call = 0
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Those with a worker that is ready."""
-        return self._staff.hosts
+        """Hosts with a worker that is ready."""
+        return self._workers.hosts
 
     @property
     def num_workers(self) -> int:
-        """That are ready."""
-        return sum(worker.state == "ready" for worker in self._staff.workers)
+        """Number of workers that are ready."""
+        return sum(worker.state == "ready" for worker in self._workers.all)
 
     @property
     def set_aside(self) -> dict[str, str]:
-        """Why, by the names of the hosts that do not take part."""
-        return dict(self._staff.set_aside)
+        """Hosts that take no part, with the reason."""
+        return dict(self._workers.set_aside)
 
     def wait_ready(self) -> None:
-        """Until the workers of all hosts that are there are ready; otherwise items go to those that are.
+        """Waits for the workers of all current hosts; without it items go to the workers that are ready.
 
         Raises:
             GnnplaceError: no host takes part.
         """
-        self._staff.look()
-        while self._staff.beginning or not self._staff.workers:
+        self._workers.look()
+        while self._workers.beginning or not self._workers.all:
             for reference in self._answered():
-                self._staff.begun(reference)
-            self._staff.look()
+                self._workers.begun(reference)
+            self._workers.look()
 
     def map(self, items: Sequence[ItemT]) -> list[Done[ResultT]]:
-        """What became of the items, in their order; see `results`."""
+        """The outcomes in the order of the items; see `results`."""
         return sorted(self.results(items), key=lambda done: done.index)
 
     def results(self, items: Sequence[ItemT]) -> Iterator[Done[ResultT]]:
-        """What became of each item, once, as soon as it is known.
+        """The outcome of each item, once, as soon as it is known.
 
         Raises:
             GnnplaceError: no host is left, or none takes part.
-            Exception: what the work on an item raised; nothing more is handed out then.
+            Exception: the error that the work on an item raised; no further item is dispatched then.
         """
         self._call += 1
         now = _Progress(deque(range(len(items))), set(range(len(items))))
         while now.open:
-            self._staff.look()
+            self._workers.look()
             self._hand_out(now, items)
             for reference in self._answered():
-                if reference in self._staff.beginning:
-                    self._staff.begun(reference)
+                if reference in self._workers.beginning:
+                    self._workers.begun(reference)
                 elif reference in self._running:
                     yield from self._taken(self._running.pop(reference), reference, now)
             yield from self._overdue(now)
 
     def close(self) -> None:
         """Ends all workers."""
-        self._staff.close()
+        self._workers.close()
         self._running.clear()
 
     def __enter__(self) -> Pool[ItemT, ResultT]:
@@ -176,29 +175,29 @@ class Pool(Generic[ItemT, ResultT]):
         self.close()
 
     def _hand_out(self, now: _Progress, items: Sequence[ItemT]) -> None:
-        for worker in self._staff.idle:
-            index = now.waiting.popleft() if now.waiting else self._slowest(now)
+        for worker in self._workers.idle:
+            index = now.waiting.popleft() if now.waiting else self._straggler(now)
             if index is None:
                 return
             worker.is_busy = True
             self._running[worker.actor.work.remote(items[index])] = _Run(worker, self._call, index)
             self.tally.handed_out += 1
 
-    def _slowest(self, now: _Progress) -> int | None:
-        """The item that runs longest of those that run much longer than others took, and only once."""
+    def _straggler(self, now: _Progress) -> int | None:
+        """The item that has run longest, among those that one worker runs and that take much longer than others took."""
         if not now.finished_s:
             return None
         runs = [run for run in self._running.values() if run.call == self._call and run.index in now.open]
         copies = Counter(run.index for run in runs)
-        limit_s = max(_LEAST_COPIED_S, self._options.copy_after * statistics.median(now.finished_s))
+        limit_s = max(_MIN_COPIED_S, self._options.copy_after * statistics.median(now.finished_s))
         slow = [run for run in runs if copies[run.index] == 1 and run.wall_s > limit_s]
         return max(slow, key=lambda run: run.wall_s).index if slow else None
 
     def _answered(self) -> list[ObjectRef[Any]]:
-        """What has come, after a short wait for the first."""
+        """The answers that have arrived, after a short wait for the first."""
         import ray
 
-        references = [*self._staff.beginning, *self._running]
+        references = [*self._workers.beginning, *self._running]
         if not references:
             time.sleep(_WAIT_S)
             return []
@@ -208,7 +207,7 @@ class Pool(Generic[ItemT, ResultT]):
         return ready
 
     def _taken(self, run: _Run, reference: ObjectRef[Any], now: _Progress) -> Iterator[Done[ResultT]]:
-        """The answer of a worker: it counts, is dropped, or is none because the worker is lost."""
+        """Counts or drops the answer of a worker, or repeats the item of a lost one."""
         import ray
 
         run.worker.is_busy = False
@@ -217,7 +216,7 @@ class Pool(Generic[ItemT, ResultT]):
         except ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
         except ray.exceptions.RayError:
-            self._staff.lose(run.worker)
+            self._workers.restart(run.worker)
             self.tally.lost += 1
             yield from self._again(run, now, "its worker was lost", self._options.tries)
             return
@@ -233,13 +232,14 @@ class Pool(Generic[ItemT, ResultT]):
         for reference, run in list(self._running.items()):
             if run.wall_s > self._options.timeout_s:
                 del self._running[reference]
-                self._staff.lose(run.worker)
+                run.worker.is_busy = False
+                self._workers.restart(run.worker, kill=True)
                 self.tally.hung += 1
-                why = f"took longer than {self._options.timeout_s:.3g} s"
-                yield from self._again(run, now, why, self._options.tries if self._options.retry_hung else 1)
+                reason = f"took longer than {self._options.timeout_s:.3g} s"
+                yield from self._again(run, now, reason, self._options.tries if self._options.retry_hung else 1)
 
-    def _again(self, run: _Run, now: _Progress, why: str, tries: int) -> Iterator[Done[ResultT]]:
-        """Puts an item back in front, unless it runs elsewhere too, or has cost too many workers."""
+    def _again(self, run: _Run, now: _Progress, reason: str, tries: int) -> Iterator[Done[ResultT]]:
+        """Puts an item back in front, unless another worker runs it too, or it has cost too many workers."""
         if self._is_settled(run, now):
             return
         now.lost[run.index] += 1
@@ -249,7 +249,7 @@ class Pool(Generic[ItemT, ResultT]):
             now.waiting.appendleft(run.index)
         else:
             times = f"{now.lost[run.index]} times, the last time " if now.lost[run.index] > 1 else ""
-            yield self._settled(run, now, None, f"{why}, {times}on host {run.worker.node.name}")
+            yield self._settled(run, now, None, f"{reason}, {times}on host {run.worker.node.name}")
 
     def _is_settled(self, run: _Run, now: _Progress) -> bool:
         return run.call != self._call or run.index not in now.open
@@ -260,16 +260,16 @@ class Pool(Generic[ItemT, ResultT]):
 
 
 def turn_s(pool: Pool[ItemT, ResultT], num_items: int, item: ItemT, repeats: int = 30) -> float:
-    """Median seconds of a turn of the driver's loop while a worker has so many items, each as long as this one: for benches.
+    """Median seconds of a turn of the pool's loop while a worker has `num_items` items such as `item`: for benches.
 
     The worker is lost to the pool afterwards.
     """
     import ray
 
     pool.wait_ready()
-    worker = pool._staff.idle[0]
+    worker = pool._workers.idle[0]
     worker.is_busy = True
-    pool._running = {ray.put(0): _Run(worker, -1, 0)}  # something has always come
+    pool._running = {ray.put(0): _Run(worker, -1, 0)}  # an answer is always there
     pool._running |= {worker.actor.work.remote(item): _Run(worker, -1, index) for index in range(1, num_items)}
     nothing = _Progress(deque(), set())
     taken_s = []
@@ -280,5 +280,5 @@ def turn_s(pool: Pool[ItemT, ResultT], num_items: int, item: ItemT, repeats: int
         list(pool._overdue(nothing))
         taken_s.append(time.perf_counter() - begin_s)
     pool._running.clear()
-    pool._staff.lose(worker)
+    pool._workers.remove(worker)
     return statistics.median(taken_s)

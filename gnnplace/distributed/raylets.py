@@ -1,4 +1,4 @@
-"""Several raylets on this machine, each of which stands for a host of one core: for tests and benches."""
+"""Several raylets on this machine, each standing for a host of one core: for tests and benches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _END_S = 10.0
 
 
 class LocalCluster:
-    """Hosts that can be added and taken away."""
+    """Hosts that can be added and removed."""
 
     def __init__(self, store_bytes: int) -> None:
-        """Starts the first one, `host1`; each has so many bytes for objects that travel."""
+        """Starts `host1`; each host's object store has `store_bytes`."""
         from ray.cluster_utils import Cluster
 
         self._options = {"num_cpus": 1, "object_store_memory": store_bytes}
@@ -28,15 +28,15 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """Of its head node."""
+        """HOST:PORT of the head node."""
         return str(self._cluster.address)
 
     def add(self, name: str) -> object:
-        """A host more."""
+        """Adds a host."""
         return self._cluster.add_node(node_name=name, **self._options)
 
     def remove(self, host: object, *, at_once: bool = False) -> None:
-        """Takes a host away; at once: its processes are killed, as if its power had failed."""
+        """Removes a host; with `at_once` its processes are killed, as by a power failure."""
         if host in self._cluster.list_all_nodes():
             self._cluster.remove_node(host, allow_graceful=not at_once)
 
@@ -62,7 +62,7 @@ def local_cluster(num_hosts: int, store_bytes: int = 100_000_000) -> Iterator[Lo
             yield cluster
     finally:
         cluster.shutdown()
-        mine = [process for process in psutil.Process().children(recursive=True) if process not in before]
-        _, left = psutil.wait_procs(mine, timeout=_END_S)
+        started = [process for process in psutil.Process().children(recursive=True) if process not in before]
+        _, left = psutil.wait_procs(started, timeout=_END_S)
         for process in left:
             process.kill()

@@ -1,8 +1,9 @@
-"""Training whose processes are on the hosts of a cluster: rank 0 is this process, each other rank an actor."""
+"""Training over the hosts of a cluster: rank 0 is this process, every other rank a Ray actor."""
 
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,16 +17,17 @@ from gnnplace.training.process_group import ProcessGroup, StartGroup, joined, pr
 
 __all__ = ["cores_of_cluster", "hosts_process_group"]
 
-_THREADS = 2  # one works, the other one answers
+_THREADS = 2  # one trains, the other answers calls
+_BEGIN_S = 120.0
 
 
 class RankActor:
-    """A Ray actor that is one rank of a group."""
+    """One rank of a group, as a Ray actor."""
 
     def join(
         self, rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: Sequence[Any]
     ) -> None:
-        """Does the work of a rank; arguments that are files come with their content."""
+        """Does the work of a rank; arguments that are files arrive as (name, content)."""
         take_usual_priority()
         with one_thread(), temporary_folder() as folder, joined(rank, size, rendezvous) as group:
             work(group, *(_written(argument, folder) for argument in arguments))
@@ -36,10 +38,10 @@ class RankActor:
 
 
 def hosts_process_group(address: str) -> StartGroup:
-    """What starts groups of processes on the hosts of a cluster, in place of `process_group`.
+    """Starts groups of processes on the hosts of a cluster, in place of `process_group`.
 
-    Ranks go to hosts in turns, each to the one that has fewest for its cores; rank 0, which writes the files, is the calling process,
-    and counts for its own host. Means are over the same ranks in the same order as on one machine, so weights are the same.
+    Each rank goes to the host with the fewest ranks per core. Rank 0, which writes the files, is the calling process and
+    counts for its own host. Means are over the same ranks in the same order as on one machine, so weights are the same.
     """
 
     @contextmanager
@@ -55,7 +57,7 @@ def hosts_process_group(address: str) -> StartGroup:
 
 
 def cores_of_cluster(address: str) -> int:
-    """Cores of all hosts.
+    """Number of cores of all hosts.
 
     Raises:
         GnnplaceError: there is no cluster.
@@ -69,15 +71,19 @@ def _group(size: int, work: Callable[..., object], arguments: Sequence[Any]) -> 
 
     made: Any = ray.remote(RankActor)
     here = ray.get_runtime_context().get_node_id()
-    options = {"num_cpus": 0, "max_concurrency": _THREADS}
+    turns = _turns(nodes(), here, size - 1)
+    ranks = Counter([here, *(node.node_id for node in turns)])
     actors = [
-        made.options(**host_options(node.node_id), **options).remote() for node in _turns(nodes(), here, size - 1)
+        made.options(
+            **host_options(node.node_id),
+            num_cpus=min(1, node.cores / ranks[node.node_id]),
+            max_concurrency=_THREADS,
+        ).remote()
+        for node in turns
     ]
     try:
         with _actors_there():
-            ray.get(
-                [actor.host.remote() for actor in actors]
-            )  # who waits for one that never came would wait for half an hour
+            ray.get([actor.host.remote() for actor in actors], timeout=_BEGIN_S)  # the group would wait half an hour
         rendezvous = f"tcp://{_address()}:{_free_port()}"
         working = [
             actor.join.remote(rank, size, rendezvous, work, arguments) for rank, actor in enumerate(actors, start=1)
@@ -104,7 +110,7 @@ def _actors_there() -> Iterator[None]:
 
 
 def _turns(found: Sequence[Node], here: str, count: int) -> list[Node]:
-    """A host for each of `count` ranks."""
+    """The host of each of `count` ranks."""
     ranks = {node.node_id: int(node.node_id == here) for node in found}
     turns = []
     for _ in range(count):

@@ -1,6 +1,7 @@
-"""The workers of a pool: one actor per slot of every host, replaced when they are lost, also by those of hosts that join.
+"""The workers of a pool: one Ray actor per slot of every host, including hosts that join later.
 
-Nothing is restarted by Ray itself: what a lost worker had must go elsewhere, and only the pool knows what that was.
+Ray restarts the process of a lost worker on its host. It does not repeat the lost item: the pool decides which worker
+runs that item next.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from gnnplace.distributed.cluster import Node, host_options, machine_fingerprint, nodes
+from gnnplace.distributed.cluster import RESTART_RETRIES, Node, host_options, machine_fingerprint, nodes
 from gnnplace.errors import GnnplaceError, ProcessLost
 
-__all__ = ["Role", "Staff", "StaffOptions", "Worker"]
+__all__ = ["Role", "Worker", "WorkerOptions", "Workers"]
 
 
 if TYPE_CHECKING:
@@ -24,33 +25,33 @@ if TYPE_CHECKING:
 
 
 _LOOK_S = 0.5
-_STILLBORN = 3
+_MAX_LOSSES = 3
 
 
 @dataclass(frozen=True)
-class StaffOptions:
-    """Where workers are, and how long is waited for them."""
+class WorkerOptions:
+    """The number of workers, and time limits for their start."""
 
     per_host: int | None = None
-    """Workers of each host, which share its cores; None: one for each core."""
+    """Workers of each host, which share its cores; None: one per core."""
     begin_s: float = 60.0
-    """For a worker until it answers at all; a host whose workers do not is set aside."""
+    """Seconds until a worker's first answer; a host whose workers take longer is set aside."""
     prepare_s: float = 300.0
-    """From then on until it is ready, likewise."""
+    """Seconds from the first answer until the worker is ready; a host whose workers take longer is set aside."""
     patience_s: float = 60.0
-    """For another host when none is left."""
+    """Seconds to wait for another host when none is left."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """What every worker is."""
+    """The work of a pool's workers."""
 
     make: Callable[..., Callable[[Any], Any]]
-    """Called once by each worker, with the arguments; what it gives is called with every item. A `GnnplaceError` sets the host aside."""
+    """Called once by each worker with `arguments`; returns the function of an item. A `GnnplaceError` sets the host aside."""
     arguments: Sequence[object] = ()
     """Sent to each host once."""
     objection: Callable[[Mapping[str, Any]], str] = lambda fingerprint: ""
-    """Why a host with this fingerprint may not take part; empty where it may."""
+    """Reason for which a host with this fingerprint may not take part; empty where it may."""
 
 
 @dataclass(eq=False)
@@ -59,95 +60,99 @@ class Worker:
 
     node: Node
     actor: Any
-    state: Literal["asked", "preparing", "ready"] = "asked"
+    state: Literal["starting", "preparing", "ready"] = "starting"
     is_busy: bool = False
     since_s: float = field(default_factory=time.monotonic)
 
 
 class _Actor:
-    """In the worker's process."""
+    """The worker in its own process."""
 
     def __init__(self, make: Callable[..., Callable[[Any], Any]], *arguments: Any) -> None:
         self._make, self._arguments = make, arguments
+        self._work: Callable[[Any], Any] | None = None
 
     def describe(self) -> dict[str, Any]:
         return machine_fingerprint()
 
     def prepare(self) -> None:
-        self._work = self._make(*self._arguments)
+        self._work = self._work or self._make(*self._arguments)
 
     def work(self, item: Any) -> Any:
+        self.prepare()  # again, where Ray has restarted an idle worker
+        assert self._work is not None
         return self._work(item)
 
 
-class Staff:
-    """The workers that there are now."""
+class Workers:
+    """The current workers."""
 
-    def __init__(self, role: Role, options: StaffOptions, on_warning: Callable[[str], None]) -> None:
+    def __init__(self, role: Role, options: WorkerOptions, on_warning: Callable[[str], None]) -> None:
         import ray
 
-        self.workers: list[Worker] = []
+        self.all: list[Worker] = []
         self.beginning: dict[ObjectRef[Any], Worker] = {}
-        """Those that are not ready, by what they will answer."""
+        """Workers that are not ready, by the reference to their next answer."""
         self.set_aside: dict[str, str] = {}
-        """Why, by the names of the hosts that do not take part."""
+        """Hosts that take no part, with the reason."""
         self._options, self._objection, self._on_warning = options, role.objection, on_warning
         self._actor = ray.remote(_Actor)
-        self._given = (role.make, *(ray.put(argument) for argument in role.arguments))
+        self._arguments = (role.make, *(ray.put(argument) for argument in role.arguments))
         self._refused: set[str] = set()
-        self._stillborn: Counter[str] = Counter()
+        self._losses: Counter[str] = Counter()
+        """Workers of each node that were lost in a row before they were ready."""
         self._looked_s = -math.inf
-        self._staffed_s = time.monotonic()
+        self._had_workers_s = time.monotonic()
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Those with a worker that is ready."""
-        return tuple(dict.fromkeys(worker.node.name for worker in self.workers if worker.state == "ready"))
+        """Hosts with a worker that is ready."""
+        return tuple(dict.fromkeys(worker.node.name for worker in self.all if worker.state == "ready"))
 
     @property
     def idle(self) -> list[Worker]:
-        """Workers that may be given something."""
-        return [worker for worker in self.workers if worker.state == "ready" and not worker.is_busy]
+        """Workers that are ready and run no item."""
+        return [worker for worker in self.all if worker.state == "ready" and not worker.is_busy]
 
     def look(self) -> None:
-        """Starts the workers that are missing, gives up those that do not begin, and looks for hosts that are new.
+        """Starts missing workers, also on new hosts, and sets hosts aside whose workers take too long to begin.
 
         Raises:
             GnnplaceError: no host takes part.
-            ProcessLost: there are no hosts any more.
+            ProcessLost: no host is left.
         """
         now_s = time.monotonic()
         if now_s - self._looked_s < _LOOK_S:
             return
         self._looked_s = now_s
         for worker in list(self.beginning.values()):
-            is_asked = worker.state == "asked"
-            limit_s = self._options.begin_s if is_asked else self._options.prepare_s
+            starting = worker.state == "starting"
+            limit_s = self._options.begin_s if starting else self._options.prepare_s
             if now_s - worker.since_s > limit_s:
-                why = "; other work of the cluster may have its cores" if is_asked else ""
-                self.refuse(worker.node, f"no worker was ready within {limit_s:.0f} s{why}")
+                reason = "; other work of the cluster may have its cores" if starting else ""
+                self._refuse(worker.node, f"no worker was ready within {limit_s:.0f} s{reason}")
         known = nodes()
         alive = {node.node_id for node in known}
-        for worker in [worker for worker in self.idle if worker.node.node_id not in alive]:
-            self.lose(worker)
-        present = Counter(worker.node.node_id for worker in self.workers)
+        for worker in [each for each in self.all if not each.is_busy and each.node.node_id not in alive]:
+            self.remove(worker)
+        present = Counter(worker.node.node_id for worker in self.all)
         for node in known:
             slots = self._options.per_host or node.cores
             if node.node_id not in self._refused and node.cores:
                 for _ in range(slots - present[node.node_id]):
                     self._start(node, node.cores / slots)
-        if self.workers:
-            self._staffed_s = now_s
+        if self.all:
+            self._had_workers_s = now_s
         elif self.set_aside and all(node.node_id in self._refused or not node.cores for node in known):
-            why = "; ".join(f"{host}: {reason}" for host, reason in self.set_aside.items())
-            raise GnnplaceError(f"no host of the cluster can take part ({why})")
-        elif now_s - self._staffed_s > self._options.patience_s:
+            reasons = "; ".join(f"{host}: {reason}" for host, reason in self.set_aside.items())
+            raise GnnplaceError(f"no host of the cluster can take part ({reasons})")
+        elif now_s - self._had_workers_s > self._options.patience_s:
             raise ProcessLost(
                 f"no host with a core has been in the cluster for {self._options.patience_s:.0f} s; ray status says what is left"
             )
 
     def begun(self, reference: ObjectRef[Any]) -> None:
-        """Takes the answer of a worker that is not ready yet."""
+        """Takes the answer of a worker that is not ready yet, and starts its next stage."""
         import ray
 
         worker = self.beginning.pop(reference)
@@ -156,58 +161,65 @@ class Staff:
         except ray.exceptions.RayTaskError as error:
             if not isinstance(error.cause, GnnplaceError):
                 raise
-            self.refuse(worker.node, str(error.cause))
+            self._refuse(worker.node, str(error.cause))
             return
         except ray.exceptions.RayError as error:
-            self.lose(worker)
-            self._stillborn[worker.node.node_id] += 1
-            if self._stillborn[worker.node.node_id] >= _STILLBORN:
-                said = str(error).strip().split("\n")[0]
-                self.refuse(worker.node, f"{_STILLBORN} workers in turn ended before they were ready: {said}")
+            self.remove(worker)
+            self._losses[worker.node.node_id] += 1
+            if self._losses[worker.node.node_id] >= _MAX_LOSSES:
+                reason = str(error).strip().split("\n")[0]
+                self._refuse(worker.node, f"{_MAX_LOSSES} workers in turn ended before they were ready: {reason}")
             return
-        if worker.state == "asked":
+        if worker.state == "starting":
             objection = self._objection(answer)
             if objection:
-                self.refuse(worker.node, objection)
+                self._refuse(worker.node, objection)
                 return
-            worker.state, worker.since_s = "preparing", time.monotonic()
-            self.beginning[worker.actor.prepare.remote()] = worker
+            self._prepare(worker)
         else:
             worker.state = "ready"
-            self._stillborn[worker.node.node_id] = 0
+            self._losses[worker.node.node_id] = 0
 
-    def lose(self, worker: Worker) -> None:
-        """It takes no part any more; its process is killed if there is one."""
+    def restart(self, worker: Worker, *, kill: bool = False) -> None:
+        """Prepares a lost worker again in the process that Ray restarts; `kill` ends a process that hangs."""
+        import ray
+
+        if kill:
+            ray.kill(worker.actor, no_restart=False)
+        if worker in self.all:
+            self._prepare(worker)
+
+    def remove(self, worker: Worker) -> None:
+        """Removes a worker and ends its process."""
         import ray
 
         with suppress(ray.exceptions.RayError):
             ray.kill(worker.actor)
-        if worker in self.workers:
-            self.workers.remove(worker)
+        if worker in self.all:
+            self.all.remove(worker)
         self.beginning = {reference: other for reference, other in self.beginning.items() if other is not worker}
         self._looked_s = -math.inf
 
-    def refuse(self, node: Node, reason: str) -> None:
-        """The host takes no part, and a warning says why."""
+    def close(self) -> None:
+        """Ends all workers."""
+        for worker in list(self.all):
+            self.remove(worker)
+
+    def _refuse(self, node: Node, reason: str) -> None:
         if node.node_id not in self._refused:
             self._refused.add(node.node_id)
             self.set_aside[node.name] = reason
             self._on_warning(f"host {node.name} takes no part: {reason}")
-        for worker in [worker for worker in self.workers if worker.node.node_id == node.node_id]:
-            self.lose(worker)
+        for worker in [worker for worker in self.all if worker.node.node_id == node.node_id]:
+            self.remove(worker)
 
-    def close(self) -> None:
-        """Ends all workers."""
-        for worker in list(self.workers):
-            self.lose(worker)
+    def _prepare(self, worker: Worker) -> None:
+        worker.state, worker.since_s = "preparing", time.monotonic()
+        self.beginning[worker.actor.prepare.options(max_task_retries=RESTART_RETRIES).remote()] = worker
 
     def _start(self, node: Node, cores: float) -> None:
-        actor: Any = self._actor.options(
-            **host_options(node.node_id),
-            num_cpus=cores if cores < 1 else int(cores),
-            max_restarts=0,
-            max_task_retries=0,
-        ).remote(*self._given)
-        worker = Worker(node, actor)
-        self.workers.append(worker)
-        self.beginning[actor.describe.remote()] = worker
+        num_cpus = cores if cores < 1 else int(cores)
+        options = {**host_options(node.node_id), "num_cpus": num_cpus, "max_restarts": -1, "max_task_retries": 0}
+        worker = Worker(node, self._actor.options(**options).remote(*self._arguments))
+        self.all.append(worker)
+        self.beginning[worker.actor.describe.remote()] = worker

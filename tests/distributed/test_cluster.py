@@ -10,7 +10,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
@@ -42,31 +41,21 @@ def test_another_cluster_at_the_same_time_is_refused(cluster: LocalCluster) -> N
 @pytest.mark.parametrize("address", ["somewhere", "ray://10.0.0.1:10001", "10.0.0.1:99999"])
 def test_what_is_no_address_is_said(address: str) -> None:
     with pytest.raises(GnnplaceError, match="expected HOST:PORT of a cluster's head node"):
-        clusters._knock(address)
+        clusters._check_reachable(address)
 
 
 def test_an_address_where_nobody_answers_is_said() -> None:
     with pytest.raises(GnnplaceError, match=r"127\.0\.0\.1:9: no cluster answers there"):
-        clusters._knock("127.0.0.1:9")
+        clusters._check_reachable("127.0.0.1:9")
 
 
-def test_an_address_of_something_else_is_said_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = Thread(target=answer)
-        thread.start()
-        with pytest.raises(GnnplaceError, match="what answers there is no Ray cluster"):
-            clusters._knock(f"127.0.0.1:{server.getsockname()[1]}")
-        thread.join()
-
-
-def test_a_cluster_answers_when_it_is_knocked_at(cluster: LocalCluster) -> None:
-    assert clusters._knock(cluster.address) is None
+def test_an_address_of_something_else_is_refused_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "_ANSWER_S", 3.0)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(GnnplaceError, match="no Ray cluster answers there within 3 s"),
+    ):
+        clusters._check_reachable(f"127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_names_are_ordered_by_their_numbers() -> None:
@@ -123,7 +112,8 @@ def free_port() -> int:
 
 def wait_for_port(port: int) -> None:
     for _ in range(300):
-        with suppress(GnnplaceError):
-            return clusters._knock(f"127.0.0.1:{port}")
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+            return
         time.sleep(0.1)
     raise AssertionError("the cluster does not begin")

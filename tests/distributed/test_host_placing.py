@@ -37,7 +37,7 @@ def nothing_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def two_hosts() -> HostsTopology:
     own = load_topology("cpu:0")
-    return HostsTopology("two", tuple(HostDevices(Host(name, name, 1, {}), own) for name in ("a", "b")))
+    return HostsTopology("two", tuple(HostDevices(Host(name, name, 1, 0, {}), own) for name in ("a", "b")))
 
 
 def test_every_host_says_what_its_devices_are(cluster: Any) -> None:

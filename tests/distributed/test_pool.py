@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnnplace.distributed.pool import Pool, PoolOptions, Tally
-from gnnplace.distributed.workers import Role, StaffOptions
+from gnnplace.distributed.workers import Role, WorkerOptions
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from tests.distributed.work import marks, worker
 
@@ -156,7 +156,7 @@ def test_a_host_on_which_no_worker_can_begin_is_set_aside_with_what_it_said() ->
 
 
 def test_a_cluster_whose_cores_are_taken_is_no_endless_wait(tmp_path: Path) -> None:
-    options = PoolOptions(StaffOptions(begin_s=1.0))
+    options = PoolOptions(WorkerOptions(begin_s=1.0))
     with Pool[str, str](Role(worker, (tmp_path,))) as first:
         first.wait_ready()
         with (
@@ -168,6 +168,6 @@ def test_a_cluster_whose_cores_are_taken_is_no_endless_wait(tmp_path: Path) -> N
 
 def test_a_cluster_without_any_host_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnnplace.distributed.workers.nodes", lambda: ())
-    options = PoolOptions(StaffOptions(patience_s=0.5))
+    options = PoolOptions(WorkerOptions(patience_s=0.5))
     with Pool[str, str](Role(worker, (tmp_path,)), options) as pool, pytest.raises(ProcessLost, match="no host"):
         pool.map(["a"])

@@ -87,7 +87,7 @@ def test_a_run_on_hosts_goes_on_by_itself_when_a_rank_is_killed(cluster: Any, tm
 
 
 def test_ranks_go_to_hosts_by_their_cores_and_the_driver_counts_for_its_own() -> None:
-    found = [Node("a", "A", 1), Node("b", "B", 3)]
+    found = [Node("a", "A", 1, 0), Node("b", "B", 3, 0)]
     assert Counter(node.name for node in _turns(found, "A", 7)) == {"a": 1, "b": 6}
 
 

@@ -18,7 +18,7 @@ from gnnplace.api.workload import load_workload
 from gnnplace.distributed.evaluators import Rows
 from gnnplace.distributed.pool import Done, Pool, PoolOptions, turn_s
 from gnnplace.distributed.raylets import LocalCluster
-from gnnplace.distributed.workers import Role, StaffOptions
+from gnnplace.distributed.workers import Role, WorkerOptions
 from gnnplace.evaluation import Evaluator
 
 __all__ = ["MessageCosts", "SpeedUp", "measured_costs", "measured_speed_up"]
@@ -118,7 +118,7 @@ def measured_costs(report: Callable[[str], None]) -> MessageCosts:
         one_by_one_s = [_timed_map(pool, [b""], warm=False)[0] for _ in range(_ONE_BY_ONE)]
         report(f"round trip {1e3 * statistics.median(one_by_one_s):.2f} ms")
         one_s, many_s = (turn_s(pool, count, b"sleep") for count in _REFERENCES)
-    with Pool(Role(_echo), PoolOptions(StaffOptions(per_host=_WORKERS), copy_after=1e9)) as pool:
+    with Pool(Role(_echo), PoolOptions(WorkerOptions(per_host=_WORKERS), copy_after=1e9)) as pool:
         _timed_map(pool, [b""] * 1000)
         idle = _Counters.now()
         time.sleep(_IDLE_S)

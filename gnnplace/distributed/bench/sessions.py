@@ -65,7 +65,9 @@ def _measured(name: str, folder: Path, address: str, seed: int) -> dict[str, Any
         sessions: dict[str, Session | DistributedSession] = {}
         for setup, devices in _SETUPS.items():
             write_parts(model, cut, devices, folder / setup / PARTS)
-            opened = Session(folder / setup) if setup == "local" else DistributedSession(folder / setup, address)
+            opened = (
+                Session(folder / setup) if setup == "local" else DistributedSession(folder / setup, address, share=0.5)
+            )
             sessions[setup] = stack.enter_context(opened)
         outputs = {setup: session.run(None, feed) for setup, session in sessions.items()}
         alone = interleaved([partial(session.run, None, feed) for session in sessions.values()], _RULE)

@@ -1,4 +1,4 @@
-"""The parts of a placed model on their way to a host: files in pieces in Ray's object store, each host's own and no others."""
+"""The process of one host of a placed model, and the files of its parts on their way there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
-from gnnplace.devices.real_names import host_of
-from gnnplace.distributed.cluster import take_usual_priority
+from gnnplace.devices.real_names import host_of, parse_real
+from gnnplace.distributed.cluster import Node, host_options, last_line, take_usual_priority
 from gnnplace.distributed.host_devices import sent_file, written_files
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from gnnplace.files import temporary_folder
@@ -25,21 +25,36 @@ from gnnplace.running.pipeline import part_sessions, providers_of
 from gnnplace.running.values import as_numpy
 from gnnplace.running.worker import Message, TaskThread, Worker
 
-__all__ = ["HostFacts", "HostParts", "HostWorker", "ModelMeta", "Order", "packed_parts", "unpacked_parts"]
+__all__ = [
+    "HostFacts",
+    "HostParts",
+    "HostProcess",
+    "HostWorker",
+    "ModelMeta",
+    "Order",
+    "packed_parts",
+    "unpacked_parts",
+]
+
+_MESSAGE_THREADS = 8
+"""Threads of an actor beyond those of requests, for messages between hosts."""
+_BEGIN_S = 60.0
+"""Seconds until Ray has started a process, which waits for free cores."""
+_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
 class HostParts:
-    """What one host runs."""
+    """The parts that one host runs."""
 
     steps: Mapping[str, Sequence[Step]]
-    """Of each device; models and libraries are names in `files`."""
+    """Steps by device; models and libraries are names in `files`."""
     files: Mapping[str, tuple[Any, ...]]
-    """The pieces of each file, as references to Ray's object store."""
+    """References to the pieces of each file in Ray's object store."""
 
 
 def packed_parts(steps: Mapping[str, Sequence[Step]]) -> HostParts:
-    """Puts the models of all steps, the weights in files beside them, and libraries of operators into the object store."""
+    """Puts the models of all steps, their external weights, and libraries of operators into Ray's object store."""
     contents: dict[str, Path | bytes] = {}
 
     def packed(step: Step) -> Step:
@@ -69,7 +84,7 @@ def unpacked_parts(parts: HostParts, folder: Path) -> Mapping[str, Sequence[Step
 
 @dataclass(frozen=True)
 class ModelMeta:
-    """What a model says about itself, under the names of `onnxruntime.ModelMetadata`, which cannot be sent."""
+    """A model's metadata under the names of `onnxruntime.ModelMetadata`, which cannot be pickled."""
 
     custom_metadata_map: Mapping[str, str]
     description: str
@@ -82,14 +97,14 @@ class ModelMeta:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a host says once its parts are loaded."""
+    """A host's answer once its parts are loaded."""
 
     first_part: int
-    """Position in the run order."""
+    """Position of its first part in the run order."""
     providers: list[str]
     modelmeta: ModelMeta
     pid: int
-    """Of the host's process."""
+    """Process id on the host."""
 
 
 @dataclass(frozen=True)
@@ -97,35 +112,43 @@ class Order:
     """One request for one host."""
 
     number: int
-    """Older requests have smaller ones and go first; a request that is run again has a new one."""
+    """Hosts run the request with the smallest number first; a repeated request has a new number."""
     oldest: int
-    """The least number that is under way; all before it are forgotten."""
+    """The smallest number under way; hosts drop all requests before it."""
     wanted: frozenset[str]
     """Outputs for the caller."""
     stays: frozenset[str]
-    """Outputs that remain on the host, in its object store, for the next request."""
+    """Outputs that stay in the host's object store for the next request."""
     feeds: Mapping[str, Mapping[str, Any]]
     """Model inputs by device."""
     held: tuple[tuple[tuple[str, str, str], ...], ...] = ()
-    """(device, input, output) for each lot of values that stayed, which come as further arguments."""
+    """(device, input, output) of each group of values that stayed; the groups are further arguments of `HostWorker.run`."""
 
 
 class HostWorker:
-    """A Ray actor. Its methods are called side by side, on threads of its own, and in any order."""
+    """A Ray actor with a thread per device; Ray calls its methods side by side, on other threads, and in any order."""
 
     def __init__(self, host: str, parts: HostParts) -> None:
         take_usual_priority()
         self._host, self._parts = host, parts
         self._workers: dict[str, Worker] = {}
+        self._facts: HostFacts | None = None
         self._peers: Mapping[str, Any] = {}
         self._senders: dict[str, TaskThread] = {}
         self._requests: dict[int, Request] = {}
         self._oldest = 0
         self._lock = Lock()
 
-    def load(self) -> HostFacts | GnnplaceError:
-        """Creates the sessions of all parts; what went wrong instead of raising it, as Ray would wrap it."""
-        take_usual_priority()  # of the threads that have come meanwhile, which begin those of the devices
+    def load(self, peers: Mapping[str, Any], oldest: int) -> HostFacts | GnnplaceError:
+        """Creates the sessions of all parts, unless they exist, and drops all requests before `oldest`.
+
+        `peers` are the actors of all hosts by name. An error is returned instead of raised, as Ray would wrap it.
+        """
+        self._peers = peers
+        self._drop_before(oldest)
+        if self._facts is not None:
+            return self._facts
+        take_usual_priority()  # for the threads that Ray has added, which start those of the devices
         try:
             self._workers = {name: Worker(parse_device(name, self._host), ()) for name in self._parts.steps}
             with temporary_folder() as folder:
@@ -136,32 +159,26 @@ class HostWorker:
             return error
         workers = list(self._workers.values())
         metadata = part_sessions(workers)[0].session.get_modelmeta()
-        return HostFacts(
+        self._facts = HostFacts(
             first_part=min(step.number for worker in workers for step in worker.steps),
             providers=providers_of(workers),
             modelmeta=ModelMeta(**{name: getattr(metadata, name) for name in ModelMeta.__dataclass_fields__}),
             pid=os.getpid(),
         )
-
-    def meet(self, peers: Mapping[str, Any], oldest: int) -> None:
-        """Takes the processes of the other hosts, by name, in place of those it knew, and forgets all requests before `oldest`."""
-        self._peers = peers
-        self._forget_before(oldest)
-
-    def alive(self) -> bool:
-        """Always."""
-        return True
+        return self._facts
 
     def run(self, order: Order, *held: Mapping[str, Any]) -> tuple[GnnplaceError | dict[str, Any], dict[str, Any]]:
-        """The wanted outputs of this host's parts, or why there are none; and, on their own, those that stay."""
-        self._forget_before(order.oldest)
+        """The wanted outputs of this host's parts, or an error; and separately the outputs that stay."""
+        if self._facts is None:
+            return ProcessLost("the process was started again and has no parts yet"), {}
+        self._drop_before(order.oldest)
         request = self._request(order.number)
         if request is None:
             return MeasurementFailed("the request was given up"), {}
         ended: SimpleQueue[Request] = SimpleQueue()
         request.wanted = order.wanted | order.stays
         request.on_end.append(ended.put)
-        if request.stopped:  # before there was anybody to be told
+        if request.stopped:  # it failed before `on_end` had this entry
             ended.put(request)
         feeds = {device: dict(values) for device, values in order.feeds.items()}
         for values, names in zip(held, order.held, strict=True):
@@ -182,13 +199,13 @@ class HostWorker:
         )
 
     def deliver(self, number: int, device: str, source: int, values: Mapping[str, Any]) -> None:
-        """Takes what a part on another host has made for a device of this one."""
-        request = self._request(number)
+        """Takes the outputs of a part on another host for a device of this one."""
+        request = None if self._facts is None else self._request(number)
         if request is not None:
             self._workers[device].deliver((request, source, values))
 
     def forget(self, number: int) -> None:
-        """Lets go of a request that has failed elsewhere or that nobody waits for."""
+        """Drops a request that has failed on another host or whose caller no longer waits."""
         with self._lock:
             request = self._requests.get(number)
         if request is not None:
@@ -214,7 +231,7 @@ class HostWorker:
             raise failures[0]
 
     def _request(self, number: int) -> Request | None:
-        """The request of a number, whoever speaks of it first; None where it is over."""
+        """The request of a number, made by the first call that names it; None where it has ended."""
         with self._lock:
             if number < self._oldest:
                 return None
@@ -223,7 +240,7 @@ class HostWorker:
                 request.number, request.devices_left = number, len(self._workers)
             return self._requests[number]
 
-    def _forget_before(self, oldest: int) -> None:
+    def _drop_before(self, oldest: int) -> None:
         with self._lock:
             self._oldest = max(self._oldest, oldest)
             over = [request for number, request in self._requests.items() if number < self._oldest]
@@ -237,13 +254,13 @@ class HostWorker:
         self._release(request)
 
     def _release(self, request: Request) -> None:
-        """Wakes the devices, so that they let go of the values of a request that has failed."""
+        """Wakes the devices, so that they drop the values of a failed request."""
         for worker in self._workers.values():
             worker.deliver((request, START, {}))
 
     def _send(self, device: str, message: Message) -> None:
-        """Called by a device's thread, which goes on while another one sends."""
-        if not message[0].stopped:  # where it is, the driver tells the other hosts
+        """Queues values for another host, so that the device's thread continues while they are sent."""
+        if not message[0].stopped:  # the driver informs the other hosts of a failure
             self._senders[host_of(device)].put(partial(self._hand_over, device, message))
 
     def _hand_over(self, device: str, message: Message) -> None:
@@ -252,13 +269,81 @@ class HostWorker:
         try:
             arrays = {name: as_numpy(value) for name, value in values.items()}
             sent = self._peers[host].deliver.remote(request.number, device, source, arrays)
-        except Exception as error:  # Ray's errors and those of what cannot be sent have no base class in common
+        except Exception as error:  # Ray's errors and those of pickle have no common base class
             request.fail(MeasurementFailed(f"values for {device!r} cannot be sent: {error}"))
         else:
-            sent.future().add_done_callback(partial(_note_loss, request, device))
+            sent.future().add_done_callback(partial(_check_arrival, request, device))
 
 
-def _note_loss(request: Request, device: str, sent: Future[None]) -> None:
+def _check_arrival(request: Request, device: str, sent: Future[None]) -> None:
     error = sent.exception()
     if error is not None:
         request.fail(ProcessLost(f"values for {device!r} did not arrive ({type(error).__name__})"))
+
+
+class HostProcess:
+    """The driver's side of the actor on one host; Ray restarts a lost process on that host."""
+
+    def __init__(self, host: Node, steps: Mapping[str, Sequence[Step]], max_in_flight: int, share: float) -> None:
+        import ray
+
+        self.host, self.devices = host, list(steps)
+        self._parts = packed_parts(steps)
+        """Keeps the files in the object store, from where a restarted process loads them."""
+        devices = [parse_real(name) for name in self.devices]
+        num_cpus = share * min(len({core for device in devices for core in device.cores}), host.cores)
+        num_gpus = share * min(len({device.gpu for device in devices} - {None}), host.gpus)
+        options = {
+            **host_options(host.node_id),
+            "num_cpus": num_cpus if num_cpus < 1 else int(num_cpus),
+            "num_gpus": num_gpus if num_gpus < 1 else int(num_gpus),
+            "max_restarts": -1,
+            "max_concurrency": max_in_flight + _MESSAGE_THREADS,
+        }
+        if num_gpus:  # device names number all GPUs of the host
+            options["runtime_env"] = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
+        self.actor = ray.remote(HostWorker).options(**options).remote(host.name, self._parts)
+        self._begun = self.actor.__ray_ready__.remote()
+
+    def loaded(self, loading: Any) -> HostFacts:
+        """The answer of a call of `load`.
+
+        Raises:
+            ProcessLost: the process ended, has not begun in time, or its host is gone.
+            GnnplaceError: a session cannot be created.
+        """
+        import ray
+
+        waited_s = 0.0
+        while not ray.wait([loading], timeout=_LOOK_S)[0]:
+            waited_s += _LOOK_S
+            self.check_host()
+            if waited_s > _BEGIN_S and not ray.wait([self._begun], timeout=0)[0]:
+                raise ProcessLost(
+                    f"no process of {', '.join(self.devices)} has begun within {_BEGIN_S:.0f} s; "
+                    "other work of the cluster may have its cores (ray status)"
+                )
+        try:
+            found: HostFacts | GnnplaceError = ray.get(loading)
+        except ray.exceptions.RayError as error:
+            self.check_host()
+            raise ProcessLost(
+                f"the process of {', '.join(self.devices)} ended while it loaded its parts ({last_line(error)})"
+            ) from None
+        if isinstance(found, GnnplaceError):
+            raise found
+        return found
+
+    def check_host(self) -> None:
+        """Checks that the cluster has heard of the host lately.
+
+        Raises:
+            ProcessLost: the host is gone.
+        """
+        import ray
+
+        if not any(node["NodeID"] == self.host.node_id and node["Alive"] for node in ray.nodes()):
+            raise ProcessLost(
+                f"the host {self.host.name!r} is gone, and with it {', '.join(self.devices)}; "
+                "bring it back and open the session again, or place the model on the others"
+            )

@@ -1,4 +1,12 @@
-"""The requests that are under way on several hosts, and what is done when a process of one is lost."""
+"""`gnnplace.DistributedSession`: a placed model on several hosts, whose values travel from host to host.
+
+Each host has one process, a Ray actor with a thread per device; devices of one host hand values over in memory. Between
+hosts a value is an argument of an actor's method, which Ray moves through its object stores. Ray restarts the process of
+a lost actor; the pipeline then loads its parts and runs the requests again that were under way.
+
+Ray's compiled graphs would run the steps of an actor in one fixed order, one request after the other. Then a device that
+waits for another host could not begin the next request, and a lost actor would take the whole graph with it.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +17,75 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from pathlib import Path
 from threading import RLock, Semaphore
 from typing import Any
 
 import numpy as np
 
 from gnnplace.devices.real_names import host_of
-from gnnplace.distributed.cluster import Node, connected, nodes
-from gnnplace.distributed.execution.host_process import HostProcess
-from gnnplace.distributed.execution.host_worker import HostFacts, Order, packed_parts
+from gnnplace.distributed.cluster import RESTART_RETRIES, Node, connected, last_line, nodes
+from gnnplace.distributed.host_worker import HostFacts, HostProcess, Order
 from gnnplace.errors import GnnplaceError, InvalidInput, InvalidTopology, MeasurementFailed, ProcessLost, did_you_mean
 from gnnplace.running.dataflow import Request, Step
 from gnnplace.running.pipeline import closed_error
+from gnnplace.running.session import Session
 from gnnplace.running.values import Value
 from gnnplace.running.worker import TaskThread
 
-__all__ = ["HostPipeline", "StayingValue"]
+__all__ = ["DistributedSession", "HostPipeline", "StayingValue"]
 
 _TRIES = 3
-"""How often a request is begun: one that ends the process of a host each time would never be done."""
+"""Runs of one request, as a request may end the process of a host every time."""
 _LOG = logging.getLogger(__name__)
+
+
+class DistributedSession(Session):
+    """A `gnnplace.Session` whose devices, such as `host1/cpu:0`, are on the hosts of a Ray cluster.
+
+    All methods and errors are those of `Session`, but run options are refused. Each host loads its own parts, once. A lost
+    process is started again, and the requests under way run again. When a host is gone, every request fails with
+    `ProcessLost`, which names the host's devices. The state of a training loop stays in the object store of its host.
+
+    >>> with DistributedSession("placed", ray="10.0.0.1:6379") as session:  # doctest: +SKIP
+    ...     (answer,) = session.run(None, {"x": image})
+    """
+
+    def __init__(
+        self,
+        placed: str | Path,
+        ray: str = "auto",
+        max_in_flight: int | None = None,
+        custom_ops: Sequence[str | Path] = (),
+        share: float = 1.0,
+    ) -> None:
+        """Connects, and loads all parts onto their hosts.
+
+        Args:
+            placed: The folder that `place` wrote, or its `placed.onnx`.
+            ray: Address of the cluster; see `gnnplace.distributed.connected`.
+            max_in_flight: Requests that are under way at once, by default two per device.
+            custom_ops: Shared libraries with operators that ONNX Runtime does not have, on this machine.
+            share: Fraction of the devices' cores and GPUs that Ray reserves; below 1, sessions can share devices.
+
+        Raises:
+            InvalidPlacement: there is no placed model, or a broken one.
+            InvalidTopology: a device is on no host of the cluster.
+            GnnplaceError: as `Session`; or there is no cluster.
+        """
+        super().__init__(placed, max_in_flight, custom_ops, partial(HostPipeline, ray, share=share))
 
 
 @dataclass(frozen=True, eq=False)
 class StayingValue:
-    """An output that is in the object store of the host that made it; numpy fetches it when it is asked for the array."""
+    """An output in the object store of the host that made it; numpy fetches it on conversion to an array."""
 
-    lot: Any
+    outputs: Any
     """Reference to the host's outputs of that request, by name."""
     output: str
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """The array, brought here.
+        """The array, brought to this process.
 
         Raises:
             ProcessLost: the host that kept it is gone.
@@ -48,14 +93,14 @@ class StayingValue:
         import ray
 
         try:
-            return np.array(ray.get(self.lot)[self.output], dtype=dtype)
+            return np.array(ray.get(self.outputs)[self.output], dtype=dtype)
         except ray.exceptions.RayError as error:
             raise ProcessLost(f"the state {self.output!r} was lost with its host ({type(error).__name__})") from None
 
 
 @dataclass(eq=False)
 class _Attempt:
-    """A request on its way through the hosts."""
+    """One run of a request on all hosts."""
 
     request: Request
     missing: set[str]
@@ -65,17 +110,21 @@ class _Attempt:
 
 
 class HostPipeline:
-    """The processes of all hosts, behind the seam `gnnplace.running.pipeline.Devices`.
+    """The processes of all hosts as `gnnplace.running.pipeline.Devices`.
 
-    A process that is lost is started again where its host lives, and what was under way is run again from its inputs: what a
-    model computes depends on nothing else. Answers to the first try are then dropped, so that a request is answered once.
+    After the loss of a process the requests under way run again from their inputs, on which alone their outputs depend.
+    Answers to the first run are dropped, so that a request is answered once.
     """
 
-    def __init__(self, address: str, steps: Mapping[str, Sequence[Step]], max_in_flight: int) -> None:
+    def __init__(
+        self, address: str, steps: Mapping[str, Sequence[Step]], max_in_flight: int, share: float = 1.0
+    ) -> None:
         """Connects to the cluster, sends every host its parts, and waits until they are loaded.
 
+        `share` is the fraction of the devices' cores and GPUs that Ray reserves.
+
         Raises:
-            InvalidTopology: a device names no host, or one that the cluster does not have; or the host does not have the device.
+            InvalidTopology: a device names no host, or one that the cluster does not have; or the host lacks the device.
             GnnplaceError: there is no cluster; a session cannot be created.
         """
         self._slots = Semaphore(max_in_flight)
@@ -98,19 +147,17 @@ class HostPipeline:
             known = {node.name: node for node in nodes()}
             chosen = {name: _known_host(name, own, known) for name, own in by_host.items()}
             for name, host in chosen.items():
-                self._processes[name] = HostProcess(host, packed_parts(by_host[name]), max_in_flight)
-                self._processes[name].start()
-            self._facts: list[HostFacts] = [process.loaded() for process in self._processes.values()]
-            self._introduce()
+                self._processes[name] = HostProcess(host, by_host[name], max_in_flight, share)
+            self._facts = self._load()
         except BaseException:
             self.close()
             raise
 
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
-        """Sets all hosts to work on a request as soon as there is room for it.
+        """Starts a request on all hosts as soon as a slot is free.
 
         Raises:
-            InvalidInput: closed, or there are run options, which are objects of this process.
+            InvalidInput: the pipeline is closed, or there are run options, which are objects of this process.
             ProcessLost: a host is gone.
         """
         if request.options is not None:
@@ -122,7 +169,7 @@ class HostPipeline:
                 self._under_way[request] = inputs
                 try:
                     self._send(request)
-                except BaseException:  # what cannot be sent, or Ctrl-C
+                except BaseException:  # an input that cannot be pickled, or Ctrl-C
                     self._end(request, MeasurementFailed("the request could not be sent"))
                     raise
                 return
@@ -130,11 +177,11 @@ class HostPipeline:
         raise ProcessLost(self._broken) if self._broken else closed_error()
 
     def give_up(self, request: Request) -> None:
-        """Ends a request that nobody waits for any more."""
+        """Ends a request whose caller no longer waits."""
         self._end(request, MeasurementFailed("the request was given up"))
 
     def close(self) -> None:
-        """Ends the processes at once; requests that are under way fail."""
+        """Ends the processes at once; requests under way fail."""
         with self._lock:
             self._closed = True
             left = list(self._under_way)
@@ -146,22 +193,25 @@ class HostPipeline:
 
     def providers(self) -> list[str]:
         """ONNX Runtime's execution providers of all hosts."""
-        return list(dict.fromkeys(name for facts in self._facts for name in facts.providers))
+        return list(dict.fromkeys(name for facts in self._facts.values() for name in facts.providers))
 
     def modelmeta(self) -> Any:
-        """What the first part says about the model; None when there is none."""
-        return min(self._facts, key=lambda facts: facts.first_part).modelmeta if self._facts else None
+        """The first part's metadata; None for a model without parts."""
+        facts = self._facts.values()
+        return min(facts, key=lambda each: each.first_part).modelmeta if facts else None
 
-    def _introduce(self) -> None:
-        """Tells every process of the others, and that what was under way is over."""
-        import ray
-
+    def _load(self) -> dict[str, HostFacts]:
+        """The facts of every host once its process has its parts; requests before this call are dropped there."""
         actors = {name: process.actor for name, process in self._processes.items()}
         oldest = next(self._numbers)
-        ray.get([actor.meet.remote(actors, oldest) for actor in actors.values()])
+        loading = {
+            name: actor.load.options(max_task_retries=RESTART_RETRIES).remote(actors, oldest)
+            for name, actor in actors.items()
+        }
+        return {name: process.loaded(loading[name]) for name, process in self._processes.items()}
 
     def _send(self, request: Request) -> None:
-        """Gives every host its inputs; called by whoever holds the lock."""
+        """Sends every host its inputs; the caller holds the lock."""
         inputs = self._under_way[request]
         if not self._processes:  # a model without ops
             request.device_done()
@@ -171,15 +221,15 @@ class HostPipeline:
         oldest = min(self._attempts, default=number)
         self._attempts[number] = _Attempt(request, set(self._processes))
         for name, process in self._processes.items():
-            lots, held, feeds = _held_apart({device: inputs.get(device, {}) for device in process.devices})
+            groups, held, feeds = _without_staying({device: inputs.get(device, {}) for device in process.devices})
             stays = frozenset(output for device in process.devices for output in request.stays.get(device, ()))
             order = Order(number, oldest, request.wanted, stays, feeds, held)
-            answer, resident = process.actor.run.options(num_returns=2).remote(order, *lots)
+            answer, resident = process.actor.run.options(num_returns=2).remote(order, *groups)
             names = {output: StayingValue(resident, output) for output in stays}
             answer.future().add_done_callback(partial(self._take, number, name, names))
 
     def _take(self, number: int, host: str, resident: Mapping[str, StayingValue], answer: Any) -> None:
-        """On a thread of Ray's: passes an answer on."""
+        """On a thread of Ray: queues an answer."""
         self._answers.put(partial(self._answered, number, host, resident, answer))
 
     def _answered(self, number: int, host: str, resident: Mapping[str, StayingValue], answer: Any) -> None:
@@ -188,11 +238,10 @@ class HostPipeline:
         with self._lock:
             attempt = self._attempts.get(number)
             if attempt is None or self._closed:
-                return  # it has failed, or is run again
+                return  # the request has failed, or runs again
             error = answer.exception()
-            if isinstance(error, ray.exceptions.RayTaskError):  # nothing is lost: it cannot be sent, or our own mistake
-                reason = str(error).strip().rpartition("\n")[2].strip()
-                self._end(attempt.request, MeasurementFailed(f"the host {host!r} gave no answer: {reason}"))
+            if isinstance(error, ray.exceptions.RayTaskError):  # an output that cannot be pickled, or our own mistake
+                self._end(attempt.request, MeasurementFailed(f"the host {host!r} gave no answer: {last_line(error)}"))
                 return
             if error is not None:
                 self._recover(type(error).__name__)
@@ -214,7 +263,7 @@ class HostPipeline:
         attempt.request.device_done()
 
     def _end(self, request: Request, failure: GnnplaceError) -> None:
-        """Ends a request that has failed, and tells the hosts."""
+        """Ends a failed request here and on all hosts."""
         with self._lock:
             numbers = [number for number, attempt in self._attempts.items() if attempt.request is request]
             for number in numbers:
@@ -224,55 +273,48 @@ class HostPipeline:
         request.fail(failure)
 
     def _recover(self, reason: str) -> None:
-        """Starts lost processes again, and begins everything anew that is under way; called by whoever holds the lock."""
+        """Loads the parts of restarted processes, and runs all requests under way again; the caller holds the lock."""
         self._attempts.clear()
         waiting = list(self._under_way)
+        before = self._facts
         try:
-            devices = self._restart_lost()
+            self._facts = self._loaded_again()
         except GnnplaceError as error:
             self._broken = str(error)
             for request in waiting:
                 request.fail(ProcessLost(self._broken))
             return
-        said = f"{', '.join(devices) or 'values between hosts'}: lost ({reason})"
-        _LOG.warning("%s; started again, and %d requests that were under way run again", said, len(waiting))
+        restarted = [name for name, facts in self._facts.items() if facts.pid != before[name].pid]
+        lost = (
+            ", ".join(device for name in restarted for device in self._processes[name].devices)
+            or "values between hosts"
+        )
+        _LOG.warning(
+            "%s: lost (%s); started again, and %d requests that were under way run again", lost, reason, len(waiting)
+        )
         for request in waiting:
             if self._tries[request] < _TRIES:
                 self._send(request)
             else:
-                request.fail(ProcessLost(f"{said}; this request was begun {_TRIES} times and is given up"))
+                request.fail(
+                    ProcessLost(f"{lost}: lost ({reason}); this request was begun {_TRIES} times and is given up")
+                )
 
-    def _restart_lost(self) -> list[str]:
-        """The names of the devices whose processes were lost and are there again.
+    def _loaded_again(self) -> dict[str, HostFacts]:
+        """The facts of every host after a loss.
 
         Raises:
-            ProcessLost: a host is gone, or processes are lost over and over again.
+            ProcessLost: a host is gone, or processes are lost again and again.
             GnnplaceError: a session can no longer be created.
         """
-        import ray
-
-        devices: dict[str, None] = {}
-        last = ""
         for _ in range(_TRIES):
-            lost = HostProcess.lost(self._processes.values())
-            devices.update((device, None) for process in lost for device in process.devices)
-            for process in lost:
-                process.kill()
-                if not process.host_lives():
-                    raise ProcessLost(process.gone())
-                process.start()
             try:
-                self._facts = [process.loaded() for process in self._processes.values()]
-                self._introduce()
-            except ray.exceptions.RayError as error:  # one more was lost meanwhile
-                last = type(error).__name__
-            except ProcessLost as error:
-                last = str(error)
-            else:
-                return list(devices)
-        raise ProcessLost(
-            f"{', '.join(devices)}: lost {_TRIES} times in a row, and given up ({last}); open the session again"
-        )
+                return self._load()
+            except ProcessLost as error:  # one more process was lost meanwhile
+                for process in self._processes.values():
+                    process.check_host()
+                last = error
+        raise ProcessLost(f"processes were lost {_TRIES} times in a row ({last}); open the session again")
 
     def _ended(self, request: Request) -> None:
         with self._lock:
@@ -282,10 +324,10 @@ class HostPipeline:
 
 
 def _known_host(name: str, steps: Mapping[str, Any], known: Mapping[str, Node]) -> Node:
-    """The host of that name.
+    """The node of that name.
 
     Raises:
-        InvalidTopology: there is none.
+        InvalidTopology: the cluster has no such node.
     """
     device = next(iter(steps))
     if not name:
@@ -298,25 +340,28 @@ def _known_host(name: str, steps: Mapping[str, Any], known: Mapping[str, Node]) 
     return known[name]
 
 
-def _held_apart(
+def _without_staying(
     inputs: Mapping[str, Mapping[str, Value]],
 ) -> tuple[list[Any], tuple[tuple[tuple[str, str, str], ...], ...], dict[str, dict[str, Value]]]:
-    """Lots of values that stay on hosts, which of their outputs is which input of which device, and all other inputs."""
-    lots: dict[Any, list[tuple[str, str, str]]] = {}
+    """References to outputs that stayed on hosts, the (device, input, output) of each, and all other inputs by device."""
+    groups: dict[Any, list[tuple[str, str, str]]] = {}
     feeds: dict[str, dict[str, Value]] = {}
     for device, values in inputs.items():
         feeds[device] = {name: value for name, value in values.items() if not isinstance(value, StayingValue)}
         for name, value in values.items():
             if isinstance(value, StayingValue):
-                lots.setdefault(value.lot, []).append((device, name, value.output))
-    return list(lots), tuple(tuple(names) for names in lots.values()), feeds
+                groups.setdefault(value.outputs, []).append((device, name, value.output))
+    return list(groups), tuple(tuple(names) for names in groups.values()), feeds
 
 
 def _own(value: Any) -> Any:
-    """An array that may be written to: what Ray gives is a view of its store."""
+    """A writeable array: Ray returns a view of its object store."""
     return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
 
 
 def _kill(processes: Mapping[str, HostProcess]) -> None:
     for process in processes.values():
-        process.kill()
+        import ray
+
+        if ray.is_initialized():
+            ray.kill(process.actor)
