@@ -302,7 +302,8 @@ class HostProcess:
         }
         if num_gpus:  # device names number all GPUs of the host
             options["runtime_env"] = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
-        self.actor = ray.remote(HostWorker).options(**options).remote(host.name, self._parts)
+        actor: Any = ray.remote(HostWorker)
+        self.actor = actor.options(**options).remote(host.name, self._parts)
         self._begun = self.actor.__ray_ready__.remote()
 
     def loaded(self, loading: Any) -> HostFacts:
