@@ -3,7 +3,7 @@
 #   make demo       place a real model on two cores     make zoo      export what is missing in the zoo
 #   make test       every check that CI runs            make tables   the papers' tables with every method, in hours
 #   make notebooks  run the notebooks and save what they show; needs Chrome or Chromium
-#   make docs       pages of the API in build/docs        make wheel-test   the wheel in an environment of its own
+#   make docs       pages of the API in build/docs      make wheel-test   the wheel in an environment of its own
 #   make clean      remove what the other targets made
 #   make bench-backend  all cases of ONNX's own test suite, in minutes
 #   make bench-interrupted  commands that are killed and started again, in a quarter of an hour
@@ -27,7 +27,8 @@ $(STAMP): pyproject.toml tests/constraints.txt
 	@echo "installing gnnplace and the versions of tests/constraints.txt into .venv (several minutes the first time)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev,docs,fuzz,notebooks,optimal,partition,pictures,ray,train,zoo]'
-	@echo "looking whether all works; this compiles the simulator, once"
+	@find gnnplace -name '*.nb[ic]' -delete # functions that numba compiled from an earlier version
+	@echo "checking the installation; this compiles the simulator, once"
 	$(BIN)/gnnplace doctor --quiet
 	@touch $@
 

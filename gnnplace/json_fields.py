@@ -39,9 +39,9 @@ class JsonObject:
             raise self._refusal(f"{key!r} is {shown(value)} in {shown(self.fields)}; expected a count")
         return value
 
-    def objects(self, key: str) -> list[JsonObject]:
-        """A list of objects; empty when absent."""
-        rows = self.fields.get(key, [])
+    def objects(self, key: str, *, required: bool = False) -> list[JsonObject]:
+        """A list of objects; empty when absent, unless it is required."""
+        rows = self.fields.get(key, None if required else [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise self._refusal(f"{key!r} is {shown(rows)}; expected a list of objects")
         return [JsonObject(row, self.where, self.error) for row in rows]

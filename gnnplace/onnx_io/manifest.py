@@ -101,8 +101,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise InvalidPlacement(f"{path}: 'layer_assignment' is {options!r}; expected an object of session options")
     manifest = Manifest(
         devices=document.texts("devices"),
-        inputs=tuple(_value_info(row) for row in document.objects("inputs")),
-        outputs=tuple(_value_info(row) for row in document.objects("outputs")),
+        inputs=tuple(_value_info(row) for row in document.objects("inputs", required=True)),
+        outputs=tuple(_value_info(row) for row in document.objects("outputs", required=True)),
         parts=tuple(
             Part(
                 name=(name := row.text("file")),
@@ -112,7 +112,7 @@ def read_manifest(folder: Path) -> Manifest:
                 outputs=row.texts("outputs"),
                 optional_inputs=row.texts("optional_inputs"),
             )
-            for row in document.objects("parts")
+            for row in document.objects("parts", required=True)
         ),
         layer_assignment=options,
     )

@@ -33,7 +33,7 @@ def _import_dgl() -> Any:
             # dgl's own imports use names that numpy, torch and setuptools have deprecated.
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)
-            warnings.filterwarnings("ignore", category=SyntaxWarning, module="dgl")
+            warnings.filterwarnings("ignore", category=SyntaxWarning)  # where its files are not compiled yet
             import dgl
             import dgl.ops
     except ModuleNotFoundError as error:
