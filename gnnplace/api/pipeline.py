@@ -248,6 +248,8 @@ def profile(
     The measurements are stored for later searches on this machine. `out` gets all known costs of these kinds of devices. Of the
     options, `dims`, `custom_ops`, `seed`, `force` and `on_warning` count.
 
+    >>> costs = profile("model.onnx", "cpu:0,cpu:1", out="costs.json")  # doctest: +SKIP
+
     Raises:
         UnsupportedModel: the model cannot be read, or is an op graph.
         InvalidTopology: a device is not on this machine.

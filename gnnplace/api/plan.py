@@ -22,7 +22,6 @@ from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.segments import Segment, segment_numbers
 from gnnplace.placement import Placement, save_placement
 from gnnplace.planners.search import Solution
-from gnnplace.report.page import write_report
 from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, ShapeRecord, Summary, finite
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound
@@ -157,6 +156,8 @@ class Plan:
 
     def _write(self, folder: Path, out: Path) -> None:
         """Writes all files to a folder that becomes `out` when it is complete."""
+        from gnnplace.report.page import write_report  # loads plotly, which only saving needs
+
         workload, topology, assignment = self.setup.workload, self.setup.topology, self.placement.assignment
         save_placement(folder / "placement.json", workload.graph, topology, self.placement, self.facts())
         if workload.onnx is not None:

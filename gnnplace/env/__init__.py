@@ -1,4 +1,4 @@
-"""The decision process: one unit per step, masks, rewards; the `gnn` planner, training and Gymnasium users all step it.
+"""The decision process: one unit per step, masks, rewards; `placeto` and Gymnasium users step it.
 
 In reading order:
 
@@ -7,3 +7,5 @@ In reading order:
 - `batch.py`: `PlacementBatch`, which steps several placements at once;
 - `placement_env.py`: `PlacementEnv`, the Gymnasium environment of one placement.
 """
+
+__all__: list[str] = []
