@@ -46,7 +46,6 @@ LEARNED = "gnn"
 """The planner that can start from a trained policy."""
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
@@ -214,11 +213,6 @@ class Hosts(Protocol):
         self, setup: ProblemSetup, planners: Sequence[str], options: PlaceOptions
     ) -> Iterator[tuple[int, PlannerRow]]:
         """The rows of a comparison with the index of the planner, as they become known."""
-
-    def each(
-        self, function: Callable[[T], R], items: Sequence[T], on_warning: Callable[[str], None]
-    ) -> Iterator[tuple[int, R, str]]:
-        """Calls a function for every item on the hosts; gives the index, the result and the host, as they become known."""
 
     def process_group(self) -> StartGroup:
         """Starts the processes of a training run on the hosts."""

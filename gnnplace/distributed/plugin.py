@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -63,9 +63,6 @@ from gnnplace.running.runner import PlacedRunner
 from gnnplace.training.process_group import StartGroup
 
 __all__ = ["HostsExecutor", "RayHosts"]
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 _MAX_PAIRS = 6
 """Maximum number of host pairs of which every link is probed; with more pairs the other links get the median."""
@@ -177,21 +174,6 @@ class RayHosts:
                 if options.on_progress is not None:
                     options.on_progress(Progress(row["planner"], row["evaluations"], row["wall_s"], best_s))
                 yield done.index, {**row, "host": done.host}
-
-    def each(
-        self, function: Callable[[T], R], items: Sequence[T], on_warning: Callable[[str], None]
-    ) -> Iterator[tuple[int, R, str]]:
-        """Calls a function for every item on the hosts; gives the index, the result and the host, as they become known.
-
-        Raises:
-            GnnplaceError: the function fails, or there is no host to run it on.
-        """
-        role = Role(_calling, (function,), different_results)
-        with connected(self.address), Pool[T, R](role, on_warning=on_warning) as pool:
-            for done in pool.results(items):
-                if done.value is None:
-                    raise GnnplaceError(f"{items[done.index]}: {done.failure}")
-                yield done.index, done.value, done.host
 
     def process_group(self) -> StartGroup:
         """Starts the processes of a training run on the hosts."""
@@ -405,7 +387,3 @@ def _compared(setup: ProblemSetup, budget: Budget, seed: int, policy: _PolicyFil
     with temporary_folder() as folder:
         path = None if policy is None or name != LEARNED else policy.write(folder)
         return attempt(setup, Run(name, chosen_planner(name, path), budget), seed).row(setup)
-
-
-def _calling(function: Callable[[T], R]) -> Callable[[T], R]:
-    return function
