@@ -141,6 +141,14 @@ class OpGraph:
                 largest = max(ops, key=lambda op: abs(getattr(op, field)))
                 raise InvalidGraph(f"graph {name!r}: {field} of op {largest.name!r} has too many digits") from None
 
+        def byte_counts(values: list[int], owners: str) -> IntArray:
+            try:
+                return frozen(values, np.int64)
+            except OverflowError:
+                raise InvalidGraph(
+                    f"graph {name!r}: the bytes of its {owners} have too many digits; check the sizes"
+                ) from None
+
         kinds = sorted({key for op in ops for key in op.time_s})
         group_names = sorted({op.group for op in ops if op.group is not None})
         group_index = {group: i for i, group in enumerate(group_names)}
@@ -153,10 +161,10 @@ class OpGraph:
             memory_bytes=column("memory_bytes", np.int64),
             workspace_bytes=column("workspace_bytes", np.int64),
             tensor_producer=frozen(producers[order], np.int64),
-            tensor_bytes=frozen([tensors[t].bytes for t in order], np.int64),
+            tensor_bytes=byte_counts([tensors[t].bytes for t in order], "tensors"),
             consumer_offsets=_offsets(consumer_lists),
             consumers=frozen([c for row in consumer_lists for c in row], np.int64),
-            weight_bytes=frozen([w.bytes for w in shared_weights], np.int64),
+            weight_bytes=byte_counts([w.bytes for w in shared_weights], "weights"),
             weight_offsets=_offsets(weight_lists),
             weight_consumers=frozen([c for row in weight_lists for c in row], np.int64),
             time_s={key: frozen([op.time_s.get(key, np.nan) for op in ops], np.float64) for key in kinds},

@@ -94,5 +94,5 @@ def test_times_of_zero_are_compared() -> None:
 
 def test_a_result_without_what_its_page_shows(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"format": "gnnplace.bench/1", "suite": "fidelity", "details": {}, "rows": [{}]}')
-    with pytest.raises(GnnplaceError, match=r"has not what its page shows \(KeyError"):
+    with pytest.raises(GnnplaceError, match=r"lacks a value that its page shows \(KeyError"):
         write_bench_page(read_bench(tmp_path / "r.json"), tmp_path / "r.html")
