@@ -190,7 +190,8 @@ class Pool(Generic[ItemT, ResultT]):
         runs = [run for run in self._running.values() if run.call == self._call and run.index in now.open]
         copies = Counter(run.index for run in runs)
         limit_s = max(_MIN_COPIED_S, self._options.copy_after * statistics.median(now.finished_s))
-        slow = [run for run in runs if copies[run.index] == 1 and run.wall_s > limit_s]
+        # An item that has cost a worker gets no copy: it may cost one worker after the other.
+        slow = [run for run in runs if copies[run.index] == 1 and not now.lost[run.index] and run.wall_s > limit_s]
         return max(slow, key=lambda run: run.wall_s).index if slow else None
 
     def _answered(self) -> list[ObjectRef[Any]]:
