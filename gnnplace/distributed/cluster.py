@@ -116,7 +116,7 @@ def connected(address: str) -> Iterator[None]:
 
 
 def nodes() -> tuple[Node, ...]:
-    """The live nodes, sorted by name with numbers by value; nodes of the same name are told apart by their ids."""
+    """The live nodes, sorted by name with numbers by value; nodes of the same name get their ids appended."""
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
