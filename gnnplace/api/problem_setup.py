@@ -34,7 +34,7 @@ from gnnplace.sim.several import SeveralSimulators
 from gnnplace.sim.simulator import GroupedSimulator, Simulator, expanded
 from gnnplace.versions import installed_versions
 
-__all__ = ["MAX_GROUPS", "ProblemSetup", "Setting", "measurement_store", "setting_of", "stored_costs", "topology_of"]
+__all__ = ["MAX_GROUPS", "ProblemSetup", "measurement_store", "stored_costs", "topology_of"]
 
 
 MAX_GROUPS = 512
@@ -199,9 +199,6 @@ class ProblemSetup:
         return Simulator(graph, self.topology, op_time_s, self.num_threads)
 
 
-Setting = ProblemSetup
-
-
 def topology_of(devices: str | Path | Topology) -> Topology:
     """The topology of a device set; `auto` lists GPUs only when ONNX Runtime can use them.
 
@@ -209,19 +206,6 @@ def topology_of(devices: str | Path | Topology) -> Topology:
         InvalidTopology: they cannot be understood, or are not on this machine.
     """
     return devices if isinstance(devices, Topology) else load_topology(str(devices), with_gpus=cuda_is_offered())
-
-
-def setting_of(
-    workload: Workload,
-    topology: Topology,
-    cost: CostModel | None = None,
-    objective: Objective = "latency",
-    max_groups: int | None = None,
-    dims_objective: DimsObjective = "worst",
-) -> ProblemSetup:
-    """Use `ProblemSetup.build`."""
-    options = PlaceOptions(objective=objective, max_groups=max_groups, dims_objective=dims_objective)
-    return ProblemSetup.build(workload, topology, cost, options)
 
 
 def _cost_model(workload: Workload, cost: CostModel | None) -> CostModel:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.problem_setup import setting_of
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload
 from gnnplace.bench.fidelity import MODELS
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
@@ -45,7 +45,7 @@ def bench_equality(options: BenchOptions) -> BenchResult:
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
         for name, model in light_models(folder, options.seed).items():
-            setting = setting_of(Workload(model.graph, model), topology)
+            setting = ProblemSetup.build(Workload(model.graph, model), topology)
             rng = np.random.default_rng(options.seed)
             placements = {}
             for planner in ("heft", "gnn"):

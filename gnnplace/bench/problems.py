@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from gnnplace.api.measuring import profiled
-from gnnplace.api.problem_setup import ProblemSetup, setting_of, topology_of
+from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.errors import GnnplaceError, MissingDependency
@@ -95,7 +95,7 @@ def compiled_problem(setting: ProblemSetup) -> Problem:
 def real_setting(model: str, devices: str) -> ProblemSetup:
     """A zoo model on real devices, with the costs that this machine measures for it."""
     workload, topology = load_workload(f"zoo:{model}", to_run=True), topology_of(devices)
-    return setting_of(workload, topology, MeasuredCost(profiled(workload, topology, seed=0)))
+    return ProblemSetup.build(workload, topology, MeasuredCost(profiled(workload, topology, seed=0)))
 
 
 def grouped_model(setting: ProblemSetup) -> GroupedModel:

@@ -14,7 +14,7 @@ import psutil
 
 from gnnplace.api import compare, place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.problem_setup import LARGE, setting_of, topology_of
+from gnnplace.api.problem_setup import LARGE, ProblemSetup, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
 from gnnplace.child_processes import spawned_pool
@@ -132,7 +132,7 @@ def _placed(case: Case) -> dict[str, Any]:
             graph = load_workload(file).graph
         topology = topology_of(case.devices)
         with stages.stage("prepare"):
-            setting = setting_of(load_workload(graph), topology)
+            setting = ProblemSetup.build(load_workload(graph), topology)
         assignment = np.zeros((1, graph.num_ops), dtype=np.int64)
         with stages.stage("evaluate"):
             setting.simulator.evaluate_batch(assignment)

@@ -9,7 +9,7 @@ import pytest
 
 from gnnplace.api.judging import executed_plan, finalists_of
 from gnnplace.api.plan import Plan
-from gnnplace.api.problem_setup import setting_of
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import load_workload
 from gnnplace.devices.spec import load_topology
 from gnnplace.evaluation import Evaluation
@@ -40,7 +40,7 @@ def answered(tmp_path: Path) -> Callable[[list[float], float], Plan]:
     """The plan for measured medians of `gnn`, its runner-up and `heft`, and of the plain session."""
     graph = OpGraph.build("pair", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 8, ("b",))])
     write_graph(graph, tmp_path / "pair.json")
-    setting = setting_of(load_workload(tmp_path / "pair.json"), load_topology("k40x2"))
+    setting = ProblemSetup.build(load_workload(tmp_path / "pair.json"), load_topology("k40x2"))
     finalists = finalists_of("gnn", [on(0, 1), on(1, 0)], {"heft": on(1, 1)})
     solution = Solution("gnn", 0, on(0, 1), 1.0, 5, 2.0, ())
     base = setting.simulator.evaluate(on(0, 1))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnplace.api.problem_setup import setting_of
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload
 from gnnplace.bench import fidelity
 from gnnplace.bench.fidelity import Case, bench_fidelity, fidelity_row, fidelity_summary
@@ -75,7 +75,7 @@ def test_totals_count_the_models_that_come_up_to_what_was_wanted() -> None:
 
 
 def test_there_are_thirty_placements_of_every_kind_and_a_seed_repeats_them(squeezenet: OnnxModel) -> None:
-    setting = setting_of(Workload(squeezenet.graph, squeezenet), preset("haswellx2"), RooflineCost())
+    setting = ProblemSetup.build(Workload(squeezenet.graph, squeezenet), preset("haswellx2"), RooflineCost())
     found = placements_of_every_kind(setting, 0)
     assert len(found) == COUNT == 30
     assert {kind for kind, _ in found} == {"single", "cuts", "list", "random"}
@@ -98,7 +98,7 @@ def test_a_model_is_simulated_and_executed(
     squeezenet: OnnxModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
-    setting = setting_of(
+    setting = ProblemSetup.build(
         Workload(squeezenet.graph, squeezenet), load_topology(f"cpu:{first},cpu:{second}"), RooflineCost()
     )
     monkeypatch.setattr(fidelity, "real_setting", lambda model, devices: setting)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnnplace.api.problem_setup import Setting, setting_of, topology_of
+from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.workload import Workload
 from gnnplace.bench import measured
 from gnnplace.bench.harness import BenchOptions, write_result
@@ -121,9 +121,9 @@ def test_a_search_keeps_what_it_found_when_and_how_long_it_executed(
 ) -> None:
     model = small_model("opset_9")
 
-    def setting(*_: str) -> Setting:
+    def setting(*_: str) -> ProblemSetup:
         topology = topology_of(f"cpu:{CORES[0]},cpu:{CORES[-1]}" if len(CORES) > 1 else f"cpu:{CORES[0]}")
-        return setting_of(Workload(model.graph, model), topology, RooflineCost())
+        return ProblemSetup.build(Workload(model.graph, model), topology, RooflineCost())
 
     rule = StoppingRule(warmup=1, min_repeats=2, max_repeats=2)
     monkeypatch.setattr(measured, "real_setting", setting)

@@ -8,7 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
-from gnnplace.api.problem_setup import Setting, setting_of, topology_of
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.distributed.cluster import different_results, different_seconds, machine_fingerprint
 from gnnplace.distributed.evaluators import HostsSimulator, simulating
@@ -16,8 +17,8 @@ from gnnplace.distributed.pool import Pool
 from gnnplace.evaluation import EvaluationBatch
 
 
-def setting(name: str, max_groups: int) -> Setting:
-    found = setting_of(load_workload(name), topology_of("k40x4"), max_groups=max_groups)
+def setting(name: str, max_groups: int) -> ProblemSetup:
+    found = ProblemSetup.build(load_workload(name), topology_of("k40x4"), options=PlaceOptions(max_groups=max_groups))
     return dataclasses.replace(found, num_threads=1)
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnplace.api.problem_setup import Setting, setting_of, topology_of
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.workload import Workload
 from gnnplace.evaluation import Problem
 from gnnplace.graph.coarsen import coarsen
@@ -22,10 +23,10 @@ from models_zoo.networks.generated.layered import Settings, layered
 LEVELS = MultilevelConfig(more_ops_than=100, coarsest_groups=32, clusters=(60, 120))
 
 
-def setting(num_ops: int = 400, seed: int = 0, threads: int = 2) -> Setting:
+def setting(num_ops: int = 400, seed: int = 0, threads: int = 2) -> ProblemSetup:
     """A layered graph on eight GPUs and their hosts, every op on its own."""
     graph = layered(Settings(num_ops=num_ops), np.random.default_rng(seed))
-    whole = setting_of(Workload(graph), topology_of("v100x4"), max_groups=num_ops)
+    whole = ProblemSetup.build(Workload(graph), topology_of("v100x4"), options=PlaceOptions(max_groups=num_ops))
     return replace(whole, num_threads=threads)
 
 

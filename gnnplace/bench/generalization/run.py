@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.problem_setup import ProblemSetup, setting_of
+from gnnplace.api.options import PlaceOptions
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload
 from gnnplace.bench.generalization.cases import case_of
 from gnnplace.bench.generalization.devices import held_out_devices
@@ -110,7 +111,9 @@ def setting_of_case(name: str) -> ProblemSetup:
     case = case_of(name)
     workload, topology = Workload(held_out_graph(case.graph)), held_out_devices(case.devices)
     cost = PerTypeCost(RooflineCost(), case.cost_seed, case.type_spread)
-    setting = dataclasses.replace(setting_of(workload, topology, cost, max_groups=case.max_groups), num_threads=1)
+    setting = dataclasses.replace(
+        ProblemSetup.build(workload, topology, cost, PlaceOptions(max_groups=case.max_groups)), num_threads=1
+    )
     if case.memory_share is None:
         return setting
     return dataclasses.replace(setting, topology=_with_memory(setting, case.memory_share))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.problem_setup import ProblemSetup, setting_of
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import load_workload
 from gnnplace.bench.papers.tables import row_of
 from gnnplace.bench.problems import compiled_problem, failure_of, run_planner
@@ -70,7 +70,7 @@ def _setting(key: str) -> ProblemSetup:
     row = row_of(key)
     workload = load_workload(row.workload)
     topology = preset(row.devices)
-    setting = setting_of(workload, topology, RooflineCost())
+    setting = ProblemSetup.build(workload, topology, RooflineCost())
     if row.memory_share is None:
         return setting
     needed = setting.simulator.evaluate(Placement(np.zeros(workload.graph.num_ops, dtype=np.int64)))
@@ -79,7 +79,7 @@ def _setting(key: str) -> ProblemSetup:
         device if device.kind.startswith(HOST_KIND_PREFIX) else dataclasses.replace(device, memory_bytes=memory)
         for device in topology.devices
     )
-    return setting_of(workload, dataclasses.replace(topology, devices=devices), RooflineCost())
+    return ProblemSetup.build(workload, dataclasses.replace(topology, devices=devices), RooflineCost())
 
 
 def _facts(setting: ProblemSetup) -> dict[str, Any]:

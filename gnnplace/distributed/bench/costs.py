@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from gnnplace.api.problem_setup import setting_of, topology_of
+from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.workload import load_workload
 from gnnplace.distributed.evaluators import Rows
 from gnnplace.distributed.pool import Done, Pool, PoolOptions, turn_s
@@ -74,7 +74,7 @@ class MessageCosts:
 
 def measured_speed_up(cluster: LocalCluster, seed: int, report: Callable[[str], None]) -> SpeedUp:
     """Evaluations per second of a cluster of one host, in turns with the same cluster and a second host."""
-    setting = dataclasses.replace(setting_of(load_workload(WORKLOAD), topology_of(DEVICES)), num_threads=1)
+    setting = dataclasses.replace(ProblemSetup.build(load_workload(WORKLOAD), topology_of(DEVICES)), num_threads=1)
     problem = setting.problem()
     rng = np.random.default_rng(seed)
     shape = (2 * _PER_HOST, 1, problem.graph.num_ops)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.problem_setup import setting_of
+from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.measured import CostStore, MeasuredCost, read_costs
 from gnnplace.devices.json_format import read_topology
@@ -62,7 +62,7 @@ def _topology(folder: Path, _: Path) -> None:
 
 def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = MeasuredCost(CostStore())) -> None:
     """Computes op seconds, op groups, a lower bound and the makespan of a placement."""
-    setting = setting_of(workload, topology, cost)
+    setting = ProblemSetup.build(workload, topology, cost)
     allowed = [np.flatnonzero(row) for row in np.isfinite(setting.op_time_s)]
     spread = np.array([row[op % len(row)] for op, row in enumerate(allowed)], dtype=np.int64)
     setting.simulator.evaluate(Placement(spread))
@@ -73,7 +73,7 @@ def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = Measure
 def _placement(folder: Path, _: Path) -> None:
     placement = load_placement(_only(folder), seeds.GRAPH, seeds.TOPOLOGY)
     check_legal(seeds.GRAPH, seeds.TOPOLOGY, placement)
-    setting_of(Workload(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(CostStore())).simulator.evaluate(placement)
+    ProblemSetup.build(Workload(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(CostStore())).simulator.evaluate(placement)
 
 
 def _costs(folder: Path, _: Path) -> None:
