@@ -67,13 +67,14 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device.
     """
+    workload.check_executable()
     store = measurement_store()
     for model in workload.models:
         _profile_unknown(model, topology, seed)
     model, kinds = workload.models[0], {device.kind for device in topology.devices}
     known = store.costs(model.key)
     if topology.num_devices > 1 and not store.knows_segments(kinds, model.key):
-        _measure_segments(dataclasses.replace(workload, others=()), topology, known, seed)
+        _measure_segments(model, topology, known, seed)
         known = store.costs(model.key)
     return known
 
@@ -155,9 +156,9 @@ def _store_links(links: Mapping[tuple[str, str], LinkCosts], topology: Topology)
         store.add_link(device_of[source], device_of[target], costs)
 
 
-def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, seed: int) -> None:
-    """Executes random placements of a model, which tell the store the costs of segments beyond those of their ops."""
-    setup = ProblemSetup.build(workload, topology, MeasuredCost(costs))
+def _measure_segments(model: OnnxModel, topology: Topology, costs: CostStore, seed: int) -> None:
+    """Executes random placements of a model; the store learns the costs of segments beyond those of their ops."""
+    setup = ProblemSetup.build(Workload.of(model), topology, MeasuredCost(costs))
     rng, num_groups = np.random.default_rng(seed), setup.coarsening.graph.num_ops
     if num_groups < 2:
         return
@@ -169,11 +170,9 @@ def _measure_segments(workload: Workload, topology: Topology, costs: CostStore, 
 
 def measured_evaluator(setup: ProblemSetup, options: MeasureOptions | None = None) -> MeasuredEvaluator:
     """Executes placements of the op groups of a setup, and stores what it measures; None: `MEASURE_OPTIONS`."""
-    first, *others = setup.workload.models
-    grouped = GroupedModel(first, setup.coarsening.graph, setup.coarsening.group_of_op, tuple(others))
     options = dataclasses.replace(options or MEASURE_OPTIONS, dims_objective=setup.dims_objective)
     kept = Kept(measurement_store(), setup.op_time_s)
-    return MeasuredEvaluator(grouped, setup.topology, setup.group_evaluator, options, kept)
+    return MeasuredEvaluator(setup.grouped_model, setup.topology, setup.group_evaluator, options, kept)
 
 
 def _pipelined(options: MeasureOptions) -> MeasureOptions:
@@ -193,8 +192,8 @@ def executed_placement(setup: ProblemSetup, placement: Placement) -> tuple[Evalu
     Raises:
         MeasurementFailed: the placement could not be executed.
     """
-    graph, (first, *others) = setup.workload.graph, setup.workload.models
-    grouped = GroupedModel(first, graph, np.arange(graph.num_ops), tuple(others))
+    graph = setup.workload.graph
+    grouped = GroupedModel(setup.workload.models, graph, np.arange(graph.num_ops))
     evaluations = []
     alone = dataclasses.replace(MEASURE_OPTIONS, dims_objective=setup.dims_objective)
     for options in (alone, _pipelined(alone)):

@@ -258,7 +258,7 @@ def profile(
     options = options_from(options, keywords)
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
-    _ = workload.models  # an op graph is an error before anything is measured
+    workload.check_executable()  # an op graph is an error before anything is measured
     for warning in (*workload.warnings, *check_free(topology.device_names, options.force)):
         options.on_warning(warning)
     return profile_model(workload, topology, options.seed, None if out is None else Path(out))
@@ -278,7 +278,7 @@ def _set_up(
     to_run = options.measure or (to_run and is_real(topology))
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=to_run)
     if options.measure:
-        _ = workload.models  # an op graph is an error before anything is measured
+        workload.check_executable()  # an op graph is an error before anything is measured
         warnings = check_free(topology.device_names, options.force)
         cost = MeasuredCost(profiled(workload, topology, options.seed))
     return ProblemSetup.build(workload, topology, cost, options), warnings

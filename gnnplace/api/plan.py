@@ -218,12 +218,8 @@ class Plan:
     def shapes(self) -> list[ShapeRecord]:
         """The dimensions of every shape with the simulated seconds of one step; empty for an op graph."""
         return [
-            {
-                "dims": dict(setup.workload.onnx.dims),
-                "makespan_s": finite(setup.simulator.evaluate(self.placement).makespan_s),
-            }
-            for setup in (self.setup, *self.setup.others)
-            if setup.workload.onnx is not None
+            {"dims": dict(model.dims), "makespan_s": finite(simulator.evaluate(self.placement).makespan_s)}
+            for model, simulator in zip(self.setup.workload.models, self.setup.simulators, strict=False)
         ]
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,19 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, MeasuredCost
 from gnnplace.cost.measurement_store import MeasurementStore
-from gnnplace.devices.detect import machine_facts
+from gnnplace.devices.detect import allowed_cores, machine_facts
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
-from gnnplace.evaluation import DimsObjective, Evaluation, Evaluator, Objective, Problem
+from gnnplace.evaluation import DimsObjective, Evaluation, Evaluator, Objective, Problem, SimulatedEvaluator
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
-from gnnplace.graph.op_graph import OpGraph
+from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
 from gnnplace.planners.search import Solution
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.bounds import LowerBound, lower_bound
-from gnnplace.sim.several import SeveralSimulators
+from gnnplace.sim.several import over_shapes
 from gnnplace.sim.simulator import GroupedSimulator, Simulator, expanded
 from gnnplace.versions import installed_versions
 
@@ -49,7 +49,7 @@ they were 0.1 % shorter (geometric mean; from 4.4 % shorter to 2.5 % longer), an
 
 @dataclass(frozen=True, eq=False)
 class ProblemSetup:
-    """One workload on one device set with the seconds of every op on every device.
+    """One workload on one device set with the seconds of every op on every device, at every shape of the inputs.
 
     >>> from gnnplace import set_up
     >>> setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
@@ -59,13 +59,12 @@ class ProblemSetup:
 
     workload: Workload
     topology: Topology
-    op_time_s: FloatArray  # [N, D]
+    op_times_s: tuple[FloatArray, ...]
+    """`[N, D]` seconds of every op on every device, per shape."""
     coarsening: Coarsening
     objective: Objective = "latency"
-    num_threads: int | None = None
-    """Threads of a simulator; None: one per core."""
-    others: tuple[ProblemSetup, ...] = ()
-    """The same ops in the same groups, at the other shapes of the inputs."""
+    num_threads: int = field(default_factory=lambda: len(allowed_cores()))
+    """Threads of a simulator."""
     dims_objective: DimsObjective = "worst"
     """How the times at several shapes combine."""
     groups_chosen: bool = False
@@ -92,22 +91,20 @@ class ProblemSetup:
             InvalidPlacement: an op that no device may run.
         """
         max_groups = options.max_groups or (MAX_GROUPS if options.measure else None)
-        model, fused = _cost_model(workload, cost), _fused(workload, topology)
-        setup = cls(
+        keys: list[str | None] = [model.key for model in workload.models] or [None]
+        costs = [MeasuredCost(stored_costs(key)) if cost is None else cost for key in keys]
+        fused = _fused(workload, topology)
+        times_s = (model.op_time_s(graph, topology) for model, graph in zip(costs, workload.graphs, strict=True))
+        return cls(
             workload=workload,
-            topology=model.calibrated(topology),
-            op_time_s=model.op_time_s(workload.graph, topology),
+            topology=costs[0].calibrated(topology),
+            op_times_s=tuple(times_s),
             coarsening=coarsen(workload.graph, max_groups or MAX_GROUPS, fused=fused),
             objective=options.objective,
             dims_objective=options.dims_objective,
             groups_chosen=max_groups is not None,
             fused=fused,
         )
-        others = (
-            replace(setup, workload=other, op_time_s=_cost_model(other, cost).op_time_s(other.graph, topology))
-            for other in workload.others
-        )
-        return replace(setup, others=tuple(others))
 
     def for_planner(self, name: str) -> ProblemSetup:
         """This setup; for large graphs and planners that can place them op by op, the same setup without groups."""
@@ -119,72 +116,92 @@ class ProblemSetup:
     @cached_property
     def _of_ops(self) -> ProblemSetup:
         graph = self.workload.graph
-        coarsening = coarsen(graph, graph.num_ops, fused=self.fused)
-        others = tuple(replace(other, coarsening=coarsening) for other in self.others)
-        return replace(self, coarsening=coarsening, others=others)
+        return replace(self, coarsening=coarsen(graph, graph.num_ops, fused=self.fused))
+
+    @property
+    def op_time_s(self) -> FloatArray:
+        """`[N, D]` seconds of every op on every device at the first shape."""
+        return self.op_times_s[0]
 
     @cached_property
+    def simulators(self) -> tuple[Simulator, ...]:
+        """Simulators of the whole graph, one per shape."""
+        pairs = zip(self.workload.graphs, self.op_times_s, strict=True)
+        return tuple(Simulator(graph, self.topology, op_time_s, self.num_threads) for graph, op_time_s in pairs)
+
+    @property
     def simulator(self) -> Simulator:
         """Simulator of the whole graph at the first shape."""
-        return self._simulator(self.workload.graph, self.op_time_s)
+        return self.simulators[0]
 
     @cached_property
-    def evaluator(self) -> Simulator | SeveralSimulators:
+    def evaluator(self) -> SimulatedEvaluator:
         """Simulator of the whole graph at all shapes, which decides on simulated seconds."""
-        if not self.others:
-            return self.simulator
-        return SeveralSimulators((self.simulator, *(other.simulator for other in self.others)), self.dims_objective)
+        return over_shapes(self.simulators, self.dims_objective)
 
     @cached_property
-    def group_simulator(self) -> Simulator:
-        """Simulator of the op groups at the first shape; `simulator` if no ops were grouped."""
+    def group_simulators(self) -> tuple[Simulator, ...]:
+        """Simulators of the op groups, one per shape; `simulators` if no ops were grouped."""
         if self.coarsening.graph is self.workload.graph:
-            return self.simulator
-        return self._simulator(self.coarsening.graph, self.coarsening.total(self.op_time_s))
+            return self.simulators
+        return tuple(simulator.of_groups(self.coarsening) for simulator in self.simulators)
+
+    @property
+    def group_simulator(self) -> Simulator:
+        """Simulator of the op groups at the first shape."""
+        return self.group_simulators[0]
 
     @cached_property
-    def group_evaluator(self) -> Simulator | SeveralSimulators:
+    def group_evaluator(self) -> SimulatedEvaluator:
         """Simulator of the op groups at all shapes."""
-        if not self.others:
-            return self.group_simulator
-        groups = (self.group_simulator, *(other.group_simulator for other in self.others))
-        return SeveralSimulators(groups, self.dims_objective)
+        return over_shapes(self.group_simulators, self.dims_objective)
+
+    @property
+    def grouped_model(self) -> GroupedModel:
+        """The ONNX model with its op groups, to execute placements of the groups.
+
+        Raises:
+            UnsupportedModel: the workload is an op graph.
+        """
+        self.workload.check_executable()
+        return GroupedModel(self.workload.models, self.coarsening.graph, self.coarsening.group_of_op)
 
     def problem(self, evaluator: Evaluator | None = None, executed_at_once: int = 1) -> Problem:
         """The problem of placing the op groups; `evaluator` replaces the simulator of the whole graph.
 
         `executed_at_once` is the number of placements that the evaluator executes at the same time.
         """
-        groups = self.group_simulator
-        simulated: Simulator | SeveralSimulators | GroupedSimulator = self.evaluator
-        if groups is not self.simulator:
-            whole = [self.simulator, *(other.simulator for other in self.others)]
-            grouped = tuple(GroupedSimulator(self.coarsening, simulator, groups) for simulator in whole)
-            simulated = SeveralSimulators(grouped, self.dims_objective) if self.others else grouped[0]
+        simulated, grouped = self.evaluator, self.group_simulators is not self.simulators
+        if grouped:
+            pairs = zip(self.simulators, self.group_simulators, strict=True)
+            members = tuple(GroupedSimulator(self.coarsening, whole, groups) for whole, groups in pairs)
+            simulated = over_shapes(members, self.dims_objective)
         return Problem(
             graph=self.coarsening.graph,
             topology=self.topology,
-            op_time_s=groups.op_time_s,
+            op_time_s=self.group_simulator.op_time_s,
             evaluator=simulated if evaluator is None else evaluator,
             estimator=simulated,
             objective=self.objective,
-            grouped=groups is not self.simulator or bool(self.others),
+            grouped=grouped or self._has_several_shapes,
             executed_at_once=executed_at_once,
         )
 
     @cached_property
     def bound(self) -> LowerBound:
         """Lower bound of the seconds of any placement; at several shapes, the greatest or the mean of their bounds."""
-        own = lower_bound(self.workload.graph, self.topology, self.op_time_s, self.objective)
-        bounds = [own, *(other.bound for other in self.others)]
-        if self.others and self.dims_objective == "mean":
+        bounds = [
+            lower_bound(graph, self.topology, op_time_s, self.objective)
+            for graph, op_time_s in zip(self.workload.graphs, self.op_times_s, strict=True)
+        ]
+        if self._has_several_shapes and self.dims_objective == "mean":
             return LowerBound(sum(bound.value_s for bound in bounds) / len(bounds), "mean of the bounds of all shapes")
         return max(bounds, key=lambda bound: bound.value_s)
 
     def bound_with(self, solution: Solution) -> LowerBound:
         """The greater of `bound` and the bound that the planner proved."""
         # A planner's proof holds for the first shape: it bounds the longest time of all shapes, but not their mean.
-        proves = not self.others or self.dims_objective == "worst"
+        proves = not self._has_several_shapes or self.dims_objective == "worst"
         proven_s = (solution.lower_bound_s or 0.0) if proves else 0.0
         return LowerBound(proven_s, f"proof by {solution.planner}") if proven_s > self.bound.value_s else self.bound
 
@@ -193,10 +210,9 @@ class ProblemSetup:
         whole = expanded(self.coarsening, placement)
         return whole, self.evaluator.evaluate(whole)
 
-    def _simulator(self, graph: OpGraph, op_time_s: FloatArray) -> Simulator:
-        if self.num_threads is None:
-            return Simulator(graph, self.topology, op_time_s)
-        return Simulator(graph, self.topology, op_time_s, self.num_threads)
+    @property
+    def _has_several_shapes(self) -> bool:
+        return len(self.workload.graphs) > 1
 
 
 def topology_of(devices: str | Path | Topology) -> Topology:
@@ -206,12 +222,6 @@ def topology_of(devices: str | Path | Topology) -> Topology:
         InvalidTopology: they cannot be understood, or are not on this machine.
     """
     return devices if isinstance(devices, Topology) else load_topology(str(devices), with_gpus=cuda_is_offered())
-
-
-def _cost_model(workload: Workload, cost: CostModel | None) -> CostModel:
-    if cost is not None:
-        return cost
-    return MeasuredCost(stored_costs(None if workload.onnx is None else workload.onnx.key))
 
 
 def _fused(workload: Workload, topology: Topology) -> IntArray | None:

@@ -146,7 +146,7 @@ def _setting(graph: OpGraph, units: int, rng: np.random.Generator, ranges: Probl
     topology = sample_devices(rng, ranges.devices)
     cost = PerTypeCost(RooflineCost(), int(rng.integers(2**31)), rng.uniform(0.0, ranges.type_spread))
     setting = replace(
-        ProblemSetup.build(Workload(graph), topology, cost, PlaceOptions(max_groups=units)), num_threads=1
+        ProblemSetup.build(Workload.of(graph), topology, cost, PlaceOptions(max_groups=units)), num_threads=1
     )
     host = topology.num_devices - 1
     alone = setting.simulator.evaluate(Placement(np.full(graph.num_ops, host)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gnnplace.api.options import Dims, shapes_of
@@ -25,15 +25,35 @@ _ZOO = "zoo:"
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """An op graph, and the ONNX model that it comes from."""
+    """A model as an op graph, and as an ONNX model if it can run, at one or several shapes of its inputs."""
 
-    graph: OpGraph
-    onnx: OnnxModel | None = None
-    """None for an op graph alone, which can be placed but not run."""
+    graphs: tuple[OpGraph, ...]
+    """The same ops at every shape, with the costs and tensor sizes of that shape."""
+    models: tuple[OnnxModel, ...] = ()
+    """The ONNX model at every shape; empty for an op graph alone, which can be placed but not run."""
     sha256: str | None = None
-    warnings: tuple[str, ...] = ()
-    others: tuple[Workload, ...] = ()
-    """The same ops at the other shapes of the inputs."""
+
+    @classmethod
+    def of(cls, *shapes: OpGraph | OnnxModel, sha256: str | None = None) -> Workload:
+        """The workload of a model that was read at one or several shapes."""
+        models = tuple(model for model in shapes if isinstance(model, OnnxModel))
+        graphs = tuple(model.graph if isinstance(model, OnnxModel) else model for model in shapes)
+        return cls(graphs, models, models[0].sha256 if models else sha256)
+
+    @property
+    def graph(self) -> OpGraph:
+        """The op graph at the first shape."""
+        return self.graphs[0]
+
+    @property
+    def onnx(self) -> OnnxModel | None:
+        """The ONNX model at the first shape."""
+        return self.models[0] if self.models else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of the reader."""
+        return self.models[0].warnings if self.models else ()
 
     def segments(self, assignment: IntArray, order: IntArray) -> tuple[Segment, ...]:
         """The segments in which a placement `[N]` runs, when ops run in an order `[N]`."""
@@ -44,18 +64,16 @@ class Workload:
         """Name of the graph."""
         return self.graph.name
 
-    @property
-    def models(self) -> tuple[OnnxModel, ...]:
-        """The ONNX model at every shape.
+    def check_executable(self) -> None:
+        """Checks that there is an ONNX model.
 
         Raises:
             UnsupportedModel: the workload is an op graph, which has costs of ops but nothing to execute.
         """
-        if self.onnx is None:
+        if not self.models:
             raise UnsupportedModel(
                 f"{self.name!r} is an op graph and cannot be executed; give an ONNX model to measure"
             )
-        return (self.onnx, *(model for other in self.others for model in other.models))
 
 
 def load_workload(
@@ -74,7 +92,7 @@ def load_workload(
         InvalidGraph: the op-graph file breaks a rule.
     """
     if isinstance(model, OpGraph):
-        return Workload(model)
+        return Workload.of(model)
     if isinstance(model, OnnxModel):
         shapes = shapes_of(dims or {})
         typed = with_inferred_types(model, infer_types, model.dims)
@@ -86,16 +104,14 @@ def load_workload(
         if dims:
             raise UnsupportedModel(f"{path}: an op graph has no symbolic dimensions; leave --dim out")
         graph = read_graph(path)
-        return Workload(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        return Workload.of(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     shapes = shapes_of(dims or {})
     return _at_shapes(read_onnx(path, shapes[0], custom_ops, infer_types), shapes)
 
 
 def _at_shapes(first: OnnxModel, shapes: Sequence[Mapping[str, int]]) -> Workload:
     """The model, which was read at the first shape, at all shapes."""
-    models = (first, *(at_dims(first, dims) for dims in shapes[1:]))
-    workloads = [Workload(model.graph, model, model.sha256, model.warnings) for model in models]
-    return replace(workloads[0], others=tuple(workloads[1:]))
+    return Workload.of(first, *(at_dims(first, dims) for dims in shapes[1:]))
 
 
 def _zoo_workload(text: str, dims: Dims | None, to_run: bool) -> Workload:
@@ -108,4 +124,4 @@ def _zoo_workload(text: str, dims: Dims | None, to_run: bool) -> Workload:
         return load_workload(name.onnx_file(), dims)
     if dims:
         raise UnsupportedModel(f"{_ZOO}{text}: has no symbolic dimensions; leave --dim out, or change a setting")
-    return Workload(graph)
+    return Workload.of(graph)

@@ -45,7 +45,7 @@ def bench_equality(options: BenchOptions) -> BenchResult:
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
         for name, model in light_models(folder, options.seed).items():
-            setting = ProblemSetup.build(Workload(model.graph, model), topology)
+            setting = ProblemSetup.build(Workload.of(model), topology)
             rng = np.random.default_rng(options.seed)
             placements = {}
             for planner in ("heft", "gnn"):

@@ -18,7 +18,7 @@ import numpy as np
 from gnnplace.api.measuring import MEASURE_OPTIONS
 from gnnplace.arrays import IntArray
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, matching, run_cases
-from gnnplace.bench.problems import grouped_model, real_setting
+from gnnplace.bench.problems import real_setting
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, EvaluatorKind
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
@@ -116,7 +116,7 @@ def search_result(case: SearchCase) -> dict[str, Any]:
         KeyboardInterrupt: the search was interrupted; its answer is not a result.
     """
     setting = real_setting(case.model, DEVICES)
-    with MeasuredEvaluator(grouped_model(setting), setting.topology, setting.group_simulator, MEASURE_OPTIONS) as inner:
+    with MeasuredEvaluator(setting.grouped_model, setting.topology, setting.group_simulator, MEASURE_OPTIONS) as inner:
         evaluator = _TimedEvaluator(inner)
         solution = load_planner(case.planner)(setting.problem(evaluator), Budget(case.evaluations), case.seed)
         single = inner.single
@@ -172,7 +172,7 @@ def _side_by_side(case: FinalPlacements) -> dict[str, Any]:
     setting, letters = real_setting(case.model, DEVICES), case.placements.split(",")
     options = replace(MEASURE_OPTIONS, final=replace(MEASURE_OPTIONS.final, max_s=_SIDE_BY_SIDE_S))
     placements = [Placement(np.array(devices_of_letters(text), dtype=np.int64)) for text in letters]
-    with MeasuredEvaluator(grouped_model(setting), setting.topology, setting.group_simulator, options) as evaluator:
+    with MeasuredEvaluator(setting.grouped_model, setting.topology, setting.group_simulator, options) as evaluator:
         comparison = evaluator.compare(placements)
     return {
         "single_s": None if comparison.single is None else comparison.single.makespan_s,

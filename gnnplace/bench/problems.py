@@ -15,13 +15,12 @@ from gnnplace.api.workload import load_workload
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Evaluation, Problem, Proposals, WalkRequest
-from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.search import Planner, Solution
 from gnnplace.run_record import finite
 
-__all__ = ["DOES_NOT_FIT", "PlannerRun", "compiled_problem", "failure_of", "grouped_model", "real_setting", "run_planner"]  # fmt: skip
+__all__ = ["DOES_NOT_FIT", "PlannerRun", "compiled_problem", "failure_of", "real_setting", "run_planner"]  # fmt: skip
 
 DOES_NOT_FIT = "does not fit into memory"
 
@@ -96,8 +95,3 @@ def real_setting(model: str, devices: str) -> ProblemSetup:
     """A zoo model on real devices, with the costs that this machine measures for it."""
     workload, topology = load_workload(f"zoo:{model}", to_run=True), topology_of(devices)
     return ProblemSetup.build(workload, topology, MeasuredCost(profiled(workload, topology, seed=0)))
-
-
-def grouped_model(setting: ProblemSetup) -> GroupedModel:
-    """The setting's model with its op groups, for the measured evaluator."""
-    return GroupedModel(setting.workload.models[0], setting.coarsening.graph, setting.coarsening.group_of_op)

@@ -110,7 +110,7 @@ class RayHosts:
             MeasurementFailed: the model does not run on a device, or other work keeps a device busy.
             ProcessLost: a host was lost.
         """
-        if options.measure and workload.others:
+        if options.measure and len(workload.models) > 1:
             raise UnsupportedModel("over several hosts one size of the inputs can be measured; leave --measure out")
         with connected(self.address):
             found = devices_on_hosts(devices)
@@ -318,6 +318,7 @@ def _profiled_on_hosts(
     workload: Workload, found: HostsTopology, options: PlaceOptions
 ) -> tuple[CostStore, tuple[str, ...]]:
     """The costs that the hosts measure for the model on their devices, and their warnings."""
+    workload.check_executable()
     model = workload.models[0]
     files = {model.path.name: model.path} | external_beside(model.path)
     sent = _SentModel(
@@ -372,8 +373,7 @@ class _PolicyFiles:
 
 def _portable(setup: ProblemSetup) -> ProblemSetup:
     """The setup without the ONNX model, which simulations do not need, for one thread."""
-    others = tuple(map(_portable, setup.others))
-    return dataclasses.replace(setup, workload=Workload(setup.workload.graph), num_threads=1, others=others)
+    return dataclasses.replace(setup, workload=Workload(setup.workload.graphs), num_threads=1)
 
 
 def _comparing(

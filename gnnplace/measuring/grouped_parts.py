@@ -25,14 +25,18 @@ _MAX_PARTS = 4096  # some kilobytes each, as parts hold no weights
 
 @dataclass(frozen=True, eq=False)
 class GroupedModel:
-    """A model and the graph of its op groups, whose placement is sought."""
+    """A model, at one or several shapes of its inputs, and the graph of its op groups, whose placement is sought."""
 
-    model: OnnxModel
+    models: tuple[OnnxModel, ...]
+    """The same ops at every shape."""
     graph: OpGraph
     """Graph of `G` op groups; the model's own graph when nothing was coarsened."""
     group_of_op: IntArray  # [N]
-    others: tuple[OnnxModel, ...] = ()
-    """The same model at other sizes of its inputs."""
+
+    @property
+    def model(self) -> OnnxModel:
+        """The model at the first shape, which parts are cut from."""
+        return self.models[0]
 
     def segments(self, assignment: IntArray, order: IntArray) -> tuple[Segment, ...]:
         """Segments of the model's ops in a global run order near `order` `[G]`, for an assignment `[G]` of the groups.

@@ -38,7 +38,7 @@ _FREE_BYTES_PER_S = 1e11
 def probing_process() -> WorkerProcess:
     """A process that runs probes of any devices; close it in the end."""
     feed = {_input(size): np.ones(size, dtype=np.float32) for size in FLOATS}
-    return WorkerProcess(Setup(tuple(feed), (_OUTPUT,), feed, kept_jobs=0), _TIMEOUT_S)
+    return WorkerProcess(Setup(tuple(feed), (_OUTPUT,), (feed,), kept_jobs=0), _TIMEOUT_S)
 
 
 def dispatch_overhead_s(device: str, worker: WorkerProcess, rule: StoppingRule = PROBE_RULE) -> float:

@@ -101,8 +101,7 @@ class MeasuredEvaluator:
         self._kept = kept
         self._best_ratio = np.inf
         self._known: dict[_Key, tuple[Placement, Evaluation]] = {}
-        models = (grouped.model, *grouped.others)
-        feeds = [sample_inputs(model, np.random.default_rng(options.seed)) for model in models]
+        feeds = [sample_inputs(model, np.random.default_rng(options.seed)) for model in grouped.models]
         self._open = ExitStack()
         try:
             self._maker = PartMaker(grouped.model, self._open.enter_context(temporary_folder()))
@@ -300,8 +299,8 @@ class MeasuredEvaluator:
 
     def _keep_segments(self, parts: Sequence[Part], answer: Answer) -> None:
         """Stores the seconds of a placement's parts, scaled to the moment when the ops were profiled."""
-        if self._kept is None or self.single is None or answer.samples is None or self._grouped.others:
-            return  # seconds of several sizes together describe none of them
+        if self._kept is None or self.single is None or answer.samples is None or len(self._grouped.models) > 1:
+            return  # seconds of several shapes together describe none of them
         model, costs = self._grouped.model, (self._topology, self._kept.op_time_s)
         for part_s in answer.part_s[:1]:
             in_profile_s = part_s * (self._simulated_single_s / quiet_s(answer.samples[1]))
@@ -320,8 +319,9 @@ class MeasuredEvaluator:
     def _model_key(self) -> str:
         """Everything that a measured ratio depends on, besides the machine and the pieces."""
         grouped, options = self._grouped, self._options
-        sizes = [options.dims_objective, *(model.key for model in grouped.others)] if grouped.others else []
-        return json.dumps([grouped.model.key, options.seed, self.single_device, options.requests, *sizes])
+        first, *others = (model.key for model in grouped.models)
+        shapes = [options.dims_objective, *others] if others else []
+        return json.dumps([first, options.seed, self.single_device, options.requests, *shapes])
 
     def _run(self, job: Job) -> Answer:
         answer = self._worker.run(job)
@@ -334,7 +334,7 @@ class MeasuredEvaluator:
         limit_s = self._options.timeout_s
         if self.single is not None:
             loading_s = self._options.loading_s + SLOWEST * self._loading_s
-            repeat_s = SLOWEST * self._options.requests * self.single.makespan_s * (1 + len(self._grouped.others))
+            repeat_s = SLOWEST * self._options.requests * self.single.makespan_s * len(self._grouped.models)
             limit_s = len(together) * loading_s + rule.longest_s(len(together), repeat_s)
         return Job(together, rule, limit_s, self._options.requests)
 

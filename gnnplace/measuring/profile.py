@@ -56,7 +56,7 @@ class ProfileJob:
 
     def execute(self, state: ProcessState) -> Answer:
         """`[2, R]` seconds of the profiled session and of the plain one; on an `ep:` device `[1, R]` of the plain one."""
-        device, part, feed = parse_device(self.part.device), self.part, state.setup.feed
+        device, part, feed = parse_device(self.part.device), self.part, state.setup.feeds[0]
         try:
             with pinned(device):
                 plain = create_session(part.model, device, part.data_folder, custom_ops=part.custom_ops)
@@ -123,7 +123,7 @@ def profile_model(
     with temporary_folder() as folder:
         part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
         feed = {key: inputs[key] for key in part.inputs}
-        with WorkerProcess(Setup(part.inputs, part.outputs, feed, kept_jobs=0), _TIMEOUT_S) as worker:
+        with WorkerProcess(Setup(part.inputs, part.outputs, (feed,), kept_jobs=0), _TIMEOUT_S) as worker:
             context = f"{model.path.name} cannot be profiled on {device_name!r}"
             seconds = worker.samples(ProfileJob(part, folder, rule), context)
         op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)

@@ -37,14 +37,12 @@ class Setup:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    feed: Mapping[str, Any]
-    """An array for every required input."""
+    feeds: tuple[Mapping[str, Any], ...]
+    """An array for every required input, at each shape; a repeat runs all shapes."""
     kept_jobs: int
     """Number of last jobs whose sessions stay loaded; the process drops older sessions."""
-    other_feeds: tuple[Mapping[str, Any], ...] = ()
-    """The same inputs in other sizes; each repeat then runs all sizes."""
     dims_objective: DimsObjective = "worst"
-    """How the seconds of the sizes become one figure."""
+    """How the seconds at several shapes become one figure."""
 
 
 def model_setup(
@@ -62,12 +60,10 @@ def model_setup(
     outputs = tuple(str(value.name) for value in made)
     read = {*maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
     copies = psutil.virtual_memory().available // (4 * max(model.graph.total_weight_bytes, 1))
-    first, *others = [{name: value for name, value in feed.items() if name in read} for feed in feeds]
     return Setup(
         inputs=tuple(str(value.name) for value in graph.inputs),
         outputs=outputs,
-        feed=first,
-        other_feeds=tuple(others),
+        feeds=tuple({name: value for name, value in feed.items() if name in read} for feed in feeds),
         dims_objective=dims_objective,
         kept_jobs=int(np.clip(copies, num_devices, _MAX_KEPT_JOBS)),
     )
@@ -147,8 +143,8 @@ class Job:
         def call(index: int) -> float | None:
             nonlocal current
             current = index
-            taken_s = [run(index, feed) for feed in (setup.feed, *setup.other_feeds)]
-            if setup.other_feeds:
+            taken_s = [run(index, feed) for feed in setup.feeds]
+            if len(taken_s) > 1:
                 return float((np.mean if setup.dims_objective == "mean" else np.max)(taken_s))
             if self.requests == 1:
                 by_position = runners[index].part_s

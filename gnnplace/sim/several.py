@@ -16,6 +16,7 @@ from gnnplace.evaluation import (
     LocalSearch,
     Problem,
     Proposals,
+    SimulatedEvaluator,
     Walk,
     WalkRequest,
 )
@@ -25,7 +26,14 @@ from gnnplace.schedule import Schedule
 from gnnplace.sim.simulator import GroupedSimulator, Simulator
 from gnnplace.sim.walk import temperature_s
 
-__all__ = ["SeveralSimulators"]
+__all__ = ["SeveralSimulators", "over_shapes"]
+
+
+def over_shapes(
+    members: tuple[Simulator, ...] | tuple[GroupedSimulator, ...], objective: DimsObjective
+) -> SimulatedEvaluator:
+    """The evaluator over one simulator per shape; a single simulator itself."""
+    return members[0] if len(members) == 1 else SeveralSimulators(members, objective)
 
 
 @dataclass(frozen=True, eq=False)

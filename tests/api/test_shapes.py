@@ -126,7 +126,7 @@ def test_all_shapes_are_profiled_and_every_measured_placement_runs_at_all_of_the
     begin = WorkerProcess.__init__
 
     def noted(worker: WorkerProcess, setup: Setup, *rest: float) -> None:
-        if shapes := [feed["x"].shape for feed in (setup.feed, *setup.other_feeds) if "x" in feed]:  # else a probe's
+        if shapes := [feed["x"].shape for feed in setup.feeds if "x" in feed]:  # else a probe's
             setups.append((shapes, setup.dims_objective))
         begin(worker, setup, *rest)
 

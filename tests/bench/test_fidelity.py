@@ -75,7 +75,7 @@ def test_totals_count_the_models_that_come_up_to_what_was_wanted() -> None:
 
 
 def test_there_are_thirty_placements_of_every_kind_and_a_seed_repeats_them(squeezenet: OnnxModel) -> None:
-    setting = ProblemSetup.build(Workload(squeezenet.graph, squeezenet), preset("haswellx2"), RooflineCost())
+    setting = ProblemSetup.build(Workload.of(squeezenet), preset("haswellx2"), RooflineCost())
     found = placements_of_every_kind(setting, 0)
     assert len(found) == COUNT == 30
     assert {kind for kind, _ in found} == {"single", "cuts", "list", "random"}
@@ -98,9 +98,7 @@ def test_a_model_is_simulated_and_executed(
     squeezenet: OnnxModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
-    setting = ProblemSetup.build(
-        Workload(squeezenet.graph, squeezenet), load_topology(f"cpu:{first},cpu:{second}"), RooflineCost()
-    )
+    setting = ProblemSetup.build(Workload.of(squeezenet), load_topology(f"cpu:{first},cpu:{second}"), RooflineCost())
     monkeypatch.setattr(fidelity, "real_setting", lambda model, devices: setting)
     monkeypatch.setattr(fidelity, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
     monkeypatch.setattr(fidelity, "placements_of_every_kind", lambda *_: placements_of_every_kind(setting, 0)[1:12:5])

@@ -123,7 +123,7 @@ def test_a_search_keeps_what_it_found_when_and_how_long_it_executed(
 
     def setting(*_: str) -> ProblemSetup:
         topology = topology_of(f"cpu:{CORES[0]},cpu:{CORES[-1]}" if len(CORES) > 1 else f"cpu:{CORES[0]}")
-        return ProblemSetup.build(Workload(model.graph, model), topology, RooflineCost())
+        return ProblemSetup.build(Workload.of(model), topology, RooflineCost())
 
     rule = StoppingRule(warmup=1, min_repeats=2, max_repeats=2)
     monkeypatch.setattr(measured, "real_setting", setting)

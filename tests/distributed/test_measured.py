@@ -65,7 +65,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
         seconds = RooflineCost().op_time_s(model.graph, topology)
         simulator = Simulator(model.graph, topology, seconds)
-        grouped = GroupedModel(model, model.graph, np.arange(model.graph.num_ops))
+        grouped = GroupedModel((model,), model.graph, np.arange(model.graph.num_ops))
         store = MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "this"})
         evaluator = MeasuredEvaluator(grouped, topology, simulator, OPTIONS, Kept(store, seconds))
         ends.append(evaluator.close)

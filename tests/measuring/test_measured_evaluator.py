@@ -53,7 +53,7 @@ def evaluator(tmp_path: Path) -> Iterator[Evaluators]:
         seconds = RooflineCost().op_time_s(model.graph, topology)
         group_s = np.stack([coarse.total(seconds[:, device]) for device in range(2)], axis=1)
         simulator = Simulator(coarse.graph, topology, group_s)
-        grouped = GroupedModel(model, coarse.graph, coarse.group_of_op)
+        grouped = GroupedModel((model,), coarse.graph, coarse.group_of_op)
         kept = None if store is None else Kept(store, seconds)
         opened.append(MeasuredEvaluator(grouped, topology, simulator, options, kept))
         return opened[-1]
@@ -261,7 +261,7 @@ def test_devices_that_are_not_on_this_machine_are_refused_and_nothing_is_left_be
     topology = load_topology("k40")
     simulator = Simulator(model.graph, topology, np.ones((1, 2)))
     with pytest.raises(InvalidTopology, match="'k40:0' does not exist on this machine"):
-        MeasuredEvaluator(GroupedModel(model, model.graph, np.array([0])), topology, simulator)
+        MeasuredEvaluator(GroupedModel((model,), model.graph, np.array([0])), topology, simulator)
 
 
 def test_closing_ends_the_process_and_removes_the_parts(

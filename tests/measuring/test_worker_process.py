@@ -44,7 +44,7 @@ BIG = (
 )
 
 
-SETUP = Setup(("x", "at"), ("y",), FEED, kept_jobs=2)
+SETUP = Setup(("x", "at"), ("y",), (FEED,), kept_jobs=2)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_every_repeat_runs_all_sizes_and_the_worst_or_mean_of_their_seconds_coun
 
     monkeypatch.setattr(worker_process, "PlacedRunner", lambda *_: Runner())
     monkeypatch.setattr(worker_process.time, "perf_counter", lambda: now_s)
-    setup = Setup(("x",), ("y",), {"x": 1.0}, 2, ({"x": 2.0}, {"x": 3.0}), objective)
+    setup = Setup(("x",), ("y",), ({"x": 1.0}, {"x": 2.0}, {"x": 3.0}), 2, objective)
     answer = Job((GOOD, GOOD), QUICK).execute(ProcessState(setup))
     assert answer.samples is not None
     assert answer.samples.tolist() == [[seconds] * 3] * 2
@@ -206,7 +206,7 @@ def test_memory_that_sessions_of_earlier_jobs_hold_fails_no_other_job() -> None:
 
 
 def test_memory_that_the_system_refuses_is_a_failure_of_its_candidate_and_the_process_lives_on() -> None:
-    huge = Setup(("x", "at"), ("y",), {**FEED, "at": np.array([10**6], dtype=np.int64)}, kept_jobs=2)
+    huge = Setup(("x", "at"), ("y",), ({**FEED, "at": np.array([10**6], dtype=np.int64)},), kept_jobs=2)
     with WorkerProcess(huge, timeout_s=60.0) as worker:
         worker.run(Job((GOOD,), QUICK))
         pid = worker.pid

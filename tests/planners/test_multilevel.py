@@ -26,7 +26,7 @@ LEVELS = MultilevelConfig(more_ops_than=100, coarsest_groups=32, clusters=(60, 1
 def setting(num_ops: int = 400, seed: int = 0, threads: int = 2) -> ProblemSetup:
     """A layered graph on eight GPUs and their hosts, every op on its own."""
     graph = layered(Settings(num_ops=num_ops), np.random.default_rng(seed))
-    whole = ProblemSetup.build(Workload(graph), topology_of("v100x4"), options=PlaceOptions(max_groups=num_ops))
+    whole = ProblemSetup.build(Workload.of(graph), topology_of("v100x4"), options=PlaceOptions(max_groups=num_ops))
     return replace(whole, num_threads=threads)
 
 

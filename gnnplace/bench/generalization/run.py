@@ -109,7 +109,7 @@ def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
 def setting_of_case(name: str) -> ProblemSetup:
     """The case's graph on its devices, simulated on one thread."""
     case = case_of(name)
-    workload, topology = Workload(held_out_graph(case.graph)), held_out_devices(case.devices)
+    workload, topology = Workload.of(held_out_graph(case.graph)), held_out_devices(case.devices)
     cost = PerTypeCost(RooflineCost(), case.cost_seed, case.type_spread)
     setting = dataclasses.replace(
         ProblemSetup.build(workload, topology, cost, PlaceOptions(max_groups=case.max_groups)), num_threads=1

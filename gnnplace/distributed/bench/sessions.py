@@ -59,7 +59,7 @@ def _measured(name: str, folder: Path, address: str, seed: int) -> dict[str, Any
     order = model.graph.topological_order
     assignment = np.zeros(model.graph.num_ops, dtype=np.int64)
     assignment[order[len(order) // 2 :]] = 1
-    cut = Workload(model.graph, model).segments(assignment, order)
+    cut = Workload.of(model).segments(assignment, order)
     feed = sample_inputs(model, np.random.default_rng(seed))
     with ExitStack() as stack:
         sessions: dict[str, Session | DistributedSession] = {}

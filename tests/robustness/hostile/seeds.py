@@ -151,7 +151,7 @@ def annotated() -> Sequence[Files]:
         for devices in (names[:1], names):
             model = _model()
             assignment = np.arange(model.graph.num_ops) % len(devices)
-            segments = Workload(model.graph, model).segments(assignment, model.graph.topological_order)
+            segments = Workload.of(model).segments(assignment, model.graph.topological_order)
             stages = segment_numbers(segments, model.graph.num_ops)
             write_placed(model, load_topology(",".join(devices)), assignment, stages, path)
             found.append({path.name: path.read_bytes()})
@@ -226,7 +226,7 @@ def _model() -> OnnxModel:
 def _placed(devices: Sequence[str]) -> Files:
     model = _model()
     assignment = np.arange(model.graph.num_ops) % len(devices)
-    found = Workload(model.graph, model).segments(assignment, model.graph.topological_order)
+    found = Workload.of(model).segments(assignment, model.graph.topological_order)
     with tempfile.TemporaryDirectory() as folder:
         parts = Path(folder) / "parts"
         write_parts(model, found, devices, parts)

@@ -43,7 +43,7 @@ class Target:
 def _model(folder: Path, out: Path) -> None:
     """Reads and costs a model, and cuts it between every two ops."""
     model = read_onnx(folder / "model.onnx")
-    workload = Workload(model.graph, model)
+    workload = Workload.of(model)
     _costed(workload, seeds.TOPOLOGY)
     order = model.graph.topological_order
     assignment = np.arange(model.graph.num_ops) % 2
@@ -52,12 +52,12 @@ def _model(folder: Path, out: Path) -> None:
 
 def _graph(folder: Path, _: Path) -> None:
     graph = read_graph(_only(folder))
-    _costed(Workload(graph), seeds.TOPOLOGY)
+    _costed(Workload.of(graph), seeds.TOPOLOGY)
     graph_from_json(graph_to_json(graph))
 
 
 def _topology(folder: Path, _: Path) -> None:
-    _costed(Workload(seeds.GRAPH), read_topology(_only(folder)))
+    _costed(Workload.of(seeds.GRAPH), read_topology(_only(folder)))
 
 
 def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = MeasuredCost(CostStore())) -> None:
@@ -73,11 +73,13 @@ def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = Measure
 def _placement(folder: Path, _: Path) -> None:
     placement = load_placement(_only(folder), seeds.GRAPH, seeds.TOPOLOGY)
     check_legal(seeds.GRAPH, seeds.TOPOLOGY, placement)
-    ProblemSetup.build(Workload(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(CostStore())).simulator.evaluate(placement)
+    ProblemSetup.build(Workload.of(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(CostStore())).simulator.evaluate(
+        placement
+    )
 
 
 def _costs(folder: Path, _: Path) -> None:
-    _costed(Workload(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(read_costs(_only(folder))))
+    _costed(Workload.of(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(read_costs(_only(folder))))
 
 
 def _placed(folder: Path, _: Path) -> None:
