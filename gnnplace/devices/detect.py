@@ -54,9 +54,9 @@ class Gpu:
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """The cores that this process may run on, in ascending order."""
+    """The cores that the main thread of this process may run on, in ascending order; other threads may be pinned."""
     if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
+        return tuple(sorted(os.sched_getaffinity(os.getpid())))
     return tuple(range(os.cpu_count() or 1))
 
 

@@ -21,7 +21,7 @@ from gnnplace.onnx_io.external_data import external_beside
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import parse_device
-from gnnplace.running.pipeline import part_sessions, providers_of
+from gnnplace.running.pipeline import LocalDevices
 from gnnplace.running.values import as_numpy
 from gnnplace.running.worker import Message, TaskThread, Worker
 
@@ -158,10 +158,11 @@ class HostWorker:
         except GnnplaceError as error:
             return error
         workers = list(self._workers.values())
-        metadata = part_sessions(workers)[0].session.get_modelmeta()
+        devices = LocalDevices(workers)
+        metadata = devices.modelmeta()
         self._facts = HostFacts(
             first_part=min(step.number for worker in workers for step in worker.steps),
-            providers=providers_of(workers),
+            providers=devices.providers(),
             modelmeta=ModelMeta(**{name: getattr(metadata, name) for name in ModelMeta.__dataclass_fields__}),
             pid=os.getpid(),
         )

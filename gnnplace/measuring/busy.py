@@ -8,7 +8,7 @@ import psutil
 
 from gnnplace.devices.detect import gpu_use
 from gnnplace.errors import MeasurementFailed
-from gnnplace.running.devices import parse_devices
+from gnnplace.running.devices import parse_device
 from gnnplace.running.gpu_slices import shared_slices
 
 __all__ = ["BUSY", "NOTICED", "busy_shares", "check_free"]
@@ -26,7 +26,7 @@ def busy_shares(devices: Iterable[str]) -> dict[str, float]:
     Raises:
         InvalidTopology: a device is not on this machine.
     """
-    real = parse_devices(list(devices))
+    real = list(map(parse_device, devices))
     gpus = gpu_use() if any(device.gpu is not None for device in real) else []
     cores = psutil.cpu_percent(interval=_SAMPLE_S, percpu=True)
     shares = {}
@@ -46,7 +46,7 @@ def check_free(devices: Iterable[str], force: bool = False) -> tuple[str, ...]:
         InvalidTopology: a device is not on this machine.
     """
     names = list(devices)
-    warnings = shared_slices(parse_devices(names))
+    warnings = shared_slices(map(parse_device, names))
     used = {name: share for name, share in busy_shares(names).items() if share >= NOTICED}
     if not used:
         return warnings

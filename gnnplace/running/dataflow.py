@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from gnnplace.errors import GnnplaceError, InvalidPlacement
 from gnnplace.onnx_io.split import Part
-from gnnplace.running.values import Value, as_numpy
+from gnnplace.running.values import Options, Value, as_numpy
 
-__all__ = ["START", "Request", "State", "Step", "first_state", "plan_steps"]
-
+__all__ = ["START", "Request", "State", "Step", "plan_steps"]
 
 START = -1
 """Stands for the caller, who provides the model inputs, in place of a part's number."""
@@ -104,16 +103,13 @@ class Request:
     """One run of the model, shared by all devices; the thread that ends it calls the functions in `on_end` once."""
 
     def __init__(
-        self,
-        wanted: Collection[str],
-        options: ort.RunOptions | None = None,
-        stays: Mapping[str, frozenset[str]] | None = None,
+        self, wanted: Collection[str], options: Options = None, stays: Mapping[str, frozenset[str]] = {}
     ) -> None:
         self.number = 0
         """Devices run the request with the smallest number first."""
         self.wanted = frozenset(wanted)
         self.options = options
-        self.stays = stays or {}
+        self.stays = stays
         """Outputs of each device that stay in its memory, because the next request reads them there."""
         self.results: dict[str, Value] = {}
         """The wanted outputs, on the host."""
@@ -123,6 +119,8 @@ class Request:
         """Seconds of each part by its position in the run order, including handing over its outputs."""
         self.failure: GnnplaceError | None = None
         self.on_end: list[Callable[[Request], object]] = []
+        self.ended: SimpleQueue[None] = SimpleQueue()
+        """Receives one item after the calls in `on_end`."""
         self.devices_left = 1
         """Calls of `device_done` that end the request; the devices set it before they start."""
         self._lock = Lock()
@@ -153,6 +151,7 @@ class Request:
         calls, self.on_end = self.on_end, []  # a worker keeps its last request alive, and would keep these too
         for call in calls:
             call(self)
+        self.ended.put(None)
 
     def outputs(self, names: Sequence[str], input_feed: Mapping[str, Any]) -> list[Any]:
         """The named outputs of an ended request, as `onnxruntime.InferenceSession.run` returns them.
@@ -199,27 +198,3 @@ class State:
         """The value of one input, wherever it is."""
         places = (self.on_host, *self.on_devices.values())
         return next(values[name] for values in places if name in values)
-
-
-def first_state(
-    steps: Mapping[str, Sequence[Step]],
-    feeds: Mapping[str, Collection[str]],
-    pairs: Mapping[str, str],
-    values: Mapping[str, Value],
-) -> State:
-    """The state of these values by input; `steps` and `feeds` are the results of `plan_steps`.
-
-    An output stays on its device when that device reads it in the next run, and travels over the host otherwise.
-    """
-    maker = {name: device for device, own in steps.items() for step in own for name in step.results}
-    stays: dict[str, set[str]] = {}
-    over_host: set[str] = set()
-    for name, output in pairs.items():
-        readers = {device for device, names in feeds.items() if name in names}
-        device = maker.get(output)
-        if device is not None and device in readers:
-            stays.setdefault(device, set()).add(output)
-        if readers != {device}:
-            over_host.add(output)
-    by_device = {device: frozenset(names) for device, names in stays.items()}
-    return State(pairs, by_device, frozenset(over_host), values)

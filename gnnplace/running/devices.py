@@ -11,27 +11,16 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from gnnplace.devices.detect import allowed_cores
 from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
 from gnnplace.running.gpu_slices import slice_stream
 
 __all__ = [
-    "RealDevice",
-    "check_offered",
-    "create_session",
-    "cuda_is_offered",
-    "is_real",
-    "offered_providers",
-    "parse_device",
-    "parse_devices",
-    "pin",
-    "pinned",
-    "provider_options",
-    "register_custom_ops",
-    "session_options",
-]
-
+    "RealDevice", "check_offered", "create_session", "cuda_is_offered", "is_real", "offered_providers", "parse_device",
+    "pin", "pinned", "provider_options", "register_custom_ops", "session_options",
+]  # fmt: skip
 
 _ERRORS_ONLY = 3  # ONNX Runtime's log level: cut models often break declared shapes, which it would warn of
 _OPENVINO = "OpenVINOExecutionProvider"
@@ -78,17 +67,12 @@ def parse_device(name: str, host: str = "") -> RealDevice:
         raise InvalidTopology(
             f"device {name!r} is on the host {device.host!r}; say by --ray ADDRESS, or DistributedSession, in which cluster"
         )
-    allowed = _usable_cores()
+    allowed = allowed_cores()
     missing = next((core for core in device.cores if core not in allowed), None)
     if missing is not None:
-        listed = ", ".join(map(str, sorted(allowed)))
+        listed = ", ".join(map(str, allowed))
         raise InvalidTopology(f"device {name!r}: core {missing} is not available to this process; it may use {listed}")
     return device
-
-
-def parse_devices(names: Sequence[str]) -> tuple[RealDevice, ...]:
-    """One real device per name; see `parse_device`."""
-    return tuple(parse_device(name) for name in names)
 
 
 def pin(device: RealDevice) -> None:
@@ -104,14 +88,13 @@ def pinned(device: RealDevice) -> Iterator[None]:
         yield
         return
     before, cores = os.sched_getaffinity(0), _caller_cores(device)
-    if before == cores:
-        yield
-        return
-    os.sched_setaffinity(0, cores)
+    if before != cores:
+        os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        if before != cores:
+            os.sched_setaffinity(0, before)
 
 
 def session_options(device: RealDevice, spinning: bool = False) -> ort.SessionOptions:
@@ -203,8 +186,9 @@ def create_session(
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         if device.family == "cpu":
             raise
-        reason = str(error).strip().rpartition("\n")[2].strip()  # without ONNX Runtime's source position
-        raise MeasurementFailed(f"device {device.name!r}: {device.provider} refuses the model: {reason}") from error
+        raise MeasurementFailed(
+            f"device {device.name!r}: {device.provider} refuses the model: {_reason(error)}"
+        ) from error
     if session.get_providers()[0] != device.provider:
         raise MissingDependency(
             f"device {device.name!r}: ONNX Runtime runs on {session.get_providers()[0]} instead of {device.provider}; "
@@ -225,10 +209,14 @@ def register_custom_ops(options: ort.SessionOptions, libraries: Sequence[Path]) 
         try:
             options.register_custom_ops_library(str(library))
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            reason = str(error).strip().rpartition("\n")[2].strip()
             raise MeasurementFailed(
-                f"{library}: cannot be loaded as a library of custom operators: {reason}"
+                f"{library}: cannot be loaded as a library of custom operators: {_reason(error)}"
             ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The last line of ONNX Runtime's message, without the position in its source."""
+    return str(error).strip().rpartition("\n")[2].strip()
 
 
 def _check_assignment(session: ort.InferenceSession, device: RealDevice) -> None:
@@ -262,10 +250,3 @@ def _share_arena() -> None:
     """
     arena = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     ort.create_and_register_allocator(arena, None)
-
-
-def _usable_cores() -> set[int]:
-    """Cores that the main thread may use; other threads may be pinned."""
-    if hasattr(os, "sched_getaffinity"):
-        return set(os.sched_getaffinity(os.getpid()))
-    return set(range(os.cpu_count() or 1))

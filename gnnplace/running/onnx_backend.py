@@ -19,7 +19,7 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segments
 from gnnplace.onnx_io.split import MAX_IR_VERSION, MAX_OPSET, serialized
 from gnnplace.placement import scattered
-from gnnplace.running.devices import parse_devices
+from gnnplace.running.devices import parse_device
 from gnnplace.running.session import PARTS, Session
 
 __all__ = ["DEVICES", "PlacedBackend", "PlacedModel"]
@@ -121,7 +121,7 @@ class PlacedBackend(Backend):
     def supports_device(cls, device: str) -> bool:
         """True for `CPU` on a machine with two cores; ONNX's test suite asks for `CPU` and `CUDA`."""
         try:
-            parse_devices(DEVICES)
+            list(map(parse_device, DEVICES))
         except InvalidTopology:
             return False
         return device.partition(":")[0] == "CPU"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from threading import Lock
 from typing import Any
@@ -14,7 +13,7 @@ from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import TypeText
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.devices import RealDevice, create_session, register_custom_ops
-from gnnplace.running.values import HOST, Value, as_numpy, memory_of, only_tensors, python_run, run_tensors
+from gnnplace.running.values import HOST, Options, Value, as_numpy, device_memory, only_tensors, python_run, run_tensors
 
 __all__ = ["PartSession", "SessionCache", "infer_types"]
 
@@ -34,10 +33,8 @@ class PartSession:
 
     def home_of(self, names: Collection[str]) -> list[Any]:
         """The memory for each output: this device's own for `names`, the host's for the others."""
-        own = memory_of(self.device)
-        if own is None:
-            return self._all_on_host
-        return [own if name in names else HOST for name in self.outputs]
+        memory = device_memory(self.device)
+        return self._all_on_host if memory is None else [memory.place if n in names else HOST for n in self.outputs]
 
     def shares_memory_with(self, reader: str) -> bool:
         """Sessions on the device `reader` can read outputs in this device's memory.
@@ -50,25 +47,19 @@ class PartSession:
             return False
         return other.gpu == here.gpu or here.peer
 
-    def run(
-        self, values: Mapping[str, Value], homes: Sequence[Any] | None = None, options: ort.RunOptions | None = None
-    ) -> list[Value]:
-        """The outputs in the order of `outputs`; `homes` is a result of `home_of`, or None for the host's memory."""
+    def run(self, values: Mapping[str, Value], homes: Sequence[Any], options: Options = None) -> list[Value]:
+        """The outputs in the order of `outputs`; `homes` is a result of `home_of`."""
         if not self._only_tensors:
             feed = {name: as_numpy(value) for name, value in values.items()}
             return list(self.run_python(self.outputs, feed, options))
-        return run_tensors(self.session, self.outputs, values, homes or self._all_on_host, options or self._options)
+        return run_tensors(self.session, self.outputs, values, homes, options or self._options)
 
 
 class SessionCache:
-    """Sessions by key, without the least recently used ones beyond `max_sessions`.
+    """Sessions by key, for several threads; a key must name the content and the device."""
 
-    Safe for several threads. A key must name the content and the device.
-    """
-
-    def __init__(self, max_sessions: int | None = None) -> None:
-        self._max_sessions = max_sessions
-        self._sessions: OrderedDict[Hashable, PartSession] = OrderedDict()
+    def __init__(self) -> None:
+        self._sessions: dict[Hashable, PartSession] = {}
         self._lock = Lock()
 
     def get(self, key: Hashable, create: Callable[[], PartSession]) -> PartSession:
@@ -77,33 +68,17 @@ class SessionCache:
         `create` runs on the calling thread and outside the lock, so that devices load their sessions side by side.
         """
         with self._lock:
-            if key in self._sessions:
-                self._sessions.move_to_end(key)
-                return self._sessions[key]
-        session = create()
-        with self._lock:
-            self._sessions[key] = session
-            self._sessions.move_to_end(key)
-            while self._max_sessions is not None and len(self._sessions) > self._max_sessions:
-                self._sessions.popitem(last=False)
+            session = self._sessions.get(key)
+        if session is None:
+            session = create()
+            with self._lock:
+                self._sessions[key] = session
         return session
 
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._sessions
-
     def retain(self, keys: Collection[Hashable]) -> None:
-        """Drops all sessions but those of `keys`."""
+        """Drops all sessions but those of `keys`; sessions in use live on with their users."""
         with self._lock:
-            for key in [key for key in self._sessions if key not in keys]:
-                del self._sessions[key]
-
-    def clear(self) -> None:
-        """Drops all sessions; those in use live on with their users."""
-        with self._lock:
-            self._sessions.clear()
+            self._sessions = {key: session for key, session in self._sessions.items() if key in keys}
 
 
 _FATAL_ONLY = 4  # ONNX Runtime's log level: the error is reported again where the model is loaded to run

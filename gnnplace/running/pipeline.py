@@ -16,7 +16,7 @@ from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import Value
 from gnnplace.running.worker import Message, Worker
 
-__all__ = ["Devices", "OneDevice", "Pipeline", "closed_error", "part_sessions", "providers_of"]
+__all__ = ["Devices", "LocalDevices", "OneDevice", "Pipeline", "closed_error"]
 
 
 class Devices(Protocol):
@@ -42,24 +42,29 @@ class Devices(Protocol):
         """The model's metadata as `onnxruntime.ModelMetadata`; None for a model without parts."""
 
 
-class _LocalDevices:
-    """Devices of this process."""
+class LocalDevices:
+    """The sessions of devices in this process."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
         self._closed = False
 
+    @property
+    def sessions(self) -> list[PartSession]:
+        """The sessions of all parts, in the global run order."""
+        numbered = {step.number: part for worker in self._workers for step, part in worker.compiled}
+        return [numbered[number] for number in sorted(numbered)]
+
     def providers(self) -> list[str]:
-        """ONNX Runtime's execution providers of all parts, in the global run order."""
-        return providers_of(self._workers)
+        """ONNX Runtime's execution providers of all parts, in the global run order, each once."""
+        return list(dict.fromkeys(name for part in self.sessions for name in part.session.get_providers()))
 
     def modelmeta(self) -> Any:
-        """The first part's metadata."""
-        parts = part_sessions(self._workers)
-        return parts[0].session.get_modelmeta() if parts else None
+        """The first part's metadata; None for a model without parts."""
+        return self.sessions[0].session.get_modelmeta() if self.sessions else None
 
 
-class Pipeline(_LocalDevices):
+class Pipeline(LocalDevices):
     """Several devices, each with a thread, and up to `max_in_flight` requests under way."""
 
     def __init__(self, workers: Sequence[Worker], cache: SessionCache | None, max_in_flight: int) -> None:
@@ -119,7 +124,7 @@ class Pipeline(_LocalDevices):
         self._slots.release()
 
 
-class OneDevice(_LocalDevices):
+class OneDevice(LocalDevices):
     """At most one device, whose steps run on the calling thread, pinned meanwhile; one caller at a time."""
 
     def __init__(self, worker: Worker | None, cache: SessionCache | None) -> None:
@@ -136,11 +141,6 @@ class OneDevice(_LocalDevices):
             with pinned(worker.device):
                 worker.create_sessions(cache)
 
-    @property
-    def only_part(self) -> PartSession:
-        """The session of the first part."""
-        return part_sessions(self._workers)[0]
-
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
         """Runs all steps of a request before it returns."""
         with self.turn:
@@ -150,9 +150,7 @@ class OneDevice(_LocalDevices):
                 request.device_done()
                 return
             with pinned(self._worker.device):
-                failure = self._worker.run_alone(request, dict(inputs[self._worker.device.name]))
-        if failure is not None:
-            request.fail(failure)
+                self._worker.run_alone(request, dict(inputs[self._worker.device.name]))
 
     def give_up(self, request: Request) -> None:
         """Does nothing: a request has ended when `begin` returns."""
@@ -168,17 +166,6 @@ class OneDevice(_LocalDevices):
 def closed_error() -> InvalidInput:
     """The error of a request to a closed runner."""
     return InvalidInput("the runner is closed; make a new one")
-
-
-def part_sessions(workers: Sequence[Worker]) -> list[PartSession]:
-    """The sessions of all parts, in the global run order."""
-    pairs = [(step.number, part) for worker in workers for step, part in worker.compiled]
-    return [part for _, part in sorted(pairs, key=lambda pair: pair[0])]
-
-
-def providers_of(workers: Sequence[Worker]) -> list[str]:
-    """ONNX Runtime's execution providers of all parts, in the global run order, each once."""
-    return list(dict.fromkeys(name for part in part_sessions(workers) for name in part.session.get_providers()))
 
 
 def _stop(inboxes: Sequence[SimpleQueue[Message | None]]) -> None:

@@ -6,24 +6,19 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from queue import SimpleQueue
 from threading import Lock, Semaphore
-from types import TracebackType
 from typing import Any
-
-import onnxruntime as ort
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.split import Part
-from gnnplace.running.dataflow import Request, State, Step, first_state, plan_steps
+from gnnplace.running.dataflow import Request, State, Step, plan_steps
 from gnnplace.running.devices import parse_device, pinned
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.pipeline import Devices, OneDevice, Pipeline, closed_error
-from gnnplace.running.values import Feed
+from gnnplace.running.values import Feed, Options, OutputNames
 from gnnplace.running.worker import TaskThread, Worker, one_line
 
 __all__ = ["DevicesOf", "PlacedRunner"]
-
 
 DevicesOf = Callable[[Mapping[str, Sequence[Step]], int], Devices]
 """Makes the devices from the steps of each device and the number of requests under way at once."""
@@ -63,7 +58,7 @@ class PlacedRunner:
         """
         if max_in_flight is not None and max_in_flight < 1:
             raise InvalidInput(f"max_in_flight is {max_in_flight}; expected at least 1 request under way")
-        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.outputs = tuple(outputs)
         self._steps, self._feeds = plan_steps(parts, inputs, outputs)
         defaulted = {name for part in parts for name in part.optional_inputs}
         read = {name for part in parts for name in part.inputs}.union(outputs) - defaulted
@@ -87,17 +82,16 @@ class PlacedRunner:
             self.devices = Pipeline(workers, cache, self.max_in_flight)
             return
         self.devices = OneDevice(workers[0] if workers else None, cache)
-        if len(parts) == 1 and _covers(parts[0], inputs, outputs):
-            self._direct = self.devices.only_part
+        # Inputs that no op reads belong to no part, and a session would refuse them.
+        if len(parts) == 1 and set(inputs) <= set(parts[0].reads) and set(outputs) <= set(parts[0].outputs):
+            self._direct = self.devices.sessions[0]
 
     @property
     def in_one_piece(self) -> bool:
         """The whole model is one session, which checks its inputs itself."""
         return self._direct is not None
 
-    def run(
-        self, output_names: Sequence[str] | None, input_feed: Feed, run_options: ort.RunOptions | None = None
-    ) -> list[Any]:
+    def run(self, output_names: OutputNames, input_feed: Feed, run_options: Options = None) -> list[Any]:
         """The outputs of one request, like `onnxruntime.InferenceSession.run`.
 
         Raises:
@@ -108,46 +102,45 @@ class PlacedRunner:
         if self._direct is not None:
             return self._run_directly(self._direct, wanted, input_feed, run_options)
         self._check_names(wanted, input_feed)
-        request = self._wait(self._begun(wanted, input_feed, run_options))
+        request = Request(wanted, run_options)
+        self._begin(request, input_feed)
+        self._wait(request)
         self.part_s = request.part_s
         return request.outputs(wanted, input_feed)
 
     def run_many(
-        self,
-        output_names: Sequence[str] | None,
-        input_feeds: Iterable[Feed],
-        run_options: ort.RunOptions | None = None,
+        self, output_names: OutputNames, input_feeds: Iterable[Feed], run_options: Options = None
     ) -> Iterator[list[Any]]:
         """The outputs of one request per feed, in order, while up to `max_in_flight` later requests are under way.
 
-        Leaving the iterator gives up the requests under way.
-
-        Raises:
-            MeasurementFailed: as `run`.
-            InvalidInput: as `run`.
+        Leaving the iterator gives up the requests under way. Errors are those of `run`.
         """
         wanted = output_names or self.outputs
         if isinstance(self.devices, OneDevice):
             yield from (self.run(wanted, feed, run_options) for feed in input_feeds)
             return
-        pending: deque[tuple[_Begun, Feed]] = deque()
+        pending: deque[tuple[Request, Feed]] = deque()
+
+        def oldest() -> list[Any]:
+            request, feed = pending.popleft()
+            self._wait(request)
+            return request.outputs(wanted, feed)
+
         try:
             for feed in input_feeds:
                 if len(pending) == self.max_in_flight:
-                    begun, oldest_feed = pending.popleft()
-                    yield self._wait(begun).outputs(wanted, oldest_feed)
+                    yield oldest()
                 self._check_names(wanted, feed)
-                pending.append((self._begun(wanted, feed, run_options), feed))
+                request = Request(wanted, run_options)
+                self._begin(request, feed)
+                pending.append((request, feed))
             while pending:
-                begun, oldest_feed = pending.popleft()
-                yield self._wait(begun).outputs(wanted, oldest_feed)
+                yield oldest()
         finally:
-            for (request, _), _ in pending:
+            for request, _ in pending:
                 self.devices.give_up(request)
 
-    def submit(
-        self, output_names: Sequence[str] | None, input_feed: Feed, run_options: ort.RunOptions | None = None
-    ) -> Future[list[Any]]:
+    def submit(self, output_names: OutputNames, input_feed: Feed, run_options: Options = None) -> Future[list[Any]]:
         """A future of the outputs; the call waits while `max_in_flight` submitted requests have not been delivered.
 
         The future carries the error of a part that fails, and cannot be cancelled. One thread delivers all results and
@@ -167,7 +160,10 @@ class PlacedRunner:
             self._undelivered.acquire()
 
         def deliver(outputs: Callable[[], list[Any]]) -> None:
-            _settle(future, outputs)
+            try:
+                future.set_result(outputs())
+            except Exception as error:  # the future carries it
+                future.set_exception(error)
             if waits:
                 self._undelivered.release()
 
@@ -177,11 +173,10 @@ class PlacedRunner:
                     self._check_open()  # a closed thread would never run it
                     deliverer.put(partial(deliver, partial(self.run, wanted, input_feed, run_options)))
             else:
-                self._begin(
-                    Request(wanted, run_options),
-                    input_feed,
-                    lambda request: deliverer.put(partial(deliver, partial(request.outputs, wanted, input_feed))),
-                )
+                request = Request(wanted, run_options)
+                outputs = partial(request.outputs, wanted, input_feed)
+                request.on_end.append(lambda _: deliverer.put(partial(deliver, outputs)))
+                self._begin(request, input_feed)
         except InvalidInput:
             if waits:
                 self._undelivered.release()
@@ -189,29 +184,37 @@ class PlacedRunner:
         return future
 
     def first_state(self, pairs: Mapping[str, str], values: Mapping[str, Any]) -> State:
-        """The state before the first of several runs; `pairs` are inputs with the outputs that replace them."""
-        return first_state(self._steps, self._feeds, pairs, values)
+        """The state before the first of several runs; `pairs` are inputs with the outputs that replace them.
+
+        An output stays on its device when that device reads it in the next run, and travels over the host otherwise.
+        """
+        maker = {name: device for device, own in self._steps.items() for step in own for name in step.results}
+        stays: dict[str, set[str]] = {device: set() for device in self._steps}
+        over_host: set[str] = set()
+        for name, output in pairs.items():
+            readers = {device for device, names in self._feeds.items() if name in names}
+            device = maker.get(output)
+            if device is not None and device in readers:
+                stays[device].add(output)
+            if readers != {device}:
+                over_host.add(output)
+        by_device = {device: frozenset(names) for device, names in stays.items() if names}
+        return State(pairs, by_device, frozenset(over_host), values)
 
     def run_with_state(
-        self,
-        output_names: Sequence[str],
-        input_feed: Feed,
-        state: State,
-        run_options: ort.RunOptions | None = None,
+        self, output_names: Sequence[str], input_feed: Feed, state: State, run_options: Options = None
     ) -> tuple[list[Any], State]:
         """The outputs of one request, and the state after it; `input_feed` holds the inputs that are no state.
 
-        State that one device makes and reads stays in its memory; other state is moved as any other value.
-
-        Raises:
-            MeasurementFailed: as `run`; `state` remains valid.
-            InvalidInput: as `run`.
+        State that one device makes and reads stays in its memory; other state is moved as any other value. Errors are
+        those of `run`, after which `state` remains valid.
         """
         feed = {**state.on_host, **input_feed}
-        resident = [name for values in state.on_devices.values() for name in values]
-        self._check_names(output_names, {**feed, **dict.fromkeys(resident)})
         wanted = state.over_host.union(output_names)
-        request = self._wait(self._begun(wanted, feed, run_options, state))
+        self._check_names(wanted, [*feed, *(name for values in state.on_devices.values() for name in values)])
+        request = Request(wanted, run_options, state.stays)
+        self._begin(request, feed, state.on_devices)
+        self._wait(request)
         passed = {name: value for name, value in feed.items() if name in wanted}  # outputs that are inputs
         after = state.followed_by({**passed, **request.results}, request.resident)
         return request.outputs(output_names, feed), after
@@ -231,84 +234,44 @@ class PlacedRunner:
     def __enter__(self) -> PlacedRunner:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run_directly(
-        self, session: PartSession, wanted: Sequence[str], input_feed: Feed, options: ort.RunOptions | None
-    ) -> list[Any]:
+    def _run_directly(self, session: PartSession, wanted: Sequence[str], feed: Feed, options: Options) -> list[Any]:
         """Passes the feed to the only session, whose checks suffice; an error is checked again for a better message."""
         assert isinstance(self.devices, OneDevice)
         try:
             with self.devices.turn, pinned(session.device):
-                return list(session.run_python(wanted, input_feed, options))
+                return list(session.run_python(wanted, feed, options))
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            self._check_names(wanted, input_feed)
+            self._check_names(wanted, feed)
             raise MeasurementFailed(f"the model failed on {session.device.name!r}: {one_line(error)}") from error
 
-    def _check_names(self, wanted: Iterable[str], input_feed: Feed) -> None:
+    def _check_names(self, wanted: Iterable[str], given: Collection[str]) -> None:
         self._check_open()
         for name in wanted:
             if name not in self._known:
                 raise InvalidInput(f"{name!r} is no output of the model; it has {', '.join(self.outputs)}")
         for name in self._required:
-            if name not in input_feed:
-                raise InvalidInput(f"the model input {name!r} is missing; given are {', '.join(input_feed) or 'none'}")
+            if name not in given:
+                raise InvalidInput(f"the model input {name!r} is missing; given are {', '.join(given) or 'none'}")
 
     def _check_open(self) -> None:
         if self._closed:
             raise closed_error()
 
-    def _begin(
-        self, request: Request, feed: Feed, then: Callable[[Request], object], state: State | None = None
-    ) -> None:
-        """Sends every device its inputs; the thread that ends the request calls `then`."""
-        request.on_end.append(then)
+    def _begin(self, request: Request, feed: Feed, resident: Mapping[str, Feed] = {}) -> None:
+        """Sends every device its inputs; `resident` are values in the memory of devices."""
         inputs = {device: {name: feed[name] for name in names if name in feed} for device, names in self._feeds.items()}
-        for device, values in {} if state is None else state.on_devices.items():
+        for device, values in resident.items():
             inputs[device] |= values
         self.devices.begin(request, inputs)
 
-    def _begun(
-        self,
-        wanted: Collection[str],
-        feed: Feed,
-        options: ort.RunOptions | None,
-        state: State | None = None,
-    ) -> _Begun:
-        """A started request for a caller who will wait for it."""
-        request = Request(wanted, options, None if state is None else state.stays)
-        done: SimpleQueue[Request] = SimpleQueue()
-        self._begin(request, feed, done.put, state)
-        return request, done
-
-    def _wait(self, begun: _Begun) -> Request:
-        request, done = begun
+    def _wait(self, request: Request) -> None:
         try:
-            done.get()
+            request.ended.get()
         except BaseException:  # Ctrl-C
             self.devices.give_up(request)
             raise
         if request.failure is not None:
             raise request.failure
-        return request
-
-
-_Begun = tuple[Request, SimpleQueue[Request]]
-"""A request, and the queue that receives it when it has ended."""
-
-
-def _settle(future: Future[list[Any]], outputs: Callable[[], list[Any]]) -> None:
-    try:
-        found = outputs()
-    except Exception as error:  # the future carries it
-        future.set_exception(error)
-    else:
-        future.set_result(found)
-
-
-def _covers(part: Part, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
-    """The part has all inputs and outputs of the model: no part has the inputs that no op reads, and its session refuses them."""
-    return set(inputs) <= set(part.reads) and set(outputs) <= set(part.outputs)

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,9 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.running.feed import check_complete, checked_feed
 from gnnplace.running.part_session import infer_types
 from gnnplace.running.runner import DevicesOf, PlacedRunner
-from gnnplace.running.values import Feed, as_numpy
+from gnnplace.running.values import Feed, Options, OutputNames, as_numpy
 
 __all__ = ["PARTS", "Session", "TrainingLoop"]
-
 
 PARTS = "parts"
 """The folder of a saved plan that holds the parts and their manifest."""
@@ -80,9 +78,9 @@ class Session:
 
         Args:
             placed: The folder, or the model file with the placement in it.
-            max_in_flight: Requests that are under way at once, by default two per device.
+            max_in_flight: Limit of requests under way at once, by default two per device.
             custom_ops: Shared libraries with operators that ONNX Runtime does not have.
-            devices_of: Makes what runs the parts; None: threads of this process.
+            devices_of: Function that makes the devices; None: threads of this process.
 
         Raises:
             InvalidPlacement: there is no placed model, or a broken one.
@@ -109,9 +107,7 @@ class Session:
         """Requests that are under way at once."""
         return self._runner.max_in_flight
 
-    def run(
-        self, output_names: Sequence[str] | None, input_feed: Feed, run_options: ort.RunOptions | None = None
-    ) -> list[Any]:
+    def run(self, output_names: OutputNames, input_feed: Feed, run_options: Options = None) -> list[Any]:
         """The named outputs, or all when None.
 
         Raises:
@@ -129,25 +125,17 @@ class Session:
             return self._runner.run(output_names, feed, run_options)  # ONNX Runtime takes fewer lists and scalars
 
     def run_many(
-        self,
-        output_names: Sequence[str] | None,
-        input_feeds: Iterable[Feed],
-        run_options: ort.RunOptions | None = None,
+        self, output_names: OutputNames, input_feeds: Iterable[Feed], run_options: Options = None
     ) -> Iterator[list[Any]]:
         """The named outputs for each feed, in order, while later feeds are under way.
 
-        Arrays must not change until their outputs are delivered.
-
-        Raises:
-            InvalidInput: as `run`, when the iterator reaches that feed.
-            MeasurementFailed: as `run`.
+        Arrays must not change until their outputs are delivered. The iterator raises the errors of `run` when it reaches a
+        feed.
         """
         feeds = (checked_feed(self._inputs, feed) for feed in input_feeds)
         return self._runner.run_many(output_names, feeds, run_options)
 
-    def submit(
-        self, output_names: Sequence[str] | None, input_feed: Feed, run_options: ort.RunOptions | None = None
-    ) -> Future[list[Any]]:
+    def submit(self, output_names: OutputNames, input_feed: Feed, run_options: Options = None) -> Future[list[Any]]:
         """A future of the outputs; the call waits while `max_in_flight` submitted requests have not been delivered.
 
         The arrays must not change until the delivery. One thread delivers all results and runs the callbacks. A callback may
@@ -160,11 +148,11 @@ class Session:
 
     def run_async(
         self,
-        output_names: Sequence[str] | None,
+        output_names: OutputNames,
         input_feed: Feed,
         callback: Callable[[list[Any], Any, str], object],
         user_data: Any,
-        run_options: ort.RunOptions | None = None,
+        run_options: Options = None,
     ) -> None:
         """Calls `callback(outputs, user_data, error)` later, on another thread, as `InferenceSession.run_async` does.
 
@@ -188,8 +176,8 @@ class Session:
 
         future.add_done_callback(answer)
 
-    def training_loop(self, state: Mapping[str, Any], pairs: Mapping[str, str] | None = None) -> TrainingLoop:
-        """Steps of a training graph, each of which reads the state that the step before made; `state` is the first one.
+    def training_loop(self, state: Feed, pairs: Mapping[str, str] | None = None) -> TrainingLoop:
+        """Steps of a training graph, each of which reads the state that the previous step made; `state` is the first one.
 
         `pairs` are inputs with the outputs that replace them; None: those in the model's metadata `gnnplace.state`.
 
@@ -209,7 +197,7 @@ class Session:
         return TrainingLoop(self._runner, self._inputs, pairs, state)
 
     def get_inputs(self) -> list[ValueInfo]:
-        """Name, type and shape of every input that must be given."""
+        """Name, type and shape of every required input."""
         return [info for info in self._manifest.inputs if not info.optional]
 
     def get_overridable_initializers(self) -> list[ValueInfo]:
@@ -246,32 +234,22 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class TrainingLoop:
     """Steps of a placed training graph, with its state between them; `Session.training_loop` makes one.
 
-    State (weights, moments, running statistics) stays in the memory of the device that makes and reads it; other state is
-    moved as any other value. A step reads the old state and makes a new one, so both are in memory at once, and a step that
-    fails changes nothing. One caller at a time.
+    State (weights, moments, running statistics) stays in the memory of the device that makes and reads it; other state moves
+    between devices as other values do. A step reads the old state and makes a new one, so both are in memory at once. A step
+    that fails changes nothing. Only one thread at a time may call it.
     """
 
     def __init__(
-        self,
-        runner: PlacedRunner,
-        declared: Mapping[str, ValueInfo],
-        pairs: Mapping[str, str],
-        state: Mapping[str, Any],
+        self, runner: PlacedRunner, declared: Mapping[str, ValueInfo], pairs: Mapping[str, str], state: Feed
     ) -> None:
-        """`declared` are all inputs; the arrays of `state` are copied.
-
-        Raises:
-            InvalidInput: a pair names no input or output; a value is missing, unknown, or of another dtype or rank.
-        """
+        """`declared` are all inputs; the arrays of `state` are copied. Errors are those of `Session.training_loop`."""
         for names, known, what in ((pairs, declared, "input"), (pairs.values(), runner.outputs, "output")):
             for name in names:
                 if name not in known:
@@ -286,13 +264,10 @@ class TrainingLoop:
         self.output_names = [name for name in runner.outputs if name not in replacing]
         """The outputs that are no state, such as the loss."""
 
-    def step(
-        self,
-        input_feed: Feed,
-        output_names: Sequence[str] | None = None,
-        run_options: ort.RunOptions | None = None,
-    ) -> list[Any]:
-        """Takes one step; its named outputs, or all that are no state when None. `input_feed` are the other inputs.
+    def step(self, input_feed: Feed, output_names: OutputNames = None, run_options: Options = None) -> list[Any]:
+        """Takes one step and returns its named outputs, or all that are no state when None.
+
+        `input_feed` are the inputs that are no state.
 
         Raises:
             InvalidInput: an input is missing, unknown, or of another dtype or rank; an output is unknown.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,35 +15,21 @@ from gnnplace.devices.real_names import RealDevice
 from gnnplace.onnx_io.value_types import NARROW, from_raw, is_narrow, numpy_dtype, to_raw
 
 __all__ = [
-    "COPIED_TYPES",
-    "HOST",
-    "DeviceMemory",
-    "Feed",
-    "Value",
-    "as_numpy",
-    "device_memory",
-    "from_python",
-    "memory_of",
-    "only_tensors",
-    "python_run",
-    "run_tensors",
-]
-
+    "COPIED_TYPES", "HOST", "DeviceMemory", "Feed", "Options", "OutputNames", "Value", "as_numpy", "device_memory",
+    "from_python", "only_tensors", "python_run", "run_tensors",
+]  # fmt: skip
 
 Value = Any
 """A tensor as ONNX Runtime's native OrtValue; strings, sequences and optionals as the Python objects of `run`."""
 Feed = Mapping[str, Any]
 """Values by the names of inputs."""
+OutputNames = Sequence[str] | None
+"""Names of wanted outputs; None: all."""
+Options = ort.RunOptions | None
 HOST = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
 _NARROW = frozenset(NARROW.values())
-_NUMBERS = (
-    "float",
-    "double",
-    "float16",
-    "bool",
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-)
-COPIED_TYPES = frozenset(f"tensor({name})" for name in _NUMBERS)
+_INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+COPIED_TYPES = frozenset(f"tensor({name})" for name in ("float", "double", "float16", "bool", *_INTEGERS))
 """ONNX Runtime's names of the types that `DeviceMemory` copies; ONNX Runtime copies other types while a part runs."""
 
 
@@ -60,7 +47,7 @@ def as_numpy(value: Value) -> Any:
 
 
 def from_python(value: Any) -> Value:
-    """An array, or what numpy makes an array of, as a tensor; it shares the array's memory where numpy has the type."""
+    """An array, list or scalar as a tensor; it shares the array's memory where numpy has the type."""
     if isinstance(value, ort.OrtValue):
         return value._get_c_value()
     array = np.asarray(value)
@@ -105,9 +92,7 @@ def python_run(session: ort.InferenceSession) -> Callable[..., list[Any]]:
     narrow = {arg.name: element for arg in session.get_outputs() if (element := _narrow_element(arg.type))}
     by_value = only_tensors(session)
 
-    def run(
-        output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: ort.RunOptions | None = None
-    ) -> list[Any]:
+    def run(output_names: OutputNames, input_feed: Feed, run_options: Options = None) -> list[Any]:
         names = list(output_names or all_outputs)
         if by_value:
             found = run_tensors(session, names, input_feed, [HOST] * len(names), run_options or ort.RunOptions())
@@ -133,16 +118,12 @@ def _is_narrow(value: Any) -> bool:
     return isinstance(value, np.ndarray) and is_narrow(value.dtype)
 
 
-def memory_of(device: RealDevice) -> Any:
-    """ONNX Runtime's name of a GPU's own memory; None for devices that compute in the host's memory."""
-    return None if device.gpu is None else ort.OrtDevice.make("cuda", device.gpu)._get_c_device()
-
-
+@dataclass(frozen=True)
 class DeviceMemory:
     """The memory of one GPU."""
 
-    def __init__(self, place: Any) -> None:
-        self._place = place
+    place: Any
+    """ONNX Runtime's name of the memory."""
 
     def to_host(self, value: Value) -> Value:
         """The value in the host's memory, where all other devices can read it."""
@@ -156,13 +137,12 @@ class DeviceMemory:
             value = value.numpy()
         if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS" or is_narrow(value.dtype):
             return value
-        return native.OrtValue.ortvalue_from_numpy(value, self._place)
+        return native.OrtValue.ortvalue_from_numpy(value, self.place)
 
 
 def device_memory(device: RealDevice) -> DeviceMemory | None:
     """The device's own memory; None for devices that compute in the host's memory, where nothing has to be copied."""
-    place = memory_of(device)
-    return None if place is None else DeviceMemory(place)
+    return None if device.gpu is None else DeviceMemory(ort.OrtDevice.make("cuda", device.gpu)._get_c_device())
 
 
 def _is_on_host(value: Value) -> bool:

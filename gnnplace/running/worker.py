@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import Any, Literal
 
 from gnnplace.errors import GnnplaceError, MeasurementFailed
-from gnnplace.onnx_io.split import Part
 from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import RealDevice, pin
 from gnnplace.running.part_session import PartSession, SessionCache
@@ -61,14 +61,16 @@ Message = tuple[Request, int, Mapping[str, Value]]
 _NO_OUTPUTS: frozenset[str] = frozenset()
 
 
+@dataclass(eq=False)
 class _Progress:
-    """How far the device is with one request, and the request's values that are on it."""
+    """Progress of one request on the device, and the request's values that are there."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.values: dict[str, Value] = {}
-        self.arrived: set[int] = set()
-        self.position = 0
+    request: Request
+    values: dict[str, Value] = field(default_factory=dict)
+    arrived: set[int] = field(default_factory=set)
+    """Parts that have delivered."""
+    position: int = 0
+    """Index of the next step."""
 
 
 class Worker:
@@ -83,7 +85,7 @@ class Worker:
         self.steps = steps
         self.inbox: SimpleQueue[Message | None] = SimpleQueue()
         self.peers: Mapping[str, Callable[[Message], None]] = {}
-        """The function that delivers a message to each device."""
+        """Functions that deliver a message, by device."""
         self.thread: Thread | None = None
         self.compiled: list[tuple[Step, PartSession]] = []
         self._homes: list[Any] = []
@@ -91,7 +93,7 @@ class Worker:
         self._copier: TaskThread | None = None
 
     def start(self, cache: SessionCache | None, ready: SimpleQueue[GnnplaceError | None]) -> None:
-        """Starts the device's thread; `ready` receives None, or the error that prevents a session."""
+        """Starts the device's thread; `ready` receives None, or the error of a session that cannot be created."""
         self._memory = device_memory(self.device)
         if self._memory is not None:
             self._copier = TaskThread(f"{self.device.name} copies")
@@ -109,13 +111,16 @@ class Worker:
     def create_sessions(self, cache: SessionCache | None) -> None:
         """Creates the session of every step, or takes it from the cache."""
         for step in self.steps:
+            part = step.part
+            create = partial(PartSession, part, self.device)
             try:
-                session = self._session(step.part, cache)
+                key = part.key, self.device.name
+                session = create() if cache is None or part.key is None else cache.get(key, create)
             except GnnplaceError:
                 raise
             except Exception as error:  # ONNX Runtime's errors have no base class of their own
                 raise MeasurementFailed(
-                    f"part {step.part.name!r} cannot be loaded on {self.device.name!r}: {one_line(error)}"
+                    f"part {part.name!r} cannot be loaded on {self.device.name!r}: {one_line(error)}"
                 ) from error
             self.compiled.append((step, session))
             self._homes.append(session.home_of(self._left_on_device(step, session)))
@@ -125,14 +130,6 @@ class Worker:
         if self._memory is not None:
             return [arg.name for arg in session.session.get_outputs() if arg.type in COPIED_TYPES]
         return list(set(step.keeps) - set(step.results) - {name for _, names in step.sends for name in names})
-
-    def _session(self, part: Part, cache: SessionCache | None) -> PartSession:
-        def create() -> PartSession:
-            return PartSession(part, self.device)
-
-        if cache is None or part.key is None:
-            return create()
-        return cache.get((part.key, self.device.name), create)
 
     def deliver(self, message: Message) -> None:
         """Takes a message from another thread; its values are on the host."""
@@ -215,13 +212,13 @@ class Worker:
             self._copier.put(partial(self._copy_out, step, session, request, outputs))
         return None
 
-    def run_alone(self, request: Request, values: dict[str, Value]) -> GnnplaceError | None:
-        """Runs all steps on the calling thread; returns the error of the one that failed."""
+    def run_alone(self, request: Request, values: dict[str, Value]) -> None:
+        """Runs all steps on the calling thread; a step that fails ends the request."""
         for position in range(len(self.compiled)):
             failure = self._run_step(position, request, values)
             if failure is not None:
-                return failure
-        return None
+                request.fail(failure)
+                return
 
     def _hand_on(
         self,
@@ -277,11 +274,10 @@ def _take_in(message: Message, under_way: dict[Request, _Progress]) -> None:
     if request.stopped:
         under_way.pop(request, None)
         return
-    progress = under_way.get(request)
-    if progress is None:
-        progress = under_way[request] = _Progress(request)
-    progress.values.update(values)
-    progress.arrived.add(source)
+    if request not in under_way:
+        under_way[request] = _Progress(request)
+    under_way[request].values.update(values)
+    under_way[request].arrived.add(source)
 
 
 def one_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnnplace.running import gpu_slices
-from gnnplace.running.devices import parse_devices
+from gnnplace.running.devices import parse_device
 from gnnplace.running.gpu_slices import SliceStream, green_stream, shared_slices, slice_stream
 
 
@@ -17,7 +17,7 @@ class Result(IntEnum):
 
 
 class Driver:
-    """A GPU whose driver splits in eights unless it is told to ignore clusters; a stream's handle is its first multiprocessor."""
+    """A GPU whose driver splits in eights unless the flags ignore clusters; a stream's handle is its first multiprocessor."""
 
     CUdevResourceType = SimpleNamespace(CU_DEV_RESOURCE_TYPE_SM=1)
     CUgreenCtxCreate_flags = SimpleNamespace(CU_GREEN_CTX_DEFAULT_STREAM=1)
@@ -71,16 +71,11 @@ class Driver:
         return SimpleNamespace(first=first, sm=SimpleNamespace(smCount=count))
 
 
-def test_slices_are_disjoint_groups_that_the_driver_makes_as_it_likes_where_that_gives_their_size() -> None:
+@pytest.mark.parametrize(("sms", "flags"), [(64, [0, 0]), (66, [0, 1, 0, 1])], ids=["clusters", "single"])
+def test_slices_are_disjoint_and_consist_of_clusters_where_their_size_allows(sms: int, flags: list[int]) -> None:
     driver = Driver(132)
-    assert [green_stream(driver, 3, 64, index) for index in range(2)] == [0, 64]
-    assert driver.flags == [0, 0]
-
-
-def test_sizes_that_clusters_rule_out_are_made_of_single_multiprocessors() -> None:
-    driver = Driver(132)
-    assert [green_stream(driver, 3, 66, index) for index in range(2)] == [0, 66]
-    assert driver.flags == [0, 1, 0, 1]
+    assert [green_stream(driver, 3, sms, index) for index in range(2)] == [0, sms]
+    assert driver.flags == flags
 
 
 @pytest.mark.parametrize(("sms", "index"), [(66, 2), (133, 0)])
@@ -89,22 +84,22 @@ def test_a_slice_beyond_the_gpu_is_refused(sms: int, index: int) -> None:
         green_stream(Driver(132), 3, sms, index)
 
 
-def test_what_the_driver_refuses_is_named() -> None:
+def test_the_error_names_the_call_that_the_driver_refuses() -> None:
     with pytest.raises(RuntimeError, match="cuGreenCtxCreate answers CUDA_ERROR_NOT_SUPPORTED"):
         green_stream(Driver(132, refuses="cuGreenCtxCreate"), 3, 66, 0)
 
 
-def test_a_slice_that_is_not_isolated_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slice_that_is_not_isolated_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = {0: SliceStream(4096), 1: SliceStream(None, "no driver")}
     monkeypatch.setattr(gpu_slices, "slice_stream", lambda device: streams[device.slice])
     names = ["cpu:0", "cuda:0[sms=8]", "cuda:0[sms=8,slice=1]", "cuda:1"]
-    (warning,) = shared_slices(parse_devices(names))
+    (warning,) = shared_slices(map(parse_device, names))
     assert warning.startswith("cuda:0[sms=8,slice=1] is not isolated")
     assert warning.endswith("no driver")
 
 
 def test_without_the_driver_a_slice_has_no_stream_and_a_reason() -> None:
-    (device,) = parse_devices(["cuda:999[sms=8]"])  # nowhere are there as many GPUs
+    device = parse_device("cuda:999[sms=8]")  # no machine has that many GPUs
     stream = slice_stream(device)
     assert stream.handle is None
     assert stream.reason

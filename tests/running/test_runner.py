@@ -9,7 +9,6 @@ import pytest
 from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.dataflow import START, plan_steps
-from gnnplace.running.devices import parse_device
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.runner import PlacedRunner
 from tests.parts import add_one, part
@@ -118,30 +117,21 @@ def test_steps_wait_once_keep_what_is_read_and_forget_what_is_not() -> None:
     ]
 
 
-def test_a_cached_session_is_used_again_on_its_device_only() -> None:
-    cache = SessionCache()
+def test_a_cache_returns_the_session_of_a_key_until_it_drops_the_key() -> None:
+    def create() -> PartSession:
+        raise LookupError("the cache has no such session")
+
+    cache, found = SessionCache(), []
     for _ in range(3):
         with PlacedRunner(
             [add_one("a", "b", "cpu:0", "first"), add_one("b", "c", "cpu:0")], ["a"], ["c"], cache
         ) as runner:
             assert runner.run(None, {"a": np.zeros(1, np.float32)})[0].tolist() == [2]
-    assert len(cache) == 1
-    assert ("first", "cpu:0") in cache
-
-
-def test_a_full_cache_drops_the_session_that_was_used_longest_ago() -> None:
-    cache = SessionCache(max_sessions=2)
-    session = PartSession(add_one("a", "b", "cpu:0"), parse_device("cpu:0"))
-    created: list[str] = []
-
-    def get(key: str) -> None:
-        cache.get(key, lambda: created.append(key) or session)  # type: ignore[func-returns-value]
-
-    for key in ("a", "b", "a", "c", "a", "b"):
-        get(key)
-    assert created == ["a", "b", "c", "b"]
-    cache.clear()
-    assert len(cache) == 0
+            found.append(cache.get(("first", "cpu:0"), create))
+    assert found[0] is found[1] is found[2]
+    cache.retain([])
+    with pytest.raises(LookupError):
+        cache.get(("first", "cpu:0"), create)
 
 
 @two_cores
