@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnxruntime as ort
@@ -25,7 +25,7 @@ Feed = Mapping[str, Any]
 """Values by the names of inputs."""
 OutputNames = Sequence[str] | None
 """Names of wanted outputs; None: all."""
-Options = ort.RunOptions | None
+Options: TypeAlias = ort.RunOptions | None
 HOST = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
 _NARROW = frozenset(NARROW.values())
 _INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
