@@ -4,8 +4,7 @@ In reading order:
 
 - `tables.py`: a graph on a topology as compact arrays;
 - `state.py`: the state of a run, with its queues of ready ops and transfers;
-- `engine.py`: the compiled event loop, rule by rule;
-- `batch.py`: many placements in one call;
+- `engine.py`: the compiled event loop, rule by rule, and the result of a run;
 - `moves.py`: many moves from one placement;
 - `proposals.py`, `walk.py`: random moves, accepted or undone one after the other (simulated annealing);
 - `simulator.py`: the evaluator, of ops and of op groups;

@@ -105,8 +105,5 @@ def _cheapest_transfer_s(topology: Topology, num_bytes: IntArray, objective: Obj
 def _heads(graph: OpGraph, op_s: FloatArray) -> FloatArray:
     """`[N]` seconds of the most expensive path that ends with each op, the op included."""
     predecessors = graph.edges[0][np.argsort(graph.consumers, kind="stable")]
-    return np.asarray(
-        upward_rank(
-            graph.topological_order[::-1].copy(), op_s, graph.input_offsets, predecessors, np.zeros(len(predecessors))
-        )
-    )
+    free = np.zeros(len(predecessors))
+    return upward_rank(graph.topological_order[::-1].copy(), op_s, graph.input_offsets, predecessors, free)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.event_heap import pop_event, push_event
 from gnnplace.sim.state import (
     COMPLETED,
@@ -42,11 +43,12 @@ from gnnplace.sim.state import (
     join,
     pop_ready,
     push_ready,
+    reset,
     touch,
 )
 from gnnplace.sim.tables import FIRST_HOP, LAST_HOP, EngineTables, IndexArray
 
-__all__ = ["advance"]
+__all__ = ["advance", "evaluate_all", "resident_bytes", "result"]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -78,9 +80,7 @@ def advance(
     event_s, event_id, queue_head, queue_tail = state.event_s, state.event_id, state.queue_head, state.queue_tail
     channel_busy_s, transfers, wake, touched = state.channel_busy_s, state.transfers, state.wake, state.touched
     clock_s, counters = state.now_s, state.counters
-    record_start_s, record_end_s, record_tensor = record.start_s, record.end_s, record.tensor
-    record_target, record_link = record.target, record.link
-    record_hop_start_s, record_hop_end_s = record.hop_start_s, record.hop_end_s
+    record_start_s, record_end_s, record_tensor, record_target, record_link, hop_start_s, hop_end_s = record
     num_devices = np.uint64(len(running))
     record_ops, record_hops = len(record_start_s) > 0, len(record_link) > 0
     now_s = clock_s[0]
@@ -218,10 +218,61 @@ def advance(
                     record_tensor[recorded] = tensor
                     record_target[recorded] = target
                     record_link[recorded] = hop_link[hop]
-                    record_hop_start_s[recorded] = now_s
-                    record_hop_end_s[recorded] = now_s + duration_s
+                    hop_start_s[recorded] = now_s
+                    hop_end_s[recorded] = now_s + duration_s
                     recorded += 1
     clock_s[0] = now_s
     counters[COMPLETED], counters[NUM_EVENTS], counters[FAILED] = num_completed, num_events, failed
     counters[FREE_TRANSFER], counters[NUM_TRANSFERS], counters[SENT_BYTES] = free_transfer, num_transfers, sent_bytes
     counters[RECORDED] = recorded
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def resident_bytes(tables: EngineTables, assignment: IndexArray, resident: IntArray) -> None:
+    """Writes the weights on each device to `resident` `[D]`; a shared weight counts once per device."""
+    resident[:] = 0
+    for op in range(len(tables.memory_bytes)):
+        resident[assignment[op]] += tables.memory_bytes[op]
+    for weight in range(len(tables.weight_bytes)):
+        begin = tables.weight_offsets[weight]
+        for entry in range(begin, tables.weight_offsets[weight + 1]):
+            device = assignment[tables.weight_consumers[entry]]
+            first = True
+            for earlier in range(begin, entry):
+                if assignment[tables.weight_consumers[earlier]] == device:
+                    first = False
+                    break
+            if first:
+                resident[device] += tables.weight_bytes[weight]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def result(
+    tables: EngineTables, assignment: IndexArray, state: EngineState, resident: IntArray
+) -> tuple[float, float, float]:
+    """Makespan, period and bytes above capacity of a finished run; all infinite if a route was missing."""
+    if state.counters[FAILED]:
+        return np.inf, np.inf, np.inf
+    resident_bytes(tables, assignment, resident)
+    period_s, shortfall = 0.0, 0.0
+    for device in range(len(resident)):
+        period_s = max(period_s, state.device_busy_s[device])
+        shortfall += max(0, resident[device] + state.peak_bytes[device] - tables.capacity_bytes[device])
+    for channel in range(tables.num_channels):
+        period_s = max(period_s, state.channel_busy_s[channel])
+    return state.now_s[0], period_s, shortfall
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def evaluate_all(tables: EngineTables, assignments: IntArray, state: EngineState, record: Recording) -> FloatArray:
+    """`[B, 3]` the `result` of each of `[B, N]` assignments, which are in the graph's numbers."""
+    num_ops, out = len(tables.num_inputs), np.empty((len(assignments), 3))
+    assignment = np.empty(num_ops, dtype=np.uint32)
+    resident = np.empty(len(tables.capacity_bytes), dtype=np.int64)
+    for row in range(len(assignments)):
+        for op in range(num_ops):
+            assignment[op] = assignments[row, tables.old_op[op]]
+        reset(tables, assignment, state)
+        advance(tables, assignment, state, record, num_ops, np.inf)
+        out[row, 0], out[row, 1], out[row, 2] = result(tables, assignment, state, resident)
+    return out

@@ -12,16 +12,15 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.sim.batch import result
-from gnnplace.sim.engine import advance
+from gnnplace.sim.engine import advance, result
 from gnnplace.sim.state import (
     COMPLETED,
     FAILED,
+    NO_RECORDING,
     NUM_TRANSFERS,
     EngineState,
     Recording,
     engine_state,
-    no_recording,
     reset,
 )
 from gnnplace.sim.tables import EngineTables, IndexArray
@@ -41,18 +40,12 @@ class Moves(NamedTuple):
 
 
 class _Checkpoints(NamedTuple):
-    """Copies of `EngineState` at `K` instants of the base run."""
+    """Copies of `EngineState` at `K` instants of the base run; pages that are never written take no memory."""
 
     when_s: FloatArray  # [K]
-    missing: IndexArray  # [K, N]
+    memory: IntArray  # [K, ...]
     uses: IndexArray  # [K, T * D]
-    uses_window: IntArray  # [K, 2] first and last nonzero entry of `uses`; only these are copied
-    ready: IndexArray  # [K, D, N / 64]
-    ready_words: IndexArray  # [K, D, N / 4096]
-    small_ints: IndexArray  # [K, ...]
-    small_bytes: IntArray  # [K, ...]
-    small_seconds: FloatArray  # [K, ...]
-    queues: IndexArray  # [K, ...]
+    uses_window: IntArray  # [K, 2] range of the nonzero entries of `uses`; only these are copied
     transfers: IndexArray  # [K, C, 5] only the first NUM_TRANSFERS rows are copied
 
 
@@ -60,51 +53,21 @@ class _BaseRun(NamedTuple):
     """The placement that moves start from, after its run."""
 
     assignment: IndexArray  # [N]
-    producer: IndexArray  # [T] producer of each tensor
+    producer: IntArray  # [T] producer of each tensor
     end_s: FloatArray  # [N]
     saved: _Checkpoints
     kept: int
 
 
-def _checkpoints(state: EngineState, count: int) -> _Checkpoints:
-    """Arrays for `count` checkpoints; pages that are never written take no memory."""
-
-    def room(array: IndexArray) -> IndexArray:
-        return np.empty((count, *array.shape), dtype=array.dtype)
-
-    return _Checkpoints(
-        when_s=np.empty(count),
-        missing=room(state.missing),
-        uses=room(state.uses),
-        uses_window=np.empty((count, 2), dtype=np.int64),
-        ready=room(state.ready),
-        ready_words=room(state.ready_words),
-        small_ints=room(state.small_ints),
-        small_bytes=room(state.small_bytes),
-        small_seconds=room(state.small_seconds),
-        queues=room(state.queues),
-        transfers=room(state.transfers),
-    )
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def _keep(state: EngineState, saved: _Checkpoints, row: int) -> None:
-    first, last = len(state.uses), -1
-    for entry in range(len(state.uses)):
-        if state.uses[entry] != 0:
-            first = min(first, entry)
-            last = entry
-    saved.uses_window[row, 0], saved.uses_window[row, 1] = first, last
-    saved.uses[row, first : last + 1] = state.uses[first : last + 1]
+    used = np.flatnonzero(state.uses)
+    first, end = (used[0], used[-1] + 1) if len(used) else (0, 0)
+    saved.uses_window[row, 0], saved.uses_window[row, 1] = first, end
+    saved.uses[row, first:end] = state.uses[first:end]
     saved.when_s[row] = state.now_s[0]
-    saved.missing[row] = state.missing
-    saved.ready[row] = state.ready
-    saved.ready_words[row] = state.ready_words
-    saved.small_ints[row] = state.small_ints
-    saved.small_bytes[row] = state.small_bytes
-    saved.small_seconds[row] = state.small_seconds
+    saved.memory[row] = state.memory
     count = state.counters[NUM_TRANSFERS]
-    saved.queues[row] = state.queues
     saved.transfers[row, :count] = state.transfers[:count]
 
 
@@ -113,23 +76,10 @@ def _restore(state: EngineState, saved: _Checkpoints, row: int) -> None:
     """Copies a checkpoint to the state, whose `uses` are all zero unless its run failed. Loops cost less than slices here."""
     if state.counters[FAILED]:
         state.uses[:] = 0
-    for entry in range(saved.uses_window[row, 0], saved.uses_window[row, 1] + 1):
+    for entry in range(saved.uses_window[row, 0], saved.uses_window[row, 1]):
         state.uses[entry] = saved.uses[row, entry]
-    for op in range(len(state.missing)):
-        state.missing[op] = saved.missing[row, op]
-    for entry in range(len(state.small_ints)):
-        state.small_ints[entry] = saved.small_ints[row, entry]
-    for entry in range(len(state.small_bytes)):
-        state.small_bytes[entry] = saved.small_bytes[row, entry]
-    for entry in range(len(state.small_seconds)):
-        state.small_seconds[entry] = saved.small_seconds[row, entry]
-    for device in range(len(state.ready)):
-        for word in range(state.ready.shape[1]):
-            state.ready[device, word] = saved.ready[row, device, word]
-        for word in range(state.ready_words.shape[1]):
-            state.ready_words[device, word] = saved.ready_words[row, device, word]
-    for entry in range(len(state.queues)):
-        state.queues[entry] = saved.queues[row, entry]
+    for entry in range(len(state.memory)):
+        state.memory[entry] = saved.memory[row, entry]
     for transfer in range(state.counters[NUM_TRANSFERS]):
         for column in range(5):
             state.transfers[transfer, column] = saved.transfers[row, transfer, column]
@@ -143,10 +93,8 @@ def _keep_checkpoints(
 
     `record` receives the ends of all ops. A base that lacks a route keeps no checkpoint.
     """
-    num_ops = len(base)
-    count = len(saved.when_s)
+    num_ops, count, kept = len(base), len(saved.when_s), 0
     reset(tables, base, state)
-    kept = 0
     for row in range(count):
         advance(tables, base, state, record, (row * num_ops) // count + 1, np.inf)
         if state.counters[COMPLETED] >= num_ops:
@@ -197,26 +145,32 @@ class EngineWorker:
 
     def __init__(self, tables: EngineTables) -> None:
         self.state = engine_state(tables)
-        num_ops = len(tables.num_inputs)
+        num_ops, num_uses = len(tables.num_inputs), len(self.state.uses)
+        count = min(_MAX_CHECKPOINTS, num_ops)
         self._end_s = np.zeros(num_ops)
-        self._saved = _checkpoints(self.state, min(_MAX_CHECKPOINTS, num_ops))
+        self._producer = np.repeat(np.arange(num_ops), np.diff(tables.output_offsets))
+        self._saved = _Checkpoints(
+            np.empty(count),
+            np.empty((count, len(self.state.memory)), dtype=np.int64),
+            np.empty((count, num_uses), dtype=np.int32),
+            np.empty((count, 2), dtype=np.int64),
+            np.empty((count, *self.state.transfers.shape), dtype=np.uint32),
+        )
         self._assignment: IndexArray | None = None
         self._kept = 0
 
-    def evaluate_moves(
-        self, tables: EngineTables, producer: IndexArray, assignment: IndexArray, moves: Moves
-    ) -> FloatArray:
+    def evaluate_moves(self, tables: EngineTables, assignment: IndexArray, moves: Moves) -> FloatArray:
         """`[M, 3]` makespan, period and shortfall after each move from `assignment` `[N]`, in the engine's numbers.
 
-        `producer` `[T]` is the producer of each tensor. Few moves from a new assignment are evaluated without checkpoints.
+        Few moves from a new assignment are evaluated without checkpoints.
         """
         if self._assignment is None or not np.array_equal(self._assignment, assignment):
             self._assignment, self._kept = None, 0
             if len(moves.devices) >= _MOVES_WORTH_A_BASE_RUN:
-                record = no_recording()._replace(start_s=np.empty(len(assignment)), end_s=self._end_s)
+                record = NO_RECORDING._replace(start_s=np.empty(len(assignment)), end_s=self._end_s)
                 self._kept = _keep_checkpoints(tables, assignment, self.state, record, self._saved)
                 self._assignment = assignment
         out = np.empty((len(moves.devices), 3))
-        base = _BaseRun(assignment, producer, self._end_s, self._saved, self._kept)
-        _evaluate_moves(tables, base, moves, self.state, no_recording(), out)
+        base = _BaseRun(assignment, self._producer, self._end_s, self._saved, self._kept)
+        _evaluate_moves(tables, base, moves, self.state, NO_RECORDING, out)
         return out

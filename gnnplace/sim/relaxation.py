@@ -12,6 +12,7 @@ from scipy.sparse import coo_array, csr_array, vstack
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.graph.units import colocated_units
 from gnnplace.placement import allowed_mask
 
 __all__ = ["Units", "relaxation_bound"]
@@ -37,8 +38,7 @@ class Units:
     @classmethod
     def of(cls, graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> Units:
         """The units of a graph on devices; times are infinite where an op of the unit cannot run."""
-        key = np.where(graph.colocation >= 0, graph.colocation, graph.num_ops + np.arange(graph.num_ops))
-        _, unit = np.unique(key, return_inverse=True)
+        unit = colocated_units(graph)
         time = np.where(allowed_mask(graph, topology), op_time_s, np.inf)
         unit_time = np.zeros((int(unit.max()) + 1, topology.num_devices))
         np.add.at(unit_time, unit, time)

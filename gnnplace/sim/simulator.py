@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidGraph, InvalidPlacement
 from gnnplace.evaluation import Evaluation, EvaluationBatch, EvaluatorKind, LocalSearch, Problem
@@ -21,10 +22,10 @@ from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
-from gnnplace.sim.batch import evaluate_all, resident_bytes
+from gnnplace.sim.engine import evaluate_all, resident_bytes
 from gnnplace.sim.moves import EngineWorker, Moves
-from gnnplace.sim.state import FAILED, RECORDED, SENT_BYTES, EngineState, Recording, no_recording, recording
-from gnnplace.sim.tables import EngineTables, IndexArray, check_sums, engine_tables, mean_upward_rank, priority_order
+from gnnplace.sim.state import FAILED, NO_RECORDING, RECORDED, SENT_BYTES, EngineState, recording
+from gnnplace.sim.tables import EngineTables, check_sums, engine_tables, mean_upward_rank, priority_order
 from gnnplace.sim.walk import Walker
 
 __all__ = ["GroupedSimulator", "Simulator", "expanded"]
@@ -49,6 +50,7 @@ class Simulator:
     ([[5.0]], 5.0)
     """
 
+    kind: ClassVar[EvaluatorKind] = "simulated"
     graph: OpGraph
     topology: Topology
     op_time_s: FloatArray  # [N, D]; infinite where the op cannot run
@@ -69,27 +71,28 @@ class Simulator:
         """Pickles the inputs only; another process builds the rest anew."""
         return Simulator, (self.graph, self.topology, self.op_time_s, self.num_threads)
 
-    @property
-    def kind(self) -> EvaluatorKind:
-        """Simulated."""
-        return "simulated"
-
     def evaluate(self, placement: Placement) -> Evaluation:
         """The cost of one placement, with its priorities if it has any."""
         tables = self._tables(placement)
         with self._worker(placement) as worker:
-            makespan_s, period_s, _ = self._run(tables, placement.assignment[None, :], worker, no_recording())[0]
-            if worker.state.counters[FAILED]:
-                return self._unroutable()
-            peak = self._peak_bytes(tables, placement, worker.state)
+            state = worker.state
+            makespan_s, period_s, _ = evaluate_all(tables, placement.assignment[None, :], state, NO_RECORDING)[0]
+            if state.counters[FAILED]:
+                nothing, idle_s = (
+                    np.zeros(self.topology.num_devices, dtype=np.int64),
+                    np.zeros(self.topology.num_devices),
+                )
+                failure = "a tensor is needed on a device that no link or host connects"
+                return Evaluation("simulated", np.inf, np.inf, nothing, nothing, idle_s, 0, failure=failure)
+            peak = self._peak_bytes(tables, placement, state)
             return Evaluation(
                 evaluator="simulated",
                 makespan_s=float(makespan_s),
                 period_s=float(period_s),
                 peak_memory_bytes=peak,
                 shortfall_bytes=np.maximum(peak - self.topology.memory_bytes, 0),
-                busy_s=worker.state.device_busy_s.copy(),
-                transferred_bytes=int(worker.state.counters[SENT_BYTES]),
+                busy_s=state.device_busy_s.copy(),
+                transferred_bytes=int(state.counters[SENT_BYTES]),
             )
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
@@ -97,12 +100,9 @@ class Simulator:
         assignments = np.ascontiguousarray(assignments, dtype=np.int64)
         # Several chunks per thread: a thread on a busy core then delays the batch less.
         work = len(assignments) * self.graph.num_ops
-        num_chunks = max(1, min(_CHUNKS_PER_THREAD * self.num_threads, work // _OPS_PER_CHUNK, len(assignments)))
-        if self.num_threads == 1:
-            num_chunks = 1
-        chunks = np.array_split(assignments, num_chunks)
-        run = map if num_chunks == 1 else self._pool.map
-        out = np.concatenate(list(run(self._evaluate_chunk, chunks)))
+        num_chunks = min(_CHUNKS_PER_THREAD * self.num_threads, work // _OPS_PER_CHUNK, len(assignments))
+        run, num_chunks = (self._pool.map, num_chunks) if self.num_threads > 1 < num_chunks else (map, 1)
+        out = np.concatenate(list(run(self._evaluate_chunk, np.array_split(assignments, num_chunks))))
         return EvaluationBatch(*np.ascontiguousarray(out.T))
 
     def schedule(self, placement: Placement) -> Schedule:
@@ -114,17 +114,16 @@ class Simulator:
         tables = self._tables(placement)
         record = recording(tables)
         with self._worker(placement) as worker:
-            self._run(tables, placement.assignment[None, :], worker, record)
+            evaluate_all(tables, placement.assignment[None, :], worker.state, record)
             if worker.state.counters[FAILED]:
                 raise InvalidPlacement("the placement needs a transfer between devices that no link or host connects")
             count = int(worker.state.counters[RECORDED])
             peak = self._peak_bytes(tables, placement, worker.state)
-        start_s, end_s = np.empty(self.graph.num_ops), np.empty(self.graph.num_ops)
-        start_s[tables.old_op], end_s[tables.old_op] = record.start_s, record.end_s
+        new_op = np.argsort(tables.old_op)
         return Schedule(
             assignment=placement.assignment,
-            start_s=start_s,
-            end_s=end_s,
+            start_s=record.start_s[new_op],
+            end_s=record.end_s[new_op],
             transfer_tensor=tables.old_tensor[record.tensor[:count]].astype(np.int64),
             transfer_target=record.target[:count].astype(np.int64),
             transfer_link=record.link[:count].astype(np.int64),
@@ -138,12 +137,16 @@ class Simulator:
         tables, moves = self._default_tables, Moves(*self._moved_ops(ops), np.asarray(devices, dtype=np.int64))
         base = np.asarray(assignment, dtype=np.uint32)[tables.old_op]
         with self._worker() as worker:
-            out = worker.evaluate_moves(tables, self._producer, base, moves)
-        return EvaluationBatch(out[:, 0], out[:, 1], out[:, 2])
+            out = worker.evaluate_moves(tables, base, moves)
+        return EvaluationBatch(*out.T)
 
-    def local_search(self, problem: Problem) -> LocalSearch:
-        """Random moves of the problem's units; see `ScheduleEstimator`."""
-        return self.local_search_over(problem, problem.unit_of_op)
+    def local_search(self, problem: Problem, unit_of_op: IntArray | None = None) -> LocalSearch:
+        """Random moves of the problem's units; see `ScheduleEstimator`.
+
+        For a problem over groups of this graph's ops, `unit_of_op` `[N]` is the unit of each op.
+        """
+        pool = (lambda: self._pool) if self.num_threads > 1 else None
+        return Walker(problem, self._default_tables, problem.unit_of_op if unit_of_op is None else unit_of_op, pool)
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
         """The evaluator of groups of these ops; see `ScheduleEstimator`."""
@@ -154,11 +157,6 @@ class Simulator:
         times_s = coarsening.total(self.op_time_s)
         return Simulator(coarsening.graph, self.topology, times_s, self.num_threads)
 
-    def local_search_over(self, problem: Problem, unit_of_op: IntArray) -> LocalSearch:
-        """Random moves of units, for a problem over groups of this graph's ops; `unit_of_op` is `[N]`."""
-        pool = (lambda: self._pool) if self.num_threads > 1 else None
-        return Walker(problem, self._default_tables, unit_of_op, pool)
-
     @cached_property
     def _default_tables(self) -> EngineTables:
         rank = mean_upward_rank(self.graph, self.topology, self.op_time_s)
@@ -167,14 +165,7 @@ class Simulator:
     @cached_property
     def _new_op(self) -> IntArray:
         """`[N]` each op in the engine's numbers."""
-        new_op = np.empty(self.graph.num_ops, dtype=np.int64)
-        new_op[self._default_tables.old_op] = np.arange(self.graph.num_ops)
-        return new_op
-
-    @cached_property
-    def _producer(self) -> IndexArray:
-        """`[T]` producer of each tensor, in the engine's numbers."""
-        return self._new_op[self.graph.tensor_producer[self._default_tables.old_tensor]].astype(np.uint32)
+        return np.argsort(self._default_tables.old_op)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -197,30 +188,16 @@ class Simulator:
         if ops.ndim == 1:
             return np.arange(len(ops) + 1), self._new_op[ops]
         rows, columns = np.nonzero(ops)
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(ops)))])
-        return offsets, self._new_op[columns]
+        return csr(rows, self._new_op[columns], len(ops))
 
     def _evaluate_chunk(self, assignments: IntArray) -> FloatArray:
         with self._worker() as worker:
-            return self._run(self._default_tables, assignments, worker, no_recording())
-
-    def _run(self, tables: EngineTables, assignments: IntArray, worker: EngineWorker, record: Recording) -> FloatArray:
-        """`[B, 3]` makespan, period and bytes above capacity."""
-        out = np.empty((len(assignments), 3))
-        evaluate_all(tables, assignments, worker.state, record, out)
-        return out
+            return evaluate_all(self._default_tables, assignments, worker.state, NO_RECORDING)
 
     def _peak_bytes(self, tables: EngineTables, placement: Placement, state: EngineState) -> IntArray:
         resident = np.empty(self.topology.num_devices, dtype=np.int64)
         resident_bytes(tables, placement.assignment.astype(np.uint32)[tables.old_op], resident)
         return resident + state.peak_bytes
-
-    def _unroutable(self) -> Evaluation:
-        nothing = np.zeros(self.topology.num_devices, dtype=np.int64)
-        return Evaluation(
-            "simulated", np.inf, np.inf, nothing, nothing, nothing.astype(np.float64), 0,
-            failure="a tensor is needed on a device that no link or host connects",
-        )  # fmt: skip
 
     @contextmanager
     def _worker(self, placement: Placement | None = None) -> Iterator[EngineWorker]:
@@ -250,14 +227,10 @@ class GroupedSimulator:
     twice as long as its ops. Only `schedule`, the source of features, treats each group as one op.
     """
 
+    kind: ClassVar[EvaluatorKind] = "simulated"
     coarsening: Coarsening
     whole: Simulator
     groups: Simulator
-
-    @property
-    def kind(self) -> EvaluatorKind:
-        """Simulated."""
-        return "simulated"
 
     def evaluate(self, placement: Placement) -> Evaluation:
         """The cost of one placement `[G]`; the ops of a group have its priority."""
@@ -279,7 +252,7 @@ class GroupedSimulator:
 
     def local_search(self, problem: Problem) -> LocalSearch:
         """Random moves of units of groups, simulated op by op; see `ScheduleEstimator`."""
-        return self.whole.local_search_over(problem, self.coarsening.expand(problem.unit_of_op))
+        return self.whole.local_search(problem, self.coarsening.expand(problem.unit_of_op))
 
     def over_groups(self, coarsening: Coarsening) -> GroupedSimulator:
         """The evaluator of groups of these groups; see `ScheduleEstimator`."""

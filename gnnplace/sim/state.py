@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +15,11 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.sim.tables import EngineTables, IndexArray
 
 __all__ = [
+    "NO_RECORDING",
     "EngineState",
-    "Int32Array",
     "Recording",
-    "WordArray",
     "engine_state",
     "join",
-    "no_recording",
     "pop_ready",
     "push_ready",
     "recording",
@@ -113,10 +111,14 @@ def join(
 
 
 class EngineState(NamedTuple):
-    """Everything that changes during a run; slices of the last four arrays are the small fields, so that they copy at once."""
+    """Everything that changes during a run; all fields from `missing` to `counters` are views of `memory`, to copy at once."""
 
-    missing: Int32Array  # [N] inputs that have not arrived
+    memory: IntArray
     uses: Int32Array  # [T * D] remaining uses of each copy; all zero between runs
+    transfers: IndexArray  # [C, 5] columns TENSOR, SOURCE, TARGET, HOP and NEXT
+    wake: IndexArray  # [channels] scratch
+    touched: IndexArray  # [D] scratch
+    missing: Int32Array  # [N] inputs that have not arrived
     ready: WordArray  # [D, N / 64] bit set of the ready ops
     ready_words: WordArray  # [D, N / 4096] bit set of the nonzero words of `ready`
     num_ready: Int32Array  # [D]
@@ -131,15 +133,8 @@ class EngineState(NamedTuple):
     queue_head: IndexArray  # [channels] transfer in progress, or NOTHING
     queue_tail: IndexArray  # [channels]
     channel_busy_s: FloatArray  # [channels]
-    transfers: IndexArray  # [C, 5] columns TENSOR, SOURCE, TARGET, HOP and NEXT
-    wake: IndexArray  # [channels] scratch
-    touched: IndexArray  # [D] scratch
     now_s: FloatArray  # [1]
     counters: IntArray  # [NUM_COUNTERS]
-    small_ints: Int32Array  # num_ready, running and event_id
-    queues: IndexArray  # queue_head and queue_tail
-    small_bytes: IntArray  # live_bytes, peak_bytes and counters
-    small_seconds: FloatArray  # last_end_s, begins_s, device_busy_s, event_s, channel_busy_s and now_s
 
 
 class Recording(NamedTuple):
@@ -156,68 +151,48 @@ class Recording(NamedTuple):
 
 def engine_state(tables: EngineTables) -> EngineState:
     """New state for one thread."""
-    num_ops, num_devices = tables.op_time_s.shape
-    num_tensors, num_pairs, channels = len(tables.tensor_bytes), len(tables.consumers), tables.num_channels
-
-    def ints(*shape: int) -> Int32Array:
-        return np.zeros(shape, dtype=np.int32)
-
-    slots = num_devices + channels
-    small_ints, int_pieces = _pieces(np.int32, [num_devices, num_devices, slots])
-    queues, queue_pieces = _pieces(np.uint32, [channels, channels])
-    small_bytes, byte_pieces = _pieces(np.int64, [num_devices, num_devices, NUM_COUNTERS])
-    small_seconds, second_pieces = _pieces(np.float64, [*[num_devices] * 3, slots, channels, 1])
+    (num_ops, devices), channels = tables.op_time_s.shape, tables.num_channels
+    fields: list[tuple[type, tuple[int, ...]]] = [
+        (np.int32, (num_ops,)),  # missing
+        (np.uint64, (devices, num_ops // 64 + 1)),  # ready
+        (np.uint64, (devices, num_ops // 4096 + 1)),  # ready_words
+        *[(np.int32, (devices,))] * 2,  # num_ready, running
+        *[(np.float64, (devices,))] * 2,  # last_end_s, begins_s
+        *[(np.int64, (devices,))] * 2,  # live_bytes, peak_bytes
+        (np.float64, (devices,)),  # device_busy_s
+        (np.float64, (devices + channels,)),  # event_s
+        (np.int32, (devices + channels,)),  # event_id
+        *[(np.uint32, (channels,))] * 2,  # queue_head, queue_tail
+        (np.float64, (channels,)),  # channel_busy_s
+        (np.float64, (1,)),  # now_s
+        (np.int64, (NUM_COUNTERS,)),  # counters
+    ]
+    words = [-(-np.dtype(dtype).itemsize * prod(shape) // 8) for dtype, shape in fields]
+    memory = np.zeros(sum(words), dtype=np.int64)
+    parts = zip(fields, np.split(memory, np.cumsum(words)[:-1]), strict=True)
     return EngineState(
-        missing=ints(num_ops),
-        uses=ints(num_tensors * num_devices),
-        ready=np.zeros((num_devices, num_ops // 64 + 1), dtype=np.uint64),
-        ready_words=np.zeros((num_devices, num_ops // 4096 + 1), dtype=np.uint64),
-        num_ready=int_pieces[0],
-        running=int_pieces[1],
-        last_end_s=second_pieces[0],
-        begins_s=second_pieces[1],
-        live_bytes=byte_pieces[0],
-        peak_bytes=byte_pieces[1],
-        device_busy_s=second_pieces[2],
-        event_s=second_pieces[3],
-        event_id=int_pieces[2],
-        queue_head=queue_pieces[0],
-        queue_tail=queue_pieces[1],
-        channel_busy_s=second_pieces[4],
-        transfers=np.zeros((num_pairs, 5), dtype=np.uint32),
-        wake=np.zeros(channels, dtype=np.uint32),
-        touched=np.zeros(num_devices, dtype=np.uint32),
-        now_s=second_pieces[5],
-        counters=byte_pieces[2],
-        small_ints=small_ints,
-        queues=queues,
-        small_bytes=small_bytes,
-        small_seconds=small_seconds,
+        memory,
+        np.zeros(len(tables.tensor_bytes) * devices, dtype=np.int32),
+        np.zeros((len(tables.consumers), 5), dtype=np.uint32),
+        np.zeros(channels, dtype=np.uint32),
+        np.zeros(devices, dtype=np.uint32),
+        *(part.view(dtype)[: prod(shape)].reshape(shape) for (dtype, shape), part in parts),
     )
-
-
-def _pieces(dtype: Any, lengths: Sequence[int]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-    """An array and views of its consecutive parts."""
-    whole = np.zeros(sum(lengths), dtype=dtype)
-    return whole, np.split(whole, np.cumsum(lengths)[:-1])
 
 
 def recording(tables: EngineTables) -> Recording:
     """A recording for the schedule of one run."""
-    num_ops = len(tables.num_inputs)
     longest = int(np.diff(tables.route_offsets).max(initial=0))
-    hops = len(tables.consumers) * longest
-    return _recording(num_ops, hops)
-
-
-def no_recording() -> Recording:
-    """A recording that records nothing."""
-    return _recording(0, 0)
+    return _recording(len(tables.num_inputs), len(tables.consumers) * longest)
 
 
 def _recording(num_ops: int, hops: int) -> Recording:
     tensor, target, link = np.zeros((3, hops), dtype=np.int32)
     return Recording(np.zeros(num_ops), np.zeros(num_ops), tensor, target, link, np.zeros(hops), np.zeros(hops))
+
+
+NO_RECORDING = _recording(0, 0)
+"""Records nothing."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -85,27 +85,19 @@ def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) 
     runs = np.isfinite(op_time_s)
     mean_s = np.where(runs, op_time_s, 0.0).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
     latency_s, per_byte_s = topology.mean_transfer
-    edge_s = np.asarray(latency_s + per_byte_s * graph.tensor_bytes[graph.consumer_tensor], dtype=np.float64)
-    return np.asarray(
-        upward_rank(graph.topological_order, mean_s, graph.successor_offsets, graph.successors, edge_s),
-        dtype=np.float64,
-    )
+    edge_s = latency_s + per_byte_s * graph.tensor_bytes[graph.consumer_tensor]
+    return upward_rank(graph.topological_order, mean_s, graph.successor_offsets, graph.successors, edge_s)
 
 
 def priority_order(graph: OpGraph, priorities: FloatArray) -> IntArray:
     """`[N]` ops by descending priority, ties by topological index."""
-    topological_index = np.empty(graph.num_ops, dtype=np.int64)
-    topological_index[graph.topological_order] = np.arange(graph.num_ops)
-    return np.lexsort((topological_index, -priorities))
+    return np.lexsort((np.argsort(graph.topological_order), -priorities))
 
 
 def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, order: IntArray) -> EngineTables:
     """The engine's arrays; `order` `[N]` lists the ops by descending priority."""
-    new_op = np.empty(graph.num_ops, dtype=np.uint32)
-    new_op[order] = np.arange(graph.num_ops, dtype=np.uint32)
+    new_op = np.argsort(order).astype(np.uint32)
     tensor_order = np.argsort(new_op[graph.tensor_producer], kind="stable")
-    new_tensor = np.empty(graph.num_tensors, dtype=np.uint32)
-    new_tensor[tensor_order] = np.arange(graph.num_tensors, dtype=np.uint32)
     consumer_offsets, consumers = _reordered(graph.consumer_offsets, graph.consumers, tensor_order)
     input_offsets, input_tensors = _reordered(graph.input_offsets, graph.input_tensors, order)
     output_bytes = np.zeros(graph.num_ops, dtype=np.int64)
@@ -121,7 +113,7 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
         memory_bytes=graph.memory_bytes[order],
         output_offsets=np.concatenate([[0], np.cumsum(num_outputs)]).astype(np.uint32),
         input_offsets=input_offsets,
-        input_tensors=new_tensor[input_tensors],
+        input_tensors=np.argsort(tensor_order).astype(np.uint32)[input_tensors],
         old_tensor=tensor_order.astype(np.uint32),
         tensor_bytes=graph.tensor_bytes[tensor_order],
         consumer_offsets=consumer_offsets,
@@ -148,8 +140,7 @@ def _tail_s(graph: OpGraph, op_time_s: FloatArray) -> FloatArray:
     fastest_s = op_time_s.min(axis=1, initial=np.inf)
     fastest_s[~np.isfinite(fastest_s)] = 0.0
     free = np.zeros(len(graph.successors))
-    rank = upward_rank(graph.topological_order, fastest_s, graph.successor_offsets, graph.successors, free)
-    return np.asarray(rank - fastest_s)
+    return upward_rank(graph.topological_order, fastest_s, graph.successor_offsets, graph.successors, free) - fastest_s
 
 
 def _hop_places(route_offsets: IntArray) -> IndexArray:

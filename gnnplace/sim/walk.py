@@ -20,10 +20,9 @@ from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem, Proposals, Walk, WalkRequest
 from gnnplace.graph.unit_graph import UnitGraph
 from gnnplace.interruption import interrupts_held
-from gnnplace.sim.batch import result
-from gnnplace.sim.engine import advance
+from gnnplace.sim.engine import advance, result
 from gnnplace.sim.proposals import ProposalTables, draw_move, proposal_tables
-from gnnplace.sim.state import EngineState, Recording, engine_state, no_recording, reset
+from gnnplace.sim.state import NO_RECORDING, EngineState, Recording, engine_state, reset
 from gnnplace.sim.tables import EngineTables, IndexArray
 
 __all__ = ["Walker", "temperature_s"]
@@ -41,18 +40,11 @@ class _Rule(NamedTuple):
     last_temperature_s: float
 
 
-class _UnitOps(NamedTuple):
-    """The ops of each unit, in the engine's numbers."""
-
-    offsets: IntArray  # [U + 1]
-    ops: IntArray  # [N]
-
-
 class _Task(NamedTuple):
     """The inputs of a walk."""
 
     tables: EngineTables
-    unit_ops: _UnitOps
+    unit_ops: tuple[IntArray, IntArray]  # offsets [U + 1], ops [N] of each unit in the engine's numbers
     graph: UnitGraph
     proposals: ProposalTables
     rule: _Rule
@@ -73,7 +65,7 @@ def _metropolis(task: _Task, state: EngineState, found: _Found, rng: np.random.G
     """Walks for `len(found.improved_at)` evaluations; returns last and best seconds and the number of improvements."""
     tables, unit_ops, graph, proposals, rule, record = task
     device_of_unit, best, improved_at, improved_s = found
-    num_ops, evaluations = len(unit_ops.ops), len(improved_at)
+    num_ops, evaluations = len(unit_ops[1]), len(improved_at)
     assignment, scratch = np.empty(num_ops, dtype=np.uint32), np.empty((3, len(best)), dtype=np.int64)
     resident, members, improvements = np.empty(len(tables.capacity_bytes), dtype=np.int64), scratch[0], 0
     for unit in range(len(best)):
@@ -108,11 +100,14 @@ def _metropolis(task: _Task, state: EngineState, found: _Found, rng: np.random.G
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _assign(unit_ops: _UnitOps, units: IntArray, count: int, device: int, assignment: IndexArray) -> None:
+def _assign(
+    unit_ops: tuple[IntArray, IntArray], units: IntArray, count: int, device: int, assignment: IndexArray
+) -> None:
     """Puts the first `count` of `units` on a device."""
+    offsets, ops = unit_ops
     for index in range(count):
-        for entry in range(unit_ops.offsets[units[index]], unit_ops.offsets[units[index] + 1]):
-            assignment[unit_ops.ops[entry]] = device
+        for entry in range(offsets[units[index]], offsets[units[index] + 1]):
+            assignment[ops[entry]] = device
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -166,7 +161,7 @@ class Walker:
         evaluations = request.evaluations if len(proposals.units) else 0
         temperatures = request.first_temperature_s, request.last_temperature_s
         rule = _Rule(problem.objective == "throughput", *problem.penalty, *temperatures)
-        task = _Task(self.tables, self._unit_ops, problem.unit_graph, proposals, rule, no_recording())
+        task = _Task(self.tables, self._unit_ops, problem.unit_graph, proposals, rule, NO_RECORDING)
         found = _Found(devices, devices.copy(), np.empty(evaluations, dtype=np.int64), np.empty(evaluations))
         try:
             state = self._idle.pop()
@@ -190,9 +185,8 @@ class Walker:
         return list(run(self.walk, requests, rng.spawn(len(requests))))
 
     @cached_property
-    def _unit_ops(self) -> _UnitOps:
-        unit_of_op = self.unit_of_op[self.tables.old_op]
-        return _UnitOps(*csr(unit_of_op, np.arange(len(unit_of_op)), self.problem.num_units))
+    def _unit_ops(self) -> tuple[IntArray, IntArray]:
+        return csr(self.unit_of_op[self.tables.old_op], np.arange(len(self.unit_of_op)), self.problem.num_units)
 
     def _device_of_unit(self, assignment: IntArray) -> IntArray:
         """`[U]` the device of each unit's first op."""
