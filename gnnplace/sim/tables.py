@@ -85,7 +85,7 @@ def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) 
     runs = np.isfinite(op_time_s)
     mean_s = np.where(runs, op_time_s, 0.0).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
     latency_s, per_byte_s = topology.mean_transfer
-    edge_s = latency_s + per_byte_s * graph.tensor_bytes[graph.consumer_tensor]
+    edge_s: FloatArray = latency_s + per_byte_s * graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
     return upward_rank(graph.topological_order, mean_s, graph.successor_offsets, graph.successors, edge_s)
 
 
@@ -140,7 +140,8 @@ def _tail_s(graph: OpGraph, op_time_s: FloatArray) -> FloatArray:
     fastest_s = op_time_s.min(axis=1, initial=np.inf)
     fastest_s[~np.isfinite(fastest_s)] = 0.0
     free = np.zeros(len(graph.successors))
-    return upward_rank(graph.topological_order, fastest_s, graph.successor_offsets, graph.successors, free) - fastest_s
+    rank = upward_rank(graph.topological_order, fastest_s, graph.successor_offsets, graph.successors, free)
+    return np.asarray(rank - fastest_s)
 
 
 def _hop_places(route_offsets: IntArray) -> IndexArray:
