@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         profile,
         set_up,
     )
+    from gnnplace.api.training_run import TrainSettings, train
     from gnnplace.devices import Device, Link, Topology, load_topology
     from gnnplace.errors import GnnplaceError
     from gnnplace.evaluation import Evaluation, Problem
@@ -58,6 +59,7 @@ __all__ = [
     "Solution",
     "Tensor",
     "Topology",
+    "TrainSettings",
     "__version__",
     "check_schedule",
     "compare",
@@ -71,11 +73,13 @@ __all__ = [
     "profile",
     "read_onnx",
     "set_up",
+    "train",
 ]
 
 find_room_for_compiled_code()
 _HOMES = {
     "gnnplace.api": "PlaceOptions Plan ProblemSetup compare evaluate place plan_of problem profile set_up",
+    "gnnplace.api.training_run": "TrainSettings train",
     "gnnplace.devices": "Device Link Topology load_topology",
     "gnnplace.distributed.execution": "DistributedSession",
     "gnnplace.errors": "GnnplaceError",

@@ -4,7 +4,7 @@ In reading order: `options.py` (options and shapes), `workload.py` (a model as a
 devices, with costs and simulators), `search.py` (planners at work, here or on the hosts of a cluster), `measuring.py` (profiles
 and executed placements), `judging.py` (which placement is the answer), `pipeline.py` (the main path through all of these),
 `plan.py` (the answer and its files), `record.py` and `timeline.py` (the contents of `run.json`), `training_problems.py` (the
-problems that a policy is trained on), `train.py` (a training run).
+problems that a policy is trained on), `training_run.py` (`train`).
 """
 
 from gnnplace.api.options import PlaceOptions

@@ -14,14 +14,12 @@ import typer
 from gnnplace.cli.options import JsonOption, QuietOption, RayOption
 from gnnplace.cli.output import NOTES, hint, note, print_answer, print_json, warn
 from gnnplace.cli.progress import bar
-from gnnplace.errors import GnnplaceError
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.training import Ablation
 from gnnplace.units import format_s
 
 __all__ = ["train"]
 
-_UPDATES, _SEED = 600, 0
 _QUIET_S = 10.0
 
 
@@ -29,7 +27,7 @@ def train(
     out: Annotated[
         Path, typer.Option(metavar="DIR|NAME.safetensors", help="folder of the run, or the policy to write")
     ],
-    updates: Annotated[int | None, typer.Option(min=1, help=f"batches to learn from; {_UPDATES} if not given")] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="batches to learn from; 600 if not given")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="as many as there are cores if not given")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="same seed and processes, same policy; 0 if not given")
@@ -51,34 +49,15 @@ def train(
     files where tensorboard is installed (pip install 'gnnplace[train]'). With --ray the processes are on the hosts of a cluster, as many as those have
     cores; the same seed and processes give the same policy as on one machine, and a run that loses one goes on from what was saved last.
     """
-    from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
+    from gnnplace.api.training_run import RunFiles
+    from gnnplace.api.training_run import train as run
 
-    if resume:
-        stored = stored_settings(out)
-        fixed = stored.training
-        given = {
-            "--updates": updates, "--processes": processes, "--seed": seed, "--policy": policy and policy.name,
-            "--ablation": ablation,
-        }  # fmt: skip
-        begun_with = {
-            "--updates": fixed.ppo.num_updates, "--processes": fixed.num_processes, "--seed": fixed.seed,
-            "--policy": stored.start and stored.start.name,
-            "--ablation": stored.ablation,
-        }  # fmt: skip
-        _refuse_changes(given, begun_with)
-    else:
-        total = updates or _UPDATES
-        if policy is not None and ablation is not None:
-            raise GnnplaceError(
-                f"--ablation {ablation}: the network of {policy.name} is as it is; leave one of the two out"
-            )
-        settings = TrainSettings.of(total, processes or _cores(ray), seed or _SEED, ablation)
-        begin_run(out, settings, policy)
-    end_s = None if minutes is None else time.monotonic() + 60 * minutes
-    files, total = RunFiles(out), stored_settings(out).training.ppo.num_updates
-    with first_interrupt_noted(on_first=_say_ending) as interrupted, _progress(total) as show:
-        ends = lambda: interrupted() or (end_s is not None and time.monotonic() >= end_s)  # noqa: E731
-        card = continue_run(out, show, ends, ray, lambda text: warn([text]))
+    with first_interrupt_noted(on_first=_say_ending) as interrupted, _progress() as show:
+        card = run(
+            out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
+            minutes=minutes, ray=ray, on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
+        )  # fmt: skip
+    files, total = RunFiles(out), card["training"]["ppo"]["num_updates"]
     document = {
         "policy": str(files.policy),
         "metrics": str(files.metrics),
@@ -99,30 +78,8 @@ def train(
         hint(f"gnnplace place MODEL --devices SPEC --policy {files.policy}")
 
 
-def _cores(ray: str | None) -> int:
-    """The number of cores of this machine, or of the cluster."""
-    from gnnplace.api.search import hosts_at
-    from gnnplace.devices.detect import allowed_cores
-
-    hosts = hosts_at(ray)
-    return len(allowed_cores()) if hosts is None else hosts.num_cores()
-
-
-def _refuse_changes(given: Mapping[str, object], stored: Mapping[str, object]) -> None:
-    """A run keeps what it was begun with.
-
-    Raises:
-        GnnplaceError: an option says something else.
-    """
-    for option, value in given.items():
-        if value is not None and value != stored[option]:
-            raise GnnplaceError(
-                f"{option} {value}: the run was begun with {stored[option]}; leave {option} out to go on"
-            )
-
-
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """A bar on a terminal; elsewhere a line every few seconds."""
     last_s = -_QUIET_S
     best = -math.inf
@@ -133,7 +90,7 @@ def _progress(total: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
             nonlocal last_s, best
             saved = -math.expm1(-row["gain"])
             best = max(best, saved)
-            done = row["update"] + 1
+            done, total = row["update"] + 1, row["of_updates"]
             advance(done / total, f"update {done} of {total}: searches save {saved:.1%}", f"best {best:.1%}")
             if NOTES.is_terminal or time.monotonic() - last_s < _QUIET_S:
                 return

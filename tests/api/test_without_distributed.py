@@ -14,7 +14,6 @@ from models_zoo.networks.light import write_light_model
 PROGRAM = """
 import importlib.util
 import sys
-from pathlib import Path
 
 # An editable installation would find the folder where the repository has it.
 sys.meta_path = [finder for finder in sys.meta_path if "__editable__" not in getattr(finder, "__module__", "")]
@@ -23,7 +22,6 @@ assert importlib.util.find_spec("gnnplace.distributed") is None
 import numpy as np
 
 import gnnplace
-from gnnplace.api.train import TrainSettings, begin_run, continue_run
 from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.errors import MissingDependency
 from gnnplace.policy.network import PolicyConfig
@@ -41,8 +39,8 @@ training = DataParallelConfig(num_processes=1, searches=2, evaluations=(10, 20),
 problems = ProblemRanges(
     min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=10, headroom_evaluations=(5, 50), max_draws=3
 )
-begin_run(Path("run"), TrainSettings(training, problems, PolicyConfig(hidden=8, rounds=1, type_width=2)))
-print(continue_run(Path("run"))["updates"])
+settings = gnnplace.TrainSettings(training, problems, PolicyConfig(hidden=8, rounds=1, type_width=2))
+print(gnnplace.train("run", settings)["updates"])
 try:
     gnnplace.compare("model.onnx", "k40x2", ["heft"], ray="local")
 except MissingDependency as error:

@@ -14,13 +14,13 @@ import psutil
 import pytest
 import torch
 
-from gnnplace.api.train import RunFiles, begin_run, continue_run
+from gnnplace.api.training_run import RunFiles, train
 from gnnplace.distributed.cluster import Node
 from gnnplace.distributed.training import _turns, cores_of_cluster, hosts_process_group
 from gnnplace.errors import ProcessLost
 from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
 from gnnplace.training.run_state import RunState, read_state
-from tests.api.test_train import TINY
+from tests.api.test_training_run import TINY
 from tests.training.test_data_parallel import QUICK, TASK, begun, weights
 
 
@@ -67,9 +67,7 @@ def test_a_run_on_hosts_goes_on_by_itself_when_a_rank_is_killed(cluster: Any, tm
     training = replace(TINY.training, save_every=1, ppo=replace(TINY.training.ppo, num_updates=3))
     settings = replace(TINY, training=training)
     warnings: list[str] = []
-    for name in ("whole", "killed"):
-        begin_run(tmp_path / name, settings)
-    continue_run(tmp_path / "whole")
+    train(tmp_path / "whole", settings)
     killed: list[int] = []
 
     def kill_once(row: Mapping[str, Any]) -> None:
@@ -77,7 +75,7 @@ def test_a_run_on_hosts_goes_on_by_itself_when_a_rank_is_killed(cluster: Any, tm
             killed.append(1)
             kill_a_rank()
 
-    continue_run(tmp_path / "killed", kill_once, ray=cluster.address, on_warning=warnings.append)
+    train(tmp_path / "killed", settings, ray=cluster.address, on_update=kill_once, on_warning=warnings.append)
     whole, after = (read_state(RunFiles(tmp_path / name).state) for name in ("whole", "killed"))
     assert torch.equal(weights(whole), weights(after))
     assert len(warnings) == 1

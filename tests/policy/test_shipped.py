@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from gnnplace.api.train import TrainSettings
 from gnnplace.api.training_problems import training_families
+from gnnplace.api.training_run import TrainSettings
 from gnnplace.bench.generalization.rows import ROWS, fingerprint
 from gnnplace.planners.gnn.planner import GnnConfig
 from gnnplace.policy import SHIPPED_POLICY

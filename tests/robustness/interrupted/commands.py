@@ -27,8 +27,7 @@ measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, fin
 {_PROGRAM}
 """
 _TRAINING = """
-from pathlib import Path
-from gnnplace.api.train import TrainSettings, begin_run, continue_run
+import gnnplace
 from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.training.data_parallel import DataParallelConfig
@@ -38,8 +37,7 @@ training = DataParallelConfig(num_processes=2, searches=2, evaluations=(10, 20),
 problems = ProblemRanges(
     min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=10, headroom_evaluations=(5, 50), max_draws=3
 )
-begin_run(Path("run"), TrainSettings(training, problems, PolicyConfig(hidden=8, rounds=1, type_width=2)))
-continue_run(Path("run"))
+gnnplace.train("run", gnnplace.TrainSettings(training, problems, PolicyConfig(hidden=8, rounds=1, type_width=2)))
 """
 _SAVES = """
 import gnnplace

@@ -1,4 +1,4 @@
-"""A training run as a whole: begun, killed, continued."""
+"""A training run as a whole: started, killed, resumed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
 
-from gnnplace.api.train import RunFiles, TrainSettings, begin_run, continue_run, stored_settings
 from gnnplace.api.training_problems import ProblemRanges
+from gnnplace.api.training_run import RunFiles, TrainSettings, stored_settings, train
+from gnnplace.errors import GnnplaceError
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.training import Ablation
@@ -52,20 +54,16 @@ def weights(out: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in read_state(RunFiles(out).state).network.state_dict().values()])
 
 
-def test_a_run_that_is_killed_and_continued_equals_one_that_is_not(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_and_resumed_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed.safetensors"
-    begin_run(whole, TINY)
-    card = continue_run(whole)
+    rows: list[Mapping[str, Any]] = []
+    card = train(whole, TINY, on_update=rows.append)
+    assert {row["of_updates"] for row in rows} == {UPDATES}
 
-    begin_run(killed, TINY)
-    script = (
-        "if __name__ == '__main__':\n"
-        " import sys, pathlib\n"
-        " from gnnplace.api.train import continue_run\n"
-        " continue_run(pathlib.Path(sys.argv[1]))\n"
-    )
-    (tmp_path / "go_on.py").write_text(script)
-    running = subprocess.Popen([sys.executable, str(tmp_path / "go_on.py"), str(killed)], start_new_session=True)
+    assert train(killed, TINY, should_stop=lambda: True)["updates"] == 0
+    script = "import sys, gnnplace\nif __name__ == '__main__':\n    gnnplace.train(sys.argv[1], resume=True)\n"
+    (tmp_path / "resume.py").write_text(script)
+    running = subprocess.Popen([sys.executable, str(tmp_path / "resume.py"), str(killed)], start_new_session=True)
     try:
         while len(read_metrics(RunFiles(killed).metrics)) < 5 and running.poll() is None:
             time.sleep(0.005)
@@ -74,7 +72,7 @@ def test_a_run_that_is_killed_and_continued_equals_one_that_is_not(tmp_path: Pat
         running.wait()
     assert 3 <= read_state(RunFiles(killed).state).update < UPDATES
     assert _ended(running.pid)
-    continue_run(killed)
+    train(killed, TINY)
 
     assert torch.equal(weights(whole), weights(killed))
     one, other = (read_metrics(RunFiles(out).metrics) for out in (whole, killed))
@@ -103,38 +101,28 @@ def _ended(group: int) -> bool:
     return False
 
 
-def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
-    settings = replace(TINY, problems=replace(TINY.problems, headroom_evaluations=(6, 60)))
-    begin_run(tmp_path, settings)
-    assert stored_settings(tmp_path) == settings
-
-
 def test_a_run_may_start_from_a_policy_of_any_size(tmp_path: Path) -> None:
-    alone = replace(
-        TINY,
-        training=replace(
-            TINY.training,
-            num_processes=1,
-            ppo=replace(TINY.training.ppo, num_updates=1),
-        ),
-    )
-    begin_run(tmp_path / "first.safetensors", alone)
-    continue_run(tmp_path / "first.safetensors")
-    begin_run(tmp_path / "second", TrainSettings(), tmp_path / "first.safetensors")
-    stored = stored_settings(tmp_path / "second")
-    assert stored.policy == TINY.policy
-    assert stored.start is not None
-    assert stored.start.name == "first.safetensors"
-    assert torch.equal(weights(tmp_path / "first.safetensors"), weights(tmp_path / "second"))
+    first, second = tmp_path / "first.safetensors", tmp_path / "second"
+    alone = replace(TINY.training, num_processes=1, ppo=replace(TINY.training.ppo, num_updates=1))
+    settings = replace(TINY, training=alone, problems=replace(TINY.problems, headroom_evaluations=(6, 60)))
+    train(first, settings)
+    assert stored_settings(first) == settings
+    card = train(second, policy=first, processes=1, should_stop=lambda: True)
+    assert stored_settings(second).policy == TINY.policy
+    assert card["start"]["name"] == "first.safetensors"
+    assert torch.equal(weights(first), weights(second))
 
 
-def test_a_run_is_neither_overwritten_nor_made_up(tmp_path: Path) -> None:
+def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: Path) -> None:
     with pytest.raises(InvalidRun, match="cannot be read"):
-        continue_run(tmp_path)
-    begin_run(tmp_path, TINY)
-    begin_run(tmp_path, TINY)
+        train(tmp_path, resume=True)
+    train(tmp_path, TINY, should_stop=lambda: True)
     with pytest.raises(InvalidRun, match="holds another run with 0 updates; add --resume"):
-        begin_run(tmp_path, replace(TINY, training=replace(TINY.training, seed=8)))
+        train(tmp_path, replace(TINY, training=replace(TINY.training, seed=8)))
+    with pytest.raises(GnnplaceError, match="--updates 5: the run was begun with 12; leave --updates out"):
+        train(tmp_path, resume=True, updates=5)
+    with pytest.raises(GnnplaceError, match="--processes is 0; expected at least 1"):
+        train(tmp_path / "new", processes=0)
     state = read_state(RunFiles(tmp_path).state)
     changed = json.loads(state.settings)
     changed["training"]["seed"] = "many"
@@ -145,11 +133,10 @@ def test_a_run_is_neither_overwritten_nor_made_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ablation", get_args(Ablation))
-def test_an_ablation_leaves_out_one_thing_and_its_card_says_so(tmp_path: Path, ablation: Ablation) -> None:
+def test_an_ablation_leaves_out_one_part_and_its_card_names_it(tmp_path: Path, ablation: Ablation) -> None:
     whole, without = TrainSettings.of(10, 1, 0), TrainSettings.of(10, 1, 0, ablation=ablation)
     assert (whole.ablation, without.ablation) == (None, ablation)
     changed = replace(without, policy=whole.policy, training=replace(without.training, ppo=whole.training.ppo))
     assert changed == whole
-    begin_run(tmp_path / "run", without)
-    card = continue_run(tmp_path / "run", should_stop=lambda: True)
+    card = train(tmp_path / "run", without, minutes=0.0)
     assert card["command"].endswith(f" --seed 0 --ablation {ablation}")

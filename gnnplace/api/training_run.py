@@ -1,0 +1,282 @@
+"""A training run, which may be stopped and resumed until its policy is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from gnnplace.api.search import hosts_at
+from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
+from gnnplace.devices.detect import allowed_cores
+from gnnplace.errors import GnnplaceError, ProcessLost
+from gnnplace.planners.gnn.fine_tuning import trace_searches
+from gnnplace.policy.checkpoint import load_policy, save_policy
+from gnnplace.policy.network import PolicyConfig, build_policy
+from gnnplace.training import Ablation
+from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
+from gnnplace.training.problems import TrainingTask
+from gnnplace.training.process_group import process_group
+from gnnplace.training.run_state import InvalidRun, MetricsLog, RunState, fresh_state, read_state, write_state
+from gnnplace.versions import installed_versions
+
+__all__ = ["RunFiles", "StartPolicy", "TrainSettings", "stored_settings", "train"]
+
+Row = Mapping[str, Any]
+_UPDATES = 600
+_MAX_LOSSES = 3
+"""Lost processes between two checkpoints that end a run on a cluster."""
+_VERSIONED = ("gnnplace", "numpy", "numba", "torch", "dgl")
+
+
+@dataclass(frozen=True)
+class StartPolicy:
+    """The policy that a run started from."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Everything that determines the weights of a run."""
+
+    training: DataParallelConfig = DataParallelConfig()
+    problems: ProblemRanges = ProblemRanges()
+    policy: PolicyConfig = PolicyConfig()
+    start: StartPolicy | None = None
+    """None: fresh weights from the seed."""
+
+    @classmethod
+    def of(cls, num_updates: int, num_processes: int, seed: int, ablation: Ablation | None = None) -> TrainSettings:
+        """The defaults for a run of that length; problems reach their full size after a quarter of it."""
+        ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates, final_reward=ablation == "final-reward")
+        training = dataclasses.replace(cls.training, seed=seed, num_processes=num_processes, ppo=ppo)
+        growth = max(1, num_updates * num_processes * training.problems_per_process // 4)
+        policy = dataclasses.replace(
+            cls.policy,
+            device_features=ablation != "no-device-features",
+            message_passing=ablation != "no-message-passing",
+        )
+        return cls(training, dataclasses.replace(cls.problems, growth=growth), policy)
+
+    @property
+    def ablation(self) -> Ablation | None:
+        """The part of the method that the run leaves out."""
+        if self.training.ppo.final_reward:
+            return "final-reward"
+        if not self.policy.device_features:
+            return "no-device-features"
+        return None if self.policy.message_passing else "no-message-passing"
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run; `out` is a folder, or a policy `NAME.safetensors` with the folder `NAME.training` beside it."""
+
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the state and the metrics."""
+        return self.out.with_suffix(".training") if self.out.suffix == ".safetensors" else self.out
+
+    @property
+    def policy(self) -> Path:
+        """The trained policy; its card is beside it."""
+        return self.out if self.out.suffix == ".safetensors" else self.out / "policy.safetensors"
+
+    @property
+    def state(self) -> Path:
+        """The last checkpoint."""
+        return self.folder / "state.pt"
+
+    @property
+    def metrics(self) -> Path:
+        """A JSON object per update, one per line."""
+        return self.folder / "metrics.jsonl"
+
+
+def train(  # noqa: PLR0913 each option of a run is an argument
+    out: str | Path,
+    settings: TrainSettings | None = None,
+    *,
+    updates: int | None = None,
+    processes: int | None = None,
+    seed: int | None = None,
+    policy: str | Path | None = None,
+    ablation: Ablation | None = None,
+    resume: bool = False,
+    minutes: float | None = None,
+    ray: str | None = None,
+    on_update: Callable[[Row], None] = lambda row: None,
+    on_warning: Callable[[str], None] = lambda text: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Trains a policy for the planner `gnn`, or resumes a stopped run; gives the card of the policy.
+
+    Each checkpoint writes the policy with its card. Each update adds a line of metrics, and an entry to TensorBoard's event
+    files if tensorboard is installed. A run that began with the same arguments is resumed, and ends with the same weights.
+
+    >>> train("policy.safetensors", updates=600)["updates"]  # doctest: +SKIP
+    600
+
+    Args:
+        out: folder of the run, or the policy `NAME.safetensors` to write.
+        settings: everything that determines the weights, in place of `updates`, `processes`, `seed` and `ablation`.
+        updates: number of updates; None: 600.
+        processes: number of processes; None: one per core of this machine or of the cluster.
+        seed: None: 0.
+        policy: trained policy to start from; None: fresh weights.
+        ablation: part of the method to leave out.
+        resume: resume the run in `out`; other arguments must equal those that it began with.
+        minutes: time after which the run stops.
+        ray: address of a Ray cluster, whose hosts run the processes. When one is lost, the run resumes from the last checkpoint.
+        on_update: receives the metrics of every update; `of_updates` is the number of all updates.
+        on_warning: receives a line for every lost process.
+        should_stop: called before every update; true stops the run.
+
+    Raises:
+        GnnplaceError: an argument contradicts the run or is out of range, or `policy` and `ablation` are both set.
+        InvalidRun: `out` holds another run, or there is none to resume.
+        InvalidPolicy: the policy to start from cannot be used.
+        ProcessLost: another process has ended early, on a cluster three times between two checkpoints; the run can be resumed.
+    """
+    for name, count in {"updates": updates, "processes": processes}.items():
+        if count is not None and count < 1:
+            raise GnnplaceError(f"--{name} is {count}; expected at least 1")
+    out, start = Path(out), None if policy is None else Path(policy)
+    if resume:
+        settings = stored_settings(out)
+        given = {"updates": updates, "processes": processes, "seed": seed, "policy": start and start.name}
+        _refuse_changes({**given, "ablation": ablation}, settings)
+    else:
+        if start is not None and ablation is not None:
+            raise GnnplaceError(
+                f"--ablation {ablation}: the network of {start.name} is as it is; leave one of the two out"
+            )
+        settings = settings or TrainSettings.of(updates or _UPDATES, processes or _num_cores(ray), seed or 0, ablation)
+        settings = _begin(RunFiles(out), settings, start)
+    end_s = None if minutes is None else time.monotonic() + 60 * minutes
+    hosts = hosts_at(ray)
+    control = RunControl(
+        lambda: should_stop() or (end_s is not None and time.monotonic() >= end_s),
+        process_group if hosts is None else hosts.process_group(),
+    )
+    return _resumed(RunFiles(out), settings, control, on_update, None if ray is None else on_warning)
+
+
+def _num_cores(ray: str | None) -> int:
+    hosts = hosts_at(ray)
+    return len(allowed_cores()) if hosts is None else hosts.num_cores()
+
+
+def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> None:
+    training = settings.training
+    stored = {
+        "updates": training.ppo.num_updates, "processes": training.num_processes, "seed": training.seed,
+        "policy": settings.start and settings.start.name, "ablation": settings.ablation,
+    }  # fmt: skip
+    for option, value in given.items():
+        if value is not None and value != stored[option]:
+            raise GnnplaceError(
+                f"--{option} {value}: the run was begun with {stored[option]}; leave --{option} out to go on"
+            )
+
+
+def _begin(files: RunFiles, settings: TrainSettings, policy: Path | None) -> TrainSettings:
+    """Writes the state before the first update, unless the same run has begun already; gives its settings."""
+    if policy is None:
+        network = build_policy(settings.training.seed, settings.policy)
+    else:
+        network, _ = load_policy(policy)
+        start = StartPolicy(policy.name, hashlib.sha256(policy.read_bytes()).hexdigest())
+        settings = dataclasses.replace(settings, policy=network.config, start=start)
+    text = json.dumps(dataclasses.asdict(settings))
+    if not files.state.exists():
+        write_state(files.state, fresh_state(network, text))
+        return settings
+    state = read_state(files.state)
+    if state.settings != text:
+        raise InvalidRun(
+            f"{files.folder}: holds another run with {state.update} updates; add --resume to go on with that, or choose another --out"
+        )
+    return settings
+
+
+def stored_settings(out: Path) -> TrainSettings:
+    """The settings that the run in `out` began with.
+
+    Raises:
+        InvalidRun: there is no run, or one of another version.
+    """
+    path = RunFiles(out).state
+    try:
+        return TypeAdapter(TrainSettings).validate_json(read_state(path).settings)
+    except ValidationError as error:
+        raise InvalidRun(
+            f"{path}: its settings are not those of this version ({error.errors()[0]['msg']}); start anew"
+        ) from None
+
+
+def _resumed(
+    files: RunFiles,
+    settings: TrainSettings,
+    control: RunControl,
+    on_update: Callable[[Row], None],
+    on_loss: Callable[[str], None] | None,
+) -> dict[str, Any]:
+    """The policy's card after all remaining updates; with `on_loss`, a lost process costs the updates since the checkpoint."""
+    losses, saved = 0, -1
+    while True:
+        try:
+            return _card(files, settings, _trained(files, settings, on_update, control))
+        except ProcessLost as lost:
+            before, saved = saved, read_state(files.state).update
+            losses = losses + 1 if saved == before else 1
+            if on_loss is None or losses == _MAX_LOSSES or control.should_stop():
+                raise
+            on_loss(f"{str(lost).rpartition(';')[0]}; the run goes on by itself from update {saved}")
+
+
+def _trained(
+    files: RunFiles, settings: TrainSettings, on_update: Callable[[Row], None], control: RunControl
+) -> RunState:
+    """The state after all remaining updates."""
+    task = TrainingTask(SampledProblems(settings.training.seed, settings.problems), trace_searches)
+    of_updates = settings.training.ppo.num_updates
+    with MetricsLog(files.metrics, read_state(files.state).update) as log:
+
+        def note(row: Row) -> None:
+            log.write(row)
+            on_update({**row, "of_updates": of_updates})
+
+        def save(state: RunState) -> None:
+            save_policy(files.policy, state.network, _card(files, settings, state))
+
+        return train_data_parallel(files.state, task, settings.training, note, save, control)
+
+
+def _card(files: RunFiles, settings: TrainSettings, state: RunState) -> dict[str, Any]:
+    """Data, command, length and versions of a run."""
+    training = settings.training
+    start = f" --policy {settings.start.name}" if settings.start else ""
+    without = f" --ablation {settings.ablation}" if settings.ablation else ""
+    return {
+        "data": {"families": list(training_families()), **dataclasses.asdict(settings.problems)},
+        "command": f"gnnplace train --out {files.policy.name} --updates {training.ppo.num_updates} "
+        f"--processes {training.num_processes} --seed {training.seed}{start}{without}",
+        "seed": training.seed,
+        "training": dataclasses.asdict(training),
+        "start": dataclasses.asdict(settings.start) if settings.start else None,
+        "updates": state.update,
+        "wall_s": state.wall_s,
+        "versions": installed_versions(*_VERSIONED),
+    }
