@@ -128,7 +128,7 @@ def _placements(kind: str, count: int, problem: Problem, rng: np.random.Generato
     if kind == "random":
         return rng.integers(0, 4, (count, num_ops))
     if kind == "list":
-        start = list_schedule(problem)
+        start = list_schedule(problem).assignment
     else:
         start = np.empty(num_ops, dtype=np.int64)
         start[problem.graph.topological_order] = np.arange(num_ops) * 4 // num_ops

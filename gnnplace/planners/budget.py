@@ -12,10 +12,10 @@ __all__ = ["Budget", "Progress"]
 class Progress:
     """The state of a search while it runs.
 
-    >>> from gnnplace.planners.classical.single import plan
+    >>> from gnnplace.planners.classical.baselines import plan_single
     >>> from gnnplace.sim.example import diamond
     >>> seen: list[Progress] = []
-    >>> _ = plan(diamond(), Budget(evaluations=10, on_progress=seen.append), seed=0)
+    >>> _ = plan_single(diamond(), Budget(evaluations=10, on_progress=seen.append), seed=0)
     >>> seen[-1].planner, seen[-1].evaluations, seen[-1].best_s
     ('single', 1, 6.0)
     """

@@ -38,8 +38,10 @@ class PlannerEntry:
 
 
 PLANNERS: Mapping[str, PlannerEntry] = {
-    "single": PlannerEntry("classical.single", "everything on the best single device", takes_all_ops=True),
-    "round-robin": PlannerEntry("classical.round_robin", "devices in turn, in topological order", takes_all_ops=True),
+    "single": PlannerEntry("classical.baselines", "everything on the best single device", "plan_single", True),
+    "round-robin": PlannerEntry(
+        "classical.baselines", "devices in turn, in topological order", "plan_round_robin", True
+    ),
     "expert": PlannerEntry("classical.expert", "whole layers in order, with equal loads", takes_all_ops=True),
     "scotch": PlannerEntry(
         "classical.scotch", "Scotch maps ops onto all devices by compute and bytes, blind to memory"
@@ -59,7 +61,9 @@ PLANNERS: Mapping[str, PlannerEntry] = {
     "m-etf": PlannerEntry("classical.etf", "earliest task first with memory (Baechi, Jeon et al. 2020)"),
     "m-sct": PlannerEntry("classical.sct", "small communication times with memory (Baechi, Jeon et al. 2020)"),
     "segments": PlannerEntry("classical.segments", "dynamic programming over cuts of random topological orders"),
-    "greedy": PlannerEntry("classical.greedy", "the best single move of each op in turn, until none helps"),
+    "greedy": PlannerEntry(
+        "classical.baselines", "the best single move of each op in turn, until none helps", "plan_greedy"
+    ),
     "annealing": PlannerEntry("classical.annealing", "simulated annealing with moves of ops and of clusters"),
     "genetic": PlannerEntry("classical.genetic", "biased random-key genetic algorithm, as REGAL's without learning"),
     "optimal": PlannerEntry(

@@ -11,8 +11,9 @@ import pytest
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem, Proposals
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
-from gnnplace.planners.classical import annealing, heft, single
+from gnnplace.planners.classical import annealing, heft
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
+from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.search import Search
 from gnnplace.sim.simulator import Simulator
 from tests.problems import chain, devices_of, optimum_s, problem_of, random_reads
@@ -89,7 +90,7 @@ def test_annealing_finds_the_only_cut_of_a_chain_that_fits() -> None:
 def test_annealing_is_never_worse_than_where_it_begins() -> None:
     rng = np.random.default_rng(1)
     problem = problem_of(random_reads(rng, 30, (0, 3000), readers=1), devices_of("ddd"), rng.uniform(1.0, 9.0, (30, 3)))
-    begun = min(planner.plan(problem, Budget(9), 0).objective_s for planner in (single, heft))
+    begun = min(planner(problem, Budget(9), 0).objective_s for planner in (plan_single, heft.plan))
     assert annealing.plan(problem, Budget(25), 0).objective_s <= begun
 
 

@@ -13,7 +13,8 @@ from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.classical import heft, single
+from gnnplace.planners.classical import heft
+from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.gnn.moves import known_seconds, note_seconds, placement_hash, recall_s, unit_hashes
@@ -34,7 +35,7 @@ from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layer
 def test_it_is_never_worse_than_single_and_heft_and_no_stage_loses_what_another_found(seed: int) -> None:
     problem = random_layers(seed)
     solution = plan(problem, Budget(300), seed, GnnConfig(revisit_evaluations_per_unit=3))
-    others = [planner.plan(problem, Budget(300), seed).objective_s for planner in (single, heft)]
+    others = [planner(problem, Budget(300), seed).objective_s for planner in (plan_single, heft.plan)]
     assert solution.objective_s <= min(others)
     names, values = zip(*solution.stages, strict=True)
     assert names == ("starts", "revisit", "walk")
@@ -52,7 +53,7 @@ def test_a_small_budget_is_kept_and_the_single_device_comes_first(budget: int) -
     problem = random_layers(1)
     solution = plan(problem, Budget(budget), 0)
     assert solution.evaluations <= budget
-    assert solution.objective_s <= single.plan(problem, Budget(budget), 0).objective_s
+    assert solution.objective_s <= plan_single(problem, Budget(budget), 0).objective_s
 
 
 def test_without_any_evaluation_there_is_no_answer() -> None:
@@ -151,7 +152,7 @@ def test_starts_come_best_first_and_hold_the_single_devices() -> None:
     assert seconds.tolist() == sorted(seconds)
     assert seconds[0] == search.best_s
     assert {row[0] for row in assignments if len(set(row.tolist())) == 1} >= {0, 1, 2}
-    assert seconds[0] <= single.plan(problem, Budget(60), 0).objective_s
+    assert seconds[0] <= plan_single(problem, Budget(60), 0).objective_s
     assert search.evaluations <= 40
 
 

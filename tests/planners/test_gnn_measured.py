@@ -14,7 +14,8 @@ from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.classical import annealing, single
+from gnnplace.planners.classical import annealing
+from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.gnn.correction import Candidates, Correction, CorrectionConfig, crossings
 from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.planner import GnnConfig, plan
@@ -83,7 +84,7 @@ def test_stages_are_noted_and_no_stage_loses_what_another_found() -> None:
     problem, _ = measured(random_layers(2))
     names, values = zip(*quick(problem, Budget(40), 0).stages, strict=True)
     assert names == ("single", "rehearsal", "execution")
-    assert values[0] == single.plan(problem, Budget(3), 0).objective_s
+    assert values[0] == plan_single(problem, Budget(3), 0).objective_s
     assert list(values) == sorted(values, reverse=True)
 
 
@@ -92,7 +93,7 @@ def test_a_small_budget_is_kept_and_never_leads_to_less_than_the_single_device(b
     problem, evaluator = measured(random_layers(1))
     solution = quick(problem, Budget(budget), 0)
     assert solution.evaluations == len(evaluator.executed) == budget
-    assert solution.objective_s <= single.plan(problem, Budget(budget), 0).objective_s
+    assert solution.objective_s <= plan_single(problem, Budget(budget), 0).objective_s
 
 
 def test_the_same_seed_and_measurements_give_the_same_executions() -> None:
@@ -154,7 +155,7 @@ def test_an_interrupt_gives_the_best_that_was_executed_so_far() -> None:
 
 def test_an_interrupt_of_the_rehearsal_gives_the_single_device() -> None:
     def interrupted(problem: Problem, budget: Budget, seed: int) -> Solution:
-        return replace(single.plan(problem, budget, seed), interrupted=True)
+        return replace(plan_single(problem, budget, seed), interrupted=True)
 
     problem, _ = measured(random_layers(1))
     solution = plan_measured(problem, Budget(40), 0, interrupted, QUICK)

@@ -10,7 +10,7 @@ import pytest
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import heft, heft_portfolio
-from gnnplace.planners.classical.heft_portfolio import PortfolioConfig, held_shares, noisy_schedules, plain_schedules
+from gnnplace.planners.classical.heft_portfolio import TRANSFER_FACTORS, held_shares, noisy_schedules, plain_options
 from tests.problems import connected, devices_of, problem_of, random_reads
 
 
@@ -42,9 +42,7 @@ def test_the_whole_budget_is_used() -> None:
 
 
 def test_without_a_limit_about_a_hundred_schedules_are_evaluated() -> None:
-    config = PortfolioConfig(batch_size=16, unlimited_schedules=100)
-    solution = heft_portfolio.plan(random_problem(0), Budget(None, None), 0, config)
-    assert 100 <= solution.evaluations < 116
+    assert 100 <= heft_portfolio.plan(random_problem(0), Budget(None, None), 0).evaluations < 116
 
 
 def test_a_graph_without_alternatives_ends_the_search() -> None:
@@ -52,12 +50,12 @@ def test_a_graph_without_alternatives_ends_the_search() -> None:
     assert heft_portfolio.plan(problem, Budget(2000), 0).evaluations <= 3**2
 
 
-def test_schedules_without_noise_come_first_and_do_not_depend_on_the_seed() -> None:
+def test_every_transfer_factor_comes_with_and_without_channels_before_noise_that_depends_on_the_seed() -> None:
     problem = random_problem(1)
     shares = held_shares(problem)
-    first = [row.tolist() for row in plain_schedules(problem, shares)]
-    assert len(first) == 16  # eight factors, with and without channels
-    assert first == [row.tolist() for row in plain_schedules(problem, shares)]
+    options = list(plain_options(shares))
+    assert [each.channels for each in options] == [True] * 8 + [False] * 8
+    assert [each.transfer_factor for each in options] == [*TRANSFER_FACTORS] * 2
     noisy = [list(itertools.islice(noisy_schedules(problem, np.random.default_rng(s), shares), 3)) for s in (0, 1)]
     assert np.array(noisy[0]).tolist() != np.array(noisy[1]).tolist()
 

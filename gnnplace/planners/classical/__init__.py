@@ -2,8 +2,7 @@
 
 In reading order:
 
-- `single.py`: everything on the best single device;
-- `round_robin.py`: devices in turn;
+- `baselines.py`: one device, devices in turn, and single moves until none helps;
 - `expert.py`: whole layers in order, with equal loads;
 - `partition_graph.py`: the input of graph partitioners;
 - `metis.py`: MinCut, over the accelerators or with the hosts;
@@ -18,7 +17,6 @@ In reading order:
 - `etf.py`: m-ETF, earliest task first with transfers and memory;
 - `sct.py`: m-SCT, with favourite children from a linear program;
 - `segments.py`: dynamic programming over cuts of topological orders;
-- `greedy.py`: one-step lookahead;
 - `annealing.py`: simulated annealing;
 - `genetic.py`: a biased random-key genetic algorithm;
 - `optimal/`: CP-SAT on the execution model as constraints, with a proof or a bound.

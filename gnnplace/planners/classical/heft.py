@@ -8,14 +8,14 @@ from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.classical.list_schedule import ListSchedule, ListScheduling, list_schedule
+from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
 from gnnplace.planners.search import BudgetExhausted, Search, Seen, Solution
 
 __all__ = ["MEMORY_AND_ACTIVATION_SHARES", "best_start", "evaluate_heft", "evaluate_in_order", "plan"]
 
 
 MEMORY_AND_ACTIVATION_SHARES = ((None, 0.0), (1.0, 0.0), (0.9, 0.1), (0.9, 0.3), (0.9, 1.0), (0.5, 0.0), (0.5, 1.0))
-"""Pairs of `ListScheduling.memory_share` and `activation_share`, tried in turn until the placement fits."""
+"""Pairs of `ScheduleOptions.memory_share` and `activation_share`, tried in turn until the placement fits."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -39,24 +39,19 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     return search.solution()
 
 
-def evaluate_heft(search: Search) -> tuple[int, list[IntArray]]:
+def evaluate_heft(search: Search, seen: Seen | None = None) -> int:
     """Evaluates HEFT's placement and, while none fits, its memory-aware variants, each distinct one once.
 
-    Returns the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits (0 when none does), and all assignments
-    that it evaluated.
+    Adds them to `seen`. Returns the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits (0 when none does).
     """
-    problem, seen = search.problem, Seen()
-    evaluated: list[IntArray] = []
+    seen = seen or Seen()
     for index, (memory_share, activation_share) in enumerate(MEMORY_AND_ACTIVATION_SHARES):
-        scheduling = ListScheduling(memory_share=memory_share, activation_share=activation_share)
-        assignment = list_schedule(problem, scheduling=scheduling)
-        if not seen.add(assignment):
-            continue
-        evaluated.append(assignment)
+        options = ScheduleOptions(memory_share=memory_share, activation_share=activation_share)
+        assignment = list_schedule(search.problem, options).assignment
         # A placement that does not fit costs more than the worst case.
-        if search.evaluate(Placement(assignment)) <= problem.worst_case_s:
-            return index, evaluated
-    return 0, evaluated
+        if seen.add(assignment) and search.evaluate(Placement(assignment)) <= search.problem.worst_case_s:
+            return index
+    return 0
 
 
 def evaluate_in_order(search: Search, schedules: Iterable[ListSchedule]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,9 +26,9 @@ from gnnplace.planners.classical.list_state import (
 
 __all__ = [
     "ListSchedule",
-    "ListScheduling",
-    "build_list_schedule",
+    "ScheduleOptions",
     "connected_mask",
+    "connected_schedule",
     "list_schedule",
     "mean_costs",
     "rank_order",
@@ -37,18 +38,20 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class ListScheduling:
-    """Options of the scheduler; the defaults are HEFT's, except that weights must fit."""
+class ScheduleOptions:
+    """Options of a list scheduler; the defaults are HEFT's, except that weights must fit."""
 
-    insertion: bool = True
-    """Whether an op may go into a gap before ops that were placed earlier."""
+    transfer_factor: float = 1.0
+    """Factor on the seconds of every transfer; a larger one keeps more ops together."""
     channels: bool = False
     """Whether transfers wait for each other on their channels while the schedule is built."""
     memory_share: float | None = 1.0
     """Share of its memory that a device may fill with weights; a unit goes elsewhere if it can. None ignores memory."""
     activation_share: float = 0.0
     """Share of the bytes produced that counts as weights; the schedule never frees memory."""
-    finish_noise: FloatArray | None = None
+    rank_noise: FloatArray | float = 1.0
+    """`[N]` factors on the ops' mean times for ranking."""
+    finish_noise: FloatArray | float = 1.0
     """`[N, D]` factors on op times, to vary decisions."""
     order: IntArray | None = None
     """`[N]` ops in the order in which they are placed, inputs first; None: by falling upward rank."""
@@ -67,11 +70,6 @@ class ListSchedule:
     """False when an op had to go to a device that one of its inputs has no route to."""
 
     @property
-    def length_s(self) -> float:
-        """Seconds until the last op ends."""
-        return float(self.end_s.max(initial=0.0))
-
-    @property
     def priorities(self) -> FloatArray:
         """`[N]` priorities with which every device runs its ops in the order of this schedule."""
         return start_order_priorities(self.start_s, self.end_s)
@@ -84,68 +82,50 @@ def start_order_priorities(starts: FloatArray | IntArray, ends: FloatArray | Int
     return priorities
 
 
-def list_schedule(
-    problem: Problem,
-    transfer_factor: float = 1.0,
-    rank_noise: FloatArray | None = None,
-    scheduling: ListScheduling = ListScheduling(),
-) -> IntArray:
-    """`[N]` the assignment of `build_list_schedule`."""
-    return build_list_schedule(problem, transfer_factor, rank_noise, scheduling).assignment
+def list_schedule(problem: Problem, options: ScheduleOptions = ScheduleOptions()) -> ListSchedule:
+    """The list schedule of a problem: each op in turn goes to the device where it ends first.
 
-
-def build_list_schedule(
-    problem: Problem,
-    transfer_factor: float = 1.0,
-    rank_noise: FloatArray | None = None,
-    scheduling: ListScheduling = ListScheduling(),
-) -> ListSchedule:
-    """The list schedule of a problem.
-
-    The first op of a colocation group to be placed decides for the whole group. When an op cannot be reached from its
-    inputs, the schedule is built again without the devices that are not connected to all others.
-
-    Args:
-        problem: Problem to schedule.
-        transfer_factor: Factor on every transfer time that the scheduler sees; a larger one keeps more ops together.
-        rank_noise: `[N]` factors on the ops' mean times for ranking.
-        scheduling: Options.
+    The first op of a colocation group to be placed decides for the whole group.
     """
-    order = rank_order(problem, transfer_factor, rank_noise) if scheduling.order is None else scheduling.order
-    machine = list_machine(problem.topology, transfer_factor, scheduling.memory_share, scheduling.channels)
-    noise = 1.0 if scheduling.finish_noise is None else scheduling.finish_noise
-    remaining_s = np.zeros_like(problem.op_time_s) if scheduling.remaining_s is None else scheduling.remaining_s
+    order = options.order
+    if order is None:
+        order = rank_order(problem, options.transfer_factor, options.rank_noise)
+    machine = list_machine(problem.topology, options.transfer_factor, options.memory_share, options.channels)
+    remaining_s = np.zeros_like(problem.op_time_s) if options.remaining_s is None else options.remaining_s
 
     def build(mask: BoolArray) -> ListSchedule:
-        work = list_work(problem, mask, noise, scheduling.activation_share)
-        return ListSchedule(*schedule_ops(order, remaining_s, scheduling.insertion, work, machine))
+        work = list_work(problem, mask, options.finish_noise, options.activation_share)
+        return ListSchedule(*schedule_ops(order, remaining_s, work, machine))
 
-    result = build(problem.action_mask)
-    return result if result.connected else build(connected_mask(problem))
+    return connected_schedule(problem, build)
 
 
-def mean_costs(problem: Problem, transfer_factor: float = 1.0) -> tuple[FloatArray, FloatArray]:
+def connected_schedule(problem: Problem, build: Callable[[BoolArray], ListSchedule]) -> ListSchedule:
+    """The schedule that `build` gives on the allowed devices `[U, D]`.
+
+    When an op cannot be reached from its inputs, `build` runs again without the devices that are not connected to all
+    others.
+    """
+    schedule = build(problem.action_mask)
+    return schedule if schedule.connected else build(connected_mask(problem))
+
+
+def mean_costs(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Mean seconds of each op `[N]` over the devices that may run it, and of each edge `[E]` over connected devices."""
     graph = problem.graph
     allowed = problem.action_mask[problem.unit_of_op]
     mean_s = np.where(allowed, problem.op_time_s, 0.0).sum(axis=1) / allowed.sum(axis=1)
     latency_s, per_byte_s = problem.topology.mean_transfer
     edge_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
-    return mean_s, transfer_factor * (latency_s + per_byte_s * edge_bytes)
+    return mean_s, latency_s + per_byte_s * edge_bytes
 
 
-def rank_order(problem: Problem, transfer_factor: float = 1.0, rank_noise: FloatArray | None = None) -> IntArray:
+def rank_order(problem: Problem, transfer_factor: float = 1.0, noise: FloatArray | float = 1.0) -> IntArray:
     """`[N]` ops by falling upward rank over mean times; equal ones in topological order, so inputs come first."""
-    graph = problem.graph
-    mean_s, edge_s = mean_costs(problem, transfer_factor)
-    rank = upward_rank(
-        graph.topological_order,
-        mean_s if rank_noise is None else mean_s * rank_noise,
-        graph.successor_offsets,
-        graph.successors,
-        edge_s,
-    )
-    return graph.topological_order[np.argsort(-rank[graph.topological_order], kind="stable")]
+    graph, order = problem.graph, problem.graph.topological_order
+    mean_s, edge_s = mean_costs(problem)
+    rank = upward_rank(order, mean_s * noise, graph.successor_offsets, graph.successors, transfer_factor * edge_s)
+    return order[np.argsort(-rank[order], kind="stable")]
 
 
 def connected_mask(problem: Problem) -> BoolArray:
@@ -166,7 +146,7 @@ class _Busy(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def schedule_ops(
-    order: IntArray, remaining_s: FloatArray, insertion: bool, work: Work, machine: Machine
+    order: IntArray, remaining_s: FloatArray, work: Work, machine: Machine
 ) -> tuple[IntArray, FloatArray, FloatArray, bool]:
     """Devices, starts and ends `[N]` of ops that are placed in `order` `[N]`, and whether all inputs had a route.
 
@@ -187,7 +167,7 @@ def schedule_ops(
                 continue
             ready = ready_s(op, device, work, machine, state, False)
             seconds = work.op_time_s[op, device] + segment_start_s(op, device, work, machine, state)
-            start, end, place = _slot(ready, seconds, machine.overhead_s[device], device, insertion, busy)
+            start, end, place = _slot(ready, seconds, machine.overhead_s[device], device, busy)
             over = 0.0
             if end == np.inf:
                 over = np.inf
@@ -215,12 +195,10 @@ def schedule_ops(
 
 
 @njit(cache=True, nogil=True)
-def _slot(
-    ready: float, seconds: float, overhead_s: float, device: int, insertion: bool, busy: _Busy
-) -> tuple[float, float, int]:
+def _slot(ready: float, seconds: float, overhead_s: float, device: int, busy: _Busy) -> tuple[float, float, int]:
     """Start, end and place of the earliest gap that is long enough; a device that was idle before pays its overhead."""
     count = busy.size[device]
-    place = np.searchsorted(busy.end_s[device, :count], ready) if insertion else count
+    place = np.searchsorted(busy.end_s[device, :count], ready)
     while True:
         free = busy.end_s[device, place - 1] if place else 0.0
         start = max(ready, free)

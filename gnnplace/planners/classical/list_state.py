@@ -76,22 +76,14 @@ def list_work(
 ) -> Work:
     """The ops of a problem on the devices that `mask` `[U, D]` allows.
 
-    Counts `activation_share` of the bytes that an op produces as weights, for schedulers that never free memory.
+    `activation_share` of the bytes that an op produces counts as weights, for schedulers that never free memory.
     """
     graph = problem.graph
-    unit_bytes, unit_weight_offsets, unit_weights = _unit_weights(problem, activation_share)
+    op_time_s = np.where(mask[problem.unit_of_op], problem.op_time_s * time_factors, np.inf)
     return Work(
-        unit_of_op=problem.unit_of_op,
-        op_time_s=np.where(mask[problem.unit_of_op], problem.op_time_s * time_factors, np.inf),
-        input_offsets=graph.input_offsets,
-        input_tensors=graph.input_tensors,
-        producer=graph.tensor_producer,
-        num_bytes=graph.tensor_bytes,
-        unit_bytes=unit_bytes,
-        unit_weight_offsets=unit_weight_offsets,
-        unit_weights=unit_weights,
-        weight_bytes=graph.weight_bytes,
-    )
+        problem.unit_of_op, op_time_s, graph.input_offsets, graph.input_tensors, graph.tensor_producer,
+        graph.tensor_bytes, *_unit_weights(problem, activation_share), graph.weight_bytes,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4)  # searches build hundreds of schedules of one problem
@@ -99,8 +91,7 @@ def _unit_weights(problem: Problem, activation_share: float) -> tuple[IntArray, 
     """Own bytes of units `[U]`, and the shared weights of each as offsets and indices."""
     graph = problem.graph
     unit_bytes = np.zeros(problem.num_units, dtype=np.int64)
-    produced = np.zeros(graph.num_ops)
-    np.add.at(produced, graph.tensor_producer, graph.tensor_bytes)
+    produced = np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.num_ops)
     held_bytes = graph.memory_bytes + (activation_share * produced).astype(np.int64)
     np.add.at(unit_bytes, problem.unit_of_op, held_bytes)
     weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
@@ -109,17 +100,11 @@ def _unit_weights(problem: Problem, activation_share: float) -> tuple[IntArray, 
 
 
 def list_machine(topology: Topology, transfer_factor: float, memory_share: float | None, channels: bool) -> Machine:
-    """The machine of a topology.
-
-    Args:
-        topology: Devices and links.
-        transfer_factor: Factor on the seconds of every transfer.
-        memory_share: Share of each memory that may be used; None ignores memory.
-        channels: Whether transfers wait for their channel.
-    """
+    """The devices and links of a topology; schedulers fill `memory_share` of each memory, None ignores memory."""
     share = np.inf if memory_share is None else memory_share
+    memory_bytes = topology.memory_bytes
     return Machine(
-        limit_bytes=np.array([share * capacity if capacity else 0.0 for capacity in topology.memory_bytes.tolist()]),
+        limit_bytes=np.multiply(share, memory_bytes, out=np.zeros(len(memory_bytes)), where=memory_bytes > 0),
         overhead_s=topology.dispatch_overhead_s,
         segment_s=transfer_factor * topology.segment_overhead_s,
         intake_s_per_byte=transfer_factor / topology.intake_bandwidth_bytes_per_s,

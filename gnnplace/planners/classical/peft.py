@@ -10,7 +10,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evaluate_in_order
-from gnnplace.planners.classical.list_schedule import ListSchedule, ListScheduling, build_list_schedule, mean_costs
+from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, mean_costs
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["optimistic_cost_table", "peft_order", "peft_schedule", "plan"]
@@ -33,15 +33,13 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 
 def peft_schedule(problem: Problem, memory_share: float | None = None, activation_share: float = 0.0) -> ListSchedule:
-    """PEFT's schedule; `ListScheduling` documents the shares."""
+    """PEFT's schedule; `ScheduleOptions` documents the shares."""
     table = optimistic_cost_table(problem)
-    scheduling = ListScheduling(
-        memory_share=memory_share,
-        activation_share=activation_share,
-        order=peft_order(problem, table),
-        remaining_s=table,
+    order = peft_order(problem, table)
+    options = ScheduleOptions(
+        memory_share=memory_share, activation_share=activation_share, order=order, remaining_s=table
     )
-    return build_list_schedule(problem, scheduling=scheduling)
+    return list_schedule(problem, options)
 
 
 def optimistic_cost_table(problem: Problem) -> FloatArray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array, vstack
+from scipy.sparse import block_array, csr_array, diags_array, eye_array
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import InvalidInput
@@ -103,17 +103,18 @@ def _constraints(
 ) -> tuple[csr_array, FloatArray]:
     """`A` and `b` of `A z <= b` for `z = (x [P], s [N], w)`."""
     num_pairs, num_ops = len(producers), len(op_s)
-    pair, ones = np.arange(num_pairs), np.ones(num_pairs)
-    op, op_ones = np.arange(num_ops), np.ones(num_ops)
-
-    def rows(entries: list[tuple[FloatArray, IntArray, IntArray]], count: int) -> csr_array:
-        values, row, column = (np.concatenate(part) for part in zip(*entries, strict=True))
-        return csr_array(coo_array((values, (row, column)), shape=(count, num_pairs + num_ops + 1)))
-
-    precedence = [(pair_s, pair, pair), (ones, pair, num_pairs + producers), (-ones, pair, num_pairs + consumers)]
-    last = [(op_ones, op, num_pairs + op), (-op_ones, op, np.full(num_ops, num_pairs + num_ops))]
-    matrices, limits = [rows(precedence, num_pairs), rows(last, num_ops)], [-op_s[producers], -op_s]
-    for ends in (producers, consumers):
-        matrices.append(rows([(-ones, ends, pair)], num_ops))
-        limits.append(np.asarray(1.0 - np.bincount(ends, minlength=num_ops), dtype=np.float64))
-    return vstack(matrices, format="csr"), np.concatenate(limits)
+    produced, consumed = (
+        csr_array((np.ones(num_pairs), (np.arange(num_pairs), ends)), shape=(num_pairs, num_ops))
+        for ends in (producers, consumers)
+    )
+    matrix = block_array(
+        [
+            [diags_array(pair_s), produced - consumed, None],
+            [None, eye_array(num_ops), -np.ones((num_ops, 1))],
+            [-produced.T, None, None],
+            [-consumed.T, None, None],
+        ],
+        format="csr",
+    )
+    paid = [1.0 - np.bincount(ends, minlength=num_ops) for ends in (producers, consumers)]
+    return matrix, np.concatenate([-op_s[producers], -op_s, *paid])

@@ -11,7 +11,8 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
-from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_schedules, plain_schedules
+from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_schedules, plain_options
+from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.classical.segments import segment_assignments
 from gnnplace.planners.search import Search
 
@@ -43,7 +44,7 @@ def _constructions(problem: Problem, count: int, rng: np.random.Generator) -> It
     shares = held_shares(problem)
     if (problem.graph.stages >= 0).any():
         yield expert_assignment(problem)
-    yield from plain_schedules(problem, shares)
+    yield from (list_schedule(problem, options).assignment for options in plain_options(shares[::2]))
     for turn in range(1 + count // 50):
         yield from segment_assignments(problem, rng, turn)
     yield from islice(noisy_schedules(problem, rng, shares), count)

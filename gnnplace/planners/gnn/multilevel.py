@@ -15,8 +15,8 @@ from gnnplace.devices.detect import allowed_cores
 from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.graph.units import coarsen_units, joined_units
 from gnnplace.planners.classical.heft import evaluate_heft
-from gnnplace.planners.classical.heft_portfolio import TRANSFER_FACTORS, held_shares
-from gnnplace.planners.classical.list_schedule import ListScheduling, list_schedule
+from gnnplace.planners.classical.heft_portfolio import held_shares, plain_options
+from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.policy_search import ShareUsed
 from gnnplace.planners.search import Search
 
@@ -146,19 +146,8 @@ def _schedules(search: Search, end_share: float) -> None:
         part.evaluate_batch(problem.single_device_assignments)
         evaluate_heft(part)
         _ = problem.unit_of_op, problem.action_mask, problem.graph.input_tensors  # computed once, not in every thread
-        schedulings, num_threads = _schedulings(problem), len(allowed_cores())
+        options, num_threads = plain_options(held_shares(problem)), len(allowed_cores())
         with ThreadPoolExecutor(num_threads) as pool:
-            while batch := list(islice(schedulings, num_threads)):
-                built = list(pool.map(lambda each: list_schedule(problem, each[0], scheduling=each[1]), batch))
-                part.evaluate_batch(np.array(built))
-
-
-def _schedulings(problem: Problem) -> Iterator[tuple[float, ListScheduling]]:
-    """Transfer factors with settings of the list scheduler; those with channels first."""
-    for memory_share, activation_share in held_shares(problem):
-        for channels in (True, False):
-            for factor in TRANSFER_FACTORS:
-                yield (
-                    factor,
-                    ListScheduling(channels=channels, memory_share=memory_share, activation_share=activation_share),
-                )
+            while batch := list(islice(options, num_threads)):
+                built = pool.map(lambda each: list_schedule(problem, each).assignment, batch)
+                part.evaluate_batch(np.array(list(built)))

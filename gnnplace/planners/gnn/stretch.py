@@ -87,12 +87,11 @@ def rebuild(
         share * base.limit_bytes, base.overhead_s, factor * base.segment_s, factor * base.intake_s_per_byte, base.route_offsets, base.route_links, factor * base.latency_s,
         factor * base.per_byte_s, base.link_channel, base.num_channels, channels,
     )  # fmt: skip
-    schedule = schedule_ops(
-        order, tables.nothing_remains_s, True, _timed(tables.work, factors * tables.work.op_time_s), machine
-    )
+    work = _timed(tables.work, factors * tables.work.op_time_s)
+    schedule = schedule_ops(order, tables.nothing_remains_s, work, machine)
     if not schedule[3]:
         connected = _timed(tables.work, factors * tables.connected_time_s)
-        schedule = schedule_ops(order, tables.nothing_remains_s, True, connected, machine)
+        schedule = schedule_ops(order, tables.nothing_remains_s, connected, machine)
     return schedule[0]
 
 
