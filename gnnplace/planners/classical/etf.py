@@ -82,7 +82,7 @@ def earliest_task_schedule(
             extra_s=work.op_time_s - work.op_time_s.min(axis=1, keepdims=True),
             successor_offsets=graph.successor_offsets,
             successors=graph.successors,
-            output_bytes=np.bincount(graph.tensor_producer, graph.tensor_bytes.astype(np.float64), graph.num_ops),
+            output_bytes=np.asarray(np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.num_ops), np.float64),
             workspace_bytes=graph.workspace_bytes.astype(np.float64),
             free_s=np.zeros(num_devices),
             last_op=np.full(num_devices, -1),

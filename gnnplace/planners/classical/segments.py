@@ -194,7 +194,7 @@ def _over_pieces(
     table = np.zeros((positions + 2, positions + 2))
     for (sign, begin), (other_sign, end) in product(zip((1, -1), begins, strict=True), zip((1, -1), ends, strict=True)):
         np.add.at(table, tuple(np.broadcast_arrays(begin, end)), sign * other_sign * amount)
-    return table.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
+    return np.ascontiguousarray(table.cumsum(axis=0).cumsum(axis=1)[:-1, :-1])
 
 
 @njit(cache=True, nogil=True)
