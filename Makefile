@@ -86,11 +86,11 @@ bench: $(STAMP)
 
 bench-backend: $(STAMP)
 	@echo "running every case of ONNX's test suite for backends, plain and cut over two cores"
-	$(BIN)/python -m tests.robustness.backend --jobs 2 --out notebooks/results/bench-backend.json
+	$(BIN)/python -m tests.robustness backend --jobs 2 --out notebooks/results/bench-backend.json
 
 bench-hostile: $(STAMP)
 	@echo "reading 200,000 damaged and harmful files of every kind; started again, it goes on where it was stopped"
-	$(BIN)/python -m tests.robustness.hostile --jobs 2 --rows chance,guided --out notebooks/results/bench-hostile.json
+	$(BIN)/python -m tests.robustness hostile --jobs 2 --rows chance,guided --out notebooks/results/bench-hostile.json
 
 zoo: $(STAMP)
 	@echo "exporting what the zoo's manifest lacks, at published sizes; everything anew takes hours and 16 GiB"
@@ -109,7 +109,7 @@ notebooks: $(STAMP)
 
 bench-interrupted: $(STAMP)
 	@echo "killing commands at random moments, in half an hour; started again, it goes on where it was stopped"
-	$(BIN)/python -m tests.robustness.interrupted --jobs 2 --out notebooks/results/bench-interrupted.json
+	$(BIN)/python -m tests.robustness interrupted --jobs 2 --out notebooks/results/bench-interrupted.json
 
 bench-scale: $(STAMP)
 	@echo "placing graphs of 1,000 to 200,000 ops, in half an hour of an otherwise idle machine; started again, it goes on where it was stopped"

@@ -30,10 +30,10 @@ class Outcome:
     segments: int = 0
 
 
-def compare(case: BackendCase, seed: int) -> dict[str, dict[str, Any]]:
-    """Outcomes of a case, plain and placed, as JSON."""
+def compare(case: BackendCase, seed: int, placed: bool = True) -> dict[str, dict[str, Any]]:
+    """Outcomes of a case as JSON: of a plain session, and of the parts if they are to run."""
     plain, outputs = plain_outcome(case)
-    return {"plain": asdict(plain), "placed": asdict(placed_outcome(case, seed, outputs))}
+    return {"plain": asdict(plain), **({"placed": asdict(placed_outcome(case, seed, outputs))} if placed else {})}
 
 
 def plain_outcome(case: BackendCase) -> tuple[Outcome, list[Sequence[Any]]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -15,7 +15,7 @@ from gnnplace.bench.harness import BenchOptions, BenchResult, matching
 from gnnplace.errors import ProcessLost
 from gnnplace.isolated_process import IsolatedProcess
 from tests.robustness.backend.cases import FAMILIES, BackendCase, backend_cases
-from tests.robustness.backend.compare import Outcome, compare, plain_outcome
+from tests.robustness.backend.compare import Outcome, compare
 
 __all__ = ["Outcomes", "Request", "bench_backend", "outcomes_of"]
 
@@ -24,6 +24,8 @@ _PROGRESS = 200
 
 Outcomes = Mapping[str, Mapping[str, Any]]
 """Fields of the outcomes of `plain` and `placed`."""
+Request = tuple[BackendCase, int, bool]
+"""Case, seed, and whether its parts run too: arguments of `compare`."""
 
 
 def bench_backend(options: BenchOptions) -> BenchResult:
@@ -65,23 +67,8 @@ def bench_backend(options: BenchOptions) -> BenchResult:
     )
 
 
-@dataclass(frozen=True)
-class Request:
-    """A case, and whether its parts run too."""
-
-    case: BackendCase
-    seed: int
-    placed: bool = True
-
-
 def _answering() -> Callable[[Request], dict[str, Any]]:
-    return _outcomes
-
-
-def _outcomes(request: Request) -> dict[str, Any]:
-    if request.placed:
-        return compare(request.case, request.seed)
-    return {"plain": asdict(plain_outcome(request.case)[0])}
+    return lambda request: compare(*request)
 
 
 def _pool(stack: ExitStack, options: BenchOptions) -> Callable[[Sequence[BackendCase]], Iterator[Outcomes]]:
@@ -110,11 +97,11 @@ def _pool(stack: ExitStack, options: BenchOptions) -> Callable[[Sequence[Backend
 def outcomes_of(run: Callable[[Request], Outcomes], case: BackendCase, seed: int) -> Outcomes:
     """Outcomes of a case; after a crash, a second run without the parts shows which of the two crashes."""
     try:
-        return run(Request(case, seed))
+        return run((case, seed, True))
     except ProcessLost as lost:
         crashed = asdict(Outcome("crashes", str(lost)))
     try:
-        return {**run(Request(case, seed, placed=False)), "placed": crashed}
+        return {**run((case, seed, False)), "placed": crashed}
     except ProcessLost:
         return {"plain": crashed, "placed": asdict(Outcome("refuses", "not tried, as the plain session crashes"))}
 

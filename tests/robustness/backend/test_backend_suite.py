@@ -1,4 +1,4 @@
-"""The suite of ONNX's own cases counts cases that pass, and survives crashes."""
+"""The suite of ONNX's own cases counts the cases that pass, and survives crashes."""
 
 from dataclasses import asdict
 from functools import partial
@@ -15,8 +15,8 @@ from tests.robustness.backend.suite import Request, bench_backend, outcomes_of
 
 
 def crashing(request: Request, plain_too: bool) -> dict[str, Any]:
-    """Is lost with the plain session, or only when the parts run."""
-    if request.placed or plain_too:
+    """A process that is lost with the plain session, or only when the parts run."""
+    if request[2] or plain_too:
         raise ProcessLost("the process ended with signal SIGSEGV")
     return {"plain": asdict(Outcome("passes"))}
 

@@ -91,7 +91,7 @@ def reader(case: Case, folder: Path, only: Files | None) -> Callable[[None], Out
     return read
 
 
-def outcome_of(read: Callable[[Path, Path], None], files: Files, room: Room) -> str:
+def outcome_of(read: Callable[[Path, Path], object], files: Files, room: Room) -> str:
     """The verdict on one input."""
     room.furnish(files)
     try:

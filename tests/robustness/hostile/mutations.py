@@ -1,23 +1,41 @@
-"""Damaged and harmful variants of files: of bytes, of JSON values, of archives, of tensors behind a header, of protobuf."""
+"""Damaged and harmful variants of files: bytes, JSON values, archives, tensors behind a header, ONNX models."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
+import math
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from tests.robustness.hostile.protobuf import mutated_protobuf
+import onnx
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
 from tests.robustness.hostile.room import Files
-from tests.robustness.hostile.values import HOSTILE_INTS, HOSTILE_JSON, HOSTILE_NAMES
 
 __all__ = ["LARGEST_BYTES", "mutant", "mutated"]
 
-
+HOSTILE_NAMES = (
+    "", " ", ".", "..", "../../x", "../../../../../../etc/passwd", "/etc/passwd", "outside/passwd", "~/x", "a/b", "x\0y", "\n", "\x1b[2J",
+    "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "${title}", "%s%n{0}{x}", "'; DROP TABLE", "\u202egnp.x", "\ufffe",
+    "n" * 300, "n" * 10_000, "cpu:0", "cpu:0-99999999999", "cpu:99", "cuda:0", "ep:X:1", "__class__", "NaN", "-1", "If", "Loop",
+)  # fmt: skip
+HOSTILE_INTS = (
+    0, 1, 2, 7, 14, 127, 255, 2**15, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**53, 2**62 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1,
+)  # fmt: skip
+HOSTILE_JSON = (
+    "null", "true", "false", "0", "-0", "-0.0", "1", "-1", "0.5", "1e-320", "5e-324", "1e300", "1e308", "1e999", "-1e999", "NaN", "Infinity",
+    "-Infinity", "9007199254740993", "4611686018427387904", "9223372036854775807", "9223372036854775808", "-9223372036854775809",
+    "1" + "0" * 400, "9" * 5000, "[]", "{}", "[[]]", '{"":0}', "[null]", '[""]', '"\\ud800"', '"\\u0000"', "[" * 3000 + "]" * 3000,
+    '{"a":' * 3000 + "0" + "}" * 3000, "[0,0]", "[1e308,1e308,1e308]",
+)  # fmt: skip
+"""JSON values as text, as the `json` module cannot write all of them."""
 LARGEST_BYTES = 2**21
 """Limit of a file's size, as repeated doubling would exceed any."""
 
@@ -53,7 +71,7 @@ def _by_format(name: str, data: bytes, other: bytes, rng: Random) -> bytes | Non
         case "json":
             return mutated_json(data, rng)
         case "onnx":
-            return mutated_protobuf(data, rng, other)
+            return mutated_model(data, rng, other)
         case "gz":
             return mutated_gzip(data, rng)
         case "npz":
@@ -206,3 +224,82 @@ def mutated_safetensors(data: bytes, rng: Random) -> bytes | None:
         return None
     stated = rng.choice((len(head), len(head), len(head), rng.choice(HOSTILE_INTS)))
     return stated.to_bytes(8, "little") + head + data[8 + length :]
+
+
+_NAME = re.compile(rb"[A-Za-z_][\w./:-]{0,40}")
+_FLOATS = (0.0, -1.0, 5e-324, 1e308, math.nan, math.inf)
+
+
+def mutated_model(data: bytes, rng: Random, other: bytes = b"") -> bytes | None:
+    """An ONNX model after one change at a random depth; None if it cannot be read. `other` is a model to copy from."""
+    model, donor = onnx.ModelProto(), onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+        message = _random_message(model, rng)
+        match rng.randrange(8):
+            case 0:
+                donor.ParseFromString(other)
+                same = (_random_message(donor, rng) for _ in range(20))
+                message.MergeFrom(next((found for found in same if isinstance(found, type(message))), message))
+            case 1:
+                message.ParseFromString(mutated_bytes(message.SerializeToString(), rng))
+            case _:
+                names = [name.decode() for name in _NAME.findall(data)]
+                _change_field(message, rng, [*names, *rng.choices(HOSTILE_NAMES, k=1 + len(names) // 2)])
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    return model.SerializeToString()
+
+
+def _random_message(message: Message, rng: Random) -> Message:
+    """The message, or one at a random depth inside."""
+    while rng.random() < 0.85:
+        found = [(field, value) for field, value in message.ListFields() if field.message_type is not None]
+        if not found:
+            break
+        field, value = rng.choice(found)
+        message = rng.choice(value) if field.is_repeated else value
+    return message
+
+
+def _change_field(message: Message, rng: Random, names: Sequence[str]) -> None:
+    """Removes, repeats or moves values of a random field, or sets it to another or a harmful value."""
+    field = rng.choice(message.DESCRIPTOR.fields)
+    found = message.ListFields()
+    if found and rng.random() < 0.8:
+        field = rng.choice(found)[0]
+    values = list(getattr(message, field.name)) if field.is_repeated else [getattr(message, field.name)]
+    message.ClearField(field.name)
+    at = rng.randrange(len(values)) if values else 0
+    match rng.randrange(6):
+        case 0:
+            rng.shuffle(values)
+        case 1 | 2 if field.is_repeated:
+            values[at:at] = values[at : at + 1] * rng.choice((1, 2, 30))
+        case 3 | 4 | 5 if field.message_type is None:
+            old = values[at] if values else b""
+            values[at : at + 1] = [_other_value(field, old, rng, names) for _ in range(rng.choice((1, 1, 1, 2, 100)))]
+        case _:
+            del values[at : at + 1]
+    if field.is_repeated:
+        getattr(message, field.name).extend(values)
+    elif values and field.message_type is not None:
+        getattr(message, field.name).CopyFrom(values[0])
+    elif values:
+        setattr(message, field.name, values[0])
+
+
+def _other_value(field: FieldDescriptor, old: Any, rng: Random, names: Sequence[str]) -> Any:
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
+            return mutated_bytes(old, rng)
+        case FieldDescriptor.CPPTYPE_STRING:
+            return rng.choice(names)
+        case FieldDescriptor.CPPTYPE_FLOAT | FieldDescriptor.CPPTYPE_DOUBLE:
+            return rng.choice(_FLOATS)
+        case FieldDescriptor.CPPTYPE_ENUM:
+            return rng.choice(field.enum_type.values).number
+        case FieldDescriptor.CPPTYPE_UINT64:
+            return rng.choice(HOSTILE_INTS)
+    size = 4 if field.cpp_type == FieldDescriptor.CPPTYPE_INT32 else 8
+    return int.from_bytes(rng.choice(HOSTILE_INTS).to_bytes(8, "little")[:size], "little", signed=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.workload import Workload
+from gnnplace.arrays import IntArray
 from gnnplace.cost.cost_model import Efficiency
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, write_costs
 from gnnplace.devices.detect import allowed_cores
@@ -29,9 +29,9 @@ from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import model_from_text
-from gnnplace.onnx_io.segments import segment_numbers
+from gnnplace.onnx_io.segments import Segment, segment_numbers
 from gnnplace.placement import Placement, save_placement
-from tests.robustness.hostile.room import Files, write_files
+from tests.robustness.hostile.room import Files, read_files, write_files
 
 __all__ = ["GRAPH", "TOPOLOGY", "annotated", "arrays", "benches", "costs", "graphs", "models", "placed", "placements", "policies", "runs", "specs", "states", "topologies"]  # fmt: skip
 
@@ -99,9 +99,8 @@ def models() -> Sequence[Files]:
 def graphs() -> Sequence[Files]:
     """Op graphs: one with every field of the format, and one of the zoo."""
     shipped = files("models_zoo").joinpath("networks", "structures")
-    zoo = [{"graph.json.gz": shipped.joinpath(f"{name}.json.gz").read_bytes()} for name in ("alexnet_2018",)]
     plain = [{"graph.json": json.dumps(graph_to_json(graph)).encode()} for graph in (GRAPH, _model().graph)]
-    return [*plain, *zoo]
+    return [*plain, {"graph.json.gz": shipped.joinpath("alexnet_2018.json.gz").read_bytes()}]
 
 
 @cache
@@ -113,13 +112,9 @@ def topologies() -> Sequence[Files]:
 @cache
 def placements() -> Sequence[Files]:
     """Placements of `GRAPH` on `TOPOLOGY`, with priorities and without."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "placement.json"
-        found = []
-        for priorities in (None, np.array([5.0, 4.0, 3.0, 2.0, 1.0])):
-            save_placement(path, GRAPH, TOPOLOGY, Placement(np.array([0, 1, 1, 0, 2]), priorities), {"seed": 0})
-            found.append({path.name: path.read_bytes()})
-    return found
+    found = [Placement(np.array([0, 1, 1, 0, 2]), priorities) for priorities in (None, np.arange(5.0, 0.0, -1.0))]
+    save = partial(save_placement, graph=GRAPH, topology=TOPOLOGY, facts={"seed": 0})
+    return [_written("placement.json", partial(save, placement=placement)) for placement in found]
 
 
 @cache
@@ -128,34 +123,25 @@ def costs() -> Sequence[Files]:
     k40 = KindCosts({"s": 0.1, "": 1e-6}, 1e-5, SegmentCosts(1e-5, 1e-10), {"other": Efficiency(0.5, 0.5)}, 1e-6)
     links = {("k40", "cpu"): LinkCosts(1e-5, 1e10), ("k40", "k40"): LinkCosts(1e-5, 1e10)}
     store = CostStore({"k40": k40}, links, {("k40:0", "k40:1"): LinkCosts(1e-6, 1e11)})
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "costs.json"
-        write_costs(store, path)
-        return [{path.name: path.read_bytes()}]
+    return [_written("costs.json", partial(write_costs, store))]
 
 
 @cache
 def placed() -> Sequence[Files]:
     """Placed folders with one part, and with several on the cores of this machine."""
-    names = [f"cpu:{core}" for core in allowed_cores()[:2]]
-    return [_placed(names[:1]), _placed(names)]
+    return [_written("parts", partial(write_parts, _model(), cut, devices)) for devices, _, cut in _cuts()]
 
 
 @cache
 def annotated() -> Sequence[Files]:
     """Models annotated with their placement."""
-    names = [f"cpu:{core}" for core in allowed_cores()[:2]]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "placed.onnx"
-        found = []
-        for devices in (names[:1], names):
-            model = _model()
-            assignment = np.arange(model.graph.num_ops) % len(devices)
-            segments = Workload.of(model).segments(assignment, model.graph.topological_order)
-            stages = segment_numbers(segments, model.graph.num_ops)
-            write_placed(model, load_topology(",".join(devices)), assignment, stages, path)
-            found.append({path.name: path.read_bytes()})
-    return found
+    return [
+        _written(
+            "placed.onnx",
+            partial(write_placed, _model(), load_topology(",".join(devices)), assignment, segment_numbers(cut, len(assignment))),
+        )
+        for devices, assignment, cut in _cuts()
+    ]
 
 
 @cache
@@ -164,10 +150,8 @@ def policies() -> Sequence[Files]:
     from gnnplace.policy.checkpoint import save_policy
     from gnnplace.policy.network import PolicyConfig, build_policy
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "policy.safetensors"
-        save_policy(path, build_policy(0, PolicyConfig(hidden=4, rounds=1)), {"seed": 0})
-        return [{file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}]
+    policy = build_policy(0, PolicyConfig(hidden=4, rounds=1))
+    return [_written("policy.safetensors", lambda path: save_policy(path, policy, {"seed": 0}))]
 
 
 @cache
@@ -176,20 +160,16 @@ def states() -> Sequence[Files]:
     from gnnplace.policy.network import PolicyConfig, build_policy
     from gnnplace.training.run_state import fresh_state, write_state
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "state.pt"
-        write_state(path, fresh_state(build_policy(0, PolicyConfig(hidden=4, rounds=1)), "{}"))
-        return [{path.name: path.read_bytes()}]
+    state = fresh_state(build_policy(0, PolicyConfig(hidden=4, rounds=1)), "{}")
+    return [_written("state.pt", lambda path: write_state(path, state))]
 
 
 @cache
 def arrays() -> Sequence[Files]:
     """Inputs of a model."""
-    target = io.BytesIO()
-    np.savez(target, x=np.ones((2, 2), np.float32), n=np.array(3), s=np.array(["a"]))
-    packed = io.BytesIO()
-    np.savez_compressed(packed, x=np.ones((2, 2), np.float32))
-    return [{"inputs.npz": target.getvalue()}, {"inputs.npz": packed.getvalue()}]
+    x = np.ones((2, 2), np.float32)
+    plain = partial(np.savez, x=x, n=np.array(3), s=np.array(["a"]))
+    return [_written("inputs.npz", write) for write in (plain, partial(np.savez_compressed, x=x))]
 
 
 @cache
@@ -216,6 +196,13 @@ def specs() -> Sequence[Files]:
     return [{"spec.txt": spec.encode()} for spec in _SPECS]
 
 
+def _written(name: str, write: Callable[[Path], object]) -> Files:
+    """The files that `write` makes at a path of this name."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / name)
+        return dict(sorted(read_files(Path(folder)).items()))
+
+
 @cache
 def _model() -> OnnxModel:
     with tempfile.TemporaryDirectory() as folder:
@@ -223,11 +210,9 @@ def _model() -> OnnxModel:
         return read_onnx(Path(folder) / "model.onnx")
 
 
-def _placed(devices: Sequence[str]) -> Files:
-    model = _model()
-    assignment = np.arange(model.graph.num_ops) % len(devices)
-    found = Workload.of(model).segments(assignment, model.graph.topological_order)
-    with tempfile.TemporaryDirectory() as folder:
-        parts = Path(folder) / "parts"
-        write_parts(model, found, devices, parts)
-        return {f"parts/{file.name}": file.read_bytes() for file in sorted(parts.iterdir())}
+def _cuts() -> Iterator[tuple[Sequence[str], IntArray, Sequence[Segment]]]:
+    """Devices, assignment and segments of the first model, on one core and on all of up to two cores."""
+    graph, names = _model().graph, [f"cpu:{core}" for core in allowed_cores()[:2]]
+    for devices in (names[:1], names):
+        assignment = np.arange(graph.num_ops) % len(devices)
+        yield devices, assignment, Workload.of(_model()).segments(assignment, graph.topological_order)

@@ -34,7 +34,7 @@ class Target:
     """A kind of file."""
 
     seeds: Callable[[], Sequence[Files]]
-    read: Callable[[Path, Path], None]
+    read: Callable[[Path, Path], object]
     """Reads a folder and may write to a second one; refuses with a `GnnplaceError`."""
     inputs: int
     """Number of random inputs in the suite."""
@@ -82,22 +82,15 @@ def _costs(folder: Path, _: Path) -> None:
     _costed(Workload.of(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(read_costs(_only(folder))))
 
 
-def _placed(folder: Path, _: Path) -> None:
-    """Loads a model onto its devices without running it."""
-    with Session(folder) as session:
-        session.get_inputs()
-        session.get_outputs()
-
-
-def _annotated(folder: Path, _: Path) -> None:
-    """Loads an annotated model."""
-    with Session(folder / "placed.onnx") as session:
+def _load(path: Path) -> None:
+    """Loads a placed or annotated model onto its devices without running it."""
+    with Session(path) as session:
         session.get_inputs()
         session.get_outputs()
 
 
 def _policy(folder: Path, _: Path) -> None:
-    from gnnplace.policy.checkpoint import load_policy
+    from gnnplace.policy.checkpoint import load_policy  # torch and plotly are slow to import, so only where needed
 
     load_policy(folder / "policy.safetensors")
 
@@ -106,10 +99,6 @@ def _state(folder: Path, _: Path) -> None:
     from gnnplace.training.run_state import read_state
 
     read_state(_only(folder))
-
-
-def _arrays(folder: Path, _: Path) -> None:
-    read_arrays(_only(folder))
 
 
 def _run(folder: Path, out: Path) -> None:
@@ -145,23 +134,19 @@ def _only(folder: Path) -> Path:
     return next((path for path in folder.iterdir() if path.is_file()), folder / "absent")
 
 
-def _models_and_graphs() -> Sequence[Files]:
-    return [*seeds.models(), *seeds.graphs()]
-
-
 TARGETS: Mapping[str, Target] = {
     "model": Target(seeds.models, _model, 40_000),
     "graph": Target(seeds.graphs, _graph, 40_000),
     "topology": Target(seeds.topologies, _topology, 30_000),
     "placement": Target(seeds.placements, _placement, 30_000),
     "costs": Target(seeds.costs, _costs, 20_000),
-    "placed": Target(seeds.placed, _placed, 10_000),
-    "annotated": Target(seeds.annotated, _annotated, 5_000),
+    "placed": Target(seeds.placed, lambda folder, _: _load(folder), 10_000),
+    "annotated": Target(seeds.annotated, lambda folder, _: _load(folder / "placed.onnx"), 5_000),
     "policy": Target(seeds.policies, _policy, 10_000),
     "state": Target(seeds.states, _state, 5_000),
-    "inputs": Target(seeds.arrays, _arrays, 10_000),
+    "inputs": Target(seeds.arrays, lambda folder, _: read_arrays(_only(folder)), 10_000),
     "run": Target(seeds.runs, _run, 3_000),
     "bench": Target(seeds.benches, _bench, 3_000),
     "devices": Target(seeds.specs, _spec, 20_000),
-    "place": Target(_models_and_graphs, _place, 2_000),
+    "place": Target(lambda: [*seeds.models(), *seeds.graphs()], _place, 2_000),
 }

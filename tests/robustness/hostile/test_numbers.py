@@ -15,6 +15,8 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InvalidGraph, InvalidTopology
 from gnnplace.graph.json_format import graph_from_json, read_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.sample_inputs import model_from_text
 from gnnplace.run_record import read_run
 
 TWO = Topology("two", (Device("a", "cpu"), Device("b", "cpu")), (Link("a", "b", 0.0, 1e9), Link("b", "a", 0.0, 1e9)))
@@ -114,20 +116,13 @@ def test_ten_thousand_ops_in_a_row_or_side_by_side_are_placed(planner: str, kind
 
 
 def test_a_model_with_a_cycle_is_refused_and_a_long_chain_is_read(tmp_path: Path) -> None:
-    import onnx
-    from onnx import TensorProto, helper
-
-    from gnnplace.onnx_io.read import read_onnx
-
-    def written(nodes: list[onnx.NodeProto], last: str) -> Path:
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("v0", last)]
-        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, tmp_path / "model.onnx")
-        return tmp_path / "model.onnx"
-
-    chain = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(CHAIN)]
-    assert read_onnx(written(chain, f"v{CHAIN}")).graph.num_ops == CHAIN
-    cycle = [helper.make_node("Add", ["v0", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    path, model = (
+        tmp_path / "model.onnx",
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] v0) => (float[2] y) {{ {} }}',
+    )
+    chain = " ".join(f"v{i + 1} = Relu(v{i})" for i in range(CHAIN))
+    path.write_bytes(model_from_text(model.format(f"{chain} y = Relu(v{CHAIN})")))
+    assert read_onnx(path).graph.num_ops == CHAIN + 1
+    path.write_bytes(model_from_text(model.format("y = Add(v0, b) b = Relu(y)")))
     with pytest.raises(GnnplaceError, match="cycle"):
-        read_onnx(written(cycle, "b"))
+        read_onnx(path)

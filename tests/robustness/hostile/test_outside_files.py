@@ -8,14 +8,24 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 
 from gnnplace.errors import InvalidPlacement, MeasurementFailed, UnsupportedModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.running.session import Session
 
+HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 SECRET = np.arange(4, dtype=np.float32)
+
+
+def model_with(weight: onnx.TensorProto, folder: Path) -> Path:
+    """A model that adds the weight `w` to its input."""
+    model = onnx.parser.parse_model(f"{HEAD} g (float[4] x) => (float[4] y) {{ y = Add(x, w) }}")
+    model.graph.initializer.append(weight)
+    folder.mkdir(exist_ok=True)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder / "model.onnx"
 
 
 def model_with_weights_in(location: str, folder: Path, **place: int) -> Path:
@@ -23,13 +33,7 @@ def model_with_weights_in(location: str, folder: Path, **place: int) -> Path:
     weight = numpy_helper.from_array(SECRET, "w")
     set_external_data(weight, location, **place)
     weight.ClearField("raw_data")
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [y], [weight])
-    folder.mkdir(exist_ok=True)
-    path = folder / "model.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    path.write_bytes(model.SerializeToString())
-    return path
+    return model_with(weight, folder)
 
 
 @pytest.fixture
@@ -51,19 +55,19 @@ def test_weights_beside_the_model_are_read(location: str, folder: Path) -> None:
     assert read_onnx(model_with_weights_in(location, folder)).graph.num_ops == 1
 
 
-@pytest.mark.parametrize(
-    "location",
-    [
-        "{above}/secret.bin",
-        "../secret.bin",
-        "sub/../../secret.bin",
-        "link.bin",
-        "out/secret.bin",
-        "circle.bin",
-        "/dev/zero",
-        "a\0b",
-    ],
+OUTSIDE = (
+    "{above}/secret.bin",
+    "../secret.bin",
+    "sub/../../secret.bin",
+    "link.bin",
+    "out/secret.bin",
+    "circle.bin",
+    "/dev/zero",
+    "a\0b",
 )
+
+
+@pytest.mark.parametrize("location", OUTSIDE)
 def test_weights_outside_of_the_folder_are_refused(location: str, folder: Path) -> None:
     path = model_with_weights_in(location.format(above=folder.parent), folder)
     with pytest.raises(UnsupportedModel, match=r"is outside of the model's folder; put it beside the model"):
@@ -82,70 +86,57 @@ def test_weights_beyond_the_end_of_their_file_are_refused(place: dict[str, int],
         read_onnx(model_with_weights_in("own.bin", folder, **place))
 
 
-def placed_folder(folder: Path, part: str) -> Path:
-    """A placed model of one part, which lies in the file that `part` names."""
+@pytest.fixture
+def placed(tmp_path: Path, folder: Path) -> Path:
+    """A placed folder without a manifest, with links to files outside of it."""
+    parts = tmp_path / "placed" / "parts"
+    parts.mkdir(parents=True)
+    (parts / "link.onnx").symlink_to(model_with_weights_in("own.bin", folder))
+    (parts / "link.bin").symlink_to(tmp_path / "secret.bin")
+    return parts.parent
+
+
+def with_part(placed: Path, part: str) -> Path:
+    """The placed folder with a manifest of one part, which lies in the file that `part` names."""
     info = {"name": "x", "type": "tensor(float)", "shape": [4]}
-    parts = folder / "parts"
-    parts.mkdir(exist_ok=True)
     manifest = {
         "format": "gnnplace.parts/1", "devices": ["cpu:0"], "inputs": [info], "outputs": [{**info, "name": "y"}],
         "parts": [{"file": part, "device": "cpu:0", "inputs": ["x"], "outputs": ["y"], "optional_inputs": []}],
     }  # fmt: skip
-    (parts / "manifest.json").write_text(json.dumps(manifest))
-    return folder
+    (placed / "parts" / "manifest.json").write_text(json.dumps(manifest))
+    return placed
 
 
-@pytest.mark.parametrize("part", ["{above}/model.onnx", "../../model/model.onnx", "link.onnx", "a\0b"])
-def test_parts_outside_of_the_folder_are_refused(part: str, folder: Path, tmp_path: Path) -> None:
-    model = model_with_weights_in("own.bin", folder)
-    placed = tmp_path / "placed"
-    (placed / "parts").mkdir(parents=True)
-    (placed / "parts" / "link.onnx").symlink_to(model)
+@pytest.mark.parametrize("part", ["{above}/model/model.onnx", "../../model/model.onnx", "link.onnx", "a\0b"])
+def test_parts_outside_of_the_folder_are_refused(part: str, placed: Path) -> None:
     with pytest.raises(InvalidPlacement, match="lies outside of the folder; parts are files inside it"):
-        Session(placed_folder(placed, part.format(above=model.parent)))
+        Session(with_part(placed, part.format(above=placed.parent)))
 
 
 @pytest.mark.parametrize("location", ["../../secret.bin", "{above}/secret.bin", "link.bin"])
-def test_the_weights_of_a_part_outside_of_the_folder_are_refused(location: str, folder: Path, tmp_path: Path) -> None:
-    placed = tmp_path / "placed"
-    (placed / "parts").mkdir(parents=True)
-    (placed / "parts" / "link.bin").symlink_to(tmp_path / "secret.bin")
-    model = model_with_weights_in(location.format(above=tmp_path), placed / "parts")
-    with pytest.raises(MeasurementFailed, match=model.name):
-        Session(placed_folder(placed, model.name))
+def test_the_weights_of_a_part_outside_of_the_folder_are_refused(location: str, placed: Path) -> None:
+    model_with_weights_in(location.format(above=placed.parent), placed / "parts")
+    with pytest.raises(MeasurementFailed, match=r"model\.onnx"):
+        Session(with_part(placed, "model.onnx"))
 
 
 def test_a_tensor_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> None:
     weight = numpy_helper.from_array(SECRET, "w")
     weight.dims[0] = 2**40
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
-    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [y], [weight])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(
-        UnsupportedModel, match="tensor 'w' has 16 entries of data; its shape and type ask for 4398046511104"
-    ):
-        read_onnx(tmp_path / "model.onnx")
+    message = "tensor 'w' has 16 entries of data; its shape and type ask for 4398046511104"
+    with pytest.raises(UnsupportedModel, match=message):
+        read_onnx(model_with(weight, tmp_path))
 
 
-def functions_that_call_twice(depth: int, first: str) -> onnx.ModelProto:
-    """Each function calls the next one twice; the last calls `first`."""
+def functions_that_call_twice(depth: int, last: str) -> onnx.ModelProto:
+    """Each function calls the next one twice, and the last function calls `last` twice."""
+    calls = [*(f"own.f{level}" for level in range(1, depth)), last]
     functions = [
-        helper.make_function(
-            "own", f"f{level}", ["a"], ["c"],
-            [
-                helper.make_node(f"f{level + 1}" if level + 1 < depth else first, [source], [target], domain="own" if level + 1 < depth or first != "Relu" else "")
-                for source, target in (("a", "b"), ("b", "c"))
-            ],
-            [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)],
-        )
-        for level in range(depth)
-    ]  # fmt: skip
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("f0", ["x"], ["y"], domain="own")], "g", [x], [y])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    return helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
+        f'<domain: "own", opset_import: ["": 17, "own": 1]> f{level} (a) => (c) {{ b = {call}(a) c = {call}(b) }}'
+        for level, call in enumerate(calls)
+    ]
+    head = HEAD.replace("]>", ', "own": 1]>')
+    return onnx.parser.parse_model(f"{head} g (float[4] x) => (float[4] y) {{ y = own.f0(x) }} {' '.join(functions)}")
 
 
 def test_functions_that_call_each_other_or_too_often_are_refused(tmp_path: Path) -> None:
@@ -155,6 +146,6 @@ def test_functions_that_call_each_other_or_too_often_are_refused(tmp_path: Path)
     onnx.save(functions_that_call_twice(40, "Relu"), path)
     with pytest.raises(UnsupportedModel, match=r"has 1\.1e\+12 nodes once its functions are inlined"):
         read_onnx(path)
-    onnx.save(functions_that_call_twice(3, "f0"), path)
+    onnx.save(functions_that_call_twice(3, "own.f0"), path)
     with pytest.raises(UnsupportedModel, match="calls itself"):
         read_onnx(path)

@@ -1,21 +1,26 @@
-"""What a process may not do is a finding, and the others go on."""
+"""Crashes, hangs and stray files are findings, and the suite reads every other input."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gnnplace.bench.harness import BenchOptions
 from gnnplace.errors import GnnplaceError
-from tests.robustness.hostile import watch
+from tests.robustness.hostile import suite
 from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, outcome_of
-from tests.robustness.hostile.room import Room, packed, unpacked
+from tests.robustness.hostile.room import Files, Room, packed, unpacked
 from tests.robustness.hostile.suite import bench_hostile
+
+Acts = Mapping[int, Callable[[], object]]
+"""Functions by the number of the input at which they are called."""
+HANG = partial(time.sleep, 600.0)
 
 
 def refuses(_: Path, __: Path) -> None:
@@ -45,15 +50,7 @@ def divides_by_zero(_: Path, __: Path) -> None:
         (changes_its_input, "file input/a"), (divides_by_zero, "ZeroDivisionError"),
     ],
 )  # fmt: skip
-def test_verdicts(
-    read: Callable[[Path, Path], None], verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("GNNPLACE_CACHE", "TMPDIR", "HOME"):
-        monkeypatch.setenv(name, os.environ.get(name, ""))
-    monkeypatch.chdir(tmp_path)
-    room = Room(tmp_path / "scratch" / "room")
-    room.folder.mkdir(parents=True)
-    room.enter()
+def test_verdicts(read: Callable[[Path, Path], None], verdict: str, room: Room) -> None:
     assert outcome_of(read, {"a": b"1"}, room).startswith(verdict)
 
 
@@ -63,52 +60,40 @@ def test_files_survive_being_packed() -> None:
     assert unpacked(b"\xff\n") == {}
 
 
-def numbered(case: Case, folder: Path, read: Callable[[int], None]) -> Callable[[None], Outcome]:
-    """Stands for a process that reads: each input is a file with its number."""
+def stand_in(case: Case, folder: Path, only: Files | None, acts: Acts, once: bool) -> Callable[[None], Outcome]:
+    """Stands for a process that reads: each input is a file with its number, and some numbers act, at first or always."""
     numbers = itertools.count(case.first)
+    assert only in (None, *({"a": str(number).encode()} for number in acts))
     (folder / "input").mkdir()
 
     def outcome(_: None) -> Outcome:
         number = next(numbers)
         (folder / "input" / "a").write_text(str(number))
-        read(number)
+        if number in acts and not (once and only):
+            acts[number]()
         return Outcome(ACCEPTED, 0.5, 1000)
 
     return outcome
 
 
-def crashing_and_hanging(case: Case, folder: Path, _: object) -> Callable[[None], Outcome]:
-    """The second input ends the process, the third never ends."""
-
-    def read(number: int) -> None:
-        if number == 1:
-            os._exit(9)
-        if number == 2:
-            time.sleep(600.0)
-
-    return numbered(case, folder, read)
+def results(
+    acts: Acts, once: bool, findings: Path | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, dict[str, int]]:
+    """Accepted inputs and findings of four inputs."""
+    monkeypatch.setattr(suite, "reader", partial(stand_in, acts=acts, once=once))
+    monkeypatch.setattr(suite, "MOST_S", 1.0)
+    found = suite.watched(Case("model", "chance", 0, 0, 4), findings)
+    return found[ACCEPTED], found["findings"]
 
 
 def test_a_crash_and_a_hang_are_findings_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "reader", crashing_and_hanging)
-    monkeypatch.setattr(watch, "MOST_S", 1.0)
-    found = watch.watched(Case("model", "chance", 0, 0, 4), tmp_path / "findings")
-    assert found[ACCEPTED] == 2
-    assert found["findings"] == {"the process ended with exit code 9": 1, "took over 1 s": 1}
+    found = results({1: partial(os._exit, 9), 2: HANG}, False, tmp_path / "findings", monkeypatch)
+    assert found == (2, {"the process ended with exit code 9": 1, "took over 1 s": 1})
     assert sorted(path.read_text() for path in (tmp_path / "findings").glob("*/a")) == ["1", "2"]
 
 
-def standing_still(case: Case, folder: Path, only: object) -> Callable[[None], Outcome]:
-    """The machine stands still at the second input, the first time."""
-    assert only in (None, {"a": b"1"})
-    return numbered(case, folder, lambda number: time.sleep(600.0 if number == 1 and only is None else 0.0))
-
-
-def test_an_input_that_took_too_long_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "reader", standing_still)
-    monkeypatch.setattr(watch, "MOST_S", 1.0)
-    found = watch.watched(Case("model", "chance", 0, 0, 4))
-    assert (found[ACCEPTED], found["findings"]) == (4, {})
+def test_an_input_that_takes_too_long_only_once_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert results({1: HANG}, True, None, monkeypatch) == (4, {})
 
 
 def broken(case: Case, folder: Path, _: object) -> Callable[[None], Outcome]:
@@ -117,9 +102,9 @@ def broken(case: Case, folder: Path, _: object) -> Callable[[None], Outcome]:
 
 
 def test_a_process_that_cannot_begin_ends_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "reader", broken)
+    monkeypatch.setattr(suite, "reader", broken)
     with pytest.raises(GnnplaceError, match=r"'model' can be read: .* exit code 1: no model"):
-        watch.watched(Case("model", "chance", 0, 0, 4))
+        suite.watched(Case("model", "chance", 0, 0, 4))
 
 
 def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
