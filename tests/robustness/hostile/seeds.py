@@ -138,7 +138,13 @@ def annotated() -> Sequence[Files]:
     return [
         _written(
             "placed.onnx",
-            partial(write_placed, _model(), load_topology(",".join(devices)), assignment, segment_numbers(cut, len(assignment))),
+            partial(
+                write_placed,
+                _model(),
+                load_topology(",".join(devices)),
+                assignment,
+                segment_numbers(cut, len(assignment)),
+            ),
         )
         for devices, assignment, cut in _cuts()
     ]
