@@ -110,8 +110,8 @@ def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> Ro
 
     Each worker first runs the plain session once. With `force` it does so although other work keeps a device busy.
     """
-    data = {name: np.fromfile(path, dtype=np.uint8) for name, path in evaluator.data_files.items()}
-    trial = _Trial(evaluator.setup, evaluator.reference, evaluator.device_names, timeout_s, force)
+    data = {name: np.fromfile(path, dtype=np.uint8) for name, path in evaluator.maker.data_files.items()}
+    trial = _Trial(evaluator.setup, evaluator.reference, evaluator.topology.device_names, timeout_s, force)
     return Role(_measuring, (trial, data), different_seconds)
 
 

@@ -50,7 +50,7 @@ from gnnplace.evaluation import Evaluation, Evaluator
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.busy import check_free
 from gnnplace.measuring.measured_evaluator import Comparison, MeasuredEvaluator, executed
-from gnnplace.measuring.timing import interleaved, median_interval, run_pipelined
+from gnnplace.measuring.timing import interleaved, run_pipelined
 from gnnplace.onnx_io.external_data import external_beside
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -269,9 +269,8 @@ class HostsExecutor:
             samples = interleaved(calls, here.MEASURE_OPTIONS.final) / requests
         found = {}
         for (key, placement), row in zip(different.items(), samples, strict=True):
-            interval = median_interval(row)
             _, simulated = self.setup.evaluate_groups(placement)
-            found[key] = executed(simulated, interval.median, interval.spread, samples.shape[1])
+            found[key] = executed(simulated, row)
         return [found[placement.assignment.tobytes()] for placement in placements]
 
 

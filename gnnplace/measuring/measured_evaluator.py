@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -36,7 +34,7 @@ _Parts = tuple[Part, ...]
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """Store of earlier measurements, and the profiled seconds that segments are compared with."""
+    """Store of earlier measurements, and the profiled seconds to which it relates those of segments."""
 
     store: MeasurementStore
     op_time_s: FloatArray  # [N, D] of the model's ops
@@ -54,7 +52,7 @@ class Comparison:
 
 
 class JobRunner(Protocol):
-    """Executes jobs, on this machine or on others with the same devices."""
+    """Executes jobs on machines with the same devices as this one."""
 
     def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
         """Index and answer of each job, as they arrive."""
@@ -97,25 +95,22 @@ class MeasuredEvaluator:
         """Number of jobs that were repeated because the measuring process was lost; these are no failures."""
         self.not_kept = ""
         """First write error of the store; later writes are skipped."""
-        self._grouped, self._topology, self._simulated, self._options = grouped, topology, simulated, options
-        self._kept = kept
+        self.topology = topology
+        self._grouped, self._simulated, self._options, self._kept = grouped, simulated, options, kept
         self._best_ratio = np.inf
         self._known: dict[_Key, tuple[Placement, Evaluation]] = {}
         feeds = [sample_inputs(model, np.random.default_rng(options.seed)) for model in grouped.models]
-        self._open = ExitStack()
-        try:
-            self._maker = PartMaker(grouped.model, self._open.enter_context(temporary_folder()))
-            self.setup = model_setup(grouped, self._maker, feeds, topology.num_devices, options.dims_objective)
+        self.reference: Part | None = None
+        """The whole model on the best single device, which alternates with every placement; None when no device runs it."""
+        self.single: Evaluation | None = None
+        """Measured cost of the reference."""
+        with ExitStack() as opened:
+            self.maker = PartMaker(grouped.model, opened.enter_context(temporary_folder()))
+            self.setup = model_setup(grouped, self.maker, feeds, topology.num_devices, options.dims_objective)
             worker = WorkerProcess(self.setup, options.timeout_s, options.memory_limit_bytes)
-            self._worker = self._open.enter_context(worker)
-            self.reference: Part | None = None
-            """The whole model on the best single device, which alternates with every placement; None when no device runs it."""
-            self.single: Evaluation | None = None
-            """Measured cost of the reference."""
+            self._worker = opened.enter_context(worker)
             self._measure_reference()
-        except BaseException:
-            self.close()
-            raise
+            self._open = opened.pop_all()
 
     @property
     def kind(self) -> Literal["measured"]:
@@ -128,24 +123,9 @@ class MeasuredEvaluator:
         return None if self.reference is None else self.reference.device
 
     @property
-    def worker_pid(self) -> int | None:
-        """Id of the measuring process; None while there is none."""
-        return self._worker.pid
-
-    @property
     def failed(self) -> int:
         """Number of evaluated placements that have a `failure`."""
         return sum(bool(evaluation.failure) for _, evaluation in self._known.values())
-
-    @property
-    def device_names(self) -> tuple[str, ...]:
-        """Names of the devices that placements run on."""
-        return self._topology.device_names
-
-    @property
-    def data_files(self) -> Mapping[str, Path]:
-        """Files of the weights that parts refer to, by the names that parts use."""
-        return self._maker.data_files
 
     def evaluate(self, placement: Placement) -> Evaluation:
         """Measured cost of a placement of the groups; one that fails or hangs has a `failure` and takes forever."""
@@ -162,7 +142,7 @@ class MeasuredEvaluator:
         )
 
     def fastest(self, count: int) -> list[Placement]:
-        """The evaluated placements that ran and fit and took least, fastest first."""
+        """The feasible placements with the least measured seconds, fastest first."""
         feasible = [pair for pair in self._known.values() if pair[1].feasible]
         return [placement for placement, _ in sorted(feasible, key=lambda pair: pair[1].makespan_s)[:count]]
 
@@ -177,10 +157,10 @@ class MeasuredEvaluator:
         answers = self.side_by_side(placements, self._options.final)
         for placement, answer in zip(placements, answers, strict=True):
             rows = answer.samples
-            row = None if rows is None else without_drift(rows)[0] if self.reference is not None else rows[0]
-            evaluations.append(_evaluation(self._simulated.evaluate(placement), row, answer.failure))
+            row = None if rows is None else rows[0] if single is None else without_drift(rows)[0]
+            evaluations.append(executed(self._simulated.evaluate(placement), row, answer.failure))
             if single is not None and rows is not None:
-                single = _evaluation(single, rows[-1])
+                single = executed(single, rows[-1])
         return Comparison(tuple(evaluations), single, self.single_device)
 
     def learn_segments(self, placements: Sequence[Placement], rule: StoppingRule) -> None:
@@ -190,10 +170,11 @@ class MeasuredEvaluator:
                 self._keep_segments(self._segment_parts(placement), answer)
 
     def side_by_side(self, placements: Sequence[Placement], rule: StoppingRule) -> list[Answer]:
-        """For each placement `[2, R]` seconds, its own and those of the plain session, or its failure; all take turns.
+        """Seconds of placements that alternate with each other and the plain session.
 
-        A placement that fails is removed and the others start again; when the process ends for an unknown cause, each
-        placement is measured alone.
+        Each answer has `[2, R]` seconds, those of the placement and those of the plain session, or a failure. A placement
+        that fails is removed and the others start again; when the process ends for an unknown cause, each placement is
+        measured alone.
         """
         answers = [Answer(None)] * len(placements)
         candidates: dict[int, _Parts] = {}
@@ -228,14 +209,12 @@ class MeasuredEvaluator:
     def __enter__(self) -> MeasuredEvaluator:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _evaluate_all(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Cost of each placement; executes the unknown ones."""
-        # Here one by one, as each result tightens the rule for the next; other machines take them all at once.
+        # Each result tightens the rule for the next placement here; other machines take all placements at once.
         for batch in [placements] if self.elsewhere is not None else [[placement] for placement in placements]:
             waiting: dict[_Key, _Execution] = {}
             for placement in batch:
@@ -253,18 +232,18 @@ class MeasuredEvaluator:
         """The cost where the store knows it or the placement cannot run, else the pending execution."""
         simulated = self._simulated.evaluate(placement)
         if not np.isfinite(simulated.makespan_s):
-            return _evaluation(simulated, None, simulated.failure or "an op has no device or a tensor no route")
+            return executed(simulated, None, simulated.failure or "an op has no device or a tensor no route")
         try:
             execution = _Execution(placement, simulated, self._segment_parts(placement))
         except UnsupportedModel as error:
-            return _evaluation(simulated, None, str(error))
+            return executed(simulated, None, str(error))
         if self._kept is not None and self.single is not None:
             stored = self._kept.store.placement(self._model_key, execution.stored_pieces)
             if stored is not None:
                 self.recalled += 1
                 self._best_ratio = min(self._best_ratio, stored.ratio)
                 single_s = self.single.makespan_s
-                return executed(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
+                return _measured(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
         return execution
 
     def _execute(self, waiting: Mapping[_Key, _Execution]) -> None:
@@ -278,14 +257,14 @@ class MeasuredEvaluator:
         for index, answer in answers:
             key, execution = executions[index]
             self.retried += answer.retries
-            self._known[key] = execution.placement, self._learned(execution, answer)
+            self._known[key] = execution.placement, self._recorded(execution, answer)
 
-    def _learned(self, execution: _Execution, answer: Answer) -> Evaluation:
+    def _recorded(self, execution: _Execution, answer: Answer) -> Evaluation:
         """The cost that an execution shows; the store keeps it."""
         simulated = execution.simulated
         self.executing_s += answer.executing_s
         if answer.samples is None or self.single is None:
-            return _evaluation(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
+            return executed(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
         # Ratios to the plain session of the same moment, in units of its first measurement.
         ratios = answer.samples[0] / answer.samples[1]
         self._best_ratio = min(self._best_ratio, float(np.median(ratios)))
@@ -295,16 +274,16 @@ class MeasuredEvaluator:
             measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
             self._keep(lambda store: store.add_placement(self._model_key, execution.stored_pieces, measured))
             self._keep_segments(execution.parts, answer)
-        return _evaluation(simulated, ratios * self.single.makespan_s)
+        return executed(simulated, ratios * self.single.makespan_s)
 
     def _keep_segments(self, parts: Sequence[Part], answer: Answer) -> None:
         """Stores the seconds of a placement's parts, scaled to the moment when the ops were profiled."""
         if self._kept is None or self.single is None or answer.samples is None or len(self._grouped.models) > 1:
             return  # seconds of several shapes together describe none of them
-        model, costs = self._grouped.model, (self._topology, self._kept.op_time_s)
+        model, op_time_s = self._grouped.model, self._kept.op_time_s
         for part_s in answer.part_s[:1]:
             in_profile_s = part_s * (self._simulated_single_s / quiet_s(answer.samples[1]))
-            segments = measured_segments(model.graph, *costs, parts, in_profile_s, model.constant_ops)
+            segments = measured_segments(model.graph, self.topology, op_time_s, parts, in_profile_s, model.constant_ops)
             self._keep(partial(MeasurementStore.add_segments, model=model.key, segments=segments))
 
     def _keep(self, write: Callable[[MeasurementStore], None]) -> None:
@@ -341,23 +320,23 @@ class MeasuredEvaluator:
     def _measure_reference(self) -> None:
         """Measures the whole model on the device where it is simulated to be fastest; no reference where it does not run."""
         num_groups = self._grouped.graph.num_ops
-        alone = [self._simulated.evaluate(Placement(np.full(num_groups, d))) for d in range(self._topology.num_devices)]
+        alone = [self._simulated.evaluate(Placement(np.full(num_groups, d))) for d in range(self.topology.num_devices)]
         able = [device for device, evaluation in enumerate(alone) if evaluation.feasible]
         if not able or not num_groups:
             return
         best = min(able, key=lambda device: alone[device].makespan_s)
         every_op = range(self._grouped.model.graph.num_ops)
-        part = self._maker.part(every_op, self._topology.device_names[best], "the whole model")
+        part = self.maker.part(every_op, self.topology.device_names[best], "the whole model")
         answer = self._run(Job(((part,),), self._options.search, requests=self._options.requests))
         self._simulated_single_s, self._loading_s = alone[best].makespan_s, answer.loading_s
         if answer.samples is not None:
-            self.reference, self.single = part, _evaluation(alone[best], answer.samples[0])
+            self.reference, self.single = part, executed(alone[best], answer.samples[0])
 
     def _segment_parts(self, placement: Placement) -> _Parts:
         """The parts of a placement: one per segment."""
-        names = self._topology.device_names
+        names = self.topology.device_names
         return tuple(
-            self._maker.part(segment.ops, names[segment.device], f"segment {number}")
+            self.maker.part(segment.ops, names[segment.device], f"segment {number}")
             for number, segment in enumerate(self.segments_of(placement))
         )
 
@@ -376,25 +355,17 @@ class _Execution:
         return [[part.device, part.key] for part in self.parts]
 
 
-def executed(simulated: Evaluation, seconds: float, spread_s: float, repeats: int) -> Evaluation:
-    """A simulated evaluation with measured seconds."""
-    return replace(
-        simulated,
-        evaluator="measured",
-        makespan_s=seconds,
-        period_s=seconds,
-        spread_s=spread_s,
-        repeats=repeats,
-        failure="",
-    )
-
-
-def _evaluation(simulated: Evaluation, row_s: FloatArray | None, failure: str = "") -> Evaluation:
+def executed(simulated: Evaluation, row_s: FloatArray | None, failure: str = "") -> Evaluation:
     """A simulated evaluation with the median of the measured seconds `[R]`; a failure without them."""
     if row_s is None:
-        return replace(executed(simulated, np.inf, 0.0, simulated.repeats), failure=failure)
+        return replace(_measured(simulated, np.inf, 0.0, simulated.repeats), failure=failure)
     interval = median_interval(row_s)
-    return executed(simulated, interval.median, interval.spread, len(row_s))
+    return _measured(simulated, interval.median, interval.spread, len(row_s))
+
+
+def _measured(simulated: Evaluation, seconds: float, spread_s: float, repeats: int) -> Evaluation:
+    measured = replace(simulated, evaluator="measured", spread_s=spread_s, repeats=repeats, failure="")
+    return replace(measured, makespan_s=seconds, period_s=seconds)
 
 
 def _key(placement: Placement) -> _Key:

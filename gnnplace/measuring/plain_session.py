@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import onnxruntime as ort
 
-from gnnplace.running.devices import create_session, parse_device, pin, session_options
+from gnnplace.running.devices import create_session, parse_device, pinned, session_options
 from gnnplace.running.values import python_run
 
 __all__ = ["PlainSession"]
@@ -20,20 +19,17 @@ class PlainSession:
     """A session of an unchanged model file; as a context it pins the calling thread to its device."""
 
     def __init__(self, path: Path, device_name: str, spinning: bool = False, optimised: bool = True) -> None:
-        """Loads the model.
+        """Loads an ONNX file on a real device, such as `cpu:0`.
 
-        Args:
-            path: an ONNX file.
-            device_name: a real device, such as `cpu:0`.
-            spinning: whether the threads of a core set spin while they wait, which is ONNX Runtime's default.
-            optimised: whether ONNX Runtime may fuse and fold ops.
+        `spinning` threads of a core set use their cores while they wait, which is ONNX Runtime's default; `optimised` lets ONNX
+        Runtime fuse and fold ops.
 
         Raises:
             InvalidTopology: the device is not on this machine.
             MissingDependency: ONNX Runtime has no provider for it.
         """
         self._device = parse_device(device_name)
-        self._before = os.sched_getaffinity(0)
+        self._pinned = ExitStack()
         options = session_options(self._device, spinning)
         if not optimised:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -47,10 +43,8 @@ class PlainSession:
         return list(self._run(None, dict(feed)))
 
     def __enter__(self) -> PlainSession:
-        pin(self._device)
+        self._pinned.enter_context(pinned(self._device))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.sched_setaffinity(0, self._before)
+    def __exit__(self, *_: object) -> None:
+        self._pinned.close()

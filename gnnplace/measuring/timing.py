@@ -5,30 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import DimsObjective
+from gnnplace.running.runner import PlacedRunner
+from gnnplace.running.session import Session
+from gnnplace.running.values import Feed
 
 __all__ = [
-    "SLOWEST",
-    "MeasureOptions",
-    "MedianInterval",
-    "Pipelined",
-    "StoppingRule",
-    "interleaved",
-    "measured_period",
-    "median_interval",
-    "quiet_s",
-    "run_pipelined",
-    "without_drift",
-]
+    "SLOWEST", "MeasureOptions", "MedianInterval", "StoppingRule", "interleaved", "measured_period", "median_interval",
+    "quiet_s", "run_pipelined", "without_drift",
+]  # fmt: skip
 
 SLOWEST = 10.0
 """Multiple of the plain session's seconds from which on a placement need not be measured precisely."""
@@ -48,19 +42,17 @@ class StoppingRule:
     max_s: float = 5.0
     """Seconds after which no further round begins, once `min_repeats` are done."""
     relative_spread: float = 0.02
-    """Half the width of the interval, as a fraction of the median, that is narrow enough."""
-    confidence: float = 0.95
-    """Probability that the interval holds the true median."""
+    """Half the width of the 95 % interval, as a fraction of the median, that is narrow enough."""
     reference_every: int = 1
     """Rounds per run of the reference beside candidates; the rounds in between reuse its seconds."""
     abandon_at: float = math.inf
     """Multiple of the reference's seconds: measuring ends when every candidate exceeded it in each of three rounds or more."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_repeats <= self.max_repeats or self.warmup < 0 or not 0 < self.confidence < 1:
+        if not 1 <= self.min_repeats <= self.max_repeats or self.warmup < 0:
             raise MeasurementFailed(
-                f"repeats of {self.min_repeats} to {self.max_repeats} after {self.warmup} runs at a confidence of "
-                f"{self.confidence} make no rule; expected 1 <= min_repeats <= max_repeats and 0 < confidence < 1"
+                f"{self.min_repeats} to {self.max_repeats} repeats after {self.warmup} runs make no rule; "
+                "expected 1 <= min_repeats <= max_repeats"
             )
 
     def longest_s(self, num_calls: int, call_s: float) -> float:
@@ -157,7 +149,7 @@ def interleaved(
 
 def _is_narrow(samples: FloatArray, rule: StoppingRule) -> bool:
     rows = samples if len(samples) == 1 else without_drift(samples)[:-1]
-    intervals = [median_interval(row, rule.confidence) for row in rows]
+    intervals = map(median_interval, rows)
     return all(interval.spread <= rule.relative_spread * interval.median for interval in intervals)
 
 
@@ -191,23 +183,12 @@ class MeasureOptions:
     """How the seconds of several input sizes become one figure; each repeat runs all sizes one after the other."""
 
 
-class Pipelined(Protocol):
-    """A `Session` or a `PlacedRunner`."""
-
-    @property
-    def max_in_flight(self) -> int:
-        """Greatest number of requests that run at once."""
-
-    def run_many(self, output_names: None, input_feeds: Iterable[Mapping[str, Any]], /) -> Iterator[list[Any]]:
-        """Outputs of each request, in order."""
-
-
-def run_pipelined(placed: Pipelined, feed: Mapping[str, Any], requests: int) -> None:
+def run_pipelined(placed: Session | PlacedRunner, feed: Feed, requests: int) -> None:
     """Runs `requests` pipelined requests with one feed and drops their outputs."""
     deque(placed.run_many(None, repeat(feed, requests)), maxlen=0)
 
 
-def measured_period(placed: Pipelined, feed: Mapping[str, Any], requests: int) -> MedianInterval:
+def measured_period(placed: Session, feed: Feed, requests: int) -> MedianInterval:
     """Seconds per request of about `requests` in rounds that fill the pipeline; filling and draining it count."""
     together = min(requests, 4 * placed.max_in_flight)
     rounds = max(1, requests // together)

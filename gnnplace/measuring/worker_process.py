@@ -7,9 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,14 +68,13 @@ def model_setup(
     )
 
 
-@dataclass(frozen=True, eq=False)
 class ProcessState:
-    """What the process keeps between jobs."""
+    """The setup and the sessions that the process keeps between jobs."""
 
-    setup: Setup
-    cache: SessionCache = field(default_factory=SessionCache)
-    recent: deque[set[Hashable]] = field(default_factory=deque)
-    """Session keys of the last jobs, oldest first."""
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.cache = setup, SessionCache()
+        self.recent: deque[set[Hashable]] = deque(maxlen=setup.kept_jobs)
+        """Session keys of the last jobs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +94,7 @@ class Answer:
     """For each candidate but the reference `[P]` seconds of its parts on a quiet machine, with their hand-overs; empty for a
     model in one piece. No entries for pipelined requests, whose parts run between each other."""
     retries: int = 0
-    """Number of times the process was lost through no fault of the job, and the job tried again."""
+    """Number of times that the process was lost without fault of the job, which then ran again."""
 
 
 class Task(Protocol):
@@ -123,11 +121,9 @@ class Job:
 
     def execute(self, state: ProcessState) -> Answer:
         """Loads all candidates and measures them; a failure names the candidate."""
-        setup, cache, recent = state.setup, state.cache, state.recent
-        recent.append({(part.key, part.device) for parts in self.candidates for part in parts})
-        while len(recent) > setup.kept_jobs:
-            recent.popleft()
-        cache.retain({key for keys in recent for key in keys})
+        setup = state.setup
+        state.recent.append({(part.key, part.device) for parts in self.candidates for part in parts})
+        state.cache.retain(set().union(*state.recent))
         runners: list[PlacedRunner] = []
         part_s: list[list[list[float]]] = [[] for _ in self.candidates]
         current = 0
@@ -155,7 +151,7 @@ class Job:
         with ExitStack() as stack:
             try:
                 for current, parts in enumerate(self.candidates):  # noqa: B007  # read when creating one fails
-                    runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs, cache)))
+                    runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs, state.cache)))
                 begin_s = time.perf_counter()
                 calls = [partial(call, index) for index in range(len(runners))]
                 samples = interleaved(calls, self.rule) / self.requests
@@ -170,7 +166,7 @@ class Job:
 def failed(error: Exception, culprit: int) -> Answer:
     """The first line of an error as the answer to a job."""
     text = str(error) if isinstance(error, GnnplaceError) else f"{type(error).__name__}: {error}"
-    return Answer(None, text.split("\n")[0] or type(error).__name__, culprit)
+    return Answer(None, text.split("\n")[0], culprit)
 
 
 def quiet_part_s(rows: Sequence[Sequence[float]], total_s: FloatArray) -> FloatArray:
@@ -214,12 +210,9 @@ class WorkerProcess:
                 answer = self._process.call(job, min(job.limit_s, self._timeout_s))
                 return replace(answer, retries=len(lost))
             except ProcessEnded as end:
-                if end.starting:
-                    lost.append(f"cannot begin to measure: {end}")
-                elif end.cause == "time" or (end.cause == "memory" and fresh):
+                if not end.starting and (end.cause == "time" or (end.cause == "memory" and fresh)):
                     return Answer(None, str(end), retries=len(lost))
-                else:
-                    lost.append(str(end))
+                lost.append(f"cannot begin to measure: {end}" if end.starting else str(end))
         if not self._has_worked:
             raise MeasurementFailed(lost[-1])
         return Answer(None, f"tried twice: {lost[0]}; {lost[1]}", retries=1)
@@ -242,16 +235,11 @@ class WorkerProcess:
     def __enter__(self) -> WorkerProcess:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def _prepare(setup: Setup) -> Callable[[Task], Answer]:
     """Runs once in every new process."""
-    return partial(_execute, ProcessState(setup))
-
-
-def _execute(state: ProcessState, job: Task) -> Answer:
-    return job.execute(state)
+    state = ProcessState(setup)
+    return lambda job: job.execute(state)

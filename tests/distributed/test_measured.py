@@ -118,7 +118,7 @@ def test_each_placement_is_executed_once_on_one_of_the_hosts_and_kept(opened: Ca
 
 def test_weights_that_lie_outside_the_parts_are_sent_to_each_host(opened: Callable[..., Opened]) -> None:
     there = opened(weights=True)
-    assert [path.stat().st_size > 2**20 for path in there.evaluator.data_files.values()] == [True]
+    assert [path.stat().st_size > 2**20 for path in there.evaluator.maker.data_files.values()] == [True]
     batch = there.evaluator.evaluate_batch(different(4, num_ops=7))
     assert np.isfinite(batch.makespan_s).all()
     assert there.evaluator.failed == 0

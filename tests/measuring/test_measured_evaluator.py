@@ -22,7 +22,9 @@ from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.measuring.worker_process import Job, ProcessState
+from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
+from gnnplace.running.part_session import PartSession
 from gnnplace.sim.simulator import Simulator
 from tests.measuring_processes import CORES, GOOD, OUT_OF_BOUNDS, read
 
@@ -67,16 +69,13 @@ def placement(*devices: int) -> Placement:
     return Placement(np.array(devices))
 
 
-def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(
-    evaluator: Evaluators,
-) -> None:
+def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     assert isinstance(measured, Evaluator)
     split = placement(0, 1, 0, 1, 0, 1)
     found, simulated = measured.evaluate(split), measured._simulated.evaluate(split)
     assert (measured.kind, found.evaluator, found.failure) == ("measured", "measured", "")
     assert found.feasible
-    assert 0 < found.makespan_s < 10
     assert found.period_s == found.makespan_s != simulated.makespan_s
     assert found.repeats == 6
     assert found.peak_memory_bytes.tolist() == simulated.peak_memory_bytes.tolist()
@@ -86,9 +85,7 @@ def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(
     assert measured.single_device == f"cpu:{CORES[0]}"
 
 
-def test_no_placement_is_measured_twice_and_priorities_make_a_different_placement(
-    evaluator: Evaluators,
-) -> None:
+def test_no_placement_is_measured_twice_and_priorities_make_a_different_placement(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     first = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
     assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)) is first
@@ -125,9 +122,7 @@ def test_stored_placements_are_not_executed_again_unless_the_model_or_machine_di
         assert (other.measurements, other.recalled) == (1, 0)
 
 
-def test_the_fastest_placements_of_a_search_exclude_failed_ones(
-    evaluator: Evaluators,
-) -> None:
+def test_the_fastest_placements_of_a_search_exclude_failed_ones(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     tried = [placement(0, 1, 0, 1, 0, 1), placement(0, 0, 0, 0, 0, 0), placement(1, 0, 1, 0, 1, 0)]
     seconds = [measured.evaluate(one).makespan_s for one in tried]
@@ -166,15 +161,17 @@ def test_a_move_creates_only_the_sessions_of_the_segments_that_it_changes(evalua
     after = measured._segment_parts(placement(0, 1, 0, 1, 0, 0))
     kept = {part.key for part in before} & {part.key for part in after}
     assert kept
+
+    def session(one: Part) -> PartSession:
+        return state.cache.get((one.key, one.device), lambda: pytest.fail("the cache has no such session"))
+
     assert Job((before,), RULE).execute(state).samples is not None
-    assert len(state.cache) == len(before)
+    loaded = {part.key: session(part) for part in before}
     assert Job((after,), RULE).execute(state).samples is not None
-    assert len(state.cache) == len(before) + len(after) - len(kept)
+    assert {part.key for part in after if session(part) is loaded.get(part.key)} == kept
 
 
-def test_the_whole_model_on_one_device_is_one_session_the_same_as_the_plain_one(
-    evaluator: Evaluators,
-) -> None:
+def test_the_whole_model_on_one_device_is_the_same_session_as_the_plain_one(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     (part,) = measured._segment_parts(placement(0, 0, 0, 0, 0, 0))
     reference = measured.reference
@@ -182,9 +179,7 @@ def test_the_whole_model_on_one_device_is_one_session_the_same_as_the_plain_one(
     assert (part.key, part.device) == (reference.key, reference.device)
 
 
-def test_the_final_comparison_measures_segments_beside_the_plain_session(
-    evaluator: Evaluators,
-) -> None:
+def test_the_final_comparison_measures_segments_beside_the_plain_session(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     comparison = measured.compare([placement(0, 0, 0, 0, 0, 0), placement(0, 1, 0, 1, 0, 1)])
     assert [one.repeats for one in comparison.evaluations] == [6, 6]
@@ -195,9 +190,7 @@ def test_the_final_comparison_measures_segments_beside_the_plain_session(
     assert measured.compare([]).evaluations == ()
 
 
-def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(
-    evaluator: Evaluators,
-) -> None:
+def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(evaluator: Evaluators) -> None:
     measured = evaluator(OUT_OF_BOUNDS)
     assert measured.single is None
     found = measured.evaluate(placement(0, 0, 1, 1, 0, 1))
@@ -212,13 +205,11 @@ def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(
     assert comparison.single is None
 
 
-def test_a_placement_whose_process_is_killed_is_measured_again_and_is_no_failure(
-    evaluator: Evaluators,
-) -> None:
+def test_a_placement_whose_process_is_killed_is_measured_again_and_is_no_failure(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
-    pid = measured.worker_pid
+    pid = measured._worker.pid
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)  # at work for as long as it takes
+    os.kill(pid, signal.SIGSTOP)  # the job cannot end before the kill
     killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
     killer.start()
     found = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
@@ -229,17 +220,17 @@ def test_a_placement_whose_process_is_killed_is_measured_again_and_is_no_failure
     assert (measured.measurements, measured.retried, measured.failed) == (2, 1, 0)
 
 
-def test_a_process_that_hangs_fails_its_placement_and_no_other_long_before_the_last_limit(
+def test_a_process_that_hangs_is_stopped_long_before_the_last_limit_and_fails_one_placement(
     evaluator: Evaluators,
 ) -> None:
     quick = dataclasses.replace(RULE, max_s=0.5)
     measured = evaluator(BRANCHES, options=MeasureOptions(search=quick, final=quick, timeout_s=1e6, loading_s=0.5))
-    pid = measured.worker_pid
+    pid = measured._worker.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     hung = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
     assert hung.makespan_s == np.inf
-    # Two placements load, both as long as it may take; then repeats.
+    # The limit allows for loading two placements and for the repeats.
     limit_s = re.fullmatch(r"took longer than (\S+) s; the measuring process was stopped", hung.failure)
     assert limit_s is not None
     assert 1.5 < float(limit_s[1]) < 60
@@ -271,5 +262,5 @@ def test_closing_ends_the_process_and_removes_the_parts(
     measured = evaluator(BRANCHES)
     (folder,) = tmp_path.glob("gnnplace-*.tmp")
     measured.close()
-    assert measured.worker_pid is None
+    assert measured._worker.pid is None
     assert not folder.exists()

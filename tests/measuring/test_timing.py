@@ -123,8 +123,8 @@ def test_the_longest_measurement_is_that_of_slow_calls_that_use_up_all_that_the_
     assert stage.now_s == 2 * 2 + 2 + 16.0 <= rule.longest_s(2, 2.0) == 6 * 2 * 2 + 13.0
 
 
-@pytest.mark.parametrize("broken", [{"min_repeats": 0}, {"min_repeats": 9, "max_repeats": 8}, {"confidence": 1.0}])
-def test_a_rule_that_cannot_be_followed_is_refused(broken: dict[str, float]) -> None:
+@pytest.mark.parametrize("broken", [{"min_repeats": 0}, {"min_repeats": 9, "max_repeats": 8}, {"warmup": -1}])
+def test_a_rule_with_impossible_counts_is_refused(broken: dict[str, int]) -> None:
     with pytest.raises(MeasurementFailed, match="make no rule"):
         StoppingRule(**broken)  # type: ignore[arg-type]
 
