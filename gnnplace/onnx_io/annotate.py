@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from gnnplace.arrays import IntArray
 from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.topology import Topology
-from gnnplace.errors import InvalidPlacement, InvalidTopology, UnsupportedModel
+from gnnplace.errors import InvalidPlacement, InvalidTopology
 from gnnplace.files import new_file
 from gnnplace.onnx_io.external_data import bodies_of, external_files, link_files, relocate
 from gnnplace.onnx_io.model import OnnxModel, is_deterministic
@@ -30,7 +29,6 @@ __all__ = [
     "annotated_segments",
     "check_annotation",
     "layer_assignment",
-    "read_annotation",
     "write_placed",
 ]
 
@@ -116,24 +114,15 @@ def layer_assignment(device_names: Sequence[str]) -> dict[str, str]:
     return {"session.layer_assignment_settings": rules}
 
 
-def read_annotation(path: str | Path) -> dict[str, str]:
-    """Device name by node name of an annotated model file; external weights are not loaded.
-
-    Raises:
-        UnsupportedModel: the file is missing or is not an ONNX model.
-        InvalidPlacement: the model has no placement, or a broken one.
-    """
-    return {node.name: _device_name(node) for node in _annotated(Path(path)).graph.node}
-
-
 def annotated_segments(model: OnnxModel) -> tuple[tuple[str, ...], tuple[Segment, ...]]:
     """Devices and segments, in a global run order, of a model that was read from a placed file.
 
     Raises:
-        UnsupportedModel: the file is missing or is not an ONNX model.
         InvalidPlacement: the model has no placement or a broken one, or its ops have changed since.
     """
-    proto = _annotated(model.path)
+    proto = onnx.load(model.path, load_external_data=False)
+    if problems := check_annotation(proto):
+        raise InvalidPlacement(f"{model.path}: carries no usable placement: {problems[0]}")
     devices = tuple(next(found.device for found in proto.configuration if found.name == _CONFIGURATION))
     annotated = {node.name: node for node in proto.graph.node}
     ops_of: dict[tuple[int, int], list[int]] = {}
@@ -144,19 +133,6 @@ def annotated_segments(model: OnnxModel) -> tuple[tuple[str, ...], tuple[Segment
         stage = found.device_configurations[0].pipeline_stage
         ops_of.setdefault((stage, devices.index(_device_name(found))), []).append(op)
     return devices, tuple(Segment(device, tuple(ops)) for (_, device), ops in sorted(ops_of.items()))
-
-
-def _annotated(path: Path) -> onnx.ModelProto:
-    try:
-        proto = onnx.load(path, load_external_data=False)
-    except OSError as error:
-        raise UnsupportedModel(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except DecodeError:
-        raise UnsupportedModel(f"{path}: is no ONNX model, or is cut off") from None
-    problems = check_annotation(proto)
-    if problems:
-        raise InvalidPlacement(f"{path}: carries no usable placement: {problems[0]}")
-    return proto
 
 
 def check_annotation(proto: onnx.ModelProto) -> list[str]:

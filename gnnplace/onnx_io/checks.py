@@ -14,6 +14,7 @@ import onnx_ir as ir
 from gnnplace.errors import UnsupportedModel, shown
 from gnnplace.files import file_inside
 from gnnplace.onnx_io.external_data import bodies_of, external_tensors
+from gnnplace.onnx_io.model import op_schema
 
 __all__ = ["check_nodes", "check_tensors", "settle_external_data"]
 
@@ -94,15 +95,12 @@ def _check_graph(
 
 def _check_attributes(node: onnx.NodeProto, opsets: Mapping[str, int], where: str) -> None:
     """Checks the numbers of inputs and outputs and the attributes of a node against its operator's schema."""
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
-    except onnx.defs.SchemaError:
+    schema = op_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
+    if schema is None:
         bodies = _BODIES.get(node.op_type, ()) if node.domain == "" else ()
         held = {attribute.name for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH}
         if not held.issuperset(bodies):
-            raise UnsupportedModel(
-                f"{where}: {_described(node)} lacks one of its graphs, {', '.join(bodies)}"
-            ) from None
+            raise UnsupportedModel(f"{where}: {_described(node)} lacks one of its graphs, {', '.join(bodies)}")
         return
     for what, found, least, most in (
         ("inputs", len(node.input), schema.min_input, schema.max_input),

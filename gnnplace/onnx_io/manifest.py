@@ -17,7 +17,7 @@ from gnnplace.onnx_io.annotate import layer_assignment
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.shapes.node_types import declared_type
-from gnnplace.onnx_io.split import ModelCutter, Part, split_model
+from gnnplace.onnx_io.split import Part, has_default, split_model
 from gnnplace.onnx_io.value_types import type_text
 
 __all__ = ["FORMAT", "MANIFEST", "Manifest", "ValueInfo", "read_manifest", "write_parts"]
@@ -145,17 +145,16 @@ def _check(manifest: Manifest, folder: Path, path: Path) -> None:
 
 
 def _value_infos(model: ir.Model, values: Sequence[ir.Value]) -> tuple[ValueInfo, ...]:
-    cutter = ModelCutter(model)
     return tuple(
         ValueInfo(
             name=str(value.name),
             type=type_text(declared_type(value)),
             shape=tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ()),
-            optional=cutter.has_default(value),
+            optional=has_default(model, value),
             known_rank=value.shape is not None,
         )
         for value in dict.fromkeys(values)
-        if cutter.has_default(value) or not (value.is_initializer() and value.is_graph_input())
+        if has_default(model, value) or not (value.is_initializer() and value.is_graph_input())
     )
 
 

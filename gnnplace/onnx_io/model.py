@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from onnx import defs
 from gnnplace.arrays import BoolArray
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["OnnxModel", "constant_ops", "is_deterministic"]
+__all__ = ["OnnxModel", "constant_ops", "is_deterministic", "op_schema"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +67,15 @@ def constant_ops(model: ir.Model) -> list[bool]:
 
 def is_deterministic(op_type: str, version: int) -> bool:
     """Whether an operator of the default domain always maps equal inputs to equal results; False if it has bodies."""
-    try:
-        schema = defs.get_schema(op_type, version)
-    except defs.SchemaError:
-        return False
+    schema = op_schema(op_type, version)
     deterministic = defs.OpSchema.NodeDeterminism.Deterministic
-    return bool(schema.node_determinism == deterministic)  # type: ignore[attr-defined]  # not in the stub
+    return schema is not None and bool(schema.node_determinism == deterministic)  # type: ignore[attr-defined]
+
+
+@lru_cache(4096)
+def op_schema(op_type: str, version: int, domain: str = "") -> defs.OpSchema | None:
+    """An operator's definition in a version of its domain; None if ONNX does not know it."""
+    try:
+        return defs.get_schema(op_type, version, domain)
+    except defs.SchemaError:
+        return None

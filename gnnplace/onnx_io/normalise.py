@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from gnnplace.errors import UnsupportedModel, shown
 from gnnplace.onnx_io.folding import fold_constants
+from gnnplace.onnx_io.model import op_schema
 
 __all__ = ["name_nodes", "normalise"]
 
@@ -86,16 +86,9 @@ def _align_opsets(model: ir.Model, function: ir.Function) -> None:
     for domain, version in list(function.opset_imports.items()):
         wanted = model.opset_imports.get(domain, version)
         types = {node.op_type for node in function.all_nodes() if node.domain == domain}
-        if wanted != version and all(_since(t, version, domain) == _since(t, wanted, domain) for t in types):
+        defined = [[getattr(op_schema(t, v, domain), "since_version", None) for t in types] for v in (version, wanted)]
+        if wanted != version and defined[0] == defined[1]:
             function.opset_imports[domain] = wanted
-
-
-def _since(op_type: str, version: int, domain: str) -> int | None:
-    """The version that introduced the definition valid at `version`; None for an unknown operator."""
-    try:
-        return onnx.defs.get_schema(op_type, version, domain).since_version
-    except onnx.defs.SchemaError:
-        return None
 
 
 def name_nodes(graph: ir.Graph | ir.Function) -> None:

@@ -151,9 +151,9 @@ def _known_size(size: int | str | None) -> int | str | None:
 def _costs(path: Path, model: ir.Model, dims: Mapping[str, int]) -> tuple[OpGraph, Mapping[str, int], tuple[str, ...]]:
     """The op graph of a normalised model at the given dimensions, the sizes of all dimensions, and the warnings."""
     dimensions = choose_dimensions(model.graph.inputs, dims, str(path))
-    shapes = infer_shapes(model, dimensions)
-    graph, assumptions = convert(path.stem, model, shapes.tensors, str(path))
-    return graph, dimensions.values, (*dimensions.warnings, *shapes.warnings, *assumptions)
+    tensors, guesses = infer_shapes(model, dimensions)
+    graph, assumptions = convert(path.stem, model, tensors, str(path))
+    return graph, dimensions.values, (*dimensions.warnings, *guesses, *assumptions)
 
 
 def _parse(path: Path) -> onnx.ModelProto:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -25,6 +24,7 @@ __all__ = [
     "ModelCutter",
     "Part",
     "checked_opset",
+    "has_default",
     "proto_of",
     "serialized",
     "split_model",
@@ -76,7 +76,6 @@ class Boundary:
     """Constant initialisers that the ops read; each part contains its own copy."""
 
 
-@dataclass(frozen=True, eq=False)
 class ModelCutter:
     """Makes parts of one model; indexes the values once, so that the cost of a part depends on its own size alone.
 
@@ -85,38 +84,16 @@ class ModelCutter:
     runtime folds it there. (Cutting the Transpose of a tied weight from its MatMul made BERT 1.3 times as slow.)
     """
 
-    model: ir.Model
-
-    @cached_property
-    def nodes(self) -> tuple[ir.Node, ...]:
-        """Ops by index."""
-        return tuple(self.model.graph)
-
-    @cached_property
-    def _reads(self) -> list[list[ir.Value]]:
-        """`[N]` values that each op reads, also through the captures of its bodies."""
-        return [list(values_read(node)) for node in self.nodes]
-
-    @cached_property
-    def _constant(self) -> list[bool]:
-        return constant_ops(self.model)
-
-    @cached_property
-    def _producer(self) -> dict[ir.Value, int]:
-        return {value: op for op, node in enumerate(self.nodes) for value in node.outputs}
-
-    @cached_property
-    def _readers(self) -> dict[ir.Value, list[int]]:
-        readers: dict[ir.Value, list[int]] = {}
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+        self._nodes = tuple(model.graph)
+        self._constant = constant_ops(model)
+        self._reads = [values_read(node) for node in self._nodes]
+        self._producer = {value: op for op, node in enumerate(self._nodes) for value in node.outputs}
+        self._readers: defaultdict[ir.Value, list[int]] = defaultdict(list)
         for op, values in enumerate(self._reads):
             for value in values:
-                readers.setdefault(value, []).append(op)
-        return readers
-
-    @cached_property
-    def stray_outputs(self) -> tuple[ir.Value, ...]:
-        """Model outputs that no op produces because they are initialisers."""
-        return tuple(value for value in dict.fromkeys(self.model.graph.outputs) if value.is_initializer())
+                self._readers[value].append(op)
 
     def shared_weights(self, parts: Sequence[Sequence[int]]) -> list[ir.Value]:
         """Weights inside the model file that several parts read, except small ones."""
@@ -130,17 +107,12 @@ class ModelCutter:
             and tensor.nbytes >= _SHARED_BYTES
         ]
 
-    def has_default(self, value: ir.Value) -> bool:
-        """Whether the value is a model input with a default."""
-        free = self.model.ir_version >= _FIRST_IR_WITH_FREE_INITIALIZERS
-        return free and value.is_initializer() and value.is_graph_input()
-
     def held(self, ops: Sequence[int]) -> set[int]:
         """The ops that a part of `ops` contains: with the constant ops that they read, without those that only others read."""
         wanted = {
             op
             for op in ops
-            if not self._constant[op] or any(value.is_graph_output() for value in self.nodes[op].outputs)
+            if not self._constant[op] or any(value.is_graph_output() for value in self._nodes[op].outputs)
         }
         found = wanted or set(ops)
         stack = list(found)
@@ -158,36 +130,29 @@ class ModelCutter:
         If no other part reads a value, the outputs of the last op count, since ONNX Runtime requires an output.
         """
         own, inside = set(ops), self.held(ops)
-        inputs: dict[ir.Value, None] = {}
-        optional_inputs: dict[ir.Value, None] = {}
-        weights: dict[ir.Value, None] = {}
-        read = [value for op in sorted(inside) for value in self._reads[op]]
-        for value in (*read, *extra_outputs):
-            if self.has_default(value):
-                optional_inputs[value] = None
-            elif value.is_initializer():
-                weights[value] = None
-            elif self._producer.get(value) not in inside:
-                inputs[value] = None
-        produced = [value for op in sorted(inside) for value in self.nodes[op].outputs if value.name]
+        read = dict.fromkeys((*(value for op in sorted(inside) for value in self._reads[op]), *extra_outputs))
         outputs = [
             value
-            for value in produced
-            if (value.is_graph_output() and self._producer[value] in own)
-            or (
-                not self._constant[self._producer[value]]
-                and any(reader not in inside for reader in self._readers.get(value, ()))
+            for op in sorted(inside)
+            for value in self._nodes[op].outputs
+            if value.name
+            and (
+                (value.is_graph_output() and op in own)
+                or (not self._constant[op] and any(reader not in inside for reader in self._readers.get(value, ())))
             )
         ]
         outputs += extra_outputs
         if not outputs and inside:
-            outputs = [value for value in self.nodes[max(inside)].outputs if value.name]
-        return Boundary(tuple(inputs), tuple(optional_inputs), tuple(outputs), tuple(weights))
+            outputs = [value for value in self._nodes[max(inside)].outputs if value.name]
+        return Boundary(
+            inputs=tuple(v for v in read if not v.is_initializer() and self._producer.get(v) not in inside),
+            optional_inputs=tuple(v for v in read if has_default(self.model, v)),
+            outputs=tuple(outputs),
+            weights=tuple(v for v in read if v.is_initializer() and not has_default(self.model, v)),
+        )
 
-    def part_proto(
-        self, ops: Sequence[int], extra_outputs: Sequence[ir.Value] = ()
-    ) -> tuple[onnx.ModelProto, Boundary]:
-        """The part as a model, with its boundary; external weights keep their locations.
+    def part_proto(self, ops: Sequence[int], extra_outputs: Sequence[ir.Value] = ()) -> tuple[onnx.ModelProto, Part]:
+        """The part as a model and its description without name, device and file; external weights keep their locations.
 
         Raises:
             UnsupportedModel: an exchanged value has no known type, or the operator set is too new.
@@ -203,7 +168,7 @@ class ModelCutter:
         view = ir.GraphView(
             [*boundary.inputs, *boundary.optional_inputs],
             boundary.outputs,
-            nodes=[self.nodes[op] for op in sorted(self.held(ops))],
+            nodes=[self._nodes[op] for op in sorted(self.held(ops))],
             initializers=[*boundary.optional_inputs, *boundary.weights],
             opset_imports=dict(checked_opset(source)),
             name=source.graph.name or "part",
@@ -219,7 +184,12 @@ class ModelCutter:
             functions=tuple(source.functions.values()),
             metadata_props=dict(source.metadata_props),
         )
-        return proto_of(part, (*boundary.inputs, *boundary.outputs)), boundary
+        inputs, outputs, optional_inputs = (
+            tuple(str(value.name) for value in values)
+            for values in (boundary.inputs, boundary.outputs, boundary.optional_inputs)
+        )
+        proto = proto_of(part, (*boundary.inputs, *boundary.outputs))
+        return proto, Part("", "", b"", inputs, outputs, optional_inputs)
 
     def part_in_memory(self, ops: Sequence[int]) -> Part:
         """The part in memory, without name and device; its external weights lie in the model's own folder.
@@ -227,8 +197,8 @@ class ModelCutter:
         Raises:
             UnsupportedModel: see `part_proto`.
         """
-        proto, boundary = self.part_proto(ops)
-        return _part("", serialized(proto, "a part"), boundary)
+        proto, part = self.part_proto(ops)
+        return replace(part, model=serialized(proto, "a part"))
 
 
 def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) -> tuple[Part, ...]:
@@ -241,18 +211,25 @@ def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) 
         UnsupportedModel: see `ModelCutter.part_proto`; or external weights are missing.
     """
     cutter = ModelCutter(model.model)
+    stray = tuple(value for value in dict.fromkeys(model.model.graph.outputs) if value.is_initializer())
     locations = link_files(external_files(model.model), folder)
     shared = write_external(cutter.shared_weights(parts), folder, "shared.bin")
     written: list[Part] = []
-    for number, ops in enumerate(parts if parts or not cutter.stray_outputs else [()]):
+    for number, ops in enumerate(parts if parts or not stray else [()]):
         file = f"part-{number:04d}.onnx"
-        proto, boundary = cutter.part_proto(ops, cutter.stray_outputs if number == 0 else ())
+        proto, part = cutter.part_proto(ops, stray if number == 0 else ())
         relocate(proto.graph, locations)
         refer(proto.graph, shared)
         with new_file(folder / file) as temporary:
             temporary.write_bytes(serialized(proto, file))
-        written.append(_part(file, folder / file, boundary))
+        written.append(replace(part, name=file, model=folder / file))
     return tuple(written)
+
+
+def has_default(model: ir.Model, value: ir.Value) -> bool:
+    """Whether the value is a model input with a default."""
+    free = model.ir_version >= _FIRST_IR_WITH_FREE_INITIALIZERS
+    return free and value.is_initializer() and value.is_graph_input()
 
 
 def checked_opset(model: ir.Model) -> Mapping[str, int]:
@@ -291,18 +268,3 @@ def serialized(proto: onnx.ModelProto, what: str) -> bytes:
     if proto.ByteSize() > _MAX_PROTO_BYTES:
         raise UnsupportedModel(f"{what} has more than 2 GiB of weights in one file; save the model with external data")
     return bytes(proto.SerializeToString())
-
-
-def _part(name: str, model: Path | bytes, boundary: Boundary) -> Part:
-    return Part(
-        name,
-        "",
-        model,
-        inputs=_names(boundary.inputs),
-        outputs=_names(boundary.outputs),
-        optional_inputs=_names(boundary.optional_inputs),
-    )
-
-
-def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
-    return tuple(str(value.name) for value in values)

@@ -38,15 +38,6 @@ def _per_element(flops: float) -> Rule:
     return lambda call: flops * call.output().size
 
 
-def _variadic(call: Call) -> float:
-    """One operation per element and further input."""
-    return (len(call.inputs) - 1) * call.output().size
-
-
-def _mean(call: Call) -> float:
-    return len(call.inputs) * call.output().size
-
-
 def _gelu(call: Call) -> float:
     """`x / 2 (1 + erf(x / sqrt 2))`, or its approximation with tanh and a cube."""
     return (9 if call.text("approximate", "none") == "tanh" else 5) * call.output().size
@@ -54,16 +45,19 @@ def _gelu(call: Call) -> float:
 
 def _dropout(call: Call) -> float:
     """Nothing at inference; a mask and a product in training."""
-    training = call.input(2).value if call.has(2) else None
+    training = call.input(2).value
     is_training = call.has(2) and (training is None or bool(training.ravel()[0]))
     return 3.0 * call.output().size if is_training else 0.0
 
 
 ELEMENTWISE_FLOPS: Mapping[str, Rule] = {
     **{op_type: _per_element(flops) for op_type, flops in _PER_ELEMENT.items()},
-    "Max": _variadic, "Min": _variadic, "Sum": _variadic, "Mean": _mean,
-    "Gelu": _gelu, "Dropout": _dropout,
-}  # fmt: skip
+    # one operation per element and further input
+    **dict.fromkeys(("Max", "Min", "Sum"), lambda call: (len(call.inputs) - 1) * call.output().size),
+    "Mean": lambda call: len(call.inputs) * call.output().size,
+    "Gelu": _gelu,
+    "Dropout": _dropout,
+}
 """FLOPs by op type, by a rule that takes the node."""
 
 VIEWS = frozenset({
@@ -87,10 +81,6 @@ def _gathered(call: Call) -> float:
     return 2.0 * call.output_bytes + (call.input_bytes - call.input().bytes)
 
 
-def _dropout_data_movement(call: Call) -> float:
-    return call.input_bytes + call.output_bytes if ELEMENTWISE_FLOPS["Dropout"](call) else 0.0
-
-
 def _scatter(call: Call) -> float:
     """Copies the whole input, then reads and writes the updates."""
     return call.input_bytes + call.output_bytes + call.input(2).bytes
@@ -107,6 +97,7 @@ MOVED_BYTES: Mapping[str, Rule] = {
     **dict.fromkeys(("CenterCropPad", "Gather", "GatherElements", "GatherND", "Slice"), _gathered),
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter),
     **dict.fromkeys(("EyeLike", "RandomNormalLike", "RandomUniformLike"), lambda call: float(call.output_bytes)),
-    "Dropout": _dropout_data_movement, "RoiAlign": _rois,
-}  # fmt: skip
+    "Dropout": lambda call: call.input_bytes + call.output_bytes if _dropout(call) else 0.0,
+    "RoiAlign": _rois,
+}
 """Moved bytes by op type, where they differ from all inputs and outputs."""

@@ -34,8 +34,8 @@ def _transposed_convolution(call: Call) -> float:
 def _deformable_convolution(call: Call) -> float:
     """Every value of a window is interpolated between four values (8 FLOPs) and masked (1 FLOP)."""
     kernel = math.prod(call.input(1).shape[2:])
-    positions = call.output().size // max(call.size_along(0) * call.input(1).shape[0], 1)
-    sampled = call.size_along(0) * call.size_along(1) * positions * kernel
+    positions = call.output().size // max(call.input().size_along(0) * call.input(1).shape[0], 1)
+    sampled = call.input().size_along(0) * call.input().size_along(1) * positions * kernel
     window = math.prod(call.input(1).shape[1:])
     return 2.0 * window * call.output().size + call.has(3) * call.output().size + (8.0 + call.has(4)) * sampled
 
@@ -45,13 +45,9 @@ def _causal_convolution(call: Call) -> float:
     return (2.0 * math.prod(call.input(1).shape[1:]) + call.has(2) + activation) * call.output().size
 
 
-def _matrix_product(call: Call) -> float:
-    return 2.0 * call.output().size * call.size_along(-1)
-
-
 def _gemm(call: Call) -> float:
     """`alpha A B + beta C`; scaling by 1 is free."""
-    depth = call.size_along(0 if call.number("transA", 0) else 1)
+    depth = call.input().size_along(0 if call.number("transA", 0) else 1)
     return (2.0 * depth + call.has(2)) * call.output().size
 
 
@@ -106,7 +102,7 @@ def _recurrent(gates: int, elementwise: int) -> Rule:
     def flops(call: Call) -> float:
         directions, _, width = (*call.input(1).shape, 1, 1, 1)[:3]
         hidden = (*call.input(2).shape, 1, 1, 1)[2]
-        steps = call.size_along(0) * call.size_along(1)  # [T, B, F] or, by layout, [B, T, F]
+        steps = call.input().size_along(0) * call.input().size_along(1)  # [T, B, F] or, by layout, [B, T, F]
         bias = 2 * gates if call.has(3) else 0
         return float(directions * steps * hidden * (gates * 2 * (width + hidden) + bias + elementwise))
 
@@ -120,9 +116,10 @@ MATRIX_FLOPS: Mapping[str, Rule] = {
     "ConvTranspose": _transposed_convolution,
     "DeformConv": _deformable_convolution,
     "CausalConvWithState": _causal_convolution,
-    "MatMul": _matrix_product,
-    "MatMulInteger": _matrix_product,
-    "QLinearMatMul": _matrix_product,
+    **dict.fromkeys(
+        ("MatMul", "MatMulInteger", "QLinearMatMul"),
+        lambda call: 2.0 * call.output().size * call.input().size_along(-1),
+    ),
     "Gemm": _gemm,
     "Einsum": _einsum,
     "Attention": _attention,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -19,16 +19,13 @@ from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 
 __all__ = ["NodeCost", "has_known_cost", "node_cost", "signature"]
 
+Kind = ir.AttributeType
 _DIGEST = 16
 """Hexadecimal digits of a hash in a signature."""
-_PLAIN = frozenset({
-    ir.AttributeType.FLOAT, ir.AttributeType.FLOATS, ir.AttributeType.INT, ir.AttributeType.INTS,
-    ir.AttributeType.STRING, ir.AttributeType.STRINGS,
-})  # fmt: skip
+_PLAIN = frozenset({Kind.FLOAT, Kind.FLOATS, Kind.INT, Kind.INTS, Kind.STRING, Kind.STRINGS})
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCost:
+class NodeCost(NamedTuple):
     """FLOPs of one run of a node, and bytes that it reads and writes."""
 
     flops: float
@@ -54,25 +51,19 @@ def node_cost(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo])
     A node with subgraphs costs as much as its most expensive possible body, times the trip count (1 if unknown). A type
     without a rule costs 1 FLOP per output element.
     """
-    if next(subgraphs(node), None) is not None:
-        bodies = [_graph_cost(body, opset, tensors) for body in _bodies(node, tensors)]
-        worst = max(bodies, key=lambda cost: (cost.flops, cost.bytes))
+    is_branch = (node.domain, node.op_type) == ("", "If")
+    if bodies := branches_taken(node, tensors) if is_branch else list(subgraphs(node)):
+        worst = max(_graph_cost(body, opset, tensors) for body in bodies)
         trips = trip_count(node, opset, tensors)
-        times = 1 if trips is None else trips
-        return NodeCost(worst.flops * times, worst.bytes * times)
-    call = Call.of(node, opset, tensors)
-    is_default_domain = node.domain == ""
-    flops = _FLOPS[node.op_type](call) if is_default_domain and node.op_type in _FLOPS else float(call.output_size)
-    if is_default_domain and node.op_type in MOVED_BYTES:
-        return NodeCost(flops, MOVED_BYTES[node.op_type](call))
-    return NodeCost(flops, float(call.input_bytes + call.output_bytes))
-
-
-def _bodies(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> Iterator[ir.Graph]:
-    if node.domain == "" and node.op_type == "If":
-        yield from branches_taken(node, tensors)
-    else:
-        yield from subgraphs(node)
+        return worst if trips is None else NodeCost(worst.flops * trips, worst.bytes * trips)
+    inputs = tuple(None if value is None else tensors[value] for value in node.inputs)
+    outputs = tuple(tensors[value] if value.name else None for value in node.outputs)
+    call = Call(node, inputs, outputs, opset)
+    rule, moved = (table.get(node.op_type) if node.domain == "" else None for table in (_FLOPS, MOVED_BYTES))
+    return NodeCost(
+        rule(call) if rule else float(sum(tensor.size for tensor in outputs if tensor is not None)),
+        moved(call) if moved else float(call.input_bytes + call.output_bytes),
+    )
 
 
 def _graph_cost(graph: ir.Graph, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> NodeCost:
@@ -86,31 +77,30 @@ def signature(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo])
     Names do not matter. An omitted tensor is written `-`; tensor attributes and subgraphs are hashes. A known trip count
     of a Loop or Scan is one of the attributes.
     """
-    inputs = ",".join("-" if value is None else _written(tensors[value]) for value in node.inputs)
-    outputs = ",".join(_written(tensors[value]) if value.name else "-" for value in node.outputs)
-    attributes = {name: _attribute(node.attributes[name], opset, tensors) for name in node.attributes}
+
+    def written(values: Iterable[ir.Value | None]) -> str:
+        found = (None if value is None or not value.name else tensors[value] for value in values)
+        return ",".join("-" if t is None else f"{t.dtype_name}[{','.join(map(str, t.shape))}]" for t in found)
+
+    attributes = {name: _attribute(attribute, opset, tensors) for name, attribute in node.attributes.items()}
     if next(subgraphs(node), None) is not None and (trips := trip_count(node, opset, tensors)) is not None:
         attributes["trips"] = str(trips)
     listed = ",".join(f"{name}={attributes[name]}" for name in sorted(attributes))
-    return f"{node.domain or 'ai.onnx'}::{node.op_type}({inputs})->({outputs}){{{listed}}}"
-
-
-def _written(tensor: TensorInfo) -> str:
-    return f"{tensor.dtype_name}[{','.join(map(str, tensor.shape))}]"
+    return f"{node.domain or 'ai.onnx'}::{node.op_type}({written(node.inputs)})->({written(node.outputs)}){{{listed}}}"
 
 
 def _attribute(attribute: ir.Attr, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> str:
-    kind = attribute.type
-    if kind == ir.AttributeType.GRAPH:
-        return _body(attribute.as_graph(), opset, tensors)
-    if kind == ir.AttributeType.GRAPHS:
-        return "[" + ",".join(_body(graph, opset, tensors) for graph in attribute.as_graphs()) + "]"
-    if kind == ir.AttributeType.TENSOR:
-        return _tensor(attribute.as_tensor())
-    if kind == ir.AttributeType.TENSORS:
-        return "[" + ",".join(_tensor(tensor) for tensor in attribute.as_tensors()) + "]"
-    if kind in _PLAIN:
-        return json.dumps(attribute.value, separators=(",", ":"), default=repr)
+    match attribute.type:
+        case Kind.GRAPH:
+            return _body(attribute.as_graph(), opset, tensors)
+        case Kind.GRAPHS:
+            return "[" + ",".join(_body(graph, opset, tensors) for graph in attribute.as_graphs()) + "]"
+        case Kind.TENSOR:
+            return _tensor(attribute.as_tensor())
+        case Kind.TENSORS:
+            return "[" + ",".join(map(_tensor, attribute.as_tensors())) + "]"
+        case kind if kind in _PLAIN:
+            return json.dumps(attribute.value, separators=(",", ":"), default=repr)
     return repr(attribute.value)
 
 

@@ -33,7 +33,7 @@ def _per_input_element(flops: float) -> Rule:
 
 
 def _pool(flops: float) -> Rule:
-    return lambda call: flops * call.window() * call.output().size
+    return lambda call: flops * math.prod(call.node.attributes.get_ints("kernel_shape", (1,))) * call.output().size
 
 
 def _batch_normalisation(call: Call) -> float:
@@ -41,11 +41,6 @@ def _batch_normalisation(call: Call) -> float:
     by_outputs = call.opset < 14 and sum(tensor is not None for tensor in call.outputs) > 1
     training = bool(call.number("training_mode", 0)) or by_outputs
     return (8.0 if training else 2.0) * call.output().size
-
-
-def _local_response(call: Call) -> float:
-    """A sum of squares over neighbouring channels, then scale, shift, power and quotient."""
-    return (2.0 * call.number("size", 1) + 4.0) * call.output().size
 
 
 def _interpolation(call: Call, dimensions: int, mode: str) -> float:
@@ -59,35 +54,6 @@ def _resize(call: Call) -> float:
     return _interpolation(call, changed, call.text("mode", "nearest"))
 
 
-def _grid_sample(call: Call) -> float:
-    dimensions = max(len(call.output().shape) - 2, 1)
-    return _interpolation(call, dimensions, call.text("mode", "linear"))
-
-
-def _region_align(call: Call) -> float:
-    """Each output element averages samples that are interpolated between four neighbours."""
-    samples = max(call.number("sampling_ratio", 0), 1) ** 2
-    return 9.0 * samples * call.output().size
-
-
-def _region_max(call: Call) -> float:
-    """Every region is assumed to cover the whole image."""
-    regions = call.input(1).shape[0] if call.input(1).shape else 0
-    return float(regions * call.input().size // max(call.size_along(0), 1))
-
-
-def _sort(call: Call) -> float:
-    """Comparisons of a sort of all elements."""
-    size = call.input().size
-    return size * math.log2(max(size, 2))
-
-
-def _top_k(call: Call) -> float:
-    """Comparisons of each element with a heap of the best `k`."""
-    best = call.output().size_along(call.number("axis", -1))
-    return call.input().size * math.log2(max(best, 2))
-
-
 def _non_maximum_suppression(call: Call) -> float:
     """Per batch and class: a sort by score, and the overlap (12 FLOPs) of each kept box with all boxes."""
     batches, boxes = (*call.input().shape, 1, 1)[:2]
@@ -97,18 +63,13 @@ def _non_maximum_suppression(call: Call) -> float:
     return float(batches * classes * (boxes * math.log2(max(boxes, 2)) + 12 * kept * boxes))
 
 
-def _determinant(call: Call) -> float:
-    """Elimination: two thirds of the cubed side length per matrix."""
-    return 2.0 / 3.0 * call.input().size * call.size_along(-1)
-
-
 def _fourier(call: Call) -> float:
     """A fast Fourier transform per row: `5 n log2 n` for complex elements."""
     axis = call.number("axis", 1 if call.opset < 20 else -2)
     stated = call.input(2).value if call.opset >= 20 else None
     if stated is not None and stated.size == 1:
         axis = int(stated.ravel()[0])
-    length = call.size_along(axis)
+    length = call.input().size_along(axis)
     rows = call.output().size / 2 / max(call.output().size_along(axis), 1)
     return 5.0 * rows * length * math.log2(max(length, 2))
 
@@ -120,17 +81,32 @@ def _short_time_fourier(call: Call) -> float:
     return batch * frames * (length + 5.0 * length * math.log2(max(length, 2)))
 
 
-def _affine_grid(call: Call) -> float:
-    """A matrix-vector product per grid point."""
-    return 2.0 * call.size_along(-1) * call.output().size
-
-
 REDUCTION_FLOPS: Mapping[str, Rule] = {
     **{op_type: _per_input_element(flops) for op_type, flops in _PER_INPUT_ELEMENT.items()},
-    "AveragePool": _pool(1), "MaxPool": _pool(1), "LpPool": _pool(2),
-    "BatchNormalization": _batch_normalisation, "LRN": _local_response,
-    "Resize": _resize, "Upsample": _resize, "GridSample": _grid_sample,
-    "RoiAlign": _region_align, "MaxRoiPool": _region_max,
-    "Unique": _sort, "TopK": _top_k, "NonMaxSuppression": _non_maximum_suppression, "Det": _determinant,
-    "DFT": _fourier, "STFT": _short_time_fourier, "AffineGrid": _affine_grid,
-}  # fmt: skip
+    "AveragePool": _pool(1),
+    "MaxPool": _pool(1),
+    "LpPool": _pool(2),
+    "BatchNormalization": _batch_normalisation,
+    # a sum of squares over neighbouring channels, then scale, shift, power and quotient
+    "LRN": lambda call: (2.0 * call.number("size", 1) + 4.0) * call.output().size,
+    "Resize": _resize,
+    "Upsample": _resize,
+    "GridSample": lambda call: _interpolation(call, len(call.output().shape[3:]) + 1, call.text("mode", "linear")),
+    # the mean of samples that are interpolated between four neighbours
+    "RoiAlign": lambda call: 9.0 * max(call.number("sampling_ratio", 0), 1) ** 2 * call.output().size,
+    # every region is assumed to cover the whole image
+    "MaxRoiPool": lambda call: float(
+        (*call.input(1).shape, 0)[0] * call.input().size // max(call.input().size_along(0), 1)
+    ),
+    # comparisons of a sort of all elements
+    "Unique": lambda call: call.input().size * math.log2(max(call.input().size, 2)),
+    # comparisons of each element with a heap of the best `k`
+    "TopK": lambda call: call.input().size * math.log2(max(call.output().size_along(call.number("axis", -1)), 2)),
+    "NonMaxSuppression": _non_maximum_suppression,
+    # elimination: two thirds of the cubed side length per matrix
+    "Det": lambda call: 2.0 / 3.0 * call.input().size * call.input().size_along(-1),
+    "DFT": _fourier,
+    "STFT": _short_time_fourier,
+    # a matrix-vector product per grid point
+    "AffineGrid": lambda call: 2.0 * call.input().size_along(-1) * call.output().size,
+}

@@ -19,7 +19,8 @@ _ENDLESS = 2**31
 
 def branches_taken(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> list[ir.Graph]:
     """The branches of an If that can run: one if the condition is a constant, otherwise both."""
-    condition = tensors[node.inputs[0]].value if node.inputs and node.inputs[0] is not None else None
+    source = node.inputs[0] if node.inputs else None
+    condition = None if source is None else tensors[source].value
     if condition is None:
         return list(subgraphs(node))
     return [node.attributes["then_branch" if condition.ravel()[0] else "else_branch"].as_graph()]
@@ -28,7 +29,9 @@ def branches_taken(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> lis
 def trip_count(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> int | None:
     """Trip count of a Scan, or largest trip count of a Loop; None if it depends on the data."""
     if node.op_type == "Scan":
-        return ScanLayout.of(node, opset).trip_count(tensors)
+        layout = ScanLayout.of(node, opset)
+        has_steps = bool(layout.sequences) and layout.sequences[0] is not None
+        return math.prod(layout.batch_and_steps(tensors)) if has_steps else None
     if node.op_type != "Loop" or not node.inputs or node.inputs[0] is None:
         return None
     limit = tensors[node.inputs[0]].value
@@ -66,12 +69,6 @@ class ScanLayout:
             output_axes = node.attributes.get_ints("scan_output_axes", ())
         return cls(tuple(inputs[:num_states]), sequences, axes, output_axes, has_batch)
 
-    def trip_count(self, tensors: Mapping[ir.Value, TensorInfo]) -> int | None:
-        """Steps of the first sequence times the batch size, if there is a batch."""
-        if not self.sequences or self.sequences[0] is None:
-            return None
-        return math.prod(self.batch_and_steps(tensors))
-
     def batch_and_steps(self, tensors: Mapping[ir.Value, TensorInfo]) -> tuple[int, ...]:
         """The batch size, if there is a batch, and the steps of the first sequence."""
         first = self.sequences[0] if self.sequences else None
@@ -85,7 +82,7 @@ class ScanLayout:
         axis = self.axes[sequence] % max(len(shape), 1)
         return tuple(size for i, size in enumerate(shape) if i != axis and not (self.has_batch and i == 0))
 
-    def stacked(self, output: int, shape: tuple[int, ...], batch_and_steps: tuple[int, ...]) -> tuple[int, ...]:
+    def stacked(self, output: int, batch_and_steps: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a stacked output whose slices have this shape."""
         axis = self.output_axes[output] if output < len(self.output_axes) else 0
         axis %= len(shape) + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from gnnplace.onnx_io.folding import constant_tensor, evaluate, subgraphs
 from gnnplace.onnx_io.shapes.control_flow import ScanLayout, branches_taken, trip_count
 from gnnplace.onnx_io.shapes.node_types import (
     SMALL,
-    NodeTypes,
     declared_type,
+    output_types,
     small_array,
     small_constants,
     tensor_type,
@@ -29,26 +30,18 @@ from gnnplace.onnx_io.shapes.node_types import (
 )
 from gnnplace.onnx_io.shapes.tensor_info import Dimensions, TensorInfo
 
-__all__ = ["Shapes", "infer_shapes"]
+__all__ = ["infer_shapes"]
 
 Types = list[onnx.TypeProto | None]
 
 
-@dataclass(frozen=True)
-class Shapes:
-    """Every tensor of a model and its subgraphs at concrete dimensions."""
-
-    tensors: Mapping[ir.Value, TensorInfo]
-    warnings: tuple[str, ...]
-
-
-def infer_shapes(model: ir.Model, dimensions: Dimensions) -> Shapes:
-    """Infers all tensors of a normalised model at the given dimensions.
+def infer_shapes(model: ir.Model, dimensions: Dimensions) -> tuple[Mapping[ir.Value, TensorInfo], tuple[str, ...]]:
+    """Every tensor of a normalised model and its subgraphs at the given dimensions, and the warnings.
 
     Where inference has no answer, a tensor takes its declared shape, otherwise the shape of the op's largest input, as
     in an elementwise op. A single unknown size makes the tensor as large as that input.
     """
-    walk = _Walk(NodeTypes.of(model), dimensions.values)
+    walk = _Walk({"": 1, **model.opset_imports}, dimensions.values)
     for value in model.graph.inputs:
         if isinstance(value.type, ir.TensorType):
             walk.bind(value, tensor_type(value.type.dtype, dimensions.input_shapes[value]))
@@ -56,22 +49,22 @@ def infer_shapes(model: ir.Model, dimensions: Dimensions) -> Shapes:
             walk.bind(value, declared_type(value))
     walk.graph(model.graph)
     if not walk.guessed:
-        return Shapes(walk.tensors, ())
+        return walk.tensors, ()
     others = f" and {len(walk.guessed) - 1} more" if len(walk.guessed) > 1 else ""
     warning = (
         f"tensor {walk.guessed[0]!r}{others}: the shape depends on the data or on an unknown op; "
         "the size of the largest input of the op is taken"
     )
-    return Shapes(walk.tensors, (warning,))
+    return walk.tensors, (warning,)
 
 
 @dataclass
 class _Walk:
     """One pass over a graph and its subgraphs that settles the outputs of every visited node."""
 
-    node_types: NodeTypes
+    opsets: Mapping[str, int]
     dims: Mapping[str, int]
-    types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
+    types: dict[ir.Value | None, onnx.TypeProto] = field(default_factory=dict)
     values: dict[ir.Value, NDArray[Any]] = field(default_factory=dict)
     tensors: dict[ir.Value, TensorInfo] = field(default_factory=dict)
     guessed: list[str] = field(default_factory=list)
@@ -159,18 +152,16 @@ class _Walk:
         if node.op_type == "Identity":
             return (self.values[source],)
         inputs = [None if value is None else self.values[value] for value in node.inputs]
-        return evaluate(node, self.node_types.opset, inputs)
+        return evaluate(node, self.opsets[""], inputs)
 
     def _node(self, node: ir.Node) -> Types:
-        if node.domain == "" and node.op_type == "If":
-            return self._if(node)
-        if node.domain == "" and node.op_type == "Loop":
-            return self._loop(node)
-        if node.domain == "" and node.op_type == "Scan":
-            return self._scan(node)
+        """One type per output of the node; None where it is unknown."""
+        visit = {"If": self._if, "Loop": self._loop, "Scan": self._scan}.get(node.op_type)
+        if visit is not None and node.domain == "":
+            return [*visit(node), *[None] * len(node.outputs)][: len(node.outputs)]
         for body in subgraphs(node):
             self._body(body, [])
-        return self.node_types.outputs(node, self.types, self.values)
+        return output_types(node, self.opsets, self.types, self.values)
 
     def _body(self, body: ir.Graph, inputs: Sequence[onnx.TypeProto | None]) -> Types:
         """Types of the outputs of a subgraph for these `inputs`; further inputs have their declared types."""
@@ -185,34 +176,31 @@ class _Walk:
             self._body(branch, [])
         results = zip(*(branch.outputs for branch in branches_taken(node, self.tensors)), strict=False)
         larger = [max(values, key=lambda value: self.tensors[value].bytes) for values in results]
-        return _padded([self.types[value] for value in larger], node)
+        return [self.types[value] for value in larger]
 
     def _loop(self, node: ir.Node) -> Types:
         """The outputs after the first trip; stacked ones have a row per trip, or one row if the trip count is unknown."""
-        carried = [None if value is None else self.types[value] for value in node.inputs[2:]]
+        carried = [self.types.get(value) for value in node.inputs[2:]]
         counter, condition = tensor_type(ir.DataType.INT64, ()), tensor_type(ir.DataType.BOOL, ())
         results = self._body(node.attributes["body"].as_graph(), [counter, condition, *carried])[1:]
-        trips = trip_count(node, self.node_types.opset, self.tensors)
+        trips = trip_count(node, self.opsets[""], self.tensors)
         rows = 1 if trips is None else trips
         stacked = [with_shape(found, lambda shape: (rows, *shape)) for found in results[len(carried) :]]
-        return _padded([*results[: len(carried)], *stacked], node)
+        return [*results[: len(carried)], *stacked]
 
     def _scan(self, node: ir.Node) -> Types:
         """The states after the first step, and stacked outputs with a row per step."""
-        layout = ScanLayout.of(node, self.node_types.opset)
+        layout = ScanLayout.of(node, self.opsets[""])
         stack = layout.batch_and_steps(self.tensors)
-        batch = stack[:-1]
-        fed: Types = [with_shape(self._type_of(value), lambda shape: shape[len(batch) :]) for value in layout.states]
+        batch, num_states = stack[:-1], len(layout.states)
+        fed = [with_shape(self.types.get(value), lambda shape: shape[len(batch) :]) for value in layout.states]
         for index, value in enumerate(layout.sequences):
-            fed.append(with_shape(self._type_of(value), lambda shape, index=index: layout.step(index, shape)))  # type: ignore[misc]
+            fed.append(with_shape(self.types.get(value), partial(layout.step, index)))
         results = self._body(node.attributes["body"].as_graph(), fed)
-        outputs: Types = [with_shape(found, lambda shape: (*batch, *shape)) for found in results[: len(layout.states)]]
-        for index, found in enumerate(results[len(layout.states) :]):
-            outputs.append(with_shape(found, lambda shape, index=index: layout.stacked(index, shape, stack)))  # type: ignore[misc]
-        return _padded(outputs, node)
-
-    def _type_of(self, value: ir.Value | None) -> onnx.TypeProto | None:
-        return None if value is None else self.types[value]
+        outputs = [with_shape(found, lambda shape: (*batch, *shape)) for found in results[:num_states]]
+        for index, found in enumerate(results[num_states:]):
+            outputs.append(with_shape(found, partial(layout.stacked, index, stack)))
+        return outputs
 
 
 def _is_settled(found: onnx.TypeProto) -> bool:
@@ -221,8 +209,3 @@ def _is_settled(found: onnx.TypeProto) -> bool:
     return bool(
         elements.elem_type and elements.HasField("shape") and all(d.HasField("dim_value") for d in elements.shape.dim)
     )
-
-
-def _padded(types: Sequence[onnx.TypeProto | None], node: ir.Node) -> Types:
-    """One type per output of the node: truncated, or padded with None."""
-    return [*types, *[None] * len(node.outputs)][: len(node.outputs)]

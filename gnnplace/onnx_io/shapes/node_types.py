@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
@@ -11,13 +10,14 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from gnnplace.onnx_io.folding import captured_values, constant_array
+from gnnplace.onnx_io.model import op_schema
 from gnnplace.onnx_io.value_types import holds_map, keep_type, kept_type
 
 __all__ = [
     "SMALL",
-    "NodeTypes",
     "annotate_types",
     "declared_type",
+    "output_types",
     "small_array",
     "small_constants",
     "tensor_type",
@@ -30,54 +30,33 @@ SMALL = 1024
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class NodeTypes:
-    """Infers the types of a node's outputs from the types of its inputs."""
+def output_types(
+    node: ir.Node,
+    opsets: Mapping[str, int],
+    types: Mapping[ir.Value | None, onnx.TypeProto],
+    values: Mapping[ir.Value, NDArray[Any]],
+) -> list[onnx.TypeProto | None]:
+    """ONNX's inference for one node: the type of each output, None if unknown.
 
-    opsets: Mapping[str, int]
-    schemas: dict[tuple[str, str], onnx.defs.OpSchema | None] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, model: ir.Model) -> NodeTypes:
-        """Inference with the operator versions that the model imports."""
-        return cls({"": 1, **model.opset_imports})
-
-    @property
-    def opset(self) -> int:
-        """Version of the default domain."""
-        return self.opsets[""]
-
-    def schema(self, node: ir.Node) -> onnx.defs.OpSchema | None:
-        """The operator in the version that the model imports; None if ONNX does not know it."""
-        key = (node.domain, node.op_type)
-        if key not in self.schemas:
-            try:
-                self.schemas[key] = onnx.defs.get_schema(node.op_type, self.opsets.get(node.domain, 1), node.domain)
-            except onnx.defs.SchemaError:
-                self.schemas[key] = None
-        return self.schemas[key]
-
-    def outputs(
-        self, node: ir.Node, types: Mapping[ir.Value, onnx.TypeProto], values: Mapping[ir.Value, NDArray[Any]]
-    ) -> list[onnx.TypeProto | None]:
-        """The type of each output, None if unknown; `values` are known elements of inputs."""
-        nothing: list[onnx.TypeProto | None] = [None] * len(node.outputs)
-        schema = self.schema(node)
-        inputs = [value for value in node.inputs if value is not None]
-        if schema is None or any(value not in types for value in inputs):
-            return nothing
-        outer = [value for value in captured_values(node) if value in types]
-        try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema,
-                ir.serde.serialize_node(node),
-                {str(value.name): types[value] for value in (*inputs, *outer)},
-                {str(value.name): onnx.numpy_helper.from_array(values[value]) for value in inputs if value in values},
-                opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()],
-            )
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
-            return nothing
-        return [found.get(output.name) if output.name else None for output in node.outputs]
+    `opsets` are the operator versions by domain, `types` those of values so far, and `values` known elements of inputs.
+    """
+    nothing: list[onnx.TypeProto | None] = [None] * len(node.outputs)
+    schema = op_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
+    inputs = [value for value in node.inputs if value is not None]
+    if schema is None or any(value not in types for value in inputs):
+        return nothing
+    outer = [value for value in captured_values(node) if value in types]
+    try:
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            ir.serde.serialize_node(node),
+            {str(value.name): types[value] for value in (*inputs, *outer)},
+            {str(value.name): onnx.numpy_helper.from_array(values[value]) for value in inputs if value in values},
+            opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()],
+        )
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+        return nothing
+    return [found.get(output.name) if output.name else None for output in node.outputs]
 
 
 def annotate_types(model: ir.Model) -> None:
@@ -98,14 +77,14 @@ def annotate_types(model: ir.Model) -> None:
 def _annotate(model: ir.Model) -> bool:
     """One pass; returns whether all stated shapes agree with the inferred ones."""
     agreed = True
-    node_types = NodeTypes.of(model)
-    types: dict[ir.Value, onnx.TypeProto] = {}
+    opsets = {"": 1, **model.opset_imports}
+    types: dict[ir.Value | None, onnx.TypeProto] = {}
     for value in (*model.graph.inputs, *model.graph.initializers.values()):
         if (declared := declared_type(value)) is not None:
             types[value] = declared
     constants = small_constants(value for value in model.graph.initializers.values() if not value.is_graph_input())
     for node in model.graph:
-        for output, found in zip(node.outputs, node_types.outputs(node, types, constants), strict=True):
+        for output, found in zip(node.outputs, output_types(node, opsets, types, constants), strict=True):
             if found is not None and holds_map(found):
                 keep_type(output, found)
             elif found is not None and output.type is None:

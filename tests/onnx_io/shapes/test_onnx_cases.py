@@ -46,7 +46,7 @@ def test_shapes_of_results_are_those_that_the_op_produces(op: str, cases, tmp_pa
         if model.warnings:  # shapes that depend on the data; the test of warnings is elsewhere
             continue
         dimensions = choose_dimensions(model.model.graph.inputs, {}, case.name)
-        tensors = infer_shapes(model.model, dimensions).tensors
+        tensors = infer_shapes(model.model, dimensions)[0]
         for value, expected in zip(model.model.graph.outputs, case.data_sets[0][1], strict=True):
             if isinstance(expected, np.ndarray):
                 assert (tensors[value].shape, case.name) == (expected.shape, case.name)
