@@ -62,20 +62,13 @@ def annotate(
         if not 0 <= device < len(names):
             raise InvalidPlacement(f"node {node.name!r} is on device {device}; there are {len(names)}")
         del node.device_configurations[:]
-        _set_metadata(node, _DEVICE_KEY, names[device])
-        if layers is not None:
-            _set_metadata(node, LAYER_KEY, layers[device])
+        added = {_DEVICE_KEY: names[device]} | ({LAYER_KEY: layers[device]} if layers else {})
+        stated = {entry.key: entry.value for entry in node.metadata_props if entry.key not in added}
+        onnx.helper.set_metadata_props(node, stated | added)
         placed = node.device_configurations.add(configuration_id=_CONFIGURATION, pipeline_stage=int(segment))
         for output in filter(None, node.output):
             placed.sharding_spec.add(tensor_name=output, device=[int(device)])
     return proto
-
-
-def _set_metadata(node: onnx.NodeProto, key: str, value: str) -> None:
-    kept = [entry for entry in node.metadata_props if entry.key != key]
-    del node.metadata_props[:]
-    node.metadata_props.extend(kept)
-    node.metadata_props.add(key=key, value=value)
 
 
 def write_placed(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gnnplace.files import file_inside
 from gnnplace.onnx_io.external_data import bodies_of, external_tensors
 from gnnplace.onnx_io.model import op_schema
 
-__all__ = ["check_nodes", "check_tensors", "settle_external_data"]
+__all__ = ["check_model", "settle_external_data"]
 
 _MOST_DIGITS = 18
 _TYPES = {dtype.value for dtype in ir.DataType} - {ir.DataType.UNDEFINED.value}
@@ -27,115 +28,101 @@ _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("bo
 """Attributes checked even if the operator set is unknown."""
 
 
-def check_nodes(proto: onnx.ModelProto, where: str) -> None:
-    """Checks that every value is written exactly once, and that attributes match the operators.
+def check_model(proto: onnx.ModelProto, where: str) -> None:
+    """Checks texts, operator sets, nodes and tensors.
+
+    Every value is written exactly once, attributes match the operators, and a tensor has a known type and all its data.
 
     Raises:
-        UnsupportedModel: a rule is broken; the message begins with `where` and names the node.
+        UnsupportedModel: a rule is broken; the message begins with `where` and names the node or tensor.
     """
-    _check_texts(proto, where)
-    opsets = _opsets(proto.opset_import, where)
-    _check_graph(proto.graph, (), opsets, where)
+    problem = next(_problems(proto), None)
+    if problem is not None:
+        raise UnsupportedModel(f"{where}: {problem}")
+
+
+def _problems(proto: onnx.ModelProto) -> Iterator[str]:
+    yield from _text_problems(proto)
+    for entry in chain(proto.opset_import, *(function.opset_import for function in proto.functions)):
+        if not 0 <= entry.version <= _NEWEST_OPSET:
+            yield f"operator set {shown(entry.domain)} has the version {entry.version}"
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    yield from _graph_problems(proto.graph, (), opsets)
     for function in proto.functions:
-        _check_graph(function, (), {**opsets, **_opsets(function.opset_import, where)}, where)
+        own = {entry.domain: entry.version for entry in function.opset_import}
+        yield from _graph_problems(function, (), opsets | own)
+    for tensor in _tensors(proto):
+        if (problem := _tensor_problem(tensor)) is not None:
+            yield f"tensor {shown(tensor.name)} {problem}; export or copy the model again"
 
 
-def _check_texts(proto: onnx.ModelProto, where: str) -> None:
-    """Refuses text that is not UTF-8, which protobuf returns as bytes."""
+def _text_problems(proto: onnx.ModelProto) -> Iterator[str]:
+    """Text that is not UTF-8, which protobuf returns as bytes."""
     open_messages: list[Any] = [proto]
     while open_messages:
         for field, value in open_messages.pop().ListFields():
             if field.type == field.TYPE_STRING:
-                texts = (value,) if isinstance(value, str | bytes) else value
-                broken = next((text for text in texts if not isinstance(text, str)), None)
-                if broken is not None:
-                    raise UnsupportedModel(
-                        f"{where}: {field.name} {shown(broken)} is no text in UTF-8; export the model again"
-                    )
+                for text in (value,) if isinstance(value, str | bytes) else value:
+                    if not isinstance(text, str):
+                        yield f"{field.name} {shown(text)} is no text in UTF-8; export the model again"
             elif field.type == field.TYPE_MESSAGE:
                 open_messages.extend((value,) if hasattr(value, "ListFields") else value)
 
 
-def _opsets(stated: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    for entry in stated:
-        if not 0 <= entry.version <= _NEWEST_OPSET:
-            raise UnsupportedModel(f"{where}: operator set {shown(entry.domain)} has the version {entry.version}")
-    return {entry.domain: entry.version for entry in stated}
-
-
-def _check_graph(
-    graph: onnx.GraphProto | onnx.FunctionProto, outer: tuple[set[str], ...], opsets: Mapping[str, int], where: str
-) -> None:
-    """Checks one graph; `outer` has a set of names per enclosing graph, since many bodies may share a large one."""
+def _graph_problems(
+    graph: onnx.GraphProto | onnx.FunctionProto, outer: tuple[set[str], ...], opsets: Mapping[str, int]
+) -> Iterator[str]:
+    """Problems of one graph; `outer` has a set of names per enclosing graph, since many bodies may share a large one."""
     if isinstance(graph, onnx.FunctionProto):
         results, defined = list(graph.output), set(graph.input)
     else:
-        if graph.sparse_initializer:
-            name = graph.sparse_initializer[0].values.name
-            raise UnsupportedModel(f"{where}: initialiser {name!r} is sparse, which is not supported; make it dense")
+        for sparse in graph.sparse_initializer:
+            yield f"initialiser {sparse.values.name!r} is sparse, which is not supported; make it dense"
         results = [value.name for value in graph.output]
         defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        _check_attributes(node, opsets, where)
+        yield from _attribute_problems(node, opsets)
         for name in filter(None, node.output):
             if name in defined:
-                raise UnsupportedModel(f"{where}: value {name!r} is written twice, once by {_described(node)}")
+                yield f"value {name!r} is written twice, once by {_described(node)}"
             defined.add(name)
     visible = (defined, *outer)
     for node in graph.node:
         for name in filter(None, node.input):
             if not any(name in names for names in visible):
-                raise UnsupportedModel(f"{where}: {_described(node)} reads {name!r}, which nothing writes")
+                yield f"{_described(node)} reads {name!r}, which nothing writes"
         for body in bodies_of(node):
-            _check_graph(body, visible, opsets, where)
+            yield from _graph_problems(body, visible, opsets)
     for name in results:
         if not any(name in names for names in visible):
-            raise UnsupportedModel(f"{where}: output {name!r} is written by no node")
+            yield f"output {name!r} is written by no node"
 
 
-def _check_attributes(node: onnx.NodeProto, opsets: Mapping[str, int], where: str) -> None:
-    """Checks the numbers of inputs and outputs and the attributes of a node against its operator's schema."""
+def _attribute_problems(node: onnx.NodeProto, opsets: Mapping[str, int]) -> Iterator[str]:
+    """Numbers of inputs and outputs and attributes that do not match the operator's schema."""
     schema = op_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
     if schema is None:
         bodies = _BODIES.get(node.op_type, ()) if node.domain == "" else ()
         held = {attribute.name for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH}
         if not held.issuperset(bodies):
-            raise UnsupportedModel(f"{where}: {_described(node)} lacks one of its graphs, {', '.join(bodies)}")
+            yield f"{_described(node)} lacks one of its graphs, {', '.join(bodies)}"
         return
     for what, found, least, most in (
         ("inputs", len(node.input), schema.min_input, schema.max_input),
         ("outputs", len(node.output), schema.min_output, schema.max_output),
     ):
         if not least <= found <= most:
-            raise UnsupportedModel(f"{where}: {_described(node)} has {found} {what}; expected {least} to {most}")
-    attributes = {attribute.name: attribute for attribute in node.attribute}
+            yield f"{_described(node)} has {found} {what}; expected {least} to {most}"
+    kinds = {entry.name: onnx.AttributeProto.AttributeType.Name(entry.type) for entry in node.attribute}
     for name, declared in schema.attributes.items():
-        if name not in attributes:
-            if declared.required:
-                raise UnsupportedModel(f"{where}: {_described(node)} lacks its attribute {name!r}")
-            continue
-        found = onnx.AttributeProto.AttributeType.Name(attributes[name].type)
-        expected = str(declared.type).rpartition(".")[2]
-        if found != expected:
-            raise UnsupportedModel(
-                f"{where}: attribute {name!r} of {_described(node)} is of type {found}; expected {expected}"
-            )
+        if name in kinds and kinds[name] != (expected := str(declared.type).rpartition(".")[2]):
+            yield f"attribute {name!r} of {_described(node)} is of type {kinds[name]}; expected {expected}"
+        elif declared.required and name not in kinds:
+            yield f"{_described(node)} lacks its attribute {name!r}"
 
 
 def _described(node: onnx.NodeProto) -> str:
     return f"node {node.name!r} ({node.op_type})" if node.name else f"a node of type {node.op_type}"
-
-
-def check_tensors(proto: onnx.ModelProto, where: str) -> None:
-    """Checks type, shape and amount of data of every tensor in the model.
-
-    Raises:
-        UnsupportedModel: a tensor has an unknown type, too little or too much data, or a broken reference to a file.
-    """
-    for tensor in _tensors(proto):
-        problem = _problem(tensor)
-        if problem is not None:
-            raise UnsupportedModel(f"{where}: tensor {shown(tensor.name)} {problem}; export or copy the model again")
 
 
 def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -153,7 +140,7 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 stack.append(body.node)
 
 
-def _problem(tensor: onnx.TensorProto) -> str | None:
+def _tensor_problem(tensor: onnx.TensorProto) -> str | None:
     if tensor.data_type not in _TYPES:
         return f"is of the unknown type {tensor.data_type}"
     dtype = ir.DataType(tensor.data_type)

@@ -113,9 +113,9 @@ def fold_constants(graph: ir.Graph, opset: int) -> None:
     for node in graph:
         if node.domain != "" or any(output.is_graph_output() for output in node.outputs):
             continue
-        if node.op_type == "Identity" and _constant(node.inputs[0]) is not None:
-            assert node.inputs[0] is not None
-            node.outputs[0].replace_all_uses_with(node.inputs[0])
+        source = node.inputs[0] if node.inputs else None
+        if node.op_type == "Identity" and source is not None and _constant(source) is not None:
+            node.outputs[0].replace_all_uses_with(source)
             graph.remove(node, safe=True)
             continue
         tensors = _folded(node, opset, fill_bytes_left)
@@ -125,10 +125,8 @@ def fold_constants(graph: ir.Graph, opset: int) -> None:
             fill_bytes_left -= tensors[0].nbytes
         for output, tensor in zip(node.outputs, tensors, strict=True):
             if output.name:
-                shape = ir.Shape(tensor.shape.numpy())
-                initializer = ir.Value(
-                    name=output.name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor
-                )
+                element, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+                initializer = ir.Value(name=output.name, type=element, shape=shape, const_value=tensor)
                 graph.register_initializer(initializer)
                 output.replace_all_uses_with(initializer)
         graph.remove(node, safe=True)
@@ -152,11 +150,9 @@ def evaluate(node: ir.Node, opset: int, inputs: Sequence[NDArray[Any] | None]) -
     return arrays if all(array.dtype.kind in "biuf" for array in arrays) else None
 
 
-def _constant(value: ir.Value | None) -> ir.TensorProtocol | None:
+def _constant(value: ir.Value) -> ir.TensorProtocol | None:
     """The tensor of an initialiser that no caller can override."""
-    if value is None or not value.is_initializer() or value.is_graph_input():
-        return None
-    return value.const_value
+    return value.const_value if value.is_initializer() and not value.is_graph_input() else None
 
 
 def _folded(node: ir.Node, opset: int, fill_bytes_left: int) -> Sequence[ir.TensorProtocol] | None:
@@ -169,7 +165,8 @@ def _folded(node: ir.Node, opset: int, fill_bytes_left: int) -> Sequence[ir.Tens
     if not node.inputs or len(tensors) < len(present):
         return None
     # A large constant with several readers would be stored twice.
-    if any(len(value.uses()) > 1 and _is_large(value.const_value) for value in present):
+    pairs = zip(present, tensors, strict=True)
+    if any(len(value.uses()) > 1 and tensor.nbytes > GROWTH_LIMIT_BYTES for value, tensor in pairs):
         return None
     arrays = [None if value is None else constant_array(value.const_value) for value in node.inputs]  # type: ignore[arg-type]
     if sum(array is not None for array in arrays) < len(tensors):
@@ -202,10 +199,6 @@ def _largest_size(node: ir.Node, arrays: Sequence[NDArray[Any] | None]) -> float
     except _MALFORMED:
         return math.inf
     return 0.0
-
-
-def _is_large(tensor: ir.TensorProtocol | None) -> bool:
-    return tensor is not None and tensor.nbytes > GROWTH_LIMIT_BYTES
 
 
 def _fill(node: ir.Node, shape: NDArray[Any] | None, limit_bytes: int) -> Sequence[ir.TensorProtocol] | None:

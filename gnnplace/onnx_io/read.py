@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.onnx_io.checks import check_nodes, check_tensors, settle_external_data
+from gnnplace.onnx_io.checks import check_model, settle_external_data
 from gnnplace.onnx_io.conversion import convert
 from gnnplace.onnx_io.external_data import load_attribute_tensors
 from gnnplace.onnx_io.model import OnnxModel
@@ -23,10 +23,10 @@ from gnnplace.onnx_io.shapes.node_types import annotate_types
 from gnnplace.onnx_io.shapes.tensor_info import choose_dimensions
 from gnnplace.onnx_io.split import MAX_IR_VERSION
 from gnnplace.onnx_io.value_types import (
+    MAP_TYPE,
     attach_map_types,
     detach_map_types,
     holds_map,
-    keep_type,
     kept_type,
     type_from_text,
 )
@@ -74,8 +74,7 @@ def read_onnx(
     """
     path = Path(path)
     proto = _parse(path)
-    check_nodes(proto, str(path))
-    check_tensors(proto, str(path))
+    check_model(proto, str(path))
     map_types = detach_map_types(proto.graph)
     try:
         model = ir.serde.deserialize_model(proto)
@@ -110,12 +109,8 @@ def with_inferred_types(
 
     Returns the same object if no type is missing or none is found.
     """
-    untyped = [
-        value
-        for node in model.model.graph
-        for value in node.outputs
-        if value.name and value.type is None and kept_type(value) is None
-    ]
+    produced = (value for node in model.model.graph for value in node.outputs)
+    untyped = [value for value in produced if value.name and value.type is None and kept_type(value) is None]
     if not untyped:
         return model
     proto = ir.to_proto(model.model)
@@ -125,27 +120,19 @@ def with_inferred_types(
         if value.name not in outputs:
             proto.graph.output.add(name=value.name)
     found = infer_types(proto.SerializeToString(), model)
-    if not found:
-        return model
     for value in untyped:
-        if str(value.name) in found:
-            _set_type(value, *found[str(value.name)])
-    return at_dims(model, dims or {})
+        text, shape = found.get(str(value.name), ("", ()))
+        if text and holds_map(stated := type_from_text(text)):
+            value.meta[MAP_TYPE] = stated
+        elif text:
+            value.type = ir.serde.deserialize_type_proto_for_type(stated)
+            if isinstance(value.type, ir.TensorType) and shape:  # an empty shape means scalar or unknown
+                value.shape = ir.Shape([None if _is_unknown(size) else size for size in shape])
+    return at_dims(model, dims or {}) if found else model
 
 
-def _set_type(value: ir.Value, text: str, shape: Sequence[int | str | None]) -> None:
-    found = type_from_text(text)
-    if holds_map(found):
-        keep_type(value, found)
-        return
-    value.type = ir.serde.deserialize_type_proto_for_type(found)
-    if isinstance(value.type, ir.TensorType) and shape:  # an empty shape means scalar or unknown
-        value.shape = ir.Shape([_known_size(size) for size in shape])
-
-
-def _known_size(size: int | str | None) -> int | str | None:
-    unknown = size.startswith(_UNKNOWN_SIZE) if isinstance(size, str) else size is None or size < 0
-    return None if unknown else size
+def _is_unknown(size: int | str | None) -> bool:
+    return size.startswith(_UNKNOWN_SIZE) if isinstance(size, str) else size is None or size < 0
 
 
 def _costs(path: Path, model: ir.Model, dims: Mapping[str, int]) -> tuple[OpGraph, Mapping[str, int], tuple[str, ...]]:

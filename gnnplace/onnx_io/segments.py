@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
 
 from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.errors import InvalidPlacement
@@ -55,7 +58,9 @@ def segments(
         raise InvalidPlacement(
             f"{len(device_of)} devices and an order of {len(order)} ops are given for the {graph.num_ops} ops of {graph.name!r}"
         )
-    run_order = _linear_extension(graph, order)
+    successors = graph.successors.tolist()
+    after = [successors[begin:end] for begin, end in pairwise(graph.successor_offsets.tolist())]
+    run_order = _earliest_first(after, np.argsort(order).tolist())  # `order` itself if it is topological
     steady = [False] * graph.num_ops if constant is None else [bool(mark) for mark in constant]
     sources: dict[int, list[int]] = {}  # op -> producers on other devices
     for producer, consumer in zip(*(ends.tolist() for ends in graph.edges), strict=True):
@@ -65,7 +70,7 @@ def segments(
     for ops in _cut(run_order, device_of, steady, sources):
         groups[device_of[ops[0]]].append(ops)
     _merge(groups, device_of, sources)
-    return _global_order(groups, sources, _positions(run_order))
+    return _global_order(groups, sources, np.argsort(run_order).tolist())
 
 
 def segment_numbers(found: Sequence[Segment], num_ops: int) -> list[int]:
@@ -77,27 +82,10 @@ def segment_numbers(found: Sequence[Segment], num_ops: int) -> list[int]:
     return numbers
 
 
-def _positions(order: IntArray | Sequence[int]) -> list[int]:
-    positions = [0] * len(order)
-    for place, op in enumerate(order):
-        positions[int(op)] = place
-    return positions
-
-
-def _linear_extension(graph: OpGraph, order: IntArray | Sequence[int]) -> list[int]:
-    """The topological order that always takes the earliest ready op of `order`: `order` itself if it is topological."""
-    offsets, successors = graph.successor_offsets.tolist(), graph.successors.tolist()
-    after = [successors[offsets[op] : offsets[op + 1]] for op in range(graph.num_ops)]
-    return _earliest_first(after, _positions(order))
-
-
 def _earliest_first(after: Sequence[Iterable[int]], key: Sequence[int]) -> list[int]:
     """Topological order of nodes with successors `after` that always takes the ready node with the smallest `key`."""
-    missing = [0] * len(after)
-    for successors in after:
-        for successor in successors:
-            missing[successor] += 1
-    ready = [(key[node], node) for node, count in enumerate(missing) if not count]
+    missing = Counter(chain.from_iterable(after))
+    ready = [(key[node], node) for node in range(len(after)) if not missing[node]]
     heapq.heapify(ready)
     result = []
     while ready:

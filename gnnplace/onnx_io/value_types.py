@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 __all__ = [
+    "MAP_TYPE",
     "NARROW",
     "attach_map_types",
     "detach_map_types",
     "from_raw",
     "holds_map",
     "is_narrow",
-    "keep_type",
     "kept_type",
     "numpy_dtype",
     "restore_map_types",
@@ -35,7 +35,8 @@ NARROW = {
     "uint4": 21, "int4": 22, "float4e2m1": 23, "float8e8m0": 24, "uint2": 25, "int2": 26,
 }  # fmt: skip
 """ONNX's number of each element type that numpy lacks and `ml_dtypes` adds."""
-_KEY = "gnnplace.map_type"
+MAP_TYPE = "gnnplace.map_type"
+"""Key of a value's map type in its `meta`."""
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
@@ -59,34 +60,31 @@ def from_raw(element_type: int, shape: Sequence[int], raw: bytes) -> NDArray[Any
     return np.asarray(numpy_helper.to_array(TensorProto(data_type=element_type, dims=shape, raw_data=raw)))
 
 
-def type_text(found: onnx.TypeProto | None) -> str:
-    """A type as ONNX Runtime writes it, such as `seq(tensor(float))`; empty if unknown."""
+def type_text(found: onnx.TypeProto | int | None) -> str:
+    """A type or element type as ONNX Runtime writes it, such as `seq(tensor(float))`; empty if unknown."""
+    if isinstance(found, int):
+        return str(TensorProto.DataType.Name(found)).lower()
     kind = None if found is None else found.WhichOneof("value")
     if found is None or kind is None:
         return ""
     if kind == "map_type":
-        return f"map({_element_name(found.map_type.key_type)},{type_text(found.map_type.value_type)})"
-    inner = getattr(found, kind).elem_type
-    outer = kind.removesuffix("_type").replace("sequence", "seq")
-    return f"{outer}({_element_name(inner) if isinstance(inner, int) else type_text(inner)})"
+        return f"map({type_text(found.map_type.key_type)},{type_text(found.map_type.value_type)})"
+    return f"{kind.removesuffix('_type').replace('sequence', 'seq')}({type_text(getattr(found, kind).elem_type)})"
 
 
 def type_from_text(text: str) -> onnx.TypeProto:
     """The type that ONNX Runtime writes as `text`: the inverse of `type_text`."""
     kind, _, rest = text.partition("(")
     inner = rest[:-1]
-    if kind == "seq":
-        return onnx.helper.make_sequence_type_proto(type_from_text(inner))
-    if kind == "optional":
-        return onnx.helper.make_optional_type_proto(type_from_text(inner))
-    if kind == "map":
-        key, _, value = inner.partition(",")
-        return onnx.helper.make_map_type_proto(TensorProto.DataType.Value(key.upper()), type_from_text(value))
+    match kind:
+        case "seq":
+            return onnx.helper.make_sequence_type_proto(type_from_text(inner))
+        case "optional":
+            return onnx.helper.make_optional_type_proto(type_from_text(inner))
+        case "map":
+            key, _, value = inner.partition(",")
+            return onnx.helper.make_map_type_proto(TensorProto.DataType.Value(key.upper()), type_from_text(value))
     return onnx.helper.make_tensor_type_proto(TensorProto.DataType.Value(inner.upper()), None)
-
-
-def _element_name(element_type: int) -> str:
-    return str(TensorProto.DataType.Name(element_type)).lower()
 
 
 def holds_map(found: onnx.TypeProto) -> bool:
@@ -112,17 +110,12 @@ def attach_map_types(graph: ir.Graph, taken: Mapping[str, onnx.TypeProto]) -> No
     produced = (value for node in graph for value in node.outputs)
     for value in (*graph.inputs, *produced) if taken else ():
         if (found := taken.get(str(value.name))) is not None:
-            keep_type(value, found)
-
-
-def keep_type(value: ir.Value, found: onnx.TypeProto) -> None:
-    """Stores a map type in the `meta` of a value."""
-    value.meta[_KEY] = found
+            value.meta[MAP_TYPE] = found
 
 
 def kept_type(value: ir.Value) -> onnx.TypeProto | None:
     """The map type in the `meta` of a value; None if it has none."""
-    found: onnx.TypeProto | None = value.meta.get(_KEY)
+    found: onnx.TypeProto | None = value.meta.get(MAP_TYPE)
     return found
 
 

@@ -17,18 +17,11 @@ INTEGER_PRODUCTS = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QL
 
 def _convolution(weights: int, bias: int | None) -> Rule:
     """Each output element sums the window of its channel group: `weights` is `[M, C / group, k...]`."""
-
-    def flops(call: Call) -> float:
-        window = math.prod(call.input(weights).shape[1:])
-        has_bias = bias is not None and call.has(bias)
-        return (2.0 * window + has_bias) * call.output().size
-
-    return flops
+    return lambda call: (2.0 * _window(call, weights) + (bias is not None and call.has(bias))) * call.output().size
 
 
-def _transposed_convolution(call: Call) -> float:
-    """Each input element contributes to a window of outputs: weights are `[C, M / group, k...]`."""
-    return 2.0 * call.input().size * math.prod(call.input(1).shape[1:]) + call.has(2) * call.output().size
+def _window(call: Call, weights: int = 1) -> int:
+    return math.prod(call.input(weights).shape[1:])
 
 
 def _deformable_convolution(call: Call) -> float:
@@ -36,13 +29,12 @@ def _deformable_convolution(call: Call) -> float:
     kernel = math.prod(call.input(1).shape[2:])
     positions = call.output().size // max(call.input().size_along(0) * call.input(1).shape[0], 1)
     sampled = call.input().size_along(0) * call.input().size_along(1) * positions * kernel
-    window = math.prod(call.input(1).shape[1:])
-    return 2.0 * window * call.output().size + call.has(3) * call.output().size + (8.0 + call.has(4)) * sampled
+    return (2.0 * _window(call) + call.has(3)) * call.output().size + (8.0 + call.has(4)) * sampled
 
 
 def _causal_convolution(call: Call) -> float:
     activation = 5.0 if call.text("activation", "none") != "none" else 0.0
-    return (2.0 * math.prod(call.input(1).shape[1:]) + call.has(2) + activation) * call.output().size
+    return (2.0 * _window(call) + call.has(2) + activation) * call.output().size
 
 
 def _gemm(call: Call) -> float:
@@ -113,7 +105,8 @@ MATRIX_FLOPS: Mapping[str, Rule] = {
     "Conv": _convolution(weights=1, bias=2),
     "ConvInteger": _convolution(weights=1, bias=None),
     "QLinearConv": _convolution(weights=3, bias=8),
-    "ConvTranspose": _transposed_convolution,
+    # each input element contributes to a window of outputs: weights are `[C, M / group, k...]`
+    "ConvTranspose": lambda call: 2.0 * call.input().size * _window(call) + call.has(2) * call.output().size,
     "DeformConv": _deformable_convolution,
     "CausalConvWithState": _causal_convolution,
     **dict.fromkeys(

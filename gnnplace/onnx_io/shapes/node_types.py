@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gnnplace.onnx_io.folding import captured_values, constant_array
 from gnnplace.onnx_io.model import op_schema
-from gnnplace.onnx_io.value_types import holds_map, keep_type, kept_type
+from gnnplace.onnx_io.value_types import MAP_TYPE, holds_map, kept_type
 
 __all__ = [
     "SMALL",
@@ -86,7 +86,7 @@ def _annotate(model: ir.Model) -> bool:
     for node in model.graph:
         for output, found in zip(node.outputs, output_types(node, opsets, types, constants), strict=True):
             if found is not None and holds_map(found):
-                keep_type(output, found)
+                output.meta[MAP_TYPE] = found
             elif found is not None and output.type is None:
                 output.type = ir.serde.deserialize_type_proto_for_type(found)
             if found is not None and output.type is not None and output.shape is None:
