@@ -26,6 +26,7 @@ __all__ = [
     "masked_logits",
     "one_thread",
     "policy_inputs",
+    "seeded",
 ]
 
 PRIOR = {
@@ -179,10 +180,17 @@ class PolicyNetwork(nn.Module):
 
 
 def build_policy(seed: int, config: PolicyConfig = PolicyConfig()) -> PolicyNetwork:
-    """A fresh network whose weights follow from the seed; torch's own generator is left as it was."""
+    """A fresh network whose weights follow from the seed."""
+    with seeded(seed):
+        return PolicyNetwork(config)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds torch's generator within the block; afterwards the generator is as it was before."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return PolicyNetwork(config)
+        yield
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Device placement with REINFORCE on a sequence-to-sequence policy, and what that policy is made of."""
+"""Placement by REINFORCE on a sequence-to-sequence policy; the policy, its op groups and its rewards."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers import coloc_rl
-from gnnplace.planners.papers.coloc_rl import PAPER, ColocRlConfig, plan, reinforce_loss
-from gnnplace.planners.papers.rewards import MovingAverage, which_ran
-from gnnplace.planners.papers.seq2seq import network
-from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
+from gnnplace.planners.papers.coloc_rl import ColocRlConfig, plan, reinforce_loss
+from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op_groups
-from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled, SamplingConfig
+from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled
+from gnnplace.policy.network import seeded
 from tests.policy.conftest import one_thread
-from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 __all__ = ["one_thread"]
 
 TINY = Seq2SeqConfig(hidden=3, attention_width=2, type_width=2)
+
+
+def build_policy(groups: OpGroups, seed: int, config: Seq2SeqConfig = TINY) -> Seq2SeqPolicy:
+    with seeded(seed):
+        return Seq2SeqPolicy(groups, config)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -81,7 +85,7 @@ def host_bound() -> Problem:
 
 def test_the_probabilities_are_those_of_the_papers_network_computed_step_by_step() -> None:
     groups = op_groups(host_bound())
-    policy = build_policy(groups, 3, TINY)
+    policy = build_policy(groups, 3)
     for decisions in ([0, 2, 1, 1], [2, 2, 0, 0]):
         found = policy.log_probs(torch.tensor(decisions)[:, None])[:, 0].exp().detach().numpy()
         np.testing.assert_allclose(found, step_by_step(policy, groups, decisions), atol=1e-6)
@@ -107,7 +111,7 @@ def test_attention_weighs_states_by_their_scores() -> None:
 
 def test_forbidden_devices_have_probability_zero_and_are_never_drawn() -> None:
     groups = op_groups(host_bound())
-    policy = build_policy(groups, 1, TINY)
+    policy = build_policy(groups, 1)
     decisions = policy.sample(300, torch.Generator().manual_seed(0))
     probabilities = policy.log_probs(decisions).exp()
     assert (probabilities[~policy.mask[:, None].expand_as(probabilities)] == 0.0).all()
@@ -117,7 +121,7 @@ def test_forbidden_devices_have_probability_zero_and_are_never_drawn() -> None:
 
 def test_placements_are_drawn_as_often_as_they_are_likely() -> None:
     groups = op_groups(host_bound())
-    policy = build_policy(groups, 5, TINY)
+    policy = build_policy(groups, 5)
     decisions = policy.sample(6000, torch.Generator().manual_seed(1))
     log_probs = policy.log_probs(decisions).gather(-1, decisions[..., None]).sum(dim=0)[:, 0]
     placements, first, counts = np.unique(decisions.numpy(), axis=1, return_index=True, return_counts=True)
@@ -125,20 +129,6 @@ def test_placements_are_drawn_as_often_as_they_are_likely() -> None:
     likely = log_probs[torch.from_numpy(first)].exp().detach().numpy()
     assert likely.sum() == pytest.approx(1.0, abs=1e-5)
     np.testing.assert_allclose(counts / 6000, likely, atol=5 * np.sqrt(0.25 / 6000))
-
-
-def test_attention_in_pieces_gives_the_same_probabilities_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = op_groups(random_layers(num_ops=12))
-    results = []
-    for numbers in (1 << 26, 1000):
-        monkeypatch.setattr(network, "_ATTENTION_NUMBERS", numbers)
-        policy = build_policy(groups, 0, TINY)
-        decisions = policy.sample(3, torch.Generator().manual_seed(0))
-        log_probs = policy.log_probs(decisions)
-        log_probs.gather(-1, decisions[..., None]).sum().backward()
-        results.append([log_probs.detach(), *(p.grad for p in policy.parameters())])
-    for whole, pieces in zip(*results, strict=True):
-        torch.testing.assert_close(whole, pieces)
 
 
 def test_an_op_that_feeds_only_one_other_joins_it() -> None:
@@ -193,30 +183,9 @@ def test_the_reward_is_minus_the_root_of_the_runtime_and_failing_is_a_large_cons
     np.testing.assert_allclose(values, [-0.5, -3.0])  # nothing is worse than failing
 
 
-def test_what_is_measured_has_run_when_it_has_a_time_and_what_is_simulated_when_it_carries_no_penalty() -> None:
-    problem = two_chains(2)
-    worst_s = problem.worst_case_s
-    seconds = np.array([1.0, worst_s, 3.0 * worst_s, np.inf])
-    assert which_ran(problem, seconds).tolist() == [True, True, False, False]
-    measured = replace(problem, evaluator=MeasuredLike(problem))
-    assert which_ran(measured, seconds).tolist() == [True, True, True, False]
-
-
-def test_advantages_are_rewards_less_the_moving_average_before_their_batch() -> None:
-    baseline = MovingAverage(decay=0.9)
-    for batch, expected, after in (
-        ([-1.0, -3.0], [1.0, -1.0], -2.0),  # the first is judged by its own mean
-        ([-1.0], [1.0], -1.9),
-        ([-0.9, -0.9], [1.0, 1.0], -1.8),
-    ):
-        np.testing.assert_allclose(baseline.advantages(np.array(batch)), expected)
-        assert baseline.value == pytest.approx(after)
-    assert MovingAverage(0.9, -3.0).advantages(np.array([-1.0])).tolist() == [2.0]
-
-
 def test_the_gradient_follows_the_reward_above_the_baseline() -> None:
     groups = op_groups(two_chains(1))  # two groups
-    policy = build_policy(groups, 0, TINY)
+    policy = build_policy(groups, 0)
     with torch.no_grad():
         policy.device_logits.weight.zero_()
         policy.device_logits.bias.zero_()  # every placement has probability 1/4
@@ -253,21 +222,8 @@ def test_it_learns_to_put_two_towers_on_two_devices() -> None:
     assert solution.evaluations <= 300
 
 
-@pytest.mark.parametrize("config", [ColocRlConfig(), PAPER])
-def test_the_same_seed_gives_the_same_answer_and_torchs_own_generator_is_left_alone(config: ColocRlConfig) -> None:
-    torch.manual_seed(4)
-    expected = torch.rand(1)
-    torch.manual_seed(4)
-    first, second = (plan(random_layers(2, num_ops=10), Budget(24), 5, config) for _ in range(2))
-    assert torch.rand(1) == expected
-    np.testing.assert_array_equal(first.placement.assignment, second.placement.assignment)
-    assert first.history[-1][2] == second.history[-1][2]
-    assert first.evaluations == second.evaluations == 24
-
-
-def test_a_budget_of_seconds_and_none_at_all_end_the_search() -> None:
-    assert plan(random_layers(), Budget(evaluations=None, seconds=0.3), 0).evaluations >= 10
-    few = replace(ColocRlConfig(), sampling=SamplingConfig(TINY, unlimited_evaluations_per_unit=3))
+def test_without_a_limit_the_number_of_units_bounds_the_search_and_without_a_choice_one_evaluation_suffices() -> None:
+    few = ColocRlConfig(replace(TINY, unlimited_evaluations_per_unit=3))
     assert plan(two_chains(2), Budget(None), 0, few).evaluations == 12
     bound = OpGraph.build("bound", [Op("a", devices=("d0",)), Op("b", devices=("d0",))])
     assert plan(problem_on(bound, full_mesh(2)), Budget(None), 0).evaluations == 1

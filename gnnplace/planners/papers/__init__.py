@@ -1,6 +1,6 @@
 """The learned methods of the literature that the improver is compared with, one published method per file or folder.
 
-Reading order: `rewards` (relative runtimes and baselines), `seq2seq` (the network of the next two), `coloc_rl`, `spotlight`,
+Reading order: `learning` (what several methods share), `seq2seq` (the network of the next two), `coloc_rl`, `spotlight`,
 `hierarchical` (with its two ablations), `placeto`.
 """
 

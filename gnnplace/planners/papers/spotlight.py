@@ -18,71 +18,42 @@ update follows a batch of placements with equal rewards.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.papers.rewards import MovingAverage
-from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
-from gnnplace.planners.papers.seq2seq.sampling import SamplingConfig, sampler_of
-from gnnplace.planners.search import Search, Solution
-from gnnplace.policy.network import one_thread
+from gnnplace.planners.papers.learning import MovingAverage
+from gnnplace.planners.papers.seq2seq.network import PUBLISHED, Seq2SeqConfig, Seq2SeqPolicy
+from gnnplace.planners.papers.seq2seq.sampling import Sampler, search_with
+from gnnplace.planners.search import Solution
 
-__all__ = [
-    "PAPER",
-    "SpotlightConfig",
-    "SpotlightUpdate",
-    "next_kl_coef",
-    "plan",
-    "proximal_update",
-    "ratio_and_divergence",
-]
+__all__ = ["PAPER", "SpotlightConfig", "next_kl_coef", "plan", "proximal_update", "ratio_and_divergence"]
 
-
-_ALIKE = 1e-9
+_EQUAL_REWARDS = 1e-9
 """Range of rewards (of size about 1) below which they count as equal."""
 
 
 @dataclass(frozen=True)
 class SpotlightConfig:
-    """A small preset; `PAPER` has the sizes of that of `coloc-rl`. Names are CleanRL's where it has them."""
+    """A small preset; `PAPER` has the network of `coloc-rl`'s. Names are CleanRL's where it has them."""
 
-    num_placements: int = 10
-    """Placements in a batch; as in `coloc-rl`."""
+    policy: Seq2SeqConfig = Seq2SeqConfig()
     update_epochs: int = 4
     """Gradient steps per batch; Gao et al. several, CleanRL 4."""
-    learning_rate: float = 3e-3
-    """Rate of Adam; as in `coloc-rl`."""
-    baseline_decay: float = 0.9
-    """Weight of the old baseline in the new one; as in `coloc-rl`."""
     kl_coef: float = 1.0
     """Initial `beta`; Schulman et al. 2017: 1."""
     target_kl: float = 0.01
     """Target of the mean KL divergence of a stage; Schulman et al. 2017: 0.003 to 0.03."""
-    max_grad_norm: float = 1.0
-    """Largest norm of the gradient; as in `coloc-rl`."""
-    sampling: SamplingConfig = SamplingConfig()
 
 
-PAPER = SpotlightConfig(
-    learning_rate=1e-3,
-    sampling=SamplingConfig(Seq2SeqConfig(hidden=512, attention_width=512, type_width=64), least_groups_per_device=0),
-)
-"""The network of `coloc-rl`'s `PAPER`, for comparison; none of its sizes is from Gao et al."""
-
-
-@dataclass(frozen=True)
-class SpotlightUpdate:
-    """Statistics of one update."""
-
-    first_ratio: float
-    """Mean probability ratio before the first gradient step: 1 unless something is wrong."""
-    kl: float
-    """Mean KL divergence of a stage, from the policy that drew, before the last gradient step."""
+PAPER = SpotlightConfig(PUBLISHED)
+"""The network of `coloc-rl`'s `PAPER`, for comparison; its sizes do not come from Gao et al."""
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: SpotlightConfig = SpotlightConfig()) -> Solution:
@@ -92,56 +63,43 @@ def plan(problem: Problem, budget: Budget, seed: int, config: SpotlightConfig = 
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
-    budget = budget.bounded(config.sampling.unlimited_evaluations_per_unit * problem.num_units)
-    with Search(problem, budget, "spotlight", seed) as search, one_thread():
-        _learn(search, config)
-    return search.solution()
+    return search_with(partial(_learn, config=config), "spotlight", problem, budget, seed, config.policy)
 
 
-def _learn(search: Search, config: SpotlightConfig) -> None:
-    """Draws placements and updates the policy until the budget ends."""
-    sampler = sampler_of(search, config.sampling)
-    if sampler is None:
-        return
-    optimizer = torch.optim.Adam(sampler.policy.parameters(), lr=config.learning_rate)
-    baseline, kl_coef = MovingAverage(config.baseline_decay), config.kl_coef
+def _learn(sampler: Sampler, config: SpotlightConfig) -> None:
+    baseline, kl_coef = MovingAverage(config.policy.baseline_decay), config.kl_coef
     while True:
-        sampled = sampler.draw(config.num_placements)
+        sampled = sampler.draw()
         advantages = baseline.advantages(sampled.rewards)
-        if np.ptp(sampled.rewards) < _ALIKE:
+        if np.ptp(sampled.rewards) < _EQUAL_REWARDS:
             continue  # equal rewards carry no information
         scale = float(np.sqrt(np.mean(advantages**2)))
         batch = sampled.decisions, torch.from_numpy(advantages / scale).float()
-        update = proximal_update(sampler.policy, optimizer, batch, kl_coef, config)
-        kl_coef = next_kl_coef(kl_coef, update.kl, config.target_kl)
+        kl = proximal_update(sampler.policy, sampler.step, batch, kl_coef, config.update_epochs)
+        kl_coef = next_kl_coef(kl_coef, kl, config.target_kl)
 
 
 def proximal_update(
     policy: Seq2SeqPolicy,
-    optimizer: torch.optim.Optimizer,
+    step: Callable[[Tensor], None],
     batch: tuple[Tensor, Tensor],
     kl_coef: float,
-    config: SpotlightConfig,
-) -> SpotlightUpdate:
-    """Learns for several epochs from decisions `[G, K]` that `policy` has just drawn, and their advantages `[K]`."""
+    update_epochs: int,
+) -> float:
+    """Learns for several epochs from decisions `[G, K]` that `policy` has just drawn, and their advantages `[K]`.
+
+    `step` makes one gradient step from a loss. Returns the mean KL divergence of a stage, from the policy that drew, before the
+    last step.
+    """
     decisions, advantages = batch
-    first_ratio, kl = 1.0, 0.0
-    old_log_probs: Tensor | None = None
-    for epoch in range(config.update_epochs):
+    old_log_probs, mean_kl = None, torch.zeros(())
+    for _ in range(update_epochs):
         log_probs = policy.log_probs(decisions)
-        if old_log_probs is None:
-            old_log_probs = log_probs.detach()
+        old_log_probs = log_probs.detach() if old_log_probs is None else old_log_probs
         ratio, divergence = ratio_and_divergence(log_probs, old_log_probs, decisions)
-        if epoch == 0:
-            first_ratio = float(ratio.detach().mean())
         mean_kl = divergence.mean()
-        kl = float(mean_kl.detach())
-        loss = kl_coef * mean_kl - (ratio * advantages).mean()
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
-        optimizer.step()
-    return SpotlightUpdate(first_ratio, kl)
+        step(kl_coef * mean_kl - (ratio * advantages).mean())
+    return float(mean_kl.detach())
 
 
 def next_kl_coef(kl_coef: float, kl: float, target_kl: float) -> float:
@@ -158,7 +116,6 @@ def ratio_and_divergence(log_probs: Tensor, old_log_probs: Tensor, decisions: Te
     """
     chosen = decisions[..., None]
     ratio = (log_probs.gather(-1, chosen) - old_log_probs.gather(-1, chosen)).squeeze(-1).exp()
-    change = (old_log_probs - log_probs).masked_fill(
-        old_log_probs.isneginf(), 0.0
-    )  # masked devices: probability 0 in both
+    masked = old_log_probs.isneginf()  # probability 0 under both policies
+    change = (old_log_probs - log_probs).masked_fill(masked, 0.0)
     return ratio, (old_log_probs.exp() * change).sum(dim=-1)

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Generator, Tensor, nn
 
-from gnnplace.arrays import FloatArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.papers.hierarchical.networks import MAX_OUTPUTS, Chooser, Placer, unit_embeddings, unit_traits
-from gnnplace.planners.papers.hierarchical.policies import DirectPolicy, DrawSizes, GroupedPolicy, PlacementPolicy
-from gnnplace.planners.papers.rewards import MovingAverage, relative_runtime, single_device_s
+from gnnplace.planners.papers.hierarchical.networks import (
+    Chooser,
+    Placer,
+    group_embeddings,
+    unit_embeddings,
+    unit_traits,
+)
+from gnnplace.planners.papers.learning import (
+    MovingAverage,
+    gradient_step,
+    landing_devices,
+    relative_runtime,
+    single_device_s,
+)
 from gnnplace.planners.policy_search import used_share
 from gnnplace.planners.search import Search, Solution
-from gnnplace.policy.network import one_thread
+from gnnplace.policy.network import one_thread, seeded
 
 __all__ = [
     "PAPER",
+    "DirectPolicy",
+    "GroupedPolicy",
     "Grouping",
     "HierarchicalConfig",
     "build_policy",
+    "group_mask",
     "learn",
     "plan",
     "plan_no_grouping",
@@ -31,14 +46,19 @@ __all__ = [
     "rewards",
 ]
 
-
 Grouping = Literal["learned", "random", "none"]
+
+_NAMES = {
+    "learned": "hierarchical", "random": "hierarchical-random-grouping", "none": "hierarchical-no-grouping",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class HierarchicalConfig:
     """Small networks that learn within a few thousand evaluations; `PAPER` has the paper's sizes."""
 
+    grouping: Grouping = "learned"
+    """How ops come into groups; "random" and "none" are the paper's ablations."""
     num_groups: int = 16
     """Groups, at most one per unit; paper 256. 16 take a third of the time of 48, and place 500 units within 2 % of its result."""
     grouper_hidden: int = 64
@@ -66,14 +86,7 @@ class HierarchicalConfig:
     """Evaluations per unit where the budget has no limit."""
 
 
-PAPER = HierarchicalConfig(
-    num_groups=256,
-    placer_hidden=512,
-    groupings_per_update=1,
-    placements_per_grouping=4,
-    learning_rate=0.1,
-    ent_coef=0.0,
-)
+PAPER = HierarchicalConfig(num_groups=256, placer_hidden=512, groupings_per_update=1, learning_rate=0.1, ent_coef=0.0)
 """The sizes and rates of Mirhoseini et al. 2018; about a hundred times the computation per evaluation."""
 
 
@@ -91,65 +104,102 @@ def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
-    return _plan("hierarchical", "learned", problem, budget, seed, config)
-
-
-def plan_no_grouping(
-    problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig = HierarchicalConfig()
-) -> Solution:
-    """The ablation "no grouping" of Mirhoseini et al. 2018: a feed-forward network places every op on its own.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> round(plan_no_grouping(diamond(), Budget(50), seed=0).objective_s, 3)
-    4.001
-    """
-    return _plan("hierarchical-no-grouping", "none", problem, budget, seed, config)
-
-
-def plan_random_grouping(
-    problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig = HierarchicalConfig()
-) -> Solution:
-    """The ablation "random grouping" of Mirhoseini et al. 2018: groups are drawn once, and only the placer learns.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> round(plan_random_grouping(diamond(), Budget(50), seed=0).objective_s, 3)
-    4.002
-    """
-    return _plan("hierarchical-random-grouping", "random", problem, budget, seed, config)
-
-
-def _plan(
-    name: str, grouping: Grouping, problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig
-) -> Solution:
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
-    with Search(problem, budget, name, seed) as search, one_thread():
+    with Search(problem, budget, _NAMES[config.grouping], seed) as search, one_thread():
         search.evaluate_batch(problem.single_device_assignments)
         search.stage("single")
-        if (problem.action_mask.sum(axis=1) > 1).any():
-            learn(search, build_policy(problem, grouping, config, seed), config)
+        if len(problem.movable_units):
+            learn(search, build_policy(problem, config, seed), config)
     return search.solution()
 
 
-def build_policy(problem: Problem, grouping: Grouping, config: HierarchicalConfig, seed: int) -> PlacementPolicy:
-    """Fresh networks whose weights follow from the seed; torch's own generator is left as it was."""
-    traits, num_devices = unit_traits(problem), problem.topology.num_devices
-    features, num_types = unit_embeddings(traits).shape[1], traits.type_counts.shape[1]
-    groupings, copies = config.groupings_per_update, config.placements_per_grouping
-    num_groups = min(config.num_groups, problem.num_units)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if grouping == "none":
-            chooser = Chooser(features, config.grouper_hidden, num_devices)
-            return DirectPolicy(problem, traits, chooser, groupings * copies)
-        grouper = Chooser(features, config.grouper_hidden, num_groups) if grouping == "learned" else None
-        placer = Placer(
-            num_types + MAX_OUTPUTS + 1 + num_groups, num_devices, config.placer_hidden,
+plan_no_grouping = partial(plan, config=HierarchicalConfig(grouping="none"))
+"""The ablation "no grouping" of Mirhoseini et al. 2018: a feed-forward network places every op on its own."""
+plan_random_grouping = partial(plan, config=HierarchicalConfig(grouping="random"))
+"""The ablation "random grouping" of Mirhoseini et al. 2018: groups are drawn once, and only the placer learns."""
+
+
+def build_policy(problem: Problem, config: HierarchicalConfig, seed: int) -> GroupedPolicy | DirectPolicy:
+    """Fresh networks whose weights follow from the seed."""
+    with seeded(seed):
+        return DirectPolicy(problem, config) if config.grouping == "none" else GroupedPolicy(problem, config)
+
+
+class GroupedPolicy(nn.Module):
+    """Draws groups of units, then a device for each group.
+
+    A unit that may not run on its group's device goes to the fastest one that may run it; a group may go wherever one of
+    its units may. Without a grouper, units fall into groups at random, once for all draws: the ablation "random grouping".
+    """
+
+    def __init__(self, problem: Problem, config: HierarchicalConfig) -> None:
+        """Weights from torch's current generator."""
+        super().__init__()
+        self._problem, self._config, self._landing = problem, config, landing_devices(problem)
+        self._traits = unit_traits(problem)
+        self._units = torch.from_numpy(unit_embeddings(self._traits)).float()
+        self._num_groups = min(config.num_groups, problem.num_units)
+        self._fixed: Tensor | None = None
+        self.grouper = None
+        if config.grouping == "learned":
+            self.grouper = Chooser(self._units.shape[1], config.grouper_hidden, self._num_groups)
+        self.placer = Placer(
+            self._traits.amounts.shape[1] + self._num_groups, problem.topology.num_devices, config.placer_hidden,
             config.temperature, config.tanh_constant,
         )  # fmt: skip
-    return GroupedPolicy(problem, traits, grouper, placer, DrawSizes(num_groups, groupings, copies))
+
+    def draw(self, generator: Generator) -> tuple[IntArray, Tensor, Tensor]:
+        """Devices `[B, U]`, the log probability `[B]` of each placement, and the placer's entropy `[B]`, with gradients.
+
+        The placements of one grouping are consecutive.
+        """
+        copies = self._config.placements_per_grouping
+        groups, log_prob = self.draw_groups(generator)
+        embeddings = torch.from_numpy(group_embeddings(self._traits, groups, self._num_groups)).float()
+        mask = torch.from_numpy(group_mask(groups, self._problem.action_mask, self._num_groups))
+        devices, placer_log_prob, entropy = self.placer.draw(embeddings, mask, copies, generator)
+        wanted = np.take_along_axis(devices.numpy(), np.repeat(groups, copies, axis=0), axis=1)
+        landed = self._landing[np.arange(self._problem.num_units), wanted]
+        return landed, log_prob.repeat_interleave(copies) + placer_log_prob, entropy
+
+    def draw_groups(self, generator: Generator) -> tuple[IntArray, Tensor]:
+        """Groups `[M, U]` and the log probability `[M]` of each grouping; 0 when the grouping is not learned."""
+        count = self._config.groupings_per_update
+        if self.grouper is not None:
+            everywhere = torch.ones(len(self._units), self._num_groups, dtype=torch.bool)
+            drawn, log_prob = self.grouper.draw(self._units, everywhere, count, generator)
+            return drawn.numpy(), log_prob
+        if self._fixed is None:
+            self._fixed = torch.randint(self._num_groups, (1, len(self._units)), generator=generator)
+        return self._fixed.expand(count, -1).numpy(), torch.zeros(count)
 
 
-def learn(search: Search, policy: PlacementPolicy, config: HierarchicalConfig) -> None:
+class DirectPolicy(nn.Module):
+    """Draws a device for every unit on its own, by a feed-forward network: the paper's ablation "no grouping"."""
+
+    def __init__(self, problem: Problem, config: HierarchicalConfig) -> None:
+        """Weights from torch's current generator."""
+        super().__init__()
+        self._count = config.groupings_per_update * config.placements_per_grouping
+        self._units = torch.from_numpy(unit_embeddings(unit_traits(problem))).float()
+        self._mask = torch.from_numpy(problem.action_mask)
+        self.chooser = Chooser(self._units.shape[1], config.grouper_hidden, problem.topology.num_devices)
+
+    def draw(self, generator: Generator) -> tuple[IntArray, Tensor, Tensor]:
+        """As `GroupedPolicy.draw`, without a placer: entropies are 0."""
+        devices, log_prob = self.chooser.draw(self._units, self._mask, self._count, generator)
+        return devices.numpy(), log_prob, torch.zeros(self._count)
+
+
+def group_mask(groups: IntArray, allowed: BoolArray, num_groups: int) -> BoolArray:
+    """`[M, G, D]` true where a unit of the group may go, from groups `[M, U]` and `allowed` `[U, D]`; all true for empty groups."""
+    mask = np.zeros((len(groups), num_groups, allowed.shape[1]), dtype=np.bool_)
+    np.logical_or.at(mask, (np.arange(len(groups))[:, None], groups), allowed[None])
+    mask[~mask.any(axis=2)] = True
+    return mask
+
+
+def learn(search: Search, policy: GroupedPolicy | DirectPolicy, config: HierarchicalConfig) -> None:
     """Draws, evaluates and learns until the search ends at its budget.
 
     The gradient is that of equations (4) and (6): of the log probabilities of groupings and of devices, times reward minus
@@ -168,10 +218,7 @@ def learn(search: Search, policy: PlacementPolicy, config: HierarchicalConfig) -
         reward = rewards(problem, seconds, reference_s)
         advantages = torch.from_numpy(baseline.advantages(reward)).float()
         loss = -(advantages * log_probs + ent_coef * entropy).mean()
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
-        optimizer.step()
+        gradient_step(policy, optimizer, loss, config.max_grad_norm)
 
 
 def rewards(problem: Problem, seconds: FloatArray, reference_s: float) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +16,13 @@ from gnnplace.evaluation import Problem
 __all__ = [
     "NUM_PLAIN_FEATURES",
     "DynamicFeatures",
-    "StaticFeatures",
+    "StaticInputs",
+    "adjacency",
     "dynamic_features",
     "node_features",
     "pooling_sets",
     "reachability",
-    "static_features",
+    "static_inputs",
 ]
 
 
@@ -56,54 +58,69 @@ NUM_PLAIN_FEATURES = 5
 
 
 @dataclass(frozen=True, eq=False)
-class StaticFeatures:
-    """Features that are constant during an episode."""
+class StaticInputs:
+    """Inputs of the network for one graph that no step changes."""
 
-    amounts: Tensor  # [U, 2] cost and output size, each over the largest of the graph
-    first_op: IntArray  # [U] an op of each unit
+    visited: IntArray  # [T] units that have a choice, in topological order
     visited_at: Tensor  # [U] step that visits the unit; the largest integer for units that cannot move
+    amounts: Tensor  # [U, 2] cost and output size, each over the largest of the graph
+    neighbours: tuple[Tensor, Tensor]  # sparse [U, U] each, see `adjacency`
+    pools: Tensor  # [T, 3, U] see `pooling_sets`
     num_devices: int
 
 
-@dataclass(frozen=True, eq=False)
-class DynamicFeatures:
+class DynamicFeatures(NamedTuple):
     """Features that steps change, of `B` placements before one step."""
 
     start: Tensor  # [U, B] start of each unit as a fraction of the makespan
     device: Tensor  # [U, B]
 
 
-def static_features(problem: Problem, visited: IntArray) -> StaticFeatures:
-    """The static features for episodes that visit units in this order.
+def static_inputs(problem: Problem) -> StaticInputs:
+    """The static inputs of a problem.
 
-    Departure: the one cost of a unit, as Placeto has it, is here the mean over the devices that may run it.
+    Departures: the one cost of a unit, as Placeto has it, is here the mean over the devices that may run it; episodes do not
+    visit units that may only go to one device.
     """
-    first_op = np.array([ops[0] for ops in problem.unit_ops], dtype=np.int64)
+    units, visited = problem.num_units, problem.movable_units.copy()
     allowed = problem.action_mask[problem.unit_of_op]
     times = np.where(allowed & np.isfinite(problem.op_time_s), problem.op_time_s, 0.0)
-    cost = np.bincount(
-        problem.unit_of_op, times.sum(axis=1) / np.maximum(1, allowed.sum(axis=1)), minlength=problem.num_units
-    )
+    cost = np.bincount(problem.unit_of_op, times.sum(axis=1) / np.maximum(1, allowed.sum(axis=1)), minlength=units)
     owner = problem.unit_of_op[problem.graph.tensor_producer]
-    sizes = np.bincount(owner, problem.graph.tensor_bytes.astype(np.float64), minlength=problem.num_units)
-    visited_at = np.full(problem.num_units, np.iinfo(np.int64).max)
+    sizes = np.bincount(owner, problem.graph.tensor_bytes.astype(np.float64), minlength=units)
+    visited_at = np.full(units, np.iinfo(np.int64).max)
     visited_at[visited] = np.arange(len(visited))
     amounts = np.stack([_over_largest(cost), _over_largest(sizes)], axis=1)
-    return StaticFeatures(
-        torch.from_numpy(amounts).float(), first_op, torch.from_numpy(visited_at), problem.topology.num_devices
+    return StaticInputs(
+        visited,
+        torch.from_numpy(visited_at),
+        torch.from_numpy(amounts).float(),
+        adjacency(problem.unit_edges, units),
+        torch.from_numpy(pooling_sets(reachability(problem))[visited]).float(),
+        problem.topology.num_devices,
     )
 
 
-def dynamic_features(batch: PlacementBatch, static: StaticFeatures) -> DynamicFeatures:
+def adjacency(edges: IntArray, units: int) -> tuple[Tensor, Tensor]:
+    """Sparse `[U, U]` matrices whose row `v` sums over the producers of `v`'s inputs, and over the consumers of its outputs."""
+    ends, ones = torch.tensor(edges), torch.ones(edges.shape[1])
+    along, against = (
+        torch.sparse_coo_tensor(rows, ones, (units, units), check_invariants=False).coalesce()
+        for rows in (ends.flip(0), ends)
+    )
+    return along, against
+
+
+def dynamic_features(batch: PlacementBatch) -> DynamicFeatures:
     """The dynamic features of placements between two steps."""
-    timing, tables = batch.timing, batch.tables
-    start = np.minimum.reduceat(timing.start_s[:, tables.unit_ops], tables.unit_offsets[:-1], axis=1)
+    timing, ops, first = batch.timing, batch.tables.unit_ops, batch.tables.unit_offsets[:-1]
+    start = np.minimum.reduceat(timing.start_s[:, ops], first, axis=1)
     relative = start / np.maximum(timing.makespan_s[:, None], 1e-300)
-    device = timing.assignment[:, static.first_op]
+    device = timing.assignment[:, ops[first]]
     return DynamicFeatures(torch.from_numpy(relative.T).float(), torch.from_numpy(device.T.copy()))
 
 
-def node_features(static: StaticFeatures, dynamic: DynamicFeatures, current: Tensor, steps: Tensor) -> Tensor:
+def node_features(static: StaticInputs, dynamic: DynamicFeatures, current: Tensor, steps: Tensor) -> Tensor:
     """`[U, R, F]` before `R` decisions about units `current` `[R]` at `steps` `[R]`; `dynamic` has a column for each.
 
     Departure: starts are divided by the makespan, where Placeto divides by the largest start relative to the current unit, which

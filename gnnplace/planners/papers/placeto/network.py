@@ -7,20 +7,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from gnnplace.arrays import IntArray
-from gnnplace.planners.papers.placeto.features import NUM_PLAIN_FEATURES
+from gnnplace.planners.papers.placeto.features import (
+    NUM_PLAIN_FEATURES,
+    DynamicFeatures,
+    StaticInputs,
+    node_features,
+)
 
-__all__ = ["Aggregator", "PlacetoNetwork", "adjacency"]
-
-
-def adjacency(edges: IntArray, units: int) -> tuple[Tensor, Tensor]:
-    """Sparse `[U, U]` matrices whose row `v` sums over the producers of `v`'s inputs, and over the consumers of its outputs."""
-    ones = torch.ones(edges.shape[1])
-    ends = torch.tensor(edges)
-    return tuple(  # type: ignore[return-value]
-        torch.sparse_coo_tensor(rows, ones, (units, units), check_invariants=False).coalesce()
-        for rows in (ends.flip(0), ends)
-    )
+__all__ = ["Aggregator", "PlacetoNetwork"]
 
 
 class Aggregator(nn.Module):
@@ -58,6 +52,13 @@ class PlacetoNetwork(nn.Module):
         self.parallel = Aggregator(2 * width, layers)
         hidden = [16 * width, 8 * width] if layers > 1 else [8 * width]
         self.head = _perceptron([8 * width, *hidden, devices])
+
+    def log_probs(self, static: StaticInputs, dynamic: DynamicFeatures, steps: Tensor, mask: Tensor) -> Tensor:
+        """`[R, D]` log probabilities of the devices at `steps` `[R]`, from the `R` columns of `dynamic`."""
+        current = torch.from_numpy(static.visited)[steps]
+        features = node_features(static, dynamic, current, steps)
+        logits: Tensor = self(static.neighbours, features, current, static.pools[steps])
+        return logits.masked_fill(~mask, -1e9).log_softmax(dim=1)
 
     def forward(self, neighbours: tuple[Tensor, Tensor], features: Tensor, current: Tensor, sets: Tensor) -> Tensor:
         """Logits `[R, D]` of the devices of units `current` `[R]`.

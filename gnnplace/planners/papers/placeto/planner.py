@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -9,26 +10,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnplace.arrays import IntArray
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.batch import PlacementBatch
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.heft import evaluate_heft
-from gnnplace.planners.papers.placeto.episodes import (
-    Episodes,
-    PlacetoModel,
-    StepBaseline,
-    action_probabilities,
-    roll_out,
-)
+from gnnplace.planners.papers.learning import relative_runtime, single_device_s
+from gnnplace.planners.papers.placeto.features import DynamicFeatures, StaticInputs, dynamic_features, static_inputs
 from gnnplace.planners.papers.placeto.network import PlacetoNetwork
-from gnnplace.planners.papers.rewards import single_device_s
 from gnnplace.planners.policy_search import CountedRuntime, ShareUsed, used_share
 from gnnplace.planners.search import Search, Solution
-from gnnplace.policy.network import one_thread
+from gnnplace.policy.network import one_thread, seeded
 from gnnplace.training.search_ppo import returns_to_go
 
-__all__ = ["PAPER", "Learner", "PlacetoConfig", "build_network", "learn", "plan"]
+__all__ = [
+    "PAPER",
+    "Learner",
+    "PlacetoConfig",
+    "StepBaseline",
+    "action_probabilities",
+    "build_network",
+    "plan",
+    "roll_out",
+]
+
+_NODES_AT_ONCE = 1 << 14
+"""Most nodes, of all placements and steps, in one pass through the network while it learns; bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -85,66 +92,130 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PlacetoConfig = Pl
         if not np.isfinite(search.best_s):
             evaluate_heft(search)
             search.stage("heft")
-        if search.best is not None and np.isfinite(search.best_s) and (problem.action_mask.sum(axis=1) > 1).any():
+        if search.best is not None and np.isfinite(search.best_s) and len(problem.movable_units):
             with suppress(ShareUsed):
-                learn(search, (search.best.assignment, search.best_s), config)
+                _learn(search, (search.best.assignment, search.best_s), config)
     return search.solution()
 
 
 def build_network(devices: int, config: PlacetoConfig, seed: int) -> PlacetoNetwork:
-    """A fresh network whose weights follow from the seed; torch's own generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    """A fresh network whose weights follow from the seed."""
+    with seeded(seed):
         return PlacetoNetwork(devices, config.layers, config.rounds)
 
 
-def learn(search: Search, start: tuple[IntArray, float], config: PlacetoConfig) -> None:
+def _learn(search: Search, start: tuple[IntArray, float], config: PlacetoConfig) -> None:
     """Runs episodes from `start` (an assignment `[N]` and its penalised seconds) and updates, until the budget ends.
 
     Rewards are differences of relative runtimes, so they have no unit: 1 is the time of the best single device.
-
-    Raises:
-        ShareUsed: the budget has ended.
     """
-    problem, reference_s = search.problem, single_device_s(search.problem)
-    model = PlacetoModel.of(problem, build_network(problem.topology.num_devices, config, search.seed))
+    problem, reference_s, limit = search.problem, single_device_s(search.problem), search.budget.evaluations
+    static = static_inputs(problem)
+    learner = Learner(build_network(static.num_devices, config, search.seed), static, config)
     batch = PlacementBatch(problem, runtime=CountedRuntime(search), reference=reference_s)
     starts, start_s = np.tile(start[0], (config.num_envs, 1)), np.full(config.num_envs, start[1])
     generator = torch.Generator().manual_seed(search.seed)
-    learner = Learner(model, config)
-    decisions = 0
-    while (done := max(used_share(search), _share_of_steps(search, decisions, config))) < 1.0:
-        batch.reset(starts, start_s, model.visited)
-        episodes = roll_out(batch, model, reference_s, generator)
-        decisions += episodes.actions.numel()
+    max_steps = np.inf if limit is None else max(1, config.steps_per_evaluation * limit)
+    num_steps = 0
+    while (done := max(used_share(search), num_steps / max_steps)) < 1.0:
+        batch.reset(starts, start_s, static.visited)
+        episodes = roll_out(batch, learner.network, static, reference_s, generator)
+        num_steps += episodes.actions.numel()
         learner.update(episodes, done)
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """`T` steps of `B` placements."""
+
+    dynamic: list[DynamicFeatures]  # [T]
+    masks: Tensor  # [T, B, D]
+    actions: Tensor  # [T, B]
+    runtimes: FloatArray  # [T + 1, B] relative, before every step and after the last
+
+    @property
+    def rewards(self) -> Tensor:
+        """`[T, B]` runtime before a step minus runtime after it."""
+        return torch.from_numpy(self.runtimes[:-1] - self.runtimes[1:]).float()
+
+
+@torch.no_grad()
+def roll_out(
+    batch: PlacementBatch, network: PlacetoNetwork, static: StaticInputs, reference_s: float, generator: torch.Generator
+) -> Episodes:
+    """One episode from each placement of `batch`, which has just been reset to visit `static.visited`."""
+    dynamic, masks, actions = list[DynamicFeatures](), list[Tensor](), list[Tensor]()
+    runtimes = [_relative(batch, reference_s)]
+    while not batch.is_done:
+        dynamic.append(dynamic_features(batch))
+        masks.append(torch.from_numpy(batch.action_mask))
+        steps = torch.full((batch.num_placements,), batch.step_index)
+        log_probs = network.log_probs(static, dynamic[-1], steps, masks[-1])
+        actions.append(torch.multinomial(log_probs.exp(), 1, generator=generator).squeeze(1))
+        batch.step(actions[-1].numpy())
+        runtimes.append(_relative(batch, reference_s))
+    return Episodes(dynamic, torch.stack(masks), torch.stack(actions), np.stack(runtimes))
+
+
+def _relative(batch: PlacementBatch, reference_s: float) -> FloatArray:
+    """`[B]` relative runtimes; the finite seconds that stand for a failure become infinite again."""
+    seconds = np.where(batch.seconds >= batch.failed_s, np.inf, batch.seconds)
+    return relative_runtime(batch.problem, seconds, reference_s)
+
+
+def action_probabilities(
+    network: PlacetoNetwork, static: StaticInputs, episodes: Episodes
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Steps, log probabilities `[S, B]` of their actions and entropies `[S, B]` under the present weights.
+
+    It yields a few steps at a time, which bounds the memory for gradients.
+    """
+    steps, count, devices = episodes.masks.shape
+    length = max(1, _NODES_AT_ONCE // (count * len(static.amounts)))
+    for begin in range(0, steps, length):
+        some = slice(begin, min(begin + length, steps))
+        joined = DynamicFeatures(*(torch.cat(parts, dim=1) for parts in zip(*episodes.dynamic[some], strict=True)))
+        at = torch.arange(some.start, some.stop).repeat_interleave(count)
+        log_probs = network.log_probs(static, joined, at, episodes.masks[some].flatten(0, 1)).view(-1, count, devices)
+        taken = log_probs.gather(2, episodes.actions[some][:, :, None]).squeeze(2)
+        yield some, taken, -(log_probs.exp() * log_probs).sum(dim=2)
 
 
 class Learner:
     """REINFORCE with a baseline per step (Addanki et al. 2019, training details)."""
 
-    def __init__(self, model: PlacetoModel, config: PlacetoConfig) -> None:
-        self._model, self._config = model, config
-        self._optimizer = torch.optim.Adam(model.network.parameters(), lr=config.learning_rate)
+    def __init__(self, network: PlacetoNetwork, static: StaticInputs, config: PlacetoConfig) -> None:
+        self.network = network
+        self._static, self._config = static, config
+        self._optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
         self._baseline = StepBaseline(config.baseline_episodes)
 
     def update(self, episodes: Episodes, done: float) -> None:
         """One gradient step; `done` is the share of the budget used before these episodes."""
-        config, network = self._config, self._model.network
+        config = self._config
         returns = returns_to_go(episodes.rewards, config.gamma)
-        advantages: Tensor = returns - self._baseline.update(returns)[:, None]
+        advantages = returns - self._baseline.update(returns)[:, None]
         rate = config.learning_rate + done * (config.final_learning_rate - config.learning_rate)
         self._optimizer.param_groups[0]["lr"] = rate
         self._optimizer.zero_grad()
-        for part in action_probabilities(self._model, episodes):
-            objective = advantages[part.steps] * part.log_probs + config.ent_coef * (1.0 - done) * part.entropy
+        for steps, log_probs, entropy in action_probabilities(self.network, self._static, episodes):
+            objective = advantages[steps] * log_probs + config.ent_coef * (1.0 - done) * entropy
             (-objective.sum() / returns.shape[1]).backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(network.parameters(), config.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.network.parameters(), config.max_grad_norm)
         self._optimizer.step()
 
 
-def _share_of_steps(search: Search, decisions: int, config: PlacetoConfig) -> float:
-    """Share of the allowed steps that is used."""
-    if search.budget.evaluations is None:
-        return 0.0
-    return decisions / max(1, config.steps_per_evaluation * search.budget.evaluations)
+class StepBaseline:
+    """Mean return at each step over the last episodes of one graph, at least those of the last batch.
+
+    Departure: the mean includes the episodes that have just ended, whose returns it is subtracted from.
+    """
+
+    def __init__(self, episodes: int) -> None:
+        self._episodes = episodes
+        self._returns: list[Tensor] = []
+
+    def update(self, returns: Tensor) -> Tensor:
+        """Adds the returns `[T, B]` of `B` episodes; gives the baseline `[T]` of each step."""
+        self._returns = [*self._returns, *returns.unbind(dim=1)][-max(self._episodes, returns.shape[1]) :]
+        return torch.stack(self._returns).mean(dim=0)

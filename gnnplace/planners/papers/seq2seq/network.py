@@ -15,43 +15,52 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from gnnplace.planners.papers.learning import gumbel_noise, in_pieces
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups
 
-__all__ = ["Memory", "Seq2SeqConfig", "Seq2SeqPolicy", "build_policy"]
-
-
-_ATTENTION_NUMBERS = 1 << 26
-"""Most numbers that attention keeps for the gradient (256 MB); above, the backward pass recomputes it in pieces."""
+__all__ = ["PUBLISHED", "Seq2SeqConfig", "Seq2SeqPolicy"]
 
 
 @dataclass(frozen=True)
 class Seq2SeqConfig:
-    """The shape of the network, small enough for thousands of placements in minutes on one core."""
+    """Settings that both planners share, small enough for thousands of placements in minutes on one core.
+
+    "The published controller" is that of the authors' hierarchical planner of 2018: the paper itself gives none of its numbers.
+    """
 
     hidden: int = 64
-    """`H`, width of the LSTMs; 512 in the published controller, not given in the paper."""
+    """`H`, width of the LSTMs; the published controller 512."""
     attention_width: int = 8
-    """`A`, width of the hidden layer of attention; `H` in that controller."""
+    """`A`, width of the hidden layer of attention; the published controller `H`."""
     type_width: int = 16
     """Width of the learned vector of an op type."""
+    least_groups_per_device: int = 16
+    """Bounds the size of a group, see `group_units`; 0: no limit, as in the paper."""
+    num_placements: int = 10
+    """`K`, placements per update."""
+    learning_rate: float = 3e-3
+    """Rate of Adam; the published controller 0.1, with logits between -1 and 1."""
+    baseline_decay: float = 0.9
+    """Weight of the old baseline in the new one; the published controller 0.9."""
+    max_grad_norm: float = 1.0
+    """Largest norm of the gradient; the published controller 1.0."""
+    failing_ratio: float = 10.0
+    """Runtime of a failing placement over the mean of the first ones that ran; the published controller 100 s."""
+    unlimited_evaluations_per_unit: int = 1000
+    """Evaluations per unit where the budget has no limit."""
 
 
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """Output of the encoder for the decoder."""
-
-    states: Tensor  # [G, H]
-    keys: Tensor  # [G, A]
-    last: tuple[Tensor, Tensor]  # [1, H] hidden and cell state after the last group
+PUBLISHED = Seq2SeqConfig(hidden=512, attention_width=512, type_width=64, least_groups_per_device=0, learning_rate=1e-3)
+"""Widths of LSTMs and attention from the published controller, and the paper's colocation rule without a limit. The width of
+the type vectors, `K` and the learning rate (logits are not bounded) are our own."""
 
 
 class Seq2SeqPolicy(nn.Module):
     """A distribution over placements of one problem's groups; its weights belong to that problem."""
 
     def __init__(self, groups: OpGroups, config: Seq2SeqConfig = Seq2SeqConfig()) -> None:
-        """Fresh weights from torch's current generator; `build_policy` makes them from a seed."""
+        """Fresh weights from torch's current generator."""
         super().__init__()
         self.mask = torch.from_numpy(groups.action_mask)  # [G, D]
         self._types = torch.from_numpy(groups.type_shares)
@@ -66,50 +75,39 @@ class Seq2SeqPolicy(nn.Module):
         self.score = nn.Linear(config.attention_width, 1, bias=False)
         self.device_logits = nn.Linear(2 * hidden, num_devices)
 
-    def encode(self) -> Memory:
-        """Encodes all groups."""
-        states, (hidden, cell) = self.encoder(torch.cat([self.type_vectors(self._types), self._rest], dim=1))
-        return Memory(states, self.memory_key(states), (hidden, cell))
+    def encode(self) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """States `[G, H]` of all groups, their attention keys `[G, A]`, and the last hidden and cell state `[1, H]`."""
+        states, last = self.encoder(torch.cat([self.type_vectors(self._types), self._rest], dim=1))
+        return states, self.memory_key(states), last
 
+    @torch.no_grad()
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """`[G, K]` devices in `count` placements, drawn step by step, all placements at once."""
         num_groups, num_devices = self.mask.shape
-        with torch.no_grad():
-            memory = self.encode()
-            hidden, cell = (state.expand(count, -1) for state in memory.last)
-            weights = [getattr(self.decoder, f"{part}_l0") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-            # The largest of logits plus Gumbel noise is a draw from their softmax.
-            noise = torch.empty(num_groups, count, num_devices).exponential_(generator=generator)
-            noise = -noise.clamp_min(1e-30).log()
-            decisions = torch.empty(num_groups, count, dtype=torch.int64)
-            previous = torch.full((count,), num_devices)
-            for group in range(num_groups):
-                hidden, cell = torch.lstm_cell(self.device_vectors(previous), (hidden, cell), *weights)
-                logits = self._logits(hidden[None], memory.states, memory.keys, self.mask[group, None, None])
-                previous = (logits[0] + noise[group]).argmax(dim=-1)
-                decisions[group] = previous
+        states, keys, last = self.encode()
+        hidden, cell = (state.expand(count, -1) for state in last)
+        weights = [getattr(self.decoder, f"{part}_l0") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        noise = gumbel_noise(num_groups, count, num_devices, generator)
+        decisions = torch.empty(num_groups, count, dtype=torch.int64)
+        previous = torch.full((count,), num_devices)
+        for group in range(num_groups):
+            hidden, cell = torch.lstm_cell(self.device_vectors(previous), (hidden, cell), *weights)
+            logits = self._logits(hidden[None], states, keys, self.mask[group, None, None])
+            previous = (logits[0] + noise[group]).argmax(dim=-1)
+            decisions[group] = previous
         return decisions
 
     def log_probs(self, decisions: Tensor) -> Tensor:
         """`[G, K, D]` log probability of every device at every step, given the decisions `[G, K]` before it."""
-        memory, count = self.encode(), decisions.shape[1]
+        (states, keys, last), count = self.encode(), decisions.shape[1]
         first = torch.full((1, count), self.mask.shape[1])
         fed = self.device_vectors(torch.cat([first, decisions[:-1]]))
-        last = tuple(state[:, None].expand(1, count, -1).contiguous() for state in memory.last)
-        outputs, _ = self.decoder(fed, last)
-        steps = max(1, _ATTENTION_NUMBERS // max(1, count * memory.keys.numel()))
-        mask = self.mask[:, None]
-        if steps >= len(outputs):
-            logits = self._logits(outputs, memory.states, memory.keys, mask)
-        else:
-            pieces = zip(torch.split(outputs, steps), torch.split(mask, steps), strict=True)
-            logits = torch.cat(
-                [
-                    checkpoint(self._logits, some, memory.states, memory.keys, allowed, use_reentrant=False)
-                    for some, allowed in pieces
-                ]
-            )
-        return torch.log_softmax(logits, dim=-1)
+        outputs, _ = self.decoder(fed, tuple(state[:, None].expand(1, count, -1).contiguous() for state in last))
+
+        def logits(some: Tensor, allowed: Tensor) -> Tensor:
+            return self._logits(some, states, keys, allowed)
+
+        return in_pieces(logits, outputs, self.mask[:, None], 0, count * keys.numel()).log_softmax(dim=-1)
 
     def _logits(self, outputs: Tensor, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """`[T, K, D]` from the decoder's outputs `[T, K, H]`; minus infinity where `mask` `[T, 1, D]` is false."""
@@ -117,10 +115,3 @@ class Seq2SeqPolicy(nn.Module):
         gathered = torch.softmax(scores, dim=-1) @ states
         logits: Tensor = self.device_logits(torch.cat([outputs, gathered], dim=-1))
         return logits.masked_fill(~mask, -torch.inf)
-
-
-def build_policy(groups: OpGroups, seed: int, config: Seq2SeqConfig = Seq2SeqConfig()) -> Seq2SeqPolicy:
-    """A fresh policy whose weights follow from the seed; torch's own generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Seq2SeqPolicy(groups, config)

@@ -24,11 +24,6 @@ class OpGroups:
     output_sizes: Float32Array  # [G, outputs] the largest tensors that leave the group, 0 to 1, padded with zeros
     adjacency: Float32Array  # [G, 2 G] 1 where the group feeds a group, then 1 where it is fed by one
 
-    @property
-    def has_choice(self) -> bool:
-        """Whether some group may go to more than one device."""
-        return bool((self.action_mask.sum(axis=1) > 1).any())
-
     def assignments(self, decisions: IntArray) -> IntArray:
         """`[K, N]` assignments of `K` placements, from the device of each group `[G, K]`."""
         return np.ascontiguousarray(decisions[self.group_of_op].T)
@@ -50,10 +45,9 @@ def op_groups(problem: Problem, least_groups_per_device: int = 16, num_outputs: 
     types = np.zeros((count, NUM_TYPE_BUCKETS), dtype=np.float32)
     np.add.at(types, (group_of_op, np.array([type_bucket(t) for t in problem.graph.op_types], dtype=np.int64)), 1.0)
     types /= np.maximum(1.0, types.sum(axis=1, keepdims=True))
-    sources, targets = (group_of_op[ends] for ends in problem.graph.edges)
-    across = sources != targets
     feeds = np.zeros((count, count), dtype=np.float32)
-    feeds[sources[across], targets[across]] = 1.0
+    feeds[tuple(group_of_unit[problem.unit_edges])] = 1.0
+    np.fill_diagonal(feeds, 0.0)
     adjacency = np.concatenate([feeds, feeds.T], axis=1)
     return OpGroups(group_of_op, mask, types, _output_sizes(problem, group_of_op, count, num_outputs), adjacency)
 
@@ -67,13 +61,15 @@ def group_units(problem: Problem, least_groups_per_device: int) -> IntArray:
     would become one group. The colocation groups of the graph replace the paper's two other rules (gradients with their forward
     ops, and the steps of a recurrent layer by hand).
     """
-    units, feeds = problem.num_units, _only_consumers(problem)
+    producers, consumers = problem.unit_edges
+    feeds = np.full(problem.num_units, -1)
+    feeds[producers] = consumers
+    feeds[np.bincount(producers, minlength=problem.num_units) != 1] = -1  # a unit that feeds none or several
     shares = _shares(problem)
-    devices = problem.topology.num_devices
-    limit = 1.0 / (least_groups_per_device * devices) if least_groups_per_device else np.inf
-    head = np.arange(units)  # last unit of each unit's group
+    limit = 1.0 / (least_groups_per_device * problem.topology.num_devices) if least_groups_per_device else np.inf
+    head = np.arange(problem.num_units)  # last unit of each unit's group
     held = shares.copy()
-    for unit in range(units - 1, -1, -1):
+    for unit in range(problem.num_units - 1, -1, -1):
         consumer = feeds[unit]
         if consumer <= unit or (problem.action_mask[unit] != problem.action_mask[consumer]).any():
             continue
@@ -82,18 +78,6 @@ def group_units(problem: Problem, least_groups_per_device: int) -> IntArray:
             head[unit] = into
             held[into] += shares[unit]
     return np.unique(head, return_inverse=True)[1]
-
-
-def _only_consumers(problem: Problem) -> IntArray:
-    """`[U]` the only other unit that reads a unit's outputs; -1 where there is none or several."""
-    producers, consumers = problem.graph.edges
-    sources, targets = problem.unit_of_op[producers], problem.unit_of_op[consumers]
-    first = np.full(problem.num_units, -1, dtype=np.int64)
-    across = sources != targets
-    first[sources[across]] = targets[across]
-    several = across & (first[sources] != targets)
-    first[sources[several]] = -1
-    return first
 
 
 def _shares(problem: Problem) -> FloatArray:

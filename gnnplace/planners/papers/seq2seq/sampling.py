@@ -1,7 +1,8 @@
-"""Placements drawn from a policy and evaluated within a budget, with their rewards."""
+"""A search that draws placements from a sequence-to-sequence policy and evaluates them, with their rewards."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,25 +10,15 @@ import torch
 from torch import Tensor
 
 from gnnplace.arrays import BoolArray, FloatArray
-from gnnplace.planners.papers.rewards import which_ran
-from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy, build_policy
+from gnnplace.evaluation import Problem
+from gnnplace.planners.budget import Budget
+from gnnplace.planners.papers.learning import gradient_step, which_ran
+from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, op_groups
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Search, Solution
+from gnnplace.policy.network import one_thread, seeded
 
-__all__ = ["Rewards", "Sampled", "Sampler", "SamplingConfig", "sampler_of"]
-
-
-@dataclass(frozen=True)
-class SamplingConfig:
-    """Settings of both planners for drawing placements."""
-
-    network: Seq2SeqConfig = Seq2SeqConfig()
-    least_groups_per_device: int = 16
-    """Bounds the size of a group, see `group_units`; 0: no limit, as in Mirhoseini et al."""
-    failing_ratio: float = 10.0
-    """Runtime of a failing placement over the mean of the first ones that ran; the published controller (see `network`) 100 s."""
-    unlimited_evaluations_per_unit: int = 1000
-    """Evaluations per unit where the budget has no limit."""
+__all__ = ["Rewards", "Sampled", "Sampler", "search_with"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,39 +63,48 @@ class Rewards:
         return rewards
 
 
-@dataclass(frozen=True, eq=False)
 class Sampler:
-    """A policy for one problem, and the search that evaluates its placements."""
+    """A fresh policy for the problem of a search, which evaluates the placements that it draws."""
 
-    search: Search
-    groups: OpGroups
-    policy: Seq2SeqPolicy
-    rewards: Rewards
-    generator: torch.Generator
+    def __init__(self, search: Search, groups: OpGroups, config: Seq2SeqConfig) -> None:
+        """Weights and draws follow from the seed of the search."""
+        weights_seed, drawing_seed = np.random.default_rng(search.seed).integers(2**62, size=2).tolist()
+        with seeded(weights_seed):
+            self.policy = Seq2SeqPolicy(groups, config)
+        self.search, self.rewards = search, Rewards(config.failing_ratio)
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=config.learning_rate)
+        self._groups, self._config = groups, config
+        self._generator = torch.Generator().manual_seed(drawing_seed)
 
-    def draw(self, count: int) -> Sampled:
-        """Draws and evaluates `count` placements together, or as many as the budget still allows.
+    def draw(self) -> Sampled:
+        """Draws and evaluates the placements of one update together, or as many as the budget still allows.
 
         Raises:
             BudgetExhausted: no evaluation is left.
         """
-        decisions = self.policy.sample(max(1, min(count, self.search.remaining)), self.generator)
-        seconds = self.search.evaluate_batch(self.groups.assignments(decisions.numpy()))
+        count = max(1, min(self._config.num_placements, self.search.remaining))
+        decisions = self.policy.sample(count, self._generator)
+        seconds = self.search.evaluate_batch(self._groups.assignments(decisions.numpy()))
         ran = which_ran(self.search.problem, seconds)
         return Sampled(decisions, self.rewards.of(seconds, ran), ran)
 
+    def step(self, loss: Tensor) -> None:
+        """One gradient step of the policy."""
+        gradient_step(self.policy, self.optimizer, loss, self._config.max_grad_norm)
 
-def sampler_of(search: Search, config: SamplingConfig) -> Sampler | None:
-    """A fresh policy for the problem of `search`; None where there is only one placement, which is then evaluated."""
-    groups = op_groups(search.problem, config.least_groups_per_device)
-    if not groups.has_choice:
-        search.evaluate_batch(groups.assignments(groups.action_mask.argmax(axis=1)[:, None]))
-        return None
-    weights_seed, drawing_seed = np.random.default_rng(search.seed).integers(2**62, size=2).tolist()
-    return Sampler(
-        search,
-        groups,
-        build_policy(groups, weights_seed, config.network),
-        Rewards(config.failing_ratio),
-        torch.Generator().manual_seed(drawing_seed),
-    )
+
+def search_with(
+    learn: Callable[[Sampler], None], name: str, problem: Problem, budget: Budget, seed: int, config: Seq2SeqConfig
+) -> Solution:
+    """The best of all placements that the sampler draws while `learn` trains its policy until the budget ends.
+
+    Where the groups allow only one placement, the search evaluates it and nothing learns.
+    """
+    budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
+    with Search(problem, budget, name, seed) as search, one_thread():
+        groups = op_groups(problem, config.least_groups_per_device)
+        if (groups.action_mask.sum(axis=1) > 1).any():
+            learn(Sampler(search, groups, config))
+        else:
+            search.evaluate_batch(groups.assignments(groups.action_mask.argmax(axis=1)[:, None]))
+    return search.solution()

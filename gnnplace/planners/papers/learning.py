@@ -1,10 +1,15 @@
-"""Rewards of the published methods: relative runtimes, bounded where a placement fails, and a moving-average baseline."""
+"""Rewards, baseline and gradient steps of the published methods, and two pieces of their sequence models."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
@@ -13,12 +18,14 @@ __all__ = [
     "FAILED",
     "LONG",
     "MovingAverage",
+    "gradient_step",
+    "gumbel_noise",
+    "in_pieces",
     "landing_devices",
     "relative_runtime",
     "single_device_s",
     "which_ran",
 ]
-
 
 LONG = 10.0
 """Relative runtime above which `relative_runtime` compresses; Placeto's authors cap theirs at the same number."""
@@ -58,11 +65,8 @@ def relative_runtime(problem: Problem, seconds: FloatArray, reference_s: float) 
 
 def landing_devices(problem: Problem) -> IntArray:
     """`[U, D]` device of a unit that is sent to each device: that device, or the fastest one that may run the unit."""
-    columns = [
-        np.where(problem.action_mask[:, device], device, problem.fastest_near(device))
-        for device in range(problem.topology.num_devices)
-    ]
-    return np.stack(columns, axis=1)
+    devices = range(problem.topology.num_devices)
+    return np.stack([np.where(problem.action_mask[:, d], d, problem.fastest_near(d)) for d in devices], axis=1)
 
 
 @dataclass(eq=False)
@@ -80,3 +84,31 @@ class MovingAverage:
         before = mean if self.value is None else self.value
         self.value = self.decay * before + (1.0 - self.decay) * mean
         return rewards - before
+
+
+def gradient_step(network: nn.Module, optimizer: Optimizer, loss: Tensor, max_grad_norm: float) -> None:
+    """One step down the gradient of `loss`, whose norm is clipped."""
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(network.parameters(), max_grad_norm)
+    optimizer.step()
+
+
+def gumbel_noise(num_steps: int, count: int, num_devices: int, generator: Generator) -> Tensor:
+    """`[T, B, D]` noise: the largest of logits plus this noise is a draw from their softmax."""
+    return -torch.empty(num_steps, count, num_devices).exponential_(generator=generator).clamp_min(1e-30).log()
+
+
+_ATTENTION_NUMBERS = 1 << 26
+"""Most numbers that attention keeps for the gradient (256 MB); above, the backward pass recomputes it in pieces."""
+
+
+def in_pieces(
+    logits: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, mask: Tensor, dim: int, numbers_per_step: int
+) -> Tensor:
+    """`logits(outputs, mask)`, in pieces along `dim`, the steps, where attention would keep too much for the gradient."""
+    steps = max(1, _ATTENTION_NUMBERS // max(1, numbers_per_step))
+    if steps >= outputs.shape[dim]:
+        return logits(outputs, mask)
+    pieces = zip(torch.split(outputs, steps, dim), torch.split(mask, steps, dim), strict=True)
+    return torch.cat([checkpoint(logits, *piece, use_reentrant=False) for piece in pieces], dim)
