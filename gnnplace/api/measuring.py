@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.problem_setup import ProblemSetup, measurement_store
-from gnnplace.api.search import Hosts
+from gnnplace.api.search import ExecutedSearch, Hosts
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, write_costs
@@ -29,10 +29,11 @@ from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Planner, Solution
+from gnnplace.planners.search import Planner
 from gnnplace.run_record import MeasuredSearch
 
 __all__ = [
+    "FINALISTS",
     "MEASURE_OPTIONS",
     "REQUESTS",
     "ExecutedHere",
@@ -48,6 +49,8 @@ MEASURE_OPTIONS = MeasureOptions()
 """Limits and stopping rules of measurements."""
 REQUESTS = 8
 """Consecutive requests in a measurement of throughput; filling and draining the pipeline then count for little."""
+FINALISTS = 3
+"""Number of placements of an executed search that are executed side by side in the end."""
 _MAX_PAIRS = 6
 """Maximum number of device pairs of which every link is probed before placements are executed; a probe takes some seconds."""
 _SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
@@ -208,27 +211,31 @@ def executed_placement(setup: ProblemSetup, placement: Placement) -> tuple[Evalu
 
 @dataclass(frozen=True, eq=False)
 class ExecutedHere:
-    """Searches by executing placements on this machine; hosts with the same devices can share the executions of the search."""
+    """Executes placements on this machine; hosts with the same devices can share the executions of the search."""
 
     setup: ProblemSetup
     options: PlaceOptions
     evaluator: MeasuredEvaluator
     hosts: Hosts | None
-    excluded: list[str] = field(default_factory=list)
-    """Warnings about hosts that take no part."""
 
-    def search(self, planner: Planner) -> Solution:
+    def search(self, planner: Planner) -> ExecutedSearch:
         """Runs the chosen planner with executed placements."""
-        hosts, alone = self.hosts, nullcontext(1)
-        with alone if hosts is None else hosts.executing(self.evaluator, self.options, self.excluded.append) as at_once:
-            return planner(self.setup.problem(self.evaluator, at_once), self.options.budget, self.options.seed)
-
-    def fastest(self, count: int) -> list[Placement]:
-        """The best placements that the search executed, best first."""
-        return self.evaluator.fastest(count)
+        evaluator, excluded = self.evaluator, list[str]()  # warnings about hosts that take no part
+        with (
+            nullcontext(1)
+            if self.hosts is None
+            else self.hosts.executing(evaluator, self.options, excluded.append) as at_once
+        ):
+            solution = planner(self.setup.problem(evaluator, at_once), self.options.budget, self.options.seed)
+        counts: MeasuredSearch = {
+            "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
+            "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
+        }  # fmt: skip
+        warnings = (*excluded, *filter(None, [evaluator.not_kept]))
+        return ExecutedSearch(solution, counts, evaluator.fastest(FINALISTS), warnings)
 
     def compare(self, placements: Sequence[Placement]) -> Comparison:
-        """The measured costs of placements that run in turns, and of a plain session on the best single device."""
+        """The costs of placements that run in turns, and of a plain session on the best single device."""
         return self.evaluator.compare(placements)
 
     def remembered(self, placements: Sequence[Placement]) -> Comparison:
@@ -239,18 +246,6 @@ class ExecutedHere:
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
         """The segments in which a placement runs."""
         return self.evaluator.segments_of(placement)
-
-    def record(self, solution: Solution) -> MeasuredSearch:
-        """Counts of executed placements, and the seconds that they took."""
-        evaluator = self.evaluator
-        return {
-            "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
-            "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
-        }  # fmt: skip
-
-    def warnings(self) -> tuple[str, ...]:
-        """Hosts that took no part, and the first error of the store."""
-        return (*self.excluded, *filter(None, [self.evaluator.not_kept]))
 
 
 @contextmanager

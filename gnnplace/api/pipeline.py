@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from gnnplace.api.judging import executed_plan, finalists_of, simulated_plan
+from gnnplace.api.judging import Finalist, executed_plan, finalists_of, simulated_plan
 from gnnplace.api.measuring import executed_here, executed_placement, profile_model, profiled
 from gnnplace.api.options import Keywords, PlaceOptions, options_from, with_keyword_signature
 from gnnplace.api.plan import Plan
@@ -37,8 +37,6 @@ BASELINES = ("single", "heft")
 """Planners that run with every simulated search; they take one or a few evaluations each."""
 REHEARSED = ("single", "heft", "annealing")
 """Planners whose simulated answers are executed side by side with the best placements of an executed search."""
-_FINALISTS = 3
-"""Number of placements of an executed search that are executed side by side in the end."""
 GIVEN = "given"
 """Name of the planner in the plan of a placement that the caller made."""
 
@@ -323,26 +321,25 @@ def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: Abst
             raise KeyboardInterrupt  # nothing is measured yet
         rehearsed[found.planner] = solution.placement
     with execution as executor:
-        solution = executor.search(chosen_planner(options.planner, options.policy))
-        finalists = finalists_of(options.planner, [solution.placement, *executor.fastest(_FINALISTS)], rehearsed)
-        record = executor.record(solution)
-        placements = [finalist.placement for finalist in finalists]
-        comparison = None if solution.interrupted else _side_by_side(executor, placements)
+        search = executor.search(chosen_planner(options.planner, options.policy))
+        solution = search.solution
+        finalists = finalists_of(options.planner, [solution.placement, *search.fastest], rehearsed)
+        comparison = None if solution.interrupted else _side_by_side(executor, finalists)
         interrupted = comparison is None
         with first_interrupt_noted(interrupted):  # a first Ctrl-C here changes nothing: the search is over
             if comparison is None:
-                finalists = finalists_of(options.planner, executor.fastest(1) or [solution.placement], {})
+                finalists = finalists_of(options.planner, search.fastest[:1] or [solution.placement], {})
                 comparison = executor.remembered([finalist.placement for finalist in finalists])
-            plan = executed_plan(setup, solution, finalists, comparison, record)
+            plan = executed_plan(setup, solution, finalists, comparison, search.counts)
             chosen = Placement(setup.coarsening.project(plan.placement.assignment))
             segments = executor.segments_of(chosen)
-            plan = replace(plan, warnings=(*executor.warnings(), *plan.warnings), measured_segments=segments)
+            plan = replace(plan, warnings=(*search.warnings, *plan.warnings), measured_segments=segments)
             return plan.cut_short() if interrupted else plan
 
 
-def _side_by_side(executor: Executor, placements: Sequence[Placement]) -> Comparison | None:
+def _side_by_side(executor: Executor, finalists: Sequence[Finalist]) -> Comparison | None:
     """The measured costs of placements that run in turns; None if Ctrl-C ended the measurement."""
     try:
-        return executor.compare(placements)
+        return executor.compare([finalist.placement for finalist in finalists])
     except KeyboardInterrupt:
         return None

@@ -28,6 +28,7 @@ from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
 from gnnplace.planners.search import Solution
+from gnnplace.run_record import finite
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.several import over_shapes
@@ -204,6 +205,12 @@ class ProblemSetup:
         proves = not self._has_several_shapes or self.dims_objective == "worst"
         proven_s = (solution.lower_bound_s or 0.0) if proves else 0.0
         return LowerBound(proven_s, f"proof by {solution.planner}") if proven_s > self.bound.value_s else self.bound
+
+    def gap(self, solution: Solution, evaluation: Evaluation) -> float | None:
+        """The objective above `bound_with`, as a fraction of the bound; None if there is no bound or the placement cannot run."""
+        seconds = evaluation.makespan_s if self.objective == "latency" else evaluation.period_s
+        bound_s = self.bound_with(solution).value_s
+        return finite(seconds / bound_s - 1.0) if bound_s > 0 else None
 
     def evaluate_groups(self, placement: Placement) -> tuple[Placement, Evaluation]:
         """A placement of the op groups as one of every op, and the simulated cost of that."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LEARNED",
     "Attempt",
+    "ExecutedSearch",
     "Executor",
     "Hosts",
     "Run",
@@ -76,29 +77,25 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """The solution of one planner as a placement of every op with its simulated cost, or the error that ended the planner."""
+    """The answer of one planner, or the error that ended it."""
 
     planner: str
     wall_s: float
-    solution: Solution | None = None
-    placement: Placement | None = None
-    evaluation: Evaluation | None = None
-    error: GnnplaceError | None = None
+    outcome: tuple[Solution, Placement, Evaluation] | GnnplaceError
+    """The solution, its placement of every op, and the simulated cost of that; else the error."""
 
     def row(self, setup: ProblemSetup) -> PlannerRow:
-        """The line of a comparison."""
-        solution, evaluation = self.solution, self.evaluation
-        if solution is None or evaluation is None:
+        """The row of a comparison."""
+        if isinstance(self.outcome, GnnplaceError):
             return {
                 "planner": self.planner, "makespan_s": None, "gap": None, "evaluations": 0, "wall_s": self.wall_s,
-                "feasible": False, "error": str(self.error),
+                "feasible": False, "error": str(self.outcome),
             }  # fmt: skip
-        seconds = evaluation.makespan_s if setup.objective == "latency" else evaluation.period_s
-        bound = setup.bound_with(solution).value_s
+        solution, _, evaluation = self.outcome
         return {
             "planner": self.planner,
             "makespan_s": finite(evaluation.makespan_s),
-            "gap": finite(seconds / bound - 1.0) if bound > 0 else None,
+            "gap": setup.gap(solution, evaluation),
             "evaluations": solution.evaluations,
             "wall_s": self.wall_s,
             "feasible": evaluation.feasible,
@@ -106,17 +103,14 @@ class Attempt:
         }
 
     def answer(self) -> tuple[Solution, Placement, Evaluation]:
-        """The solution, its placement of every op, and the simulated cost of that.
+        """See `outcome`.
 
         Raises:
             GnnplaceError: the planner found no placement.
         """
-        if self.error is not None:
-            raise self.error
-        assert self.solution is not None
-        assert self.placement is not None
-        assert self.evaluation is not None
-        return self.solution, self.placement, self.evaluation
+        if isinstance(self.outcome, GnnplaceError):
+            raise self.outcome
+        return self.outcome
 
 
 def attempt(setup: ProblemSetup, run: Run, seed: int) -> Attempt:
@@ -126,9 +120,8 @@ def attempt(setup: ProblemSetup, run: Run, seed: int) -> Attempt:
     try:
         solution = run.planner(own.problem(run.evaluator), run.budget, seed)
     except GnnplaceError as error:
-        return Attempt(run.name, time.perf_counter() - begin_s, error=error)
-    placement, evaluation = own.evaluate_groups(solution.placement)
-    return Attempt(run.name, solution.wall_s, solution, placement, evaluation)
+        return Attempt(run.name, time.perf_counter() - begin_s, error)
+    return Attempt(run.name, solution.wall_s, (solution, *own.evaluate_groups(solution.placement)))
 
 
 def attempts(setup: ProblemSetup, runs: Iterable[Run], seed: int) -> Iterator[Attempt]:
@@ -136,7 +129,7 @@ def attempts(setup: ProblemSetup, runs: Iterable[Run], seed: int) -> Iterator[At
     for run in runs:
         found = attempt(setup, run, seed)
         yield found
-        if found.solution is not None and found.solution.interrupted:
+        if not isinstance(found.outcome, GnnplaceError) and found.outcome[0].interrupted:
             return
 
 
@@ -156,29 +149,32 @@ def until_interrupted(items: Iterable[T]) -> tuple[list[T], bool]:
     return found, False
 
 
+@dataclass(frozen=True, eq=False)
+class ExecutedSearch:
+    """The result of a search whose placements may have been executed."""
+
+    solution: Solution
+    counts: MeasuredSearch
+    """Counts of executed placements, and the seconds that they took."""
+    fastest: Sequence[Placement] = ()
+    """The best executed placements, best first; none if the simulator searched."""
+    warnings: tuple[str, ...] = ()
+
+
 class Executor(Protocol):
     """Searches for and executes placements of op groups: on this machine (`ExecutedHere`), or over several hosts."""
 
-    def search(self, planner: Planner) -> Solution:
+    def search(self, planner: Planner) -> ExecutedSearch:
         """Runs the chosen planner."""
 
-    def fastest(self, count: int) -> list[Placement]:
-        """The best placements that the search executed, best first; none where the simulator searched."""
-
     def compare(self, placements: Sequence[Placement]) -> Comparison:
-        """The measured costs of placements that run in turns, and of a plain session on the best single device."""
+        """The costs of placements that run in turns, and of a plain session on the best single device."""
 
     def remembered(self, placements: Sequence[Placement]) -> Comparison:
-        """The costs of placements as the search knows them."""
+        """The costs of placements as the search measured them."""
 
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
         """The segments in which a placement runs."""
-
-    def record(self, solution: Solution) -> MeasuredSearch:
-        """Counts of executed placements, and the seconds that they took."""
-
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings of the search so far."""
 
 
 class Hosts(Protocol):

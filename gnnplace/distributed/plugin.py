@@ -17,7 +17,7 @@ import numpy as np
 from gnnplace.api import measuring as here
 from gnnplace.api.options import Dims, PlaceOptions
 from gnnplace.api.problem_setup import ProblemSetup, measurement_store, topology_of
-from gnnplace.api.search import LEARNED, Attempt, Run, attempt, chosen_planner
+from gnnplace.api.search import LEARNED, Attempt, ExecutedSearch, Run, attempt, chosen_planner
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
@@ -57,7 +57,7 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
-from gnnplace.planners.search import Planner, Solution
+from gnnplace.planners.search import Planner
 from gnnplace.run_record import MeasuredSearch, PlannerRow
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.training.process_group import StartGroup
@@ -168,7 +168,7 @@ class RayHosts:
         best_s = np.inf
         with connected(self.address), Pool[str, PlannerRow](role, on_warning=options.on_warning) as pool:
             for done in pool.results(planners):
-                lost = Attempt(planners[done.index], done.wall_s, error=GnnplaceError(done.failure))
+                lost = Attempt(planners[done.index], done.wall_s, GnnplaceError(done.failure))
                 row = done.value or lost.row(setup)
                 best_s = min(best_s, row["makespan_s"] or np.inf)
                 if options.on_progress is not None:
@@ -192,13 +192,13 @@ class HostsExecutor:
     setup: ProblemSetup
     options: PlaceOptions
 
-    def search(self, planner: Planner) -> Solution:
+    def search(self, planner: Planner) -> ExecutedSearch:
         """Runs the chosen planner in the simulator."""
-        return planner(self.setup.problem(), self.options.budget, self.options.seed)
-
-    def fastest(self, count: int) -> list[Placement]:
-        """Nothing: the search executes no placements."""
-        return []
+        solution = planner(self.setup.problem(), self.options.budget, self.options.seed)
+        counts: MeasuredSearch = {
+            "executed": 0, "recalled": 0, "executing_s": 0.0, "wall_s": solution.wall_s, "failed": 0, "retried": 0,
+        }  # fmt: skip
+        return ExecutedSearch(solution, counts)
 
     def compare(self, placements: Sequence[Placement]) -> Comparison:
         """The measured costs of placements that run in turns, and of the best single device on which the model fits.
@@ -225,16 +225,6 @@ class HostsExecutor:
         """The segments in which a placement runs."""
         whole, _ = self.setup.evaluate_groups(placement)
         return self.setup.workload.segments(whole.assignment, self.setup.simulator.schedule(whole).order())
-
-    def record(self, solution: Solution) -> MeasuredSearch:
-        """Zeros: the search executes no placements."""
-        return {
-            "executed": 0, "recalled": 0, "executing_s": 0.0, "wall_s": solution.wall_s, "failed": 0, "retried": 0,
-        }  # fmt: skip
-
-    def warnings(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     def _executed(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """The measured cost of each placement of the op groups; equal ones run once."""
