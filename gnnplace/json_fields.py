@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,20 @@ class JsonObject:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
             raise self._refusal(f"{key!r} is {shown(value)} in {shown(self.fields)}; expected a count")
         return value
+
+    def cost(self, key: str) -> float:
+        """A required finite number, not negative."""
+        value = self.fields.get(key)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+            raise self._refusal(f"{key!r} is {shown(value)} in {shown(self.fields)}; expected a number from 0 on")
+        return float(value)
+
+    def object(self, key: str) -> JsonObject:
+        """An object; empty when absent or null."""
+        value = self.fields.get(key)
+        if not isinstance(value, dict | None):
+            raise self._refusal(f"{key!r} is {shown(value)}; expected an object")
+        return JsonObject(value or {}, self.where, self.error)
 
     def objects(self, key: str, *, required: bool = False) -> list[JsonObject]:
         """A list of objects; empty when absent, unless it is required."""

@@ -17,7 +17,6 @@ from gnnplace.api.search import ExecutedSearch, Hosts
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, write_costs
-from gnnplace.cost.measurement_store import measured_ops
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
@@ -111,7 +110,7 @@ def profiled_anew(
     fresh, fits, kernels = measured_costs(model, topology, np.random.default_rng(seed), pairs=pairs)
     store, device_of = measurement_store(), {device.kind: device for device in topology.devices}
     for kind, costs in fresh.kinds.items():
-        store.add_ops(device_of[kind], model.key, measured_ops(model.graph, costs.op_s))
+        store.add_ops(device_of[kind], model.key, model.graph, costs.op_s)
         store.add_kernels(kind, model.key, kernels[kind])
         if costs.dispatch_overhead_s is not None:
             store.add_dispatch(kind, costs.dispatch_overhead_s)

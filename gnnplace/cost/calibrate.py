@@ -31,8 +31,6 @@ class FittedRoofline:
     """Seconds to launch one kernel."""
     relative_error: float
     """Sum of absolute errors over the sum of measured seconds."""
-    median_ratio: float
-    """Median of fitted over measured seconds; 1 without bias."""
 
 
 def fit_roofline(graph: OpGraph, device: Device, measured_s: FloatArray) -> FittedRoofline:
@@ -40,8 +38,8 @@ def fit_roofline(graph: OpGraph, device: Device, measured_s: FloatArray) -> Fitt
 
     Ops whose measured time is zero (fused into another) or NaN are left out. The sum of absolute errors is piecewise
     linear in each unknown. The best value of one unknown, the others fixed, is therefore the rate of some op: coordinate
-    descent tries those, starting at the fastest rates attained. Single outliers hardly matter. O(N) for each of at most
-    200 candidates.
+    descent tries these rates, starting at the fastest ones. Single outliers hardly matter. O(N) for each of at most 200
+    candidates.
 
     Raises:
         MeasurementFailed: no op has a measured time.
@@ -52,30 +50,34 @@ def fit_roofline(graph: OpGraph, device: Device, measured_s: FloatArray) -> Fitt
         raise MeasurementFailed(f"no op of {graph.name!r} has a measured time on {device.name!r}; profile it again")
     classes = np.array([op_class(op_type) for op_type in graph.op_types])
     found = sorted({str(name) for name in classes[used]})
-    compute_s, memory_s = _ideal_s(graph, device, used)
-    slowness = {name: _fastest(compute_s, memory_s, measured_s, used & (classes == name)) for name in found}
+    # Seconds of computing alone and of moving data alone, at the published rates.
+    compute_s, memory_s = (
+        bound_s(graph, device, dict.fromkeys(set(classes.tolist()), only), used)
+        for only in (Efficiency(1.0, 1e30), Efficiency(1e30, 1.0))
+    )
+    slowness = {
+        name: tuple(_fastest(ideal_s, measured_s, used & (classes == name)) for ideal_s in (compute_s, memory_s))
+        for name in found
+    }
     launch_s = float(measured_s[used].min())
     bound = np.zeros(graph.num_ops)
     previous = np.inf
     for _ in range(_ROUNDS):
         for name in found:
             members = used & (classes == name)
-            slowness[name] = _descend(
-                compute_s[members], memory_s[members], measured_s[members] - launch_s, slowness[name]
-            )
-            bound[members] = np.maximum(compute_s[members] * slowness[name][0], memory_s[members] * slowness[name][1])
+            computing_s, moving_s, wanted_s = compute_s[members], memory_s[members], measured_s[members] - launch_s
+            compute, memory = slowness[name]
+            compute = _best_factor(computing_s, moving_s * memory, wanted_s, compute)
+            memory = _best_factor(moving_s, computing_s * compute, wanted_s, memory)
+            slowness[name] = compute, memory
+            bound[members] = np.maximum(computing_s * compute, moving_s * memory)
         launch_s = max(0.0, float(np.median((measured_s - bound)[used])))
         error_s = float(np.abs(bound + launch_s - measured_s)[used].sum())
         if error_s >= previous * (1 - 1e-9):
             break
         previous = error_s
-    fitted = (bound + launch_s)[used]
-    return FittedRoofline(
-        efficiency={name: Efficiency(1 / compute, 1 / memory) for name, (compute, memory) in slowness.items()},
-        launch_s=launch_s,
-        relative_error=float(np.abs(fitted - measured_s[used]).sum() / measured_s[used].sum()),
-        median_ratio=float(np.median(fitted / measured_s[used])),
-    )
+    efficiency = {name: Efficiency(1 / compute, 1 / memory) for name, (compute, memory) in slowness.items()}
+    return FittedRoofline(efficiency, launch_s, error_s / float(measured_s[used].sum()))
 
 
 def fit_segments(expected_s: FloatArray, arrived_bytes: FloatArray, measured_s: FloatArray) -> SegmentCosts:
@@ -91,35 +93,10 @@ def fit_segments(expected_s: FloatArray, arrived_bytes: FloatArray, measured_s: 
     return SegmentCosts(float(overhead_s), float(s_per_mb) * 1e-6)
 
 
-def _ideal_s(graph: OpGraph, device: Device, wanted: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """`[N]` seconds of computing alone and of moving data alone, at the published rates."""
-    names = {op_class(op_type) for op_type in graph.op_types}
-    only_compute = {name: Efficiency(1.0, 1e30) for name in names}
-    only_memory = {name: Efficiency(1e30, 1.0) for name in names}
-    return bound_s(graph, device, only_compute, wanted), bound_s(graph, device, only_memory, wanted)
-
-
-def _fastest(
-    compute_s: FloatArray, memory_s: FloatArray, measured_s: FloatArray, members: BoolArray
-) -> tuple[float, float]:
-    """Reciprocals of the best efficiencies attained, without one op in twenty as outliers; 1 where no op has such work."""
-    factors = []
-    for ideal in (compute_s[members], memory_s[members]):
-        has_work = ideal > 1e-15
-        factors.append(
-            float(np.quantile(measured_s[members][has_work] / ideal[has_work], 0.05)) if has_work.any() else 1.0
-        )
-    return factors[0], factors[1]
-
-
-def _descend(
-    compute_s: FloatArray, memory_s: FloatArray, wanted_s: FloatArray, start: tuple[float, float]
-) -> tuple[float, float]:
-    """One step of the descent for one class: the best factor of computing, then the best factor of moving data."""
-    compute, memory = start
-    compute = _best_factor(compute_s, memory_s * memory, wanted_s, compute)
-    memory = _best_factor(memory_s, compute_s * compute, wanted_s, memory)
-    return compute, memory
+def _fastest(ideal_s: FloatArray, measured_s: FloatArray, members: BoolArray) -> float:
+    """Reciprocal of the best efficiency attained, without one op in twenty as outliers; 1 where no op has such work."""
+    has_work = members & (ideal_s > 1e-15)
+    return float(np.quantile(measured_s[has_work] / ideal_s[has_work], 0.05)) if has_work.any() else 1.0
 
 
 def _best_factor(ideal_s: FloatArray, other_s: FloatArray, wanted_s: FloatArray, current: float) -> float:

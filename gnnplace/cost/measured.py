@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,25 +17,18 @@ from gnnplace.arrays import FloatArray
 from gnnplace.cost.cost_model import Efficiency, RooflineCost, stated_time_s
 from gnnplace.devices.real_names import host_of
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import InvalidTopology, shown
+from gnnplace.errors import InvalidTopology
 from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.json_fields import JsonObject, checked_format
 from gnnplace.placement import allowed_mask
 
 __all__ = [
-    "FORMAT",
-    "CostStore",
-    "KindCosts",
-    "LinkCosts",
-    "MeasuredCost",
-    "SegmentCosts",
-    "median_links",
-    "read_costs",
-    "write_costs",
-]
+    "FORMAT", "CostStore", "KindCosts", "LinkCosts", "MeasuredCost", "SegmentCosts", "median_links", "medians",
+    "read_costs", "write_costs",
+]  # fmt: skip
 
 _Key = TypeVar("_Key", bound=Hashable)
-_Costs = TypeVar("_Costs", "SegmentCosts", "LinkCosts", Efficiency)
 
 FORMAT = "gnnplace.costs/1"
 
@@ -157,18 +149,18 @@ class MeasuredCost:
         return dataclasses.replace(link, latency_s=costs.latency_s, bandwidth_bytes_per_s=costs.bandwidth_bytes_per_s)
 
 
+def medians(rows: Iterable[tuple[_Key, Sequence[float]]]) -> dict[_Key, list[float]]:
+    """Median of each figure by key; all rows have the same figures."""
+    several: dict[_Key, list[Sequence[float]]] = defaultdict(list)
+    for key, figures in rows:
+        several[key].append(figures)
+    return {key: [statistics.median(column) for column in zip(*found, strict=True)] for key, found in several.items()}
+
+
 def median_links(found: Iterable[tuple[_Key, LinkCosts]]) -> dict[_Key, LinkCosts]:
     """Median latency and median bandwidth by key."""
-    several: dict[_Key, list[LinkCosts]] = defaultdict(list)
-    for key, costs in found:
-        several[key].append(costs)
-    return {
-        key: LinkCosts(
-            statistics.median(one.latency_s for one in costs),
-            statistics.median(one.bandwidth_bytes_per_s for one in costs),
-        )
-        for key, costs in several.items()
-    }
+    figures = medians((key, dataclasses.astuple(costs)) for key, costs in found)
+    return {key: LinkCosts(*row) for key, row in figures.items()}
 
 
 def write_costs(store: CostStore, path: Path) -> None:
@@ -182,71 +174,44 @@ def write_costs(store: CostStore, path: Path) -> None:
     write_text(path, json.dumps(document, indent=1) + "\n")
 
 
+def _links_to_json(links: Mapping[tuple[str, str], LinkCosts], source: str, target: str) -> list[dict[str, Any]]:
+    """A row per link; `source` and `target` are the keys of its ends."""
+    return [{source: ends[0], target: ends[1], **dataclasses.asdict(costs)} for ends, costs in links.items()]
+
+
 def read_costs(path: Path) -> CostStore:
     """Reads a store that `write_costs` wrote.
 
     Raises:
         InvalidTopology: the file is missing, is no JSON, or holds anything but finite costs.
     """
-    document = read_json(path, InvalidTopology)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise InvalidTopology(f'{path}: "format" is not {FORMAT!r}; is this a file of measured costs?')
-    kinds, links, device_links = document.get("kinds", {}), document.get("links", []), document.get("device_links", [])
-    if not (isinstance(kinds, dict) and isinstance(links, list) and isinstance(device_links, list)):
-        raise InvalidTopology(f"{path}: 'kinds' (an object), 'links' and 'device_links' (lists) are expected")
+    document = checked_format(read_json(path, InvalidTopology), FORMAT, str(path), InvalidTopology)
+    kinds = document.object("kinds")
     return CostStore(
-        {kind: _kind_from_json(row, f"{path}: kind {kind!r}") for kind, row in kinds.items()},
-        dict(_link_from_json(row, "source_kind", "target_kind", f"{path}: a link") for row in links),
-        dict(_link_from_json(row, "source", "target", f"{path}: a link of devices") for row in device_links),
+        {kind: _kind_from_json(kinds.object(kind)) for kind in kinds.fields},
+        _links_from_json(document.objects("links"), "source_kind", "target_kind"),
+        _links_from_json(document.objects("device_links"), "source", "target"),
     )
 
 
-def _kind_from_json(row: Any, where: str) -> KindCosts:
-    entries = _object(row, where)
-    op_s = _object(entries.get("op_s", {}), where)
-    dispatch_s, segment, launch_s = (entries.get(key) for key in ("dispatch_overhead_s", "segment", "launch_s"))
-    efficiency = entries.get("efficiency")
+def _kind_from_json(row: JsonObject) -> KindCosts:
+    op_s, segment, efficiency = row.object("op_s"), row.object("segment"), row.object("efficiency")
+    classes = {name: efficiency.object(name) for name in efficiency.fields}
     return KindCosts(
-        {signature: _cost(value, f"{where}: op {signature!r}") for signature, value in op_s.items()},
-        None if dispatch_s is None else _cost(dispatch_s, where),
-        None if segment is None else _costs(SegmentCosts, segment, where),
-        None if efficiency is None else _efficiencies(efficiency, where),
-        None if launch_s is None else _cost(launch_s, where),
+        op_s={signature: op_s.cost(signature) for signature in op_s.fields},
+        dispatch_overhead_s=None if row.fields.get("dispatch_overhead_s") is None else row.cost("dispatch_overhead_s"),
+        segment=SegmentCosts(segment.cost("overhead_s"), segment.cost("intake_s_per_byte")) if segment.fields else None,
+        efficiency={name: Efficiency(each.cost("compute"), each.cost("bandwidth")) for name, each in classes.items()}
+        or None,
+        launch_s=None if row.fields.get("launch_s") is None else row.cost("launch_s"),
     )
 
 
-def _efficiencies(row: Any, where: str) -> dict[str, Efficiency]:
-    return {name: _costs(Efficiency, pair, where) for name, pair in _object(row, where).items()}
-
-
-def _links_to_json(links: Mapping[tuple[str, str], LinkCosts], source: str, target: str) -> list[dict[str, Any]]:
-    """A row per link; `source` and `target` are the keys of its ends."""
-    return [{source: ends[0], target: ends[1], **dataclasses.asdict(costs)} for ends, costs in links.items()]
-
-
-def _link_from_json(row: Any, source: str, target: str, where: str) -> tuple[tuple[str, str], LinkCosts]:
-    costs = _costs(LinkCosts, row, where)
-    if costs.bandwidth_bytes_per_s == 0:
-        raise InvalidTopology(f"{where} has a bandwidth of zero; measure again")
-    first, last = row.get(source), row.get(target)
-    if not (isinstance(first, str) and isinstance(last, str)):
-        raise InvalidTopology(f"{where} leads from {shown(first)} to {shown(last)}; expected two names")
-    return (first, last), costs
-
-
-def _costs(kind: type[_Costs], row: Any, where: str) -> _Costs:
-    """A dataclass of costs from an object with its fields."""
-    entries = _object(row, where)
-    return kind(**{name: _cost(entries.get(name), where) for name in kind.__dataclass_fields__})
-
-
-def _object(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise InvalidTopology(f"{where}: {shown(value)} is found where an object is expected")
-    return value
-
-
-def _cost(value: Any, where: str) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        raise InvalidTopology(f"{where} has the cost {shown(value)}; expected a finite number, not negative")
-    return float(value)
+def _links_from_json(rows: Iterable[JsonObject], source: str, target: str) -> dict[tuple[str, str], LinkCosts]:
+    found = {}
+    for row in rows:
+        ends = row.text(source), row.text(target)
+        found[ends] = LinkCosts(row.cost("latency_s"), row.cost("bandwidth_bytes_per_s"))
+        if found[ends].bandwidth_bytes_per_s == 0:
+            raise InvalidTopology(f"{row.where}: the link {' -> '.join(ends)} has a bandwidth of zero; measure again")
+    return found

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,19 @@ import numpy as np
 from gnnplace.arrays import IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline, fit_segments
 from gnnplace.cost.cost_model import Efficiency
-from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, median_links
+from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, median_links, medians
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
 
-__all__ = [
-    "ENOUGH_SEGMENTS", "MeasuredOp", "MeasuredSegment", "MeasurementStore", "StoredPlacement", "measured_ops",
-]  # fmt: skip
+__all__ = ["ENOUGH_SEGMENTS", "MeasuredSegment", "MeasurementStore", "StoredPlacement"]
 
 ENOUGH_SEGMENTS = 50
 """Number of measured segments from which on their costs are fitted."""
 
 _WAIT_S = 30.0
 _MINE = "machine = (SELECT id FROM machine WHERE facts = ?)"
-# What each version of the file adds to the one before.
+# Statements of each version of the file beyond those of the previous one.
 _SCHEMAS = (
     """
 CREATE TABLE machine (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE);
@@ -77,18 +74,6 @@ DROP TABLE link;
 
 
 @dataclass(frozen=True)
-class MeasuredOp:
-    """One op of a model on devices of one kind."""
-
-    signature: str
-    type: str
-    dtype: str
-    flops: float
-    bytes_accessed: float
-    seconds: float
-
-
-@dataclass(frozen=True)
 class StoredPlacement:
     """One placed model, relative to a plain session of the whole model that alternated with it."""
 
@@ -113,23 +98,6 @@ class MeasuredSegment:
     arrived_bytes: float
     """Bytes of the copies that it reads."""
     seconds: float
-
-
-def measured_ops(graph: OpGraph, op_s: Mapping[str, float]) -> list[MeasuredOp]:
-    """The ops of a graph, one per signature, with the seconds by signature `op_s`."""
-    first = {signature: op for op, signature in reversed(list(enumerate(graph.signatures)))}
-    return [
-        MeasuredOp(
-            signature,
-            graph.op_types[op],
-            graph.dtypes[op],
-            float(graph.flops[op]),
-            float(graph.bytes_accessed[op]),
-            op_s[signature],
-        )
-        for signature, op in first.items()
-        if signature in op_s
-    ]
 
 
 class MeasurementStore:
@@ -179,47 +147,49 @@ class MeasurementStore:
             segments = self._mine(connection, "kind, model, ops, expected_s, arrived_bytes, seconds", "segment")
         op_s: dict[str, dict[str, float]] = defaultdict(dict)
         for counted in (ops, [row for row in ops if row[3] == model]):
-            for (kind, signature), seconds in _medians((row[:2], row[2]) for row in counted).items():
+            for (kind, signature), (seconds,) in medians((row[:2], row[2:3]) for row in counted).items():
                 op_s[kind][signature] = seconds
-        overhead_s = _medians(((kind,), seconds) for kind, seconds in dispatch)
+        overhead_s = medians((kind, [seconds]) for kind, seconds in dispatch)
         begun = _segment_costs(segments) | _segment_costs(row for row in segments if row[1] == model)
         fitted = {kind: (_efficiency(text), launch_s) for kind, text, launch_s in fits}
         kinds = {
-            kind: KindCosts(op_s[kind], overhead_s.get((kind,)), begun.get(kind), *fitted.get(kind, (None, None)))
-            for kind in sorted({*op_s, *fitted, *begun, *(kind for (kind,) in overhead_s)})
+            kind: KindCosts(op_s[kind], *overhead_s.get(kind, [None]), begun.get(kind), *fitted.get(kind, (None, None)))
+            for kind in sorted({*op_s, *fitted, *begun, *overhead_s})
         }
         pairs = median_links((row[:4], LinkCosts(*row[4:])) for row in links)
         of_kinds = median_links((ends[2:], costs) for ends, costs in pairs.items())
         # Rows from before version 3 name no devices.
         return CostStore(kinds, of_kinds, {ends[:2]: costs for ends, costs in pairs.items() if ends[0]})
 
-    def add_ops(self, device: Device, model: str, ops: Iterable[MeasuredOp]) -> None:
-        """Adds the ops of a model on the kind of `device`, and fits a roofline to all ops of the kind."""
+    def add_ops(self, device: Device, model: str, graph: OpGraph, op_s: Mapping[str, float]) -> None:
+        """Adds the seconds `op_s` by signature of a model's ops, and fits a roofline to all ops of the kind of `device`."""
+        first = {signature: op for op, signature in reversed(list(enumerate(graph.signatures))) if signature in op_s}
+        columns = (graph.op_types, graph.dtypes, graph.flops.tolist(), graph.bytes_accessed.tolist())
+        rows = [
+            (device.kind, signature, model, *(column[op] for column in columns), op_s[signature])
+            for signature, op in first.items()
+        ]
         with self._connected() as connection:
-            self._insert(connection, "op", [_op_row(device.kind, model, op) for op in ops])
-            columns = "kind, signature, type, dtype, flops, bytes_accessed, seconds"
-            known = (row for row in self._mine(connection, columns, "op") if row[0] == device.kind)
-            fit = _fitted(device, _medians((row[1:6], row[6]) for row in known))
+            self._insert(connection, "op", rows)
+            fields = "kind, signature, type, dtype, flops, bytes_accessed, seconds"
+            known = (row for row in self._mine(connection, fields, "op") if row[0] == device.kind)
+            fit = _fitted(device, medians((row[1:6], row[6:]) for row in known))
             if fit is not None:
                 efficiency = {name: [value.compute, value.bandwidth] for name, value in fit.efficiency.items()}
                 self._insert(connection, "roofline", [(device.kind, json.dumps(efficiency), fit.launch_s)])
 
     def add_dispatch(self, kind: str, seconds: float) -> None:
         """Adds the seconds of one more session call on devices of one kind."""
-        with self._connected() as connection:
-            self._insert(connection, "dispatch", [(kind, seconds)])
+        self._add("dispatch", (kind, seconds))
 
     def add_link(self, source: Device, target: Device, costs: LinkCosts) -> None:
         """Adds the costs of a hand-over from one device to another."""
-        row = (source.name, target.name, source.kind, target.kind, costs.latency_s, costs.bandwidth_bytes_per_s)
-        with self._connected() as connection:
-            self._insert(connection, "device_link", [row])
+        self._add("device_link", (source.name, target.name, source.kind, target.kind, *astuple(costs)))
 
     def add_segments(self, model: str, segments: Iterable[MeasuredSegment]) -> None:
         """Adds segments of a model."""
-        rows = [(s.kind, model, _digest(s.ops), s.expected_s, s.arrived_bytes, s.seconds) for s in segments]
-        with self._connected() as connection:
-            self._insert(connection, "segment", rows)
+        rows = ((s.kind, model, _digest(s.ops), s.expected_s, s.arrived_bytes, s.seconds) for s in segments)
+        self._add("segment", *rows)
 
     def knows_segments(self, kinds: Collection[str], model: str) -> bool:
         """Whether each of the kinds has run a segment of the model."""
@@ -235,8 +205,7 @@ class MeasurementStore:
 
     def add_kernels(self, kind: str, model: str, kernel_of_op: IntArray) -> None:
         """Records which ops the runtime fuses into one kernel; replaces an earlier record of the model."""
-        with self._connected() as connection:
-            self._insert(connection, "kernel", [(kind, model, json.dumps(kernel_of_op.tolist()))])
+        self._add("kernel", (kind, model, json.dumps(kernel_of_op.tolist())))
 
     def placement(self, model: str, pieces: object) -> StoredPlacement | None:
         """The measurement of a placed model; `pieces` is JSON with the device of each op, `model` everything else."""
@@ -249,9 +218,7 @@ class MeasurementStore:
 
     def add_placement(self, model: str, pieces: object, measured: StoredPlacement) -> None:
         """Records a measurement; replaces an earlier one of the same placed model."""
-        row = (model, _digest(pieces), measured.ratio, measured.spread, measured.repeats, measured.seconds)
-        with self._connected() as connection:
-            self._insert(connection, "placement", [row])
+        self._add("placement", (model, _digest(pieces), *astuple(measured)))
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -269,6 +236,10 @@ class MeasurementStore:
         """The rows of this machine."""
         return connection.execute(f"SELECT {columns} FROM {table} WHERE {_MINE}", (self._facts,)).fetchall()
 
+    def _add(self, table: str, *rows: tuple[Any, ...]) -> None:
+        with self._connected() as connection:
+            self._insert(connection, table, rows)
+
     def _insert(self, connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Adds rows of this machine, measured now; a row with the same key replaces the earlier one."""
         connection.execute("INSERT OR IGNORE INTO machine (facts) VALUES (?)", (self._facts,))
@@ -279,28 +250,21 @@ class MeasurementStore:
             connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (machine, *row, now))
 
 
-def _op_row(kind: str, model: str, op: MeasuredOp) -> tuple[Any, ...]:
-    return kind, op.signature, model, op.type, op.dtype, op.flops, op.bytes_accessed, op.seconds
-
-
-def _fitted(device: Device, seconds: Mapping[tuple[Any, ...], float]) -> FittedRoofline | None:
+def _fitted(device: Device, seconds: Mapping[tuple[Any, ...], Sequence[float]]) -> FittedRoofline | None:
     """The roofline of ops (signature, type, dtype, FLOPs, bytes); None where no op takes any time."""
     ops = [
         Op(f"op {number}", op_type, flops=flops, bytes_accessed=bytes_accessed, dtype=dtype)
         for number, (_, op_type, dtype, flops, bytes_accessed) in enumerate(seconds)
     ]
-    measured_s = np.array(list(seconds.values()), dtype=np.float64)
+    measured_s = np.array(list(seconds.values()), dtype=np.float64).reshape(-1)
     return fit_roofline(OpGraph.build(device.kind, ops), device, measured_s) if (measured_s > 0).any() else None
 
 
 def _segment_costs(rows: Iterable[tuple[Any, ...]]) -> dict[str, SegmentCosts]:
     """Segment costs of the kinds with enough segments; each segment counts once, with the medians of its measurements."""
     known: dict[str, list[list[float]]] = defaultdict(list)
-    several: dict[tuple[str, str, str], list[Sequence[float]]] = defaultdict(list)
-    for kind, model, ops, *figures in rows:
-        several[kind, model, ops].append(figures)
-    for (kind, _, _), figures in several.items():
-        known[kind].append([statistics.median(values) for values in zip(*figures, strict=True)])
+    for (kind, _, _), figures in medians((row[:3], row[3:]) for row in rows).items():
+        known[kind].append(figures)
     return {kind: fit_segments(*np.array(found).T) for kind, found in known.items() if len(found) >= ENOUGH_SEGMENTS}
 
 
@@ -312,13 +276,6 @@ def _is_broken(error: sqlite3.Error) -> bool:
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _medians(rows: Iterable[tuple[tuple[Any, ...], float]]) -> dict[tuple[Any, ...], float]:
-    several: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-    for key, value in rows:
-        several[key].append(value)
-    return {key: statistics.median(values) for key, values in several.items()}
 
 
 def _efficiency(text: str) -> dict[str, Efficiency]:

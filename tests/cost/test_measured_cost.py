@@ -1,4 +1,4 @@
-"""Measured costs: what is stored is read back, what is known wins over the roofline."""
+"""Measured costs: their file, and their precedence over the roofline."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from gnnplace.cost.measured import (
     median_links,
     read_costs,
     write_costs,
-)
+)  # fmt: skip
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.graph.op_graph import Op, OpGraph
@@ -49,7 +49,7 @@ def test_a_written_store_is_read_back_equal(tmp_path: Path) -> None:
     assert read_costs(tmp_path / "empty.json") == CostStore()
 
 
-def test_known_signatures_take_their_seconds_and_others_the_roofline_that_was_fitted() -> None:
+def test_ops_take_stated_seconds_else_measured_ones_else_the_fitted_roofline() -> None:
     graph = OpGraph.build(
         "g",
         [
@@ -60,29 +60,29 @@ def test_known_signatures_take_their_seconds_and_others_the_roofline_that_was_fi
     )
     cost = MeasuredCost(STORE)
     assert isinstance(cost, CostModel)
-    # 1e6 FLOP at half of 1e9 per second are 2 ms; the launch that was fitted is 3 us.
+    # 1e6 FLOP at half of 1e9 per second are 2 ms; the fitted launch is 3 us.
     expected = [[1e-3, 2.003e-3], [5.0, 3e-6], [4.0, 2.003e-3]]
     assert cost.op_time_s(graph, TOPOLOGY) == pytest.approx(np.array(expected))
 
 
-def test_an_op_that_nobody_knows_on_a_device_without_rates_is_an_error() -> None:
+def test_an_op_without_measured_seconds_on_a_device_without_rates_is_an_error() -> None:
     graph = OpGraph.build("g", [Op("a", signature="new", flops=1.0)])
     with pytest.raises(InvalidTopology, match="'k:0' states no peak_flops_per_s"):
         MeasuredCost(STORE).op_time_s(graph, TOPOLOGY)
 
 
-def test_an_op_takes_forever_where_it_may_not_run_even_if_it_was_measured_there() -> None:
+def test_an_op_takes_forever_where_it_may_not_run_even_with_measured_seconds() -> None:
     graph = OpGraph.build("g", [Op("a", signature="relu", devices=("f",))])
     assert MeasuredCost(STORE).op_time_s(graph, TOPOLOGY)[0].tolist() == [np.inf, 3e-6]
 
 
-def test_calibration_replaces_what_was_measured_and_leaves_the_rest() -> None:
+def test_calibration_replaces_only_measured_costs() -> None:
     topology = MeasuredCost(STORE).calibrated(TOPOLOGY)
     assert topology.dispatch_overhead_s.tolist() == [7e-6, 1.0]
     assert topology.links == (Link("k:0", "f:0", 1e-5, 2e9, "bus"), Link("f:0", "k:0", 1.0, 1.0))
 
 
-def test_segment_costs_calibrate_the_overhead_and_the_intake_of_a_device() -> None:
+def test_segment_costs_calibrate_the_overhead_and_the_intake_bandwidth_of_a_device() -> None:
     store = CostStore({"k": KindCosts(segment=SegmentCosts(overhead_s=3e-6, intake_s_per_byte=5e-10))})
     device = MeasuredCost(store).calibrated(TOPOLOGY).devices[0]
     assert (device.segment_overhead_s, device.intake_bandwidth_bytes_per_s) == (3e-6, pytest.approx(2e9))
@@ -90,7 +90,7 @@ def test_segment_costs_calibrate_the_overhead_and_the_intake_of_a_device() -> No
     assert MeasuredCost(free).calibrated(TOPOLOGY).devices[0].intake_bandwidth_bytes_per_s is None
 
 
-def test_costs_of_some_devices_leave_out_others_and_the_links_to_them() -> None:
+def test_costs_of_some_devices_leave_out_other_devices_and_their_links() -> None:
     others = CostStore(STORE.kinds, STORE.links)
     assert STORE.of_devices(TOPOLOGY.devices) == others  # k:7 is none of these devices
     assert STORE.of_devices([*TOPOLOGY.devices, Device("k:7", "k")]) == STORE
@@ -104,7 +104,7 @@ def cores(kind: str = "k") -> Topology:
     return Topology("cores", tuple(Device(name, kind) for name in names), links)
 
 
-def test_two_devices_have_the_costs_between_themselves_before_those_between_their_kinds() -> None:
+def test_a_link_has_the_costs_of_its_devices_else_those_of_their_kinds() -> None:
     near, far, usual = LinkCosts(1e-6, 1e10), LinkCosts(9e-6, 1e9), LinkCosts(2e-6, 5e9)
     between = {("cpu:0", "cpu:1"): near, ("cpu:1", "cpu:2"): far}
     found = MeasuredCost(CostStore({}, {("k", "k"): usual}, between)).calibrated(cores())
@@ -113,12 +113,12 @@ def test_two_devices_have_the_costs_between_themselves_before_those_between_thei
     assert {costs[ends] for ends in costs.keys() - between.keys()} == {usual}
 
 
-def test_devices_of_unknown_kinds_have_nothing_from_others_of_their_names() -> None:
+def test_devices_of_unknown_kinds_get_no_costs_from_equal_names() -> None:
     store = CostStore({}, {("k", "k"): LinkCosts(2e-6, 5e9)}, {("cpu:0", "cpu:1"): LinkCosts(1e-6, 1e10)})
     assert MeasuredCost(store).calibrated(cores("elsewhere")) == cores("elsewhere")
 
 
-def test_costs_between_kinds_are_the_median_of_those_between_devices() -> None:
+def test_median_links_have_the_median_latency_and_the_median_bandwidth() -> None:
     found = [LinkCosts(1e-6, 3e9), LinkCosts(5e-6, 1e9), LinkCosts(2e-6, 2e9)]
     assert median_links((("k", "k"), costs) for costs in found) == {("k", "k"): LinkCosts(2e-6, 2e9)}
     assert median_links([]) == {}
@@ -137,15 +137,22 @@ def test_a_file_without_links_between_devices_is_read(tmp_path: Path) -> None:
     [
         ([], "format"),
         ({"format": "gnnplace.graph/1"}, "format"),
-        ({"format": FORMAT, "kinds": []}, "are expected"),
-        ({"format": FORMAT, "device_links": {}}, "are expected"),
-        ({"format": FORMAT, "device_links": [{"source": "a", "target": "b"}]}, "a link of devices has the cost None"),
-        ({"format": FORMAT, "kinds": {"k": 3}}, "an object is expected"),
-        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": float("nan")}}}}, "'relu' has the cost nan"),
-        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": -1}}}}, "has the cost -1"),
-        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": "1"}}}}, "has the cost '1'"),
-        ({"format": FORMAT, "kinds": {"k": {"efficiency": {"other": {"compute": 0.5}}}}}, "has the cost None"),
-        ({"format": FORMAT, "links": [{"source_kind": "k", "latency_s": 0, "bandwidth_bytes_per_s": 0}]}, "zero"),
+        ({"format": FORMAT, "kinds": []}, "expected an object"),
+        ({"format": FORMAT, "device_links": {}}, "expected a list of objects"),
+        ({"format": FORMAT, "device_links": [{"source": "a", "target": "b"}]}, "'latency_s' is None"),
+        ({"format": FORMAT, "kinds": {"k": 3}}, "'k' is 3; expected an object"),
+        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": float("nan")}}}}, "'relu' is nan"),
+        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": -1}}}}, "'relu' is -1"),
+        ({"format": FORMAT, "kinds": {"k": {"op_s": {"relu": "1"}}}}, "'relu' is '1'"),
+        ({"format": FORMAT, "kinds": {"k": {"efficiency": {"other": {"compute": 0.5}}}}}, "'bandwidth' is None"),
+        ({"format": FORMAT, "links": [{"source_kind": "k", "latency_s": 0}]}, "'target_kind' is None"),
+        (
+            {
+                "format": FORMAT,
+                "device_links": [{"source": "a", "target": "b", "latency_s": 0, "bandwidth_bytes_per_s": 0}],
+            },
+            "the link a -> b has a bandwidth of zero",
+        ),
     ],
 )
 def test_a_broken_store_is_refused_in_one_line_that_names_the_file(

@@ -1,4 +1,4 @@
-"""What the store gives back, to whom, and what becomes of files that are none."""
+"""The measurement store: medians by machine and model, versions of the file, and broken files."""
 
 import json
 import sqlite3
@@ -14,11 +14,9 @@ from gnnplace.cost.measured import CostStore, LinkCosts
 from gnnplace.cost.measurement_store import (
     _SCHEMAS,
     ENOUGH_SEGMENTS,
-    MeasuredOp,
     MeasuredSegment,
     MeasurementStore,
     StoredPlacement,
-    measured_ops,
 )
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
@@ -33,14 +31,15 @@ def opened(folder: Path, machine: dict[str, object] = HERE) -> MeasurementStore:
     return MeasurementStore(folder / "some" / "measurements.sqlite", machine)
 
 
-def op(signature: str, seconds: float, flops: float = 1e6) -> MeasuredOp:
-    return MeasuredOp(signature, "MatMul", "float32", flops, 1e3, seconds)
+def add_op(folder: Path, model: str, signature: str, seconds: float, flops: float = 1e6) -> None:
+    graph = OpGraph.build("g", [Op("a", "MatMul", signature=signature, flops=flops, bytes_accessed=1e3)])
+    opened(folder).add_ops(DEVICE, model, graph, {signature: seconds})
 
 
 def test_costs_are_medians_over_models_and_a_new_store_has_none(tmp_path: Path) -> None:
     assert opened(tmp_path).costs() == CostStore()
     for model, seconds in (("a", 1e-3), ("b", 9e-3), ("c", 2e-3)):
-        opened(tmp_path).add_ops(DEVICE, model, [op("matmul", seconds)])
+        add_op(tmp_path, model, "matmul", seconds)
         opened(tmp_path).add_dispatch("cpu-x1", seconds)
         opened(tmp_path).add_link(DEVICE, GPU, LinkCosts(seconds, 1 / seconds))
     costs = opened(tmp_path).costs()
@@ -50,18 +49,18 @@ def test_costs_are_medians_over_models_and_a_new_store_has_none(tmp_path: Path) 
     assert costs.device_links == {("cpu:0", "cuda:0"): LinkCosts(2e-3, 1 / 2e-3)}
 
 
-def test_every_two_devices_have_their_costs_and_their_kinds_the_median_of_these(tmp_path: Path) -> None:
+def test_link_costs_of_two_kinds_are_the_median_over_their_pairs_of_devices(tmp_path: Path) -> None:
     store, near, far = opened(tmp_path), LinkCosts(1e-6, 1e10), LinkCosts(9e-6, 2e9)
     gpus = [Device(f"cuda:{index}", "cuda") for index in range(4)]
     for source, target, costs in ((0, 1, near), (0, 1, near), (0, 1, near), (1, 2, far), (2, 3, far)):
         store.add_link(gpus[source], gpus[target], costs)
     found = store.costs()
     assert found.device_links == {("cuda:0", "cuda:1"): near, ("cuda:1", "cuda:2"): far, ("cuda:2", "cuda:3"): far}
-    assert found.links == {("cuda", "cuda"): far}  # one pair, one vote, however often it was measured
+    assert found.links == {("cuda", "cuda"): far}  # a pair counts once, even after several measurements
 
 
-def test_a_machine_sees_its_own_measurements_alone(tmp_path: Path) -> None:
-    opened(tmp_path).add_ops(DEVICE, "a", [op("matmul", 1e-3)])
+def test_a_machine_reads_only_its_own_measurements(tmp_path: Path) -> None:
+    add_op(tmp_path, "a", "matmul", 1e-3)
     opened(tmp_path).add_placement("a", [["cpu:0", [0, 1]]], StoredPlacement(0.5, 0.01, 6, 1e-3))
     other = opened(tmp_path, {**HERE, "onnxruntime": "2.0"})
     assert other.costs() == CostStore()
@@ -69,10 +68,13 @@ def test_a_machine_sees_its_own_measurements_alone(tmp_path: Path) -> None:
     assert opened(tmp_path, dict(reversed(HERE.items()))).costs() != CostStore()
 
 
-def test_the_roofline_is_that_of_all_ops_ever_measured_on_the_kind(tmp_path: Path) -> None:
-    small, large = op("small", 3e-4, flops=1e6), op("large", 2.1e-3, flops=1e7)
-    opened(tmp_path).add_ops(DEVICE, "a", [small])
-    opened(tmp_path).add_ops(DEVICE, "b", [large, op("fused", 0.0)])
+def test_the_roofline_is_fitted_to_all_stored_ops_of_the_kind(tmp_path: Path) -> None:
+    for model, signature, seconds, flops in (
+        ("a", "small", 3e-4, 1e6),
+        ("b", "large", 2.1e-3, 1e7),
+        ("b", "fused", 0.0, 1e6),
+    ):
+        add_op(tmp_path, model, signature, seconds, flops)
     graph = OpGraph.build(
         "both", [Op(name, "MatMul", flops=flops, bytes_accessed=1e3) for name, flops in (("s", 1e6), ("l", 1e7), ("f", 1e6))]
     )  # fmt: skip
@@ -82,13 +84,13 @@ def test_the_roofline_is_that_of_all_ops_ever_measured_on_the_kind(tmp_path: Pat
     assert found.efficiency == expected.efficiency
 
 
-def test_ops_that_take_no_time_are_kept_and_fit_nothing(tmp_path: Path) -> None:
-    opened(tmp_path).add_ops(DEVICE, "a", [op("fused", 0.0)])
+def test_ops_that_take_no_time_are_stored_without_a_roofline(tmp_path: Path) -> None:
+    add_op(tmp_path, "a", "fused", 0.0)
     kind = opened(tmp_path).costs().kinds["cpu-x1"]
     assert (dict(kind.op_s), kind.efficiency) == ({"fused": 0.0}, None)
 
 
-def test_a_placement_comes_back_for_the_same_pieces_of_the_same_model_and_the_newest_counts(tmp_path: Path) -> None:
+def test_the_newest_measurement_of_a_placed_model_is_found_by_its_model_and_pieces(tmp_path: Path) -> None:
     store, pieces = opened(tmp_path), [["cpu:0", (0, 1)], ["cpu:1", (2,)]]
     assert store.placement("a", pieces) is None
     store.add_placement("a", pieces, StoredPlacement(0.5, 0.01, 6, 1e-3))
@@ -99,20 +101,20 @@ def test_a_placement_comes_back_for_the_same_pieces_of_the_same_model_and_the_ne
     assert store.placement("a", pieces[::-1]) is None
 
 
-def test_ops_of_a_graph_are_told_once_per_signature() -> None:
-    graph = OpGraph.build(
-        "g", [Op("a", "Relu", signature="s", flops=3.0), Op("b", "Relu", signature="s", flops=3.0), Op("c", signature="t")]
-    )  # fmt: skip
-    assert measured_ops(graph, {"s": 1e-3}) == [MeasuredOp("s", "Relu", "float32", 3.0, 0.0, 1e-3)]
+def test_each_signature_of_a_graph_is_stored_once(tmp_path: Path) -> None:
+    ops = [Op("a", signature="s", flops=3.0), Op("b", signature="s", flops=3.0), Op("c", signature="t")]
+    opened(tmp_path).add_ops(DEVICE, "m", OpGraph.build("g", ops), {"s": 1e-3})
+    with closing(sqlite3.connect(tmp_path / "some" / "measurements.sqlite")) as connection:
+        assert connection.execute("SELECT signature, flops, seconds FROM op").fetchall() == [("s", 3.0, 1e-3)]
 
 
-def test_several_may_make_and_fill_the_file_at_once(tmp_path: Path) -> None:
+def test_several_threads_may_create_and_fill_the_file_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: opened(tmp_path).add_dispatch("k", float(number)), range(25)))
     assert opened(tmp_path).costs().kinds["k"].dispatch_overhead_s == 12.0
 
 
-def test_another_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "some" / "measurements.sqlite"
     path.parent.mkdir()
     path.write_text("no database" * 100)
@@ -130,7 +132,7 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def file_of_version(folder: Path, version: int) -> sqlite3.Connection:
-    """A file as an earlier version made it, with this machine in it."""
+    """A file of an earlier version that knows this machine."""
     (folder / "some").mkdir()
     connection = sqlite3.connect(folder / "some" / "measurements.sqlite")
     connection.executescript("".join(_SCHEMAS[:version]) + f"PRAGMA user_version = {version};")
@@ -138,7 +140,7 @@ def file_of_version(folder: Path, version: int) -> sqlite3.Connection:
     return connection
 
 
-def test_a_store_of_the_first_version_keeps_what_it_knows_and_learns_the_new_tables(tmp_path: Path) -> None:
+def test_a_store_of_version_1_keeps_its_rows_and_gets_the_new_tables(tmp_path: Path) -> None:
     with closing(file_of_version(tmp_path, 1)) as connection, connection:
         connection.execute("INSERT INTO dispatch VALUES (1, 'cpu-x1', 1e-5, 0.0)")
     opened(tmp_path).add_kernels("cpu-x1", "m", np.array([0, 0, 2]))
@@ -146,7 +148,7 @@ def test_a_store_of_the_first_version_keeps_what_it_knows_and_learns_the_new_tab
     assert [row.tolist() for row in opened(tmp_path).kernels(["cpu-x1"], "m")] == [[0, 0, 2]]
 
 
-def test_a_store_of_the_second_version_keeps_what_it_knows_of_links_between_kinds(tmp_path: Path) -> None:
+def test_a_store_of_version_2_keeps_its_links_between_kinds(tmp_path: Path) -> None:
     with closing(file_of_version(tmp_path, 2)) as connection, connection:
         for latency_s in (1e-6, 2e-6, 9e-6):
             connection.execute("INSERT INTO link VALUES (1, 'cpu-x1', 'cuda', ?, 1e9, 0.0)", (latency_s,))
@@ -158,7 +160,7 @@ def test_a_store_of_the_second_version_keeps_what_it_knows_of_links_between_kind
     assert found.links == {("cpu-x1", "cuda"): LinkCosts(3e-6, 1e9)}
 
 
-def test_kernels_are_those_of_the_kinds_and_the_model_that_are_asked_for(tmp_path: Path) -> None:
+def test_kernels_are_found_by_kind_and_model(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.add_kernels("cpu", "m", np.array([0, 1]))
     store.add_kernels("cpu", "m", np.array([0, 0]))
@@ -168,7 +170,7 @@ def test_kernels_are_those_of_the_kinds_and_the_model_that_are_asked_for(tmp_pat
     assert store.kernels(["cpu"], "another") == []
 
 
-def test_what_segments_cost_is_fitted_once_enough_of_them_are_known(tmp_path: Path) -> None:
+def test_segment_costs_are_fitted_to_fifty_or_more_segments(tmp_path: Path) -> None:
     def segments(count: int) -> list[MeasuredSegment]:
         return [
             MeasuredSegment("cpu", (number,), number * 1e-4, number * 1e3, number * 1e-4 + 5e-5 + number * 1e3 * 1e-10)
@@ -177,7 +179,7 @@ def test_what_segments_cost_is_fitted_once_enough_of_them_are_known(tmp_path: Pa
 
     store = opened(tmp_path)
     store.add_segments("m", segments(ENOUGH_SEGMENTS - 1))
-    store.add_segments("m", segments(ENOUGH_SEGMENTS - 1))  # the same ones once more
+    store.add_segments("m", segments(ENOUGH_SEGMENTS - 1))  # the same segments again
     assert store.costs() == CostStore()
     store.add_segments("n", segments(ENOUGH_SEGMENTS))
     assert store.knows_segments(["cpu"], "n")
@@ -188,10 +190,10 @@ def test_what_segments_cost_is_fitted_once_enough_of_them_are_known(tmp_path: Pa
     assert (found.overhead_s, found.intake_s_per_byte) == pytest.approx((5e-5, 1e-10), rel=1e-6)
 
 
-def test_what_was_measured_in_a_model_counts_first_for_that_model(tmp_path: Path) -> None:
+def test_measurements_of_a_model_take_precedence_for_that_model(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for model, seconds in (("a", 1.0), ("b", 3.0), ("c", 4.0)):
-        store.add_ops(DEVICE, model, [op("shared", seconds)])
+        add_op(tmp_path, model, "shared", seconds)
     assert store.costs().kinds["cpu-x1"].op_s == {"shared": 3.0}
     assert store.costs("a").kinds["cpu-x1"].op_s == {"shared": 1.0}
     assert store.costs("unknown").kinds["cpu-x1"].op_s == {"shared": 3.0}
@@ -204,7 +206,7 @@ def test_what_was_measured_in_a_model_counts_first_for_that_model(tmp_path: Path
     }  # fmt: skip
 
 
-def test_a_folder_that_cannot_be_made_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error_with_advice(tmp_path: Path) -> None:
     (tmp_path / "some").write_text("a file")
     with pytest.raises(MeasurementFailed, match="set GNNPLACE_CACHE to a folder"):
         opened(tmp_path)

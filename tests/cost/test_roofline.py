@@ -1,4 +1,4 @@
-"""The roofline, by hand."""
+"""The roofline, against seconds computed by hand."""
 
 import numpy as np
 import pytest
@@ -23,12 +23,12 @@ def seconds(op: Op, *devices: Device, cost: RooflineCost = EXACT) -> list[float]
     return [float(value) for value in cost.op_time_s(OpGraph.build("g", [op]), Topology("t", devices))[0]]
 
 
-def test_it_is_a_cost_model() -> None:
+def test_the_roofline_is_a_cost_model_that_leaves_the_topology_unchanged() -> None:
     assert isinstance(EXACT, CostModel)
     assert EXACT.calibrated(preset("k40x2")) == preset("k40x2")
 
 
-def test_the_longer_of_computing_and_moving_data_counts_plus_the_launch_of_the_device() -> None:
+def test_an_op_takes_the_longer_of_computing_and_moving_data_plus_the_launch() -> None:
     # 1e9 FLOP at 0.5e12 are 2 ms, 1e7 bytes at 0.25e11 are 0.4 ms; the host is ten times slower.
     assert seconds(Op("a", flops=1e9, bytes_accessed=1e7), GPU, HOST) == pytest.approx([2.005e-3, 20.001e-3])
     assert seconds(Op("a", flops=1e9, bytes_accessed=1e9), GPU) == pytest.approx([40.005e-3])
@@ -38,7 +38,7 @@ def test_an_op_without_work_takes_the_launch_even_where_no_rate_is_known() -> No
     assert seconds(Op("a"), GPU, HOST, BARE) == [5e-6, 1e-6, 5e-6]
 
 
-def test_a_dtype_has_its_own_rate_an_unsigned_one_that_of_the_signed_and_an_unlisted_one_that_of_float32() -> None:
+def test_unsigned_dtypes_have_the_signed_rate_and_unlisted_ones_that_of_float32() -> None:
     assert seconds(Op("a", flops=1e9, dtype="float16"), GPU) == pytest.approx([0.505e-3])
     assert seconds(Op("a", flops=1e9, dtype="bfloat16"), GPU) == pytest.approx([2.005e-3])
     int8 = Device("i", peak_flops_per_s={"float32": 1e12, "int8": 8e12}, memory_bandwidth_bytes_per_s=1e11)
@@ -49,9 +49,6 @@ def test_stated_seconds_win_by_name_then_by_kind_and_take_no_launch() -> None:
     op = Op("a", flops=1e9, time_s={"g": 0.5, "g:1": 0.25})
     other = Device("g:1", "g")
     assert seconds(op, GPU, other, HOST) == pytest.approx([0.5, 0.25, 20.001e-3])
-
-
-def test_a_stated_zero_is_zero() -> None:
     assert seconds(Op("a", flops=1e9, time_s={"g": 0.0}), GPU) == [0.0]
 
 
@@ -70,7 +67,7 @@ def test_a_missing_rate_is_an_error_that_names_device_op_and_key(op: Op, key: st
         seconds(op, BARE)
 
 
-def test_a_missing_rate_does_not_matter_where_the_time_is_stated_or_the_op_may_not_run() -> None:
+def test_no_rate_is_needed_where_the_time_is_stated_or_the_op_may_not_run() -> None:
     assert seconds(Op("a", flops=1.0, time_s={"bare": 2.0}), BARE) == [2.0]
     assert seconds(Op("a", flops=1e9, devices=("g",)), BARE, GPU)[0] == np.inf
 
@@ -86,7 +83,7 @@ def test_an_empty_graph_has_no_seconds() -> None:
         ("QLinearMatMul", "matrix"), ("LSTM", "matrix"), ("Attention", "matrix"), ("Relu", "other"), ("Unknown", "other"),
     ],
 )  # fmt: skip
-def test_ops_are_classed_by_the_kernels_that_they_need(op_type: str, expected: str) -> None:
+def test_the_class_of_an_op_follows_from_its_type(op_type: str, expected: str) -> None:
     assert op_class(op_type) == expected
 
 
