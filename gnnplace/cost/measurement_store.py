@@ -149,11 +149,11 @@ class MeasurementStore:
         for counted in (ops, [row for row in ops if row[3] == model]):
             for (kind, signature), (seconds,) in medians((row[:2], row[2:3]) for row in counted).items():
                 op_s[kind][signature] = seconds
-        overhead_s = medians((kind, [seconds]) for kind, seconds in dispatch)
+        overhead_s = {kind: seconds for kind, (seconds,) in medians((row[0], row[1:]) for row in dispatch).items()}
         begun = _segment_costs(segments) | _segment_costs(row for row in segments if row[1] == model)
         fitted = {kind: (_efficiency(text), launch_s) for kind, text, launch_s in fits}
         kinds = {
-            kind: KindCosts(op_s[kind], *overhead_s.get(kind, [None]), begun.get(kind), *fitted.get(kind, (None, None)))
+            kind: KindCosts(op_s[kind], overhead_s.get(kind), begun.get(kind), *fitted.get(kind, (None, None)))
             for kind in sorted({*op_s, *fitted, *begun, *overhead_s})
         }
         pairs = median_links((row[:4], LinkCosts(*row[4:])) for row in links)
