@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.report.layout import Layout, Point, layered_layout
+from gnnplace.report.layout import Layout, layered_layout
 from gnnplace.report.theme import MUTED, TRANSFER, device_colour, label, new_figure, time_unit
 from gnnplace.run_record import RunRecord
 from gnnplace.units import format_s
@@ -191,7 +191,7 @@ def structure_chart(
     return figure
 
 
-def line_ends(lines: Sequence[Sequence[Point]]) -> tuple[Float32Array, Float32Array]:
+def line_ends(lines: Sequence[FloatArray]) -> tuple[Float32Array, Float32Array]:
     """The x and y of the points of all lines, with NaN after each line."""
     gap = (np.nan, np.nan)
     points = np.array([point for line in lines for point in (*line, gap)], dtype=np.float32).reshape(-1, 2)

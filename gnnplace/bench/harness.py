@@ -21,7 +21,7 @@ from gnnplace.child_processes import spawned_pool
 from gnnplace.devices.detect import cpu_model
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import append_json_line, read_json_lines, write_json_lines, write_text
-from gnnplace.report.bench_format import FORMAT
+from gnnplace.report import BENCH_FORMAT
 from gnnplace.versions import installed_versions
 
 __all__ = ["BenchOptions", "BenchResult", "Result", "finished_cases", "library_versions", "matching", "run_cases", "write_result"]  # fmt: skip
@@ -100,7 +100,7 @@ class BenchResult:
         """The result as JSON, with the command, versions and machine that reproduce it."""
         program = self.program or ("gnnplace", "bench", self.suite)
         return {
-            "format": FORMAT,
+            "format": BENCH_FORMAT,
             "suite": self.suite,
             "command": shlex.join((*program, "--seed", str(self.options.seed), *self.options.arguments)),
             "seed": self.options.seed,

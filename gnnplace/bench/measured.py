@@ -25,7 +25,7 @@ from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.report.bench_format import device_letters, devices_of_letters
+from gnnplace.report import device_letters, devices_of_letters
 from gnnplace.run_record import finite
 from gnnplace.units import format_s
 

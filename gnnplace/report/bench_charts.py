@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
-from gnnplace.report.bench_format import devices_of_letters
+from gnnplace.report import devices_of_letters
 from gnnplace.report.theme import MUTED, device_colour, label, new_figure
 
 __all__ = ["Point", "agreement_chart", "budgets_chart", "placements_chart", "ratios_chart"]
-
 
 Point = tuple[str, float, float, str]
 """Kind, executed time and simulated time relative to one device, and a description."""
@@ -39,43 +37,33 @@ def placements_chart(
         devices: device names.
     """
     layers = sorted(set(stages))
-    row_of = {stage: row for row, stage in enumerate(layers)}
-    columns = np.zeros(len(stages), dtype=np.int64)
-    filled = dict.fromkeys(layers, 0)
-    for group, stage in enumerate(stages):  # groups come in topological order
-        columns[group], filled[stage] = filled[stage], filled[stage] + 1
-    rows = np.array([row_of[stage] for stage in stages], dtype=np.int64)
-    shape = (len(layers), max(filled.values(), default=1))
+    rows = [layers.index(stage) for stage in stages]
+    columns = [stages[:group].count(stage) for group, stage in enumerate(stages)]  # groups come in topological order
     each = _CELL * len(layers) + _TITLE
-    figure = new_figure(height=each * max(1, len(placements)) + 40)
+    height = each * max(1, len(placements)) + 40
     if not placements:
-        return figure
-    grid = make_subplots(
-        rows=len(placements), cols=1, subplot_titles=[label(planner) for planner in placements],
-        vertical_spacing=_TITLE / (each * len(placements) + 40),
+        return new_figure(height)
+    figure = new_figure(
+        height, rows=len(placements), cols=1, vertical_spacing=_TITLE / height,
+        subplot_titles=[label(planner) for planner in placements],
     )  # fmt: skip
+    colours = [(edge / len(devices), device_colour(d)) for d in range(len(devices)) for edge in (d, d + 1)]
     for number, letters in enumerate(placements.values(), start=1):
-        device = np.full(shape, np.nan)
-        text = np.full(shape, "", dtype=object)
         chosen = devices_of_letters(letters)
+        device = np.full((len(layers), max(columns, default=0) + 1), np.nan)
+        text = np.full(device.shape, "", dtype=object)
         device[rows, columns] = chosen
         text[rows, columns] = [
             f"{label(types[group])} on {label(devices[index])}" for group, index in enumerate(chosen)
         ]
-        grid.add_heatmap(
+        figure.add_heatmap(
             z=device, text=text, hovertemplate="layer %{y}: %{text}<extra></extra>", showscale=False, xgap=1, ygap=1,
             y=["no layer" if stage < 0 else str(stage) for stage in layers], zmin=-0.5, zmax=len(devices) - 0.5,
-            colorscale=_scale(len(devices)), row=number, col=1,
+            colorscale=colours, row=number, col=1,
         )  # fmt: skip
-    grid.update_xaxes(showticklabels=False, showgrid=False)
-    grid.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont={"size": 9})
-    grid.update_layout(figure.layout)
-    return grid
-
-
-def _scale(count: int) -> list[tuple[float, str]]:
-    """A stepped colour scale with one colour per device."""
-    return [(edge / count, device_colour(device)) for device in range(count) for edge in (device, device + 1)]
+    figure.update_xaxes(showticklabels=False, showgrid=False)
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont={"size": 9})
+    return figure
 
 
 def ratios_chart(points: Mapping[str, Sequence[tuple[str, float]]]) -> go.Figure:
@@ -84,21 +72,13 @@ def ratios_chart(points: Mapping[str, Sequence[tuple[str, float]]]) -> go.Figure
     for row, several in points.items():
         colour = _colour(row)
         figure.add_box(
-            x=[ratio for _, ratio in several],
-            y0=label(row),
-            name=label(row),
+            x=[ratio for _, ratio in several], y0=label(row), name=label(row), orientation="h",
             text=[label(name) for name, _ in several],
             hovertemplate="%{text}<br>%{x:.3f} times the best known<extra>%{y}</extra>",
-            orientation="h",
-            boxpoints="all",
-            jitter=0.6,
-            pointpos=0,
-            marker={"size": 3, "opacity": 0.55, "color": colour},
-            line={"width": 1, "color": colour},
-            fillcolor="rgba(0,0,0,0)",
-        )
-    most = max((ratio for several in points.values() for _, ratio in several), default=1.0)
-    figure.update_xaxes(_ratio_axis(most), title="seconds over the best known")
+            boxpoints="all", jitter=0.6, pointpos=0, marker={"size": 3, "opacity": 0.55, "color": colour},
+            line={"width": 1, "color": colour}, fillcolor="rgba(0,0,0,0)",
+        )  # fmt: skip
+    figure.update_xaxes(_ratio_axis(points.values()), title="seconds over the best known")
     figure.update_yaxes(autorange="reversed", showgrid=False)
     return figure
 
@@ -107,32 +87,27 @@ def budgets_chart(lines: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure
     """A line per planner through (evaluations, mean ratio to the best known)."""
     figure = new_figure(height=320)
     for planner, several in lines.items():
-        points = sorted(several)
+        counts, ratios = zip(*sorted(several), strict=True)
         figure.add_scatter(
-            x=[count for count, _ in points],
-            y=[ratio for _, ratio in points],
-            mode="lines+markers",
-            name=label(planner),
+            x=counts, y=ratios, mode="lines+markers", name=label(planner),
             line={"color": _colour(planner), "width": 2, "dash": "dot" if "untrained" in planner else "solid"},
             hovertemplate="%{x:,} evaluations: %{y:.3f} times the best known<extra>%{fullData.name}</extra>",
-        )
+        )  # fmt: skip
     figure.update_xaxes(type="log", title="evaluations", dtick=1)
-    most = max((ratio for several in lines.values() for _, ratio in several), default=1.0)
-    figure.update_yaxes(_ratio_axis(most), title="mean ratio")
+    figure.update_yaxes(_ratio_axis(lines.values()), title="mean ratio")
     figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.1, "font": {"color": MUTED}})
     return figure
 
 
-def _ratio_axis(most: float) -> dict[str, Any]:
+def _ratio_axis(points: Iterable[Sequence[tuple[object, float]]]) -> dict[str, Any]:
     """A logarithmic axis with round ratios as ticks."""
+    most = max((ratio for several in points for _, ratio in several), default=1.0)
     first, last = math.log10(0.99), math.log10(1.05 * max(most, 1.05))
     ticks: list[float] = []
     for tick in _TICKS:
         if tick <= 1.3 * most and (not ticks or math.log10(tick / ticks[-1]) >= _LEAST_GAP * (last - first)):
             ticks.append(tick)
-    return {
-        "type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks], "range": [first, last],
-    }  # fmt: skip
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks], "range": [first, last]}
 
 
 def _colour(row: str) -> str:
@@ -143,14 +118,10 @@ def _colour(row: str) -> str:
 def agreement_chart(points: Mapping[str, Sequence[Point]]) -> go.Figure:
     """A subplot per model with a point per placement; below the diagonal the simulator was too optimistic."""
     rows = -(-len(points) // _COLUMNS)
-    figure = new_figure(height=_HEIGHT * rows + 60)
-    figure.set_subplots(
-        rows=rows,
-        cols=_COLUMNS,
+    figure = new_figure(
+        _HEIGHT * rows + 60, rows=rows, cols=_COLUMNS, horizontal_spacing=0.07, vertical_spacing=0.3 / rows,
         subplot_titles=[label(name, 40) for name in points],
-        horizontal_spacing=0.07,
-        vertical_spacing=0.3 / rows,
-    )
+    )  # fmt: skip
     kinds = list(dict.fromkeys(kind for several in points.values() for kind, *_ in several))
     for number, several in enumerate(points.values()):
         cell = {"row": number // _COLUMNS + 1, "col": number % _COLUMNS + 1}
@@ -163,22 +134,13 @@ def agreement_chart(points: Mapping[str, Sequence[Point]]) -> go.Figure:
         for index, kind in enumerate(kinds):
             mine = [point for point in several if point[0] == kind]
             figure.add_scatter(
-                x=[executed for _, executed, _, _ in mine],
-                y=[simulated for _, _, simulated, _ in mine],
-                text=[label(what) for *_, what in mine],
-                mode="markers",
-                name=label(kind),
-                legendgroup=kind,
-                showlegend=number == 0,
-                marker={"size": 6, "opacity": 0.75, "color": device_colour(index)},
-                hovertemplate="%{text}<br>executed %{x:.3f}, simulated %{y:.3f}<extra>%{fullData.name}</extra>",
-                **cell,
-            )
+                x=[executed for _, executed, _, _ in mine], y=[simulated for _, _, simulated, _ in mine],
+                text=[label(what) for *_, what in mine], mode="markers", name=label(kind), legendgroup=kind,
+                showlegend=number == 0, marker={"size": 6, "opacity": 0.75, "color": device_colour(index)},
+                hovertemplate="%{text}<br>executed %{x:.3f}, simulated %{y:.3f}<extra>%{fullData.name}</extra>", **cell,
+            )  # fmt: skip
         figure.update_xaxes(range=ends, **cell)
         figure.update_yaxes(range=ends, **cell)
-    axis = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "automargin": True}
-    figure.update_xaxes(axis)
-    figure.update_yaxes(axis)
     figure.update_annotations(font={"size": 11, "color": MUTED})
     figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1 + 0.12 / rows, "font": {"color": MUTED}})
     return figure

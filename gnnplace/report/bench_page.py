@@ -9,13 +9,12 @@ from typing import Any
 
 from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import read_json, write_text
+from gnnplace.report import BENCH_FORMAT
 from gnnplace.report.bench_charts import placements_chart
-from gnnplace.report.bench_format import FORMAT
-from gnnplace.report.execution_pages import FIDELITY, MEASURED, render_fidelity, render_measured
-from gnnplace.report.generalization_page import GENERALIZATION, render_generalization
-from gnnplace.report.page import chart_html, framed, template
-from gnnplace.report.tables import bench_facts, html_table, swatch
-from gnnplace.report.theme import device_colour
+from gnnplace.report.execution_pages import render_fidelity, render_measured
+from gnnplace.report.generalization_page import render_generalization
+from gnnplace.report.page import bench_html, chart_html
+from gnnplace.report.tables import device_legend, html_table, summary_table
 from gnnplace.units import format_s
 
 __all__ = ["read_bench", "render_bench", "write_bench_page"]
@@ -36,7 +35,7 @@ def read_bench(path: Path) -> dict[str, Any]:
         GnnplaceError: the file is no such result.
     """
     document = read_json(path, GnnplaceError)
-    if not isinstance(document, dict) or document.get("format") != FORMAT or "details" not in document:
+    if not isinstance(document, dict) or document.get("format") != BENCH_FORMAT or "details" not in document:
         raise GnnplaceError(
             f"{path}: is no result of `gnnplace bench seeds`, `spotlight`, `generalization`, `measured` or `fidelity`"
         )
@@ -69,20 +68,15 @@ def render_bench(document: Mapping[str, Any]) -> str:
     rows: dict[str, dict[str, Line]] = {}
     for line in document["rows"]:
         rows.setdefault(line["row"], {})[line["planner"]] = line
-    details = document["details"]
-    title = escape(f"bench {document['suite']}")
-    body = template("bench.html").substitute(
-        title=title,
+    details, summary = document["details"], document["summary"]
+    return bench_html(
+        "bench.html", document, f"bench {document['suite']}", "bench.css",
         seconds=_table(rows, details, _seconds, bound=True),
         evaluations=_table(rows, details, lambda line, _: _count(line["to_within_1_percent"])),
         wall=_table(rows, details, lambda line, _: format_s(line["wall_s"]) if line["wall_s"] else "–"),
-        summary=html_table(
-            ["", ""], ([escape(key.replace("_", " ")), _value(value)] for key, value in document["summary"].items())
-        ),
+        summary=summary_table(summary, ".3g"),
         pictures="".join(_picture(key, details[key]) for key in rows),
-        facts=bench_facts(document),
-    )
-    return framed(title, body, template("bench.css").template)
+    )  # fmt: skip
 
 
 def _table(
@@ -140,25 +134,19 @@ def _count(evaluations: float | None) -> str:
     return "–" if evaluations is None else f"{evaluations:,.0f}"
 
 
-def _value(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else escape(str(value))
-
-
 def _picture(key: str, detail: Mapping[str, Any]) -> str:
     placements = {planner: detail["placements"][planner] for planner in _PICTURED if planner in detail["placements"]}
     figure = placements_chart(placements, detail["group_stages"], detail["group_types"], detail["devices"])
-    legend = "".join(
-        f"<span>{swatch(device_colour(index))}{escape(name)}</span>" for index, name in enumerate(detail["devices"])
-    )
     about = f"{detail['ops']:,} ops in {detail['groups']:,} groups; {escape(detail['source']) or 'not in the papers'}"
     title = f"{escape(detail['task'])} on {escape(detail['testbed'])}"
-    return f'<h3>{title}</h3><p>{about}</p><p class="legend">{legend}</p>{chart_html(figure, key)}'
+    legend = device_legend(dict(enumerate(detail["devices"])))
+    return f"<h3>{title}</h3><p>{about}</p>{legend}{chart_html(figure, key)}"
 
 
 _PAGES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "seeds": render_bench,
     "spotlight": render_bench,
-    GENERALIZATION: render_generalization,
-    MEASURED: render_measured,
-    FIDELITY: render_fidelity,
+    "generalization": render_generalization,
+    "measured": render_measured,
+    "fidelity": render_fidelity,
 }

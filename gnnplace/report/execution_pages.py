@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
 from gnnplace.report.bench_charts import Point, agreement_chart
-from gnnplace.report.page import chart_html, framed, template
-from gnnplace.report.tables import bench_facts, figure, html_table, summary_table
+from gnnplace.report.page import bench_html, chart_html
+from gnnplace.report.tables import figure, html_table, summary_table
 from gnnplace.units import format_s
 
-__all__ = ["FIDELITY", "MEASURED", "render_fidelity", "render_measured"]
+__all__ = ["render_fidelity", "render_measured"]
 
-
-FIDELITY, MEASURED = "fidelity", "measured"
 Line = Mapping[str, Any]
 
 
 def render_fidelity(document: Mapping[str, Any]) -> str:
     """The page of `bench fidelity` as HTML."""
-    details, title = document["details"], "Simulated against executed"
-    body = template("fidelity.html").substitute(
-        title=title,
+    points = {name: _points(found) for name, found in document["details"].items()}
+    return bench_html(
+        "fidelity.html", document, "Simulated against executed",
         rows=_rows(document["rows"]),
-        pictures=chart_html(agreement_chart({name: _points(found) for name, found in details.items()}), "agreement"),
+        pictures=chart_html(agreement_chart(points), "agreement"),
         summary=summary_table(document["summary"]),
-        facts=bench_facts(document),
-    )
-    return framed(title, body)
+    )  # fmt: skip
 
 
 def _rows(rows: Iterable[Line]) -> str:
@@ -67,37 +63,26 @@ def _points(found: Line) -> list[Point]:
 
 def render_measured(document: Mapping[str, Any]) -> str:
     """The page of `bench measured` as HTML."""
-    rows, title = document["rows"], "Searching by execution"
-    body = template("measured.html").substitute(
-        title=title,
-        devices=escape(document["details"]["devices"]),
-        evaluations=document["details"]["evaluations"],
-        near=_by_model(rows, _near),
-        finals=_finals(rows),
-        summary=summary_table(document["summary"]),
-        facts=bench_facts(document),
-    )
-    return framed(title, body)
+    rows, details = document["rows"], document["details"]
+    return bench_html(
+        "measured.html", document, "Searching by execution",
+        devices=escape(details["devices"]), evaluations=str(details["evaluations"]),
+        near=_near_table(rows), finals=_finals(rows), summary=summary_table(document["summary"]),
+    )  # fmt: skip
 
 
-def _by_model(rows: Iterable[Line], cell: Callable[[Line], str]) -> str:
+def _near_table(rows: Iterable[Line]) -> str:
     """A row per model and a column per planner."""
     lines = {(line["model"], line["planner"]): line for line in rows}
     planners = dict.fromkeys(planner for _, planner in lines)
     models = dict.fromkeys(model for model, _ in lines)
-    return html_table(
-        ["model", *planners],
-        (
-            [
-                escape(model),
-                *(cell(lines[model, planner]) if (model, planner) in lines else "–" for planner in planners),
-            ]
-            for model in models
-        ),
-    )
+    body = ([escape(model), *(_near(lines.get((model, planner))) for planner in planners)] for model in models)
+    return html_table(["model", *planners], body)
 
 
-def _near(line: Line) -> str:
+def _near(line: Line | None) -> str:
+    if line is None:
+        return "–"
     never = f"never in {line['never_near']} of {line['runs']}"
     if line["evaluations_to_near"] is None:
         return never

@@ -7,13 +7,12 @@ from html import escape
 from typing import Any
 
 from gnnplace.report.bench_charts import budgets_chart, ratios_chart
-from gnnplace.report.page import chart_html, framed, template
-from gnnplace.report.tables import bench_facts, html_table
+from gnnplace.report.page import bench_html, chart_html
+from gnnplace.report.tables import figure, html_table, summary_table
 from gnnplace.units import format_s
 
-__all__ = ["GENERALIZATION", "render_generalization"]
+__all__ = ["render_generalization"]
 
-GENERALIZATION = "generalization"
 _WORST = 3
 _BREAK = "\N{ZERO WIDTH SPACE}"
 Line = Mapping[str, Any]
@@ -21,24 +20,22 @@ Line = Mapping[str, Any]
 
 def render_generalization(document: Mapping[str, Any]) -> str:
     """The page as HTML."""
-    details, rows = document["details"], document["rows"]
+    details, rows, summary = document["details"], document["rows"], document["summary"]
     cases = details["cases"]
-    title = "Graphs and devices that no training has seen"
-    body = template("generalization.html").substitute(
-        title=title,
+    others = {name: entry for name, entry in summary.items() if not _is_comparison(entry)}
+    return bench_html(
+        "generalization.html", document, "Graphs and devices that no training has seen", "generalization.css",
         about=_about(cases),
         rows=_rows_table(rows),
         left_out="".join(f"<p>{escape(note)}.</p>" for note in details["left_out"]),
-        comparisons=_comparisons(document["summary"]),
-        summary=_other_figures(document["summary"]),
+        comparisons=_comparisons(summary),
+        summary=summary_table(others, ".4g"),
         ratios=chart_html(ratios_chart(_points(rows, cases)), "ratios"),
         budgets=_budgets(rows),
         worst=_worst(rows, cases),
         unseen=_unseen_table(rows, details["unseen"]),
         cases=_cases_table(rows, cases),
-        facts=bench_facts(document),
-    )
-    return framed(title, body, template("generalization.css").template)
+    )  # fmt: skip
 
 
 def _about(cases: Mapping[str, Line]) -> str:
@@ -57,7 +54,7 @@ def _rows_table(rows: Iterable[Line]) -> str:
         heads,
         (
             [
-                escape(line["row"]), str(line["runs"]), _ratio(line["mean_ratio"]), _ratio(line["worst_ratio"]),
+                escape(line["row"]), str(line["runs"]), figure(line["mean_ratio"]), figure(line["worst_ratio"]),
                 f"<small>{escape(line['worst_at'] or '–')}</small>", _share(line["within_2_percent"]),
                 str(line["infeasible"]), f"{line['evaluations']:,.0f}", format_s(line["wall_s"]),
             ]
@@ -79,7 +76,7 @@ def _unseen_table(rows: Iterable[Line], unseen: Mapping[str, Line]) -> str:
 def _short(line: Line | None) -> str:
     if line is None:
         return "–"
-    text = f"{_ratio(line['mean_ratio'])} <small>worst {_ratio(line['worst_ratio'])}</small>"
+    text = f"{figure(line['mean_ratio'])} <small>worst {figure(line['worst_ratio'])}</small>"
     return f"{text} <small>{line['infeasible']} of {line['runs']} do not fit</small>" if line["infeasible"] else text
 
 
@@ -87,27 +84,18 @@ def _comparisons(summary: Mapping[str, Any]) -> str:
     heads = ["", "mean ratio", "by seed", "worst ratio", "at", "better", "equal", "worse", "beatable", "pairs"]
     body = [
         [
-            f"{escape(pair['row'])} / {escape(pair['other'])}", _ratio(pair["mean_ratio"]),
-            ", ".join(_ratio(mean) for mean in pair["mean_ratio_by_seed"]), _ratio(pair["worst_ratio"]),
+            f"{escape(pair['row'])} / {escape(pair['other'])}", figure(pair["mean_ratio"]),
+            ", ".join(figure(mean) for mean in pair["mean_ratio_by_seed"]), figure(pair["worst_ratio"]),
             f"<small>{escape(pair['worst_at'] or '–')}</small>", _share(pair["better"]), _share(pair["equal"]),
             _share(pair["worse"]), _share(pair["beatable"]), str(pair["pairs"]),
         ]
-        for pair in summary.values()
-        if isinstance(pair, dict) and "mean_ratio_by_seed" in pair
+        for pair in filter(_is_comparison, summary.values())
     ]  # fmt: skip
     return html_table(heads, body) if body else "<p>The bench ran none of the rows to compare.</p>"
 
 
-def _other_figures(summary: Mapping[str, Any]) -> str:
-    """The figures of the summary that do not compare two rows."""
-    lines = []
-    for name, entry in summary.items():
-        if not isinstance(entry, dict):
-            lines.append([escape(_words(name)), _value(entry)])
-        elif "mean_ratio_by_seed" not in entry:
-            parts = (f"{escape(_words(key))}: {_value(value)}" for key, value in entry.items())
-            lines.append([escape(_words(name)), "<br>".join(parts)])
-    return html_table(["", ""], lines)
+def _is_comparison(entry: object) -> bool:
+    return isinstance(entry, dict) and "mean_ratio_by_seed" in entry
 
 
 def _points(rows: Iterable[Line], cases: Mapping[str, Line]) -> dict[str, list[tuple[str, float]]]:
@@ -139,7 +127,7 @@ def _worst(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
         known = {name: mean for name, mean in means.items() if mean is not None}
         for name in sorted(known, key=known.__getitem__, reverse=True)[:_WORST]:
             best = min(cases[name]["results"], key=lambda other: _mean_ratio(cases[name], other) or float("inf"))
-            body.append([escape(row), escape(name), _ratio(known[name]), escape(best)])
+            body.append([escape(row), escape(name), figure(known[name]), escape(best)])
     return html_table(["row", "case", "mean ratio", "best row"], body) if body else "<p>The bench did not run it.</p>"
 
 
@@ -156,7 +144,7 @@ def _cases_table(rows: Sequence[Line], cases: Mapping[str, Line]) -> str:
                 f"{escape(name)}<br><small>{escape(_about_case(case))}</small>",
                 f"{case['groups']:,}<br><small>{case['ops']:,}</small>",
                 f"{best_known}<br><small>{format_s(case['lower_bound']['value_s'])}</small>",
-                *(f"<b>{_ratio(mean)}</b>" if mean == best is not None else _ratio(mean) for mean in means),
+                *(f"<b>{figure(mean)}</b>" if mean == best is not None else figure(mean) for mean in means),
             ]
         )
     return html_table(heads, body)
@@ -179,19 +167,5 @@ def _mean_ratio(case: Line, row: str) -> float | None:
     return None if not found or None in found else sum(found) / len(found)
 
 
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 def _share(value: float) -> str:
     return f"{100 * value:.0f} %"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_value, value))
-    return f"{value:.4g}" if isinstance(value, float) else escape(str(value))
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")

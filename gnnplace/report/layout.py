@@ -9,10 +9,10 @@ On the 512 groups and 1,978 edges of `nmt_2:training`, this layout takes 0.2 s. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypedDict
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -21,13 +21,14 @@ from scipy.optimize import isotonic_regression
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.run_record import RunRecord
 
-__all__ = ["GraphPicture", "Layout", "graph_picture", "layered_layout"]
-
+__all__ = ["Layout", "graph_picture", "layered_layout"]
 
 LONGEST_LANE = 12
 SWEEPS = 8
-
-Point = tuple[float, float]
+MOST_GROUPS = 1024
+ROW_GAP = 2.0
+ASPECT = 1.1
+"""Width over height of the folded graph in layers and lanes; on the page a layer is 2.2 times as wide as a lane is high."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Layout:
 
     x: FloatArray  # [N] the layer
     y: FloatArray  # [N]
-    lines: tuple[tuple[Point, ...], ...]  # one per edge, from producer to consumer
+    lines: tuple[FloatArray, ...]  # per edge, [K, 2] points from producer to consumer
 
 
 def layered_layout(num_nodes: int, edges: Sequence[tuple[int, int]]) -> Layout:
@@ -48,9 +49,9 @@ def layered_layout(num_nodes: int, edges: Sequence[tuple[int, int]]) -> Layout:
         for tail, head in pairwise(path):
             neighbours[0][head].append(tail)
             neighbours[1][tail].append(head)
-    y = _positions(np.array(layer_of, dtype=np.int64), neighbours)
-    lines = tuple(tuple((float(layer_of[node]), float(y[node])) for node in path) for path in paths)
-    return Layout(layer.astype(np.float64), y[:num_nodes], lines)
+    x = np.array(layer_of, dtype=np.int64)
+    y = _positions(x, neighbours)
+    return Layout(layer.astype(np.float64), y[:num_nodes], tuple(np.column_stack([x[path], y[path]]) for path in paths))
 
 
 def _layers(num_nodes: int, edges: Sequence[tuple[int, int]]) -> IntArray:
@@ -110,54 +111,30 @@ def _apart(wanted: FloatArray) -> FloatArray:
     return np.asarray(isotonic_regression(wanted - steps).x + steps, dtype=np.float64)
 
 
-MOST_GROUPS = 1024
-ROW_GAP = 2.0
-ASPECT = 1.1
-"""Width over height of the folded graph in layers and lanes; on the page a layer is 2.2 times as wide as a lane is high."""
-
-
-class GraphPicture(TypedDict):
-    """Op groups as nodes; the unit is the distance between two neighbours."""
-
-    of_op: list[int]
-    """The node of each op."""
-    x: list[float]
-    y: list[float]
-    edges: list[tuple[int, int, list[Point]]]
-    """(producer, consumer, bends), each pair once."""
-    tops: list[float]
-    """Smallest `y` of each row of the folded graph, from top to bottom."""
-
-
-def graph_picture(run: RunRecord) -> GraphPicture:
+def graph_picture(run: RunRecord) -> dict[str, Any]:
     """Lays out the graph of a run; a deep graph runs to the right, then back to the left in the next row.
 
     The nodes are the op groups of the run; an op without a group is a node of its own. Beyond `MOST_GROUPS` nodes, consecutive ops of a device
-    are merged into one node.
+    are merged into one node. The result has the node of each op (`of_op`), `x` and `y` of each node in distances of two neighbours, the `edges`
+    as (producer, consumer, bends), each pair once, and the smallest `y` of each row (`tops`).
     """
     nodes = _nodes(run)
-    count = max(nodes, default=-1) + 1
-    edges = list(
-        dict.fromkeys((nodes[edge[0]], nodes[edge[1]]) for edge in run["edges"] if nodes[edge[0]] != nodes[edge[1]])
-    )
-    layout, tops = _folded(layered_layout(count, edges))
+    pairs = dict.fromkeys((nodes[tail], nodes[head]) for tail, head, _ in run["edges"] if nodes[tail] != nodes[head])
+    layout, tops = _folded(layered_layout(max(nodes, default=-1) + 1, list(pairs)))
+    bends = [np.round(line[1:-1], 3).tolist() for line in layout.lines]
     return {
         "of_op": nodes,
-        "x": _rounded(layout.x),
-        "y": _rounded(layout.y),
-        "tops": _rounded(tops),
-        "edges": [
-            (tail, head, [(round(x, 3), round(y, 3)) for x, y in line[1:-1]])
-            for (tail, head), line in zip(edges, layout.lines, strict=True)
-        ],
+        "x": np.round(layout.x, 3).tolist(),
+        "y": np.round(layout.y, 3).tolist(),
+        "tops": np.round(tops, 3).tolist(),
+        "edges": [(*pair, points) for pair, points in zip(pairs, bends, strict=True)],
     }
 
 
 def _nodes(run: RunRecord) -> list[int]:
     """`[N]` the node of each op."""
-    ops = run["ops"]
     node_of: dict[object, int] = {}
-    keys = [("op", op) if group is None else ("group", group) for op, group in enumerate(ops["group"])]
+    keys = [("op", op) if group is None else ("group", group) for op, group in enumerate(run["ops"]["group"])]
     nodes = [node_of.setdefault(key, len(node_of)) for key in keys]
     return nodes if len(node_of) <= MOST_GROUPS else _stretches(run)
 
@@ -172,11 +149,7 @@ def _stretches(run: RunRecord) -> list[int]:
     each = 2 * len(order) // MOST_GROUPS + 1
     pieces = np.empty(len(order), dtype=np.int64)
     pieces[order] = np.cumsum(place % each == 0) - 1
-    return [int(piece) for piece in pieces]
-
-
-def _rounded(values: Iterable[float]) -> list[float]:
-    return [round(float(value), 3) for value in values]
+    return pieces.tolist()
 
 
 def _folded(layout: Layout) -> tuple[Layout, FloatArray]:
@@ -184,20 +157,16 @@ def _folded(layout: Layout) -> tuple[Layout, FloatArray]:
     depth = layout.x.max(initial=0.0) + 1
     num_rows = max(1, round(np.sqrt(depth / (ASPECT * (np.ptp(layout.y) + ROW_GAP))))) if len(layout.y) else 1
     width = np.ceil(depth / num_rows)
-    points = [np.column_stack([layout.x, layout.y]), *(np.array(line) for line in layout.lines)]
+    points = [np.column_stack([layout.x, layout.y]), *layout.lines]
     every = np.concatenate(points)
     row = (every[:, 0] // width).astype(np.int64)
     top, bottom = np.full(num_rows, np.inf), np.full(num_rows, -np.inf)
     np.minimum.at(top, row, every[:, 1])
     np.maximum.at(bottom, row, every[:, 1])
     heights = np.where(bottom >= top, bottom - top, 0.0) + ROW_GAP
-    shift = np.cumsum(heights) - heights - np.where(np.isfinite(top), top, 0.0)
+    begins = np.cumsum(heights) - heights
+    shift = begins - np.where(np.isfinite(top), top, 0.0)
     along = every[:, 0] % width
     placed = np.column_stack([np.where(row % 2 == 0, along, width - 1 - along), every[:, 1] + shift[row]])
     nodes, *lines = np.split(placed, np.cumsum([len(part) for part in points])[:-1])
-    folded = Layout(nodes[:, 0], nodes[:, 1], tuple(tuple(map(_point, line)) for line in lines))
-    return folded, np.cumsum(heights) - heights
-
-
-def _point(pair: np.ndarray) -> Point:
-    return float(pair[0]), float(pair[1])
+    return Layout(nodes[:, 0], nodes[:, 1], tuple(lines)), begins

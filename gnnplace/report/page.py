@@ -10,6 +10,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.io import to_html
@@ -20,6 +21,7 @@ from gnnplace.report.answer import answer, evaluator_of
 from gnnplace.report.layout import graph_picture
 from gnnplace.report.run_charts import memory_chart, progress_chart
 from gnnplace.report.tables import (
+    bench_facts,
     critical_line,
     devices_table,
     facts_table,
@@ -33,7 +35,7 @@ from gnnplace.report.tables import (
 from gnnplace.report.theme import device_colour
 from gnnplace.run_record import RunRecord
 
-__all__ = ["REPORT_FILE", "chart_html", "framed", "render_report", "template", "write_report"]
+__all__ = ["REPORT_FILE", "bench_html", "chart_html", "render_report", "write_report"]
 
 REPORT_FILE = "report.html"
 _LIBRARIES = ("plotly-basic", "cytoscape", "dagre")
@@ -61,7 +63,7 @@ def render_report(run: RunRecord) -> str:
     }
     packed = {"data": json.dumps(data)} | {name: _file(f"vendor/{name}.min.js") for name in _LIBRARIES}
     model = escape(run["summary"]["model"])
-    body = template("page.html").substitute(
+    body = _template("page.html").substitute(
         title=model,
         evaluator=evaluator_of(run),
         answer=escape(answer(run)),
@@ -79,7 +81,7 @@ def render_report(run: RunRecord) -> str:
         packed="".join(_packed(name, text) for name, text in packed.items()),
         scripts="".join(_file(f"browser/{name}.js") for name in _SCRIPTS),
     )
-    return framed(f"{model}: placement", body, template("run.css").template, plotly="")
+    return _framed(f"{model}: placement", body, _file("run.css"), plotly="")
 
 
 def _slot(name: str, charts: Mapping[str, go.Figure | None], otherwise: str) -> str:
@@ -96,15 +98,20 @@ def _packed(name: str, text: str) -> str:
     return f'<script type="application/octet-stream" id="{name}">{content}</script>'
 
 
-def framed(title: str, body: str, own_style: str = "", plotly: str | None = None) -> str:
-    """A complete page around `body`; `own_style` adds rules, `plotly` replaces the text of Plotly's library."""
-    style = template("page.css").template + own_style
+def bench_html(name: str, document: Mapping[str, Any], title: str, style: str = "", **parts: str) -> str:
+    """The page of a bench from a template; `parts` are HTML by their name in it, `style` is a file of further rules."""
+    body = _template(name).substitute(parts, title=escape(title), facts=bench_facts(document))
+    return _framed(escape(title), body, _file(style) if style else "")
+
+
+def _framed(title: str, body: str, own_style: str, plotly: str | None = None) -> str:
+    """A complete page around `body`; `plotly` replaces the text of Plotly's library."""
     script = get_plotlyjs() if plotly is None else plotly
-    return template("frame.html").substitute(title=title, style=style, plotly=script, body=body)
+    style = _file("page.css") + own_style
+    return _template("frame.html").substitute(title=title, style=style, plotly=script, body=body)
 
 
-def template(name: str) -> Template:
-    """The template in a file of this folder."""
+def _template(name: str) -> Template:
     return Template(_file(name))
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from gnnplace.report.answer import evaluator_of
 from gnnplace.report.theme import MUTED, TRANSFER, device_colour, label, new_figure, time_unit
@@ -14,7 +13,6 @@ from gnnplace.run_record import RunRecord
 from gnnplace.units import format_bytes, format_s
 
 __all__ = ["memory_chart", "progress_chart", "stage_of"]
-
 
 _ROW = 70
 WIDE_RANGE = 20.0
@@ -32,19 +30,16 @@ def memory_chart(run: RunRecord) -> go.Figure | None:
         return None
     end_s = max([0.0, *run["ops"]["end_s"], *(row["end_s"] for row in run["transfers"])])
     unit, scale = time_unit(end_s)
-    figure = new_figure(height=_ROW * len(courses) + 70)
-    titles = [_title(run, device) for device in range(len(courses))]
-    grid = make_subplots(
-        rows=len(courses), cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.3 / len(courses)
-    )
+    figure = new_figure(
+        _ROW * len(courses) + 70, rows=len(courses), cols=1, shared_xaxes=True, vertical_spacing=0.3 / len(courses),
+        subplot_titles=[_title(run, device) for device in range(len(courses))],
+    )  # fmt: skip
     for device, course in enumerate(courses):
-        _add_course(grid, run, device, [*course, (end_s, course[-1][1] if course else 0)], scale)
-    grid.update_layout(figure.layout)
-    grid.update_layout(showlegend=False)
-    grid.update_annotations(font={"size": 12}, xanchor="left", x=0)
-    grid.update_xaxes({"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "range": [0, end_s / scale or 1.0]})
-    grid.update_xaxes(title=f"time of one step ({unit}, simulated)", row=len(courses), col=1)
-    return grid
+        _add_course(figure, run, device, [*course, (end_s, course[-1][1] if course else 0)], scale)
+    figure.update_annotations(font={"size": 12}, xanchor="left", x=0)
+    figure.update_xaxes(range=[0, end_s / scale or 1.0])
+    figure.update_xaxes(title=f"time of one step ({unit}, simulated)", row=len(courses), col=1)
+    return figure
 
 
 def _title(run: RunRecord, device: int) -> str:
@@ -54,37 +49,21 @@ def _title(run: RunRecord, device: int) -> str:
     return f"{label(name, most=30)}: at most {format_bytes(run['peak_memory_bytes'].get(name, 0))} {limit}"
 
 
-def _add_course(grid: go.Figure, run: RunRecord, device: int, course: list[tuple[float, int]], scale: float) -> None:
+def _add_course(figure: go.Figure, run: RunRecord, device: int, course: list[tuple[float, int]], scale: float) -> None:
     capacity, peak = run["devices"][device]["memory_bytes"], max(level for _, level in course)
     unit, size = next((unit for unit in _UNITS if peak >= unit[1]), _UNITS[-1])
-    grid.add_scatter(
-        x=[time / scale for time, _ in course],
-        y=[level / size for _, level in course],
-        mode="lines",
+    cell = {"row": device + 1, "col": 1}
+    figure.add_scatter(
+        x=[time / scale for time, _ in course], y=[level / size for _, level in course], mode="lines", fill="tozeroy",
         line={"shape": "hv", "width": 1.5, "color": device_colour(device)},
-        fill="tozeroy",
         hovertext=[f"{format_bytes(level)} from {format_s(time)}" for time, level in course],
-        hovertemplate="%{hovertext}<extra></extra>",
-        row=device + 1,
-        col=1,
-    )
+        hovertemplate="%{hovertext}<extra></extra>", **cell,
+    )  # fmt: skip
     top = 1.1 * peak / size or 1.0
     if capacity is not None and capacity <= 3 * peak:
-        grid.add_hline(y=capacity / size, line={"dash": "dash", "width": 1.5, "color": TRANSFER}, row=device + 1, col=1)
+        figure.add_hline(y=capacity / size, line={"dash": "dash", "width": 1.5, "color": TRANSFER}, **cell)
         top = 1.1 * max(peak, capacity) / size
-    grid.update_yaxes(
-        {
-            "gridcolor": "rgba(128,128,128,0.25)",
-            "zeroline": False,
-            "automargin": True,
-            "nticks": 3,
-            "range": [0, top],
-            "title": unit,
-            "fixedrange": True,
-        },
-        row=device + 1,
-        col=1,
-    )
+    figure.update_yaxes(nticks=3, range=[0, top], title=unit, fixedrange=True, **cell)
 
 
 def stage_of(stages: Sequence[tuple[str, float | None]], best_s: float) -> str:
@@ -96,14 +75,13 @@ def progress_chart(run: RunRecord) -> go.Figure:
     """The best time over evaluations, coloured by stage, with the lower bound as a dotted line."""
     points = [(count, wall, best) for count, wall, best in run["history"] if best is not None and math.isfinite(best)]
     worst_s = max((best for _, _, best in points), default=0.0)
+    evaluations = run["summary"]["evaluations"]
     unit, scale = time_unit(worst_s)
     figure = new_figure(height=300)
     stages = [stage_of(run["stages"], best) for _, _, best in points]
     names = list(dict.fromkeys(stages))
     figure.add_scatter(
-        x=[count for count, _, _ in points],
-        y=[best / scale for _, _, best in points],
-        mode="lines+markers",
+        x=[count for count, _, _ in points], y=[best / scale for _, _, best in points], mode="lines+markers",
         line={"shape": "hv", "color": device_colour(0), "width": 2},
         marker={"size": 6, "color": [device_colour(names.index(stage)) for stage in stages]},
         text=[
@@ -111,30 +89,20 @@ def progress_chart(run: RunRecord) -> go.Figure:
             for (count, wall, best), stage in zip(points, stages, strict=True)
         ],
         hovertemplate="%{text}<extra></extra>",
-    )
-    if points and run["summary"]["evaluations"] > points[-1][0]:
+    )  # fmt: skip
+    if points and evaluations > points[-1][0]:
         figure.add_scatter(
-            x=[points[-1][0], run["summary"]["evaluations"]],
-            y=[points[-1][2] / scale] * 2,
-            mode="lines",
+            x=[points[-1][0], evaluations], y=[points[-1][2] / scale] * 2, mode="lines", hoverinfo="skip",
             line={"color": device_colour(0), "width": 2},
-            hoverinfo="skip",
-        )
+        )  # fmt: skip
     bound = run["lower_bound"]
     if bound is not None and bound["value_s"] > 0:
+        name = f"lower bound by the cost model: {label(bound['name'])}"
         figure.add_hline(
-            y=bound["value_s"] / scale,
-            line={"dash": "dot", "color": MUTED},
-            annotation={
-                "text": f"lower bound by the cost model: {label(bound['name'])}",
-                "xanchor": "right",
-                "yanchor": "top",
-            },
-        )
-    if points and worst_s > WIDE_RANGE * points[-1][2] > 0:
-        figure.update_yaxes(type="log")
-    else:
-        figure.update_yaxes(rangemode="tozero")
-    figure.update_xaxes(title="evaluations", range=[0, 1.02 * max(1, run["summary"]["evaluations"])])
-    figure.update_yaxes(title=f"{unit} ({evaluator_of(run)})")
+            y=bound["value_s"] / scale, line={"dash": "dot", "color": MUTED},
+            annotation={"text": name, "xanchor": "right", "yanchor": "top"},
+        )  # fmt: skip
+    is_wide = bool(points) and worst_s > WIDE_RANGE * points[-1][2] > 0
+    figure.update_yaxes({"type": "log"} if is_wide else {"rangemode": "tozero"}, title=f"{unit} ({evaluator_of(run)})")
+    figure.update_xaxes(title="evaluations", range=[0, 1.02 * max(1, evaluations)])
     return figure

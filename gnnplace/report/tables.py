@@ -10,13 +10,14 @@ from typing import Any
 
 from gnnplace.report.answer import evaluator_of, percent, seconds, speed
 from gnnplace.report.run_charts import stage_of
-from gnnplace.report.theme import TRANSFER, device_colour
+from gnnplace.report.theme import TRANSFER, device_colour, label
 from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, StepRecord
 from gnnplace.units import format_bytes
 
 __all__ = [
     "bench_facts",
     "critical_line",
+    "device_legend",
     "devices_table",
     "facts_table",
     "figure",
@@ -31,7 +32,6 @@ __all__ = [
     "warnings_list",
 ]
 
-
 _MOST_STEPS = 12
 _NAMED = 3
 """Moves shown per step."""
@@ -42,7 +42,7 @@ def planners_table(run: RunRecord) -> str:
     rows = sorted(run["planners"], key=_rank)
     slowest_s = max((row["makespan_s"] or 0.0 for row in rows if _rank(row)[0] == 0), default=0.0)
     heads = ["planner", f"one step ({evaluator_of(run)})", "gap", "evaluations", "took", ""]
-    return html_table(heads, ([_cell(cell) for cell in _planner_cells(row, run, slowest_s)] for row in rows))
+    return html_table(heads, (_planner_cells(row, run, slowest_s) for row in rows))
 
 
 def runs_table(run: RunRecord) -> str:
@@ -53,10 +53,10 @@ def runs_table(run: RunRecord) -> str:
     first_s = measured["runs"][0]["median_s"]
     rows = (
         [
-            _cell(row["label"]),
-            _cell(f"{seconds(row['median_s'])} ± {seconds(row['spread_s'])}"),
-            _cell(str(row["repeats"])),
-            _cell("" if number == 0 else f"{speed(row['median_s'], first_s)} the first"),
+            escape(row["label"]),
+            f"{seconds(row['median_s'])} ± {seconds(row['spread_s'])}",
+            str(row["repeats"]),
+            "" if number == 0 else f"{speed(row['median_s'], first_s)} the first",
         ]
         for number, row in enumerate(measured["runs"])
     )
@@ -93,10 +93,14 @@ def devices_table(run: RunRecord) -> str:
 
 def graph_legend(run: RunRecord) -> str:
     """The legend of the graph's colours."""
-    used = sorted(set(run["ops"]["device"]))
-    parts = [f"{swatch(device_colour(device))}{escape(run['devices'][device]['name'])}" for device in used]
     moves = f'<span class="stroke" style="background:{TRANSFER}"></span>tensor moves to another device'
-    return f'<p class="legend">{"".join(f"<span>{part}</span>" for part in [*parts, moves])}</p>'
+    return device_legend({index: run["devices"][index]["name"] for index in sorted(set(run["ops"]["device"]))}, moves)
+
+
+def device_legend(devices: Mapping[int, str], *others: str) -> str:
+    """The colour and name of each device, then other entries as HTML."""
+    parts = [f"{swatch(device_colour(index))}{escape(name)}" for index, name in devices.items()]
+    return f'<p class="legend">{"".join(f"<span>{part}</span>" for part in [*parts, *others])}</p>'
 
 
 def warnings_list(run: RunRecord) -> str:
@@ -108,37 +112,46 @@ def warnings_list(run: RunRecord) -> str:
 def facts_table(run: RunRecord) -> str:
     """The command, sizes, seed and versions of a run."""
     summary = run["summary"]
-    facts = {
-        "command": f"<code>{escape(run['command'])}</code>",
-        "model": f"{escape(summary['model'])}: {summary['ops']:,} ops in {summary['groups']:,} groups",
-        "search": f"{escape(summary['planner'])}, {summary['evaluations']:,} evaluations, {seconds(summary['wall_s'])}, "
-        f"seed {summary['seed']}, for {escape(summary['objective'])}",
-        "versions": ", ".join(f"{escape(name)} {escape(version)}" for name, version in run["versions"].items()),
-    }
-    return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items()) + "</dl>"
-
-
-def summary_table(summary: Mapping[str, Any]) -> str:
-    """The summary of a bench, one figure per row."""
-    return html_table(["", ""], ([escape(key.replace("_", " ")), figure(value)] for key, value in summary.items()))
-
-
-def figure(value: object) -> str:
-    """Formats a number with three decimals; escapes text; a dash for None."""
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else escape(str(value))
+    model = f"{escape(summary['model'])}: {summary['ops']:,} ops in {summary['groups']:,} groups"
+    search = (
+        f"{escape(summary['planner'])}, {summary['evaluations']:,} evaluations, {seconds(summary['wall_s'])}, "
+        f"seed {summary['seed']}, for {escape(summary['objective'])}"
+    )
+    return _facts(run["command"], run["versions"], model=model, search=search)
 
 
 def bench_facts(document: Mapping[str, Any]) -> str:
     """The command, machine and versions of a bench."""
     machine = document["machine"]
-    facts = {
-        "command": f"<code>{escape(document['command'])}</code>",
-        "machine": f"{escape(machine['cpu'])}, {machine['cores']} cores, Python {escape(machine['python'])}",
-        "versions": ", ".join(f"{escape(name)} {escape(text)}" for name, text in document["versions"].items()),
-    }
+    text = f"{escape(machine['cpu'])}, {machine['cores']} cores, Python {escape(machine['python'])}"
+    return _facts(document["command"], document["versions"], machine=text)
+
+
+def _facts(command: str, versions: Mapping[str, str], **others: str) -> str:
+    named = ", ".join(f"{escape(name)} {escape(version)}" for name, version in versions.items())
+    facts = {"command": f"<code>{escape(command)}</code>", **others, "versions": named}
     return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items()) + "</dl>"
+
+
+def summary_table(summary: Mapping[str, Any], digits: str = ".3f") -> str:
+    """The summary of a bench, one figure per row; a mapping gives several figures in one cell."""
+    rows = []
+    for key, value in summary.items():
+        parts = value.items() if isinstance(value, Mapping) else ()
+        several = "<br>".join(f"{escape(_words(name))}: {figure(part, digits)}" for name, part in parts)
+        rows.append([escape(_words(key)), several or figure(value, digits)])
+    return html_table(["", ""], rows)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def figure(value: object, digits: str = ".3f") -> str:
+    """Formats a number or a list of numbers; escapes text; a dash for None."""
+    if isinstance(value, list):
+        return ", ".join(figure(part, digits) for part in value)
+    return "–" if value is None else f"{value:{digits}}" if isinstance(value, float) else escape(str(value))
 
 
 def _rank(row: PlannerRow) -> tuple[int, float]:
@@ -149,19 +162,18 @@ def _rank(row: PlannerRow) -> tuple[int, float]:
     return int(not row["feasible"]), took
 
 
-def _planner_cells(row: PlannerRow, run: RunRecord, slowest_s: float) -> list[str | tuple[str]]:
+def _planner_cells(row: PlannerRow, run: RunRecord, slowest_s: float) -> list[str]:
     kept = row["planner"] == run.get("kept", run["summary"]["planner"])
     name = f"<b>{escape(row['planner'])}</b> <small>kept</small>" if kept else escape(row["planner"])
     # Baselines of a measured run are planned in the simulator, which costs no executed evaluation.
     counted = row["evaluations"] or row["wall_s"]
     effort = (f"{row['evaluations']:,}", seconds(row["wall_s"])) if counted else ("–", "–")
     if row["error"]:
-        return [(name,), "–", "–", *effort, row["error"]]
+        return [name, "–", "–", *effort, escape(row["error"])]
     took = row["makespan_s"]
     works = row["feasible"] and took is not None
     bar = _bar((took or 0.0) / slowest_s, device_colour(0)) if works and slowest_s else ""
-    note = (bar,) if works else ("does not fit in memory",)
-    return [(name,), seconds(took), percent(row["gap"]), *effort, note]
+    return [name, seconds(took), percent(row["gap"]), *effort, bar if works else "does not fit in memory"]
 
 
 def _memory_bar(peak: int, capacity: int | None, colour: str) -> str:
@@ -180,11 +192,6 @@ def swatch(colour: str) -> str:
 
 def _bar(part: float, colour: str) -> str:
     return f'<span class="bar"><span style="width:{100 * min(part, 1.0):.1f}%;background:{colour}"></span></span>'
-
-
-def _cell(content: str | tuple[str]) -> str:
-    """Escapes text; a tuple holds finished HTML."""
-    return content[0] if isinstance(content, tuple) else escape(content)
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -220,11 +227,8 @@ def stages_table(run: RunRecord) -> str:
     for name, after_s in run["stages"]:
         gain = "–"
         if before_s is not None and after_s is not None and before_s > 0:
-            gain = (
-                f"{seconds(before_s - after_s)} ({percent(1 - after_s / before_s)})"
-                if after_s < before_s
-                else "nothing"
-            )
+            share = percent(1 - after_s / before_s)
+            gain = f"{seconds(before_s - after_s)} ({share})" if after_s < before_s else "nothing"
         mark = swatch(device_colour(names.index(name))) if name in names else ""
         rows.append([f"{mark}{escape(name)}", seconds(after_s), gain, f"{found[name]:,}"])
         before_s = after_s if after_s is not None else before_s
@@ -258,26 +262,12 @@ def _gain(step: StepRecord) -> float:
 
 def _cells(run: RunRecord, step: StepRecord) -> list[str]:
     moves = [
-        f"{escape(_short(name))} <small>{escape(run['devices'][source]['name'])} → {escape(run['devices'][target]['name'])}</small>"
+        f"{label(name, most=49)} <small>{escape(run['devices'][source]['name'])} → {escape(run['devices'][target]['name'])}</small>"
         for name, source, target in step["moves"][:_NAMED]
     ]
-    probability = step["probability"]
-    odds = (
-        "not used"
-        if probability is None
-        else f"{_likely(probability)} <small>{_times(probability / step['chance'])} uniform</small>"
-    )
+    odds, probability = "not used", step["probability"]
+    if probability is not None:
+        ratio = probability / step["chance"]
+        odds = f"{100 * probability:.2g} % <small>{ratio:{'.1f' if ratio >= 0.1 else '.2g'}}x uniform</small>"
     gain = "first that fits" if step["before_s"] is None else seconds(_gain(step))
     return [f"{step['evaluations']:,}", gain, escape(step["kind"]), f"{step['moved']:,}", "<br>".join(moves), odds]
-
-
-def _short(name: str, most: int = 48) -> str:
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 :]}"
-
-
-def _likely(probability: float) -> str:
-    return f"{100 * probability:.2g} %"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f}x" if ratio >= 0.1 else f"{ratio:.2g}x"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
+from typing import Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 __all__ = ["MUTED", "TRANSFER", "device_colour", "label", "new_figure", "time_unit"]
-
 
 PALETTE = (
     "#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#e45756", "#d4a72c", "#9d755d", "#ff9da6", "#6b7fd7",
@@ -37,9 +38,9 @@ def time_unit(longest_s: float) -> tuple[str, float]:
     return "us", 1e-6
 
 
-def new_figure(height: int) -> go.Figure:
-    """An empty figure with a transparent background."""
-    figure = go.Figure()
+def new_figure(height: int, **subplots: Any) -> go.Figure:
+    """An empty figure with a transparent background; `subplots` are the arguments of Plotly's `make_subplots`."""
+    figure = make_subplots(**subplots) if subplots else go.Figure()
     figure.update_layout(
         height=height,
         margin={"l": 8, "r": 8, "t": 32, "b": 8},  # the top holds Plotly's buttons

@@ -42,22 +42,18 @@ def trace_events(run: RunRecord) -> dict[str, Any]:
 
 
 def _channels(run: RunRecord) -> list[str]:
-    """Names of the channels that carried a tensor; a link without a channel counts as one."""
-    return sorted({_channel(run, index) for index in range(len(run["transfers"]))})
-
-
-def _channel(run: RunRecord, transfer: int) -> str:
-    row, devices = run["transfers"][transfer], run["devices"]
-    way = f"{devices[row['source']]['name']} -> {devices[row['target']]['name']}"
-    return way if row["channel"] is None else row["channel"]
+    """The channel of each transfer; a link without a channel counts as one."""
+    name = [device["name"] for device in run["devices"]]
+    return [row["channel"] or f"{name[row['source']]} -> {name[row['target']]}" for row in run["transfers"]]
 
 
 def _names(run: RunRecord) -> Iterator[Event]:
-    threads = {_DEVICES: [device["name"] for device in run["devices"]], _CHANNELS: _channels(run)}
-    for process, name in ((_DEVICES, "devices"), (_CHANNELS, "channels")):
+    devices = [device["name"] for device in run["devices"]]
+    rows = ((_DEVICES, "devices", devices), (_CHANNELS, "channels", sorted(set(_channels(run)))))
+    for process, name, threads in rows:
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
-        for thread, thread_name in enumerate(threads[process]):
+        for thread, thread_name in enumerate(threads):
             place = {"ph": "M", "pid": process, "tid": thread}
             yield {**place, "name": "thread_name", "args": {"name": thread_name}}
             yield {**place, "name": "thread_sort_index", "args": {"sort_index": thread}}
@@ -65,8 +61,8 @@ def _names(run: RunRecord) -> Iterator[Event]:
 
 def _slices(run: RunRecord) -> dict[Link, Event]:
     """One complete event per op and transfer."""
-    ops, critical = run["ops"], set(run.get("critical_path", []))
-    thread_of = {name: thread for thread, name in enumerate(_channels(run))}
+    ops, devices, channels = run["ops"], run["devices"], _channels(run)
+    thread_of = {name: thread for thread, name in enumerate(sorted(set(channels)))}
     found: dict[Link, Event] = {}
     for op, name in enumerate(ops["name"]):
         args: dict[str, Any] = {
@@ -75,39 +71,30 @@ def _slices(run: RunRecord) -> dict[Link, Event]:
             "weights_bytes": ops["memory_bytes"][op],
         }
         args |= {key: ops[key][op] for key in ("shapes", "held") if key in ops and ops[key][op]}
-        found["op", op] = _slice(
-            name, ops["type"][op], (_DEVICES, ops["device"][op]), (ops["start_s"][op], ops["end_s"][op]), args
-        )
+        place = {"name": name, "cat": ops["type"][op], "pid": _DEVICES, "tid": ops["device"][op]}
+        found["op", op] = _slice(place, ops["start_s"][op], ops["end_s"][op], args)
     for index, row in enumerate(run["transfers"]):
-        place = (_CHANNELS, thread_of[_channel(run, index)])
-        ends = {"from": run["devices"][row["source"]]["name"], "to": run["devices"][row["target"]]["name"]}
-        found["transfer", index] = _slice(
-            row["tensor"], "transfer", place, (row["start_s"], row["end_s"]), {"bytes": row["bytes"], **ends}
-        )
-    for link, event in found.items():
-        if link in critical:
-            event["args"]["on_critical_path"] = True
+        args = {"bytes": row["bytes"], "from": devices[row["source"]]["name"], "to": devices[row["target"]]["name"]}
+        place = {"name": row["tensor"], "cat": "transfer", "pid": _CHANNELS, "tid": thread_of[channels[index]]}
+        found["transfer", index] = _slice(place, row["start_s"], row["end_s"], args)
+    for link in run.get("critical_path", []):
+        found[link]["args"]["on_critical_path"] = True
     return found
 
 
-def _slice(
-    name: str, category: str, place: tuple[int, int], times_s: tuple[float, float], args: dict[str, Any]
-) -> Event:
-    start_s, end_s = times_s
-    return {
-        "ph": "X", "name": name, "cat": category, "ts": 1e6 * start_s, "dur": 1e6 * (end_s - start_s), "pid": place[0],
-        "tid": place[1], "args": args,
-    }  # fmt: skip
+def _slice(place: Event, start_s: float, end_s: float, args: Event) -> Event:
+    return {"ph": "X", **place, "ts": 1e6 * start_s, "dur": 1e6 * (end_s - start_s), "args": args}
 
 
 def _flows(run: RunRecord, slices: dict[Link, Event]) -> Iterator[Event]:
     """Flow events from each producer to its transfers, from hop to hop, and on to the consumers of the tensor."""
     for number, (source, target) in enumerate(_arrows(run)):
-        for phase, event in (("s", slices[source]), ("f", slices[target])):
+        for phase, link in (({"ph": "s"}, source), ({"ph": "f", "bp": "e"}, target)):
+            event = slices[link]
             # The middle of a slice identifies it; its ends may touch other slices.
             middle = event["ts"] + event["dur"] / 2
-            flow = {"ph": phase, "id": number, "name": "tensor", "cat": "tensor", "ts": middle, "pid": event["pid"], "tid": event["tid"]}  # fmt: skip
-            yield flow if phase == "s" else {**flow, "bp": "e"}
+            named = {"id": number, "name": "tensor", "cat": "tensor"}
+            yield {**phase, **named, "ts": middle, "pid": event["pid"], "tid": event["tid"]}
 
 
 def _arrows(run: RunRecord) -> Iterator[tuple[Link, Link]]:
@@ -135,7 +122,6 @@ def _arrows(run: RunRecord) -> Iterator[tuple[Link, Link]]:
 
 def _counters(run: RunRecord) -> Iterator[Event]:
     for device, course in zip(run["devices"], run.get("memory_over_time", []), strict=False):
+        event = {"ph": "C", "name": f"memory of {device['name']}", "pid": _DEVICES}
         for time_s, level in course:
-            yield {
-                "ph": "C", "name": f"memory of {device['name']}", "pid": _DEVICES, "ts": 1e6 * time_s, "args": {"bytes": level},
-            }  # fmt: skip
+            yield {**event, "ts": 1e6 * time_s, "args": {"bytes": level}}

@@ -106,7 +106,7 @@ def test_edges_of_a_dag_run_forwards_and_nodes_of_a_layer_keep_their_distance(
     layout = layered_layout(count, edges)
     assert all(layout.x[tail] < layout.x[head] for tail, head in edges)
     assert all(
-        line[0] == (layout.x[tail], layout.y[tail]) and line[-1] == (layout.x[head], layout.y[head])
+        line[[0, -1]].tolist() == [[layout.x[end], layout.y[end]] for end in (tail, head)]
         for line, (tail, head) in zip(layout.lines, edges, strict=True)
     )
     for one, other in itertools.combinations(range(count), 2):

@@ -20,7 +20,7 @@ from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.report.bench_format import device_letters
+from gnnplace.report import device_letters
 from gnnplace.run_record import finite
 
 __all__ = ["FACTS", "Case", "Results", "case_result"]
