@@ -21,7 +21,7 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.search import Search
-from gnnplace.training.problems import TrainingProblem
+from gnnplace.training.search_ppo import TrainingProblem
 
 __all__ = ["ProblemRanges", "SampledProblems", "training_families", "training_graphs"]
 

@@ -21,10 +21,9 @@ from gnnplace.planners.gnn.fine_tuning import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training import Ablation
-from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
-from gnnplace.training.problems import TrainingTask
+from gnnplace.training.data_parallel import DataParallelConfig, RunControl, TrainingTask, train_data_parallel
 from gnnplace.training.process_group import process_group
-from gnnplace.training.run_state import InvalidRun, MetricsLog, RunState, fresh_state, read_state, write_state
+from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, metrics_log, read_state, write_state
 from gnnplace.versions import installed_versions
 
 __all__ = ["RunFiles", "StartPolicy", "TrainSettings", "stored_settings", "train"]
@@ -252,10 +251,10 @@ def _trained(
     """The state after all remaining updates."""
     task = TrainingTask(SampledProblems(settings.training.seed, settings.problems), trace_searches)
     of_updates = settings.training.ppo.num_updates
-    with MetricsLog(files.metrics, read_state(files.state).update) as log:
+    with metrics_log(files.metrics, read_state(files.state).update) as write_row:
 
         def note(row: Row) -> None:
-            log.write(row)
+            write_row(row)
             on_update({**row, "of_updates": of_updates})
 
         def save(state: RunState) -> None:

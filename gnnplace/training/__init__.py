@@ -1,8 +1,8 @@
 """Training of the policy: one file holds one algorithm's whole loop.
 
-Reading order: `search_trace` (what a search proposed, with what probability), `search_ppo` (one PPO update from such traces). For one
-policy over many problems: `problems` (the training task), `data_parallel` (the loop), `process_group` (its processes), `run_state`
-(its checkpoint and its log).
+Reading order: `search_trace` (the moves that a search drew, with their probabilities), `search_ppo` (one PPO update from such
+traces). For one policy over many problems: `data_parallel` (the loop), `process_group` (its processes), `run_state` (its checkpoint and
+its log).
 """
 
 from typing import Literal

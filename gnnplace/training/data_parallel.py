@@ -8,22 +8,20 @@ often the run was stopped and resumed.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnplace.policy.network import policy_inputs
-from gnnplace.training.problems import TrainingProblem, TrainingTask
+from gnnplace.policy.network import PolicyInputs, PolicyNetwork, policy_inputs
 from gnnplace.training.process_group import ProcessGroup, StartGroup, process_group
 from gnnplace.training.run_state import RunState, read_state, write_state
-from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, search_ppo_update
+from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, TrainingProblem, search_ppo_update
 
-__all__ = ["DataParallelConfig", "RunControl", "follow_updates", "train_data_parallel"]
+__all__ = ["DataParallelConfig", "RunControl", "TrainingTask", "follow_updates", "train_data_parallel"]
 
 Row = Mapping[str, Any]
 
@@ -46,6 +44,16 @@ class DataParallelConfig:
 
 
 @dataclass(frozen=True)
+class TrainingTask:
+    """The problems and the search of a training run; both functions can be pickled, to be sent to other processes."""
+
+    problems: Callable[[int], TrainingProblem]
+    """A problem by its number, the same in every process."""
+    searches: Callable[[PolicyNetwork, PolicyInputs, TrainingProblem, int, list[int]], SearchRuns]
+    """Searches of `evaluations` evaluations, one per seed: `(network, inputs, problem, evaluations, seeds)`."""
+
+
+@dataclass(frozen=True)
 class RunControl:
     """Start of the processes and early end of a run."""
 
@@ -63,7 +71,7 @@ def train_data_parallel(
     on_save: Callable[[RunState], None],
     control: RunControl = RunControl(),
 ) -> RunState:
-    """Resumes from the checkpoint `path` until all updates are done or the run should stop; gives the last state.
+    """Resumes from the checkpoint `path` until all updates are done or the run should stop; returns the last state.
 
     It writes the checkpoint every `save_every` updates and at the end, and calls `on_save` after each. `on_update` receives
     one row per update: means over all problems and processes, and a row for each problem.
@@ -94,7 +102,7 @@ def train_data_parallel(
 
 
 def follow_updates(group: ProcessGroup, path: Path, task: TrainingTask, config: DataParallelConfig) -> RunState:
-    """Makes the same updates in a process of rank 1 or more, without files; gives the last state, which equals that of rank 0."""
+    """Makes the same updates in a process of rank 1 or more, without files; returns the last state, which equals that of rank 0."""
     state = read_state(path)
     while state.update < config.ppo.num_updates and not group.any(False):
         _update(group, state, task, config)
@@ -102,7 +110,7 @@ def follow_updates(group: ProcessGroup, path: Path, task: TrainingTask, config: 
 
 
 def _update(group: ProcessGroup, state: RunState, task: TrainingTask, config: DataParallelConfig) -> Row:
-    """One update in this process; gives the row of all processes at rank 0."""
+    """One update in this process; returns the row of all processes at rank 0, with means over them and the problems of all."""
     rng = np.random.default_rng([config.seed, state.update, group.rank])
     first = (state.update * group.size + group.rank) * config.problems_per_process
     rate = config.ppo.learning_rate * (1.0 - 0.9 * state.update / config.ppo.num_updates)
@@ -119,24 +127,21 @@ def _update(group: ProcessGroup, state: RunState, task: TrainingTask, config: Da
     result = search_ppo_update(state.network, state.optimizer, batch, config.ppo, group.mean)
     times_s.append(time.perf_counter())
     seconds = dict(zip(("problem_s", "search_s", "learning_s"), np.diff(times_s).tolist(), strict=True))
-    facts = [_facts(problem, runs) for problem, runs in zip(problems, batch, strict=True)]
-    parts = group.gather(({**dataclasses.asdict(result), **seconds}, facts))
-    row = {"update": state.update, "learning_rate": rate, **_merged(parts)}
+    facts = [
+        {
+            "name": one.name, "units": one.problem.num_units, "devices": one.problem.topology.num_devices,
+            "evaluations": runs.evaluations, "final_ratio": float(runs.best_s[:, -1].mean()) / one.start_s,
+        }
+        for one, runs in zip(problems, batch, strict=True)
+    ]  # fmt: skip
+    numbers = {**asdict(result), **seconds}
+    parts = group.gather((numbers, facts))
+    means = {name: float(np.mean([of_rank[name] for of_rank, _ in parts])) for name in numbers} if parts else {}
+    row = {
+        "update": state.update,
+        "learning_rate": rate,
+        **means,
+        "problems": [fact for _, rows in parts for fact in rows],
+    }
     state.update += 1
     return row
-
-
-def _facts(training_problem: TrainingProblem, runs: SearchRuns) -> Row:
-    """Name and size of a problem, and the gain of its searches."""
-    problem = training_problem.problem
-    return {
-        "name": training_problem.name, "units": problem.num_units, "devices": problem.topology.num_devices,
-        "evaluations": runs.evaluations, "final_ratio": float(runs.best_s[:, -1].mean()) / training_problem.start_s,
-    }  # fmt: skip
-
-
-def _merged(parts: list[tuple[dict[str, float], list[Row]]]) -> Row:
-    """Means over processes, and the problems of all of them."""
-    problems = [facts for _, rows in parts for facts in rows]
-    means = {name: float(np.mean([numbers[name] for numbers, _ in parts])) for name in (parts[0][0] if parts else ())}
-    return {**means, "problems": problems}

@@ -45,7 +45,7 @@ class ProcessGroup:
         return total / self.size
 
     def any(self, flag: bool) -> bool:
-        """The flag is set in at least one process."""
+        """True where the flag is set in at least one process."""
         return bool(self.mean(torch.tensor([float(flag)])).item() > 0)
 
     def gather(self, row: Any) -> list[Any]:
@@ -71,9 +71,9 @@ def _connection_errors() -> Iterator[None]:
 
 @contextmanager
 def process_group(size: int, work: Callable[..., object], arguments: tuple[Any, ...]) -> Iterator[ProcessGroup]:
-    """Starts `size - 1` processes that each call `work(group, *arguments)`; this process has rank 0 and does its share in the block.
+    """Starts `size - 1` processes that each call `work(group, *arguments)`; this process has rank 0 and works in the block.
 
-    Torch runs on one thread in each process. The others ignore Ctrl-C: rank 0 decides when to end. They end with this process.
+    Torch runs on one thread in each process. The others ignore Ctrl-C, as rank 0 decides when to end, and end with this process.
 
     Raises:
         ProcessLost: another process has ended early, or could not start.
@@ -123,19 +123,16 @@ def _start(
             process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    missing = len(others)
-    while missing:  # torch would wait half an hour for a process that never starts
-        ready = wait([here, *(process.sentinel for process in others)])
-        if here not in ready:
+    for _ in others:  # torch would wait half an hour for a process that never starts
+        if here not in wait([here, *(process.sentinel for process in others)]):
             raise ProcessLost("a training process could not start; its error is printed above")
         here.recv()
-        missing -= 1
 
 
 def _work(
     began: Connection, rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: tuple[Any, ...]
 ) -> None:
-    """Main function of a process of rank 1 or more; it reports on `began` that it runs."""
+    """Main function of a process of rank 1 or more, which first sends its rank to `began`."""
     began.send(rank)
     end_with_parent()
     torch.set_num_threads(1)

@@ -7,10 +7,10 @@ import importlib.util
 import io
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -21,50 +21,36 @@ from gnnplace.policy.checkpoint import InvalidPolicy, checked_config, restored_n
 from gnnplace.policy.network import PolicyNetwork
 from gnnplace.training.search_ppo import ppo_optimizer
 
-__all__ = ["InvalidRun", "MetricsLog", "RunState", "fresh_state", "read_metrics", "read_state", "write_state"]
+__all__ = ["InvalidRun", "RunState", "fresh_state", "metrics_log", "read_state", "write_state"]
+
+_FORMAT = "gnnplace.training/1"
 
 
-class MetricsLog:
-    """An open log. On resuming it drops the lines of updates that will be repeated, and a last line that a kill cut off."""
+@contextmanager
+def metrics_log(path: Path, first_update: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """A function that appends the row of update `row["update"]` to the log `path`.
 
-    def __init__(self, path: Path, first_update: int) -> None:
-        """Resumes the file `path` at `first_update`; events go to the folder `tensorboard` beside it."""
-        write_json_lines(path, (row for row in read_metrics(path) if row["update"] < first_update))
-        self._path = path
-        self._events: Any = None
+    The log resumes at `first_update`: it drops the lines of updates that the run will repeat, and a last line that a kill cut off.
+    The numbers of a row become TensorBoard's scalars, in the folder `tensorboard` beside the log.
+
+    Raises:
+        GnnplaceError: another line of the log is not JSON.
+    """
+    write_json_lines(path, (row for row in read_json_lines(path, GnnplaceError) if row["update"] < first_update))
+    with ExitStack() as opened:
+        events: Any = None
         if importlib.util.find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._events = SummaryWriter(str(path.parent / "tensorboard"), purge_step=first_update)
+            events = opened.enter_context(SummaryWriter(str(path.parent / "tensorboard"), purge_step=first_update))
 
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Appends the row of update `row["update"]`; its numbers become TensorBoard's scalars."""
-        append_json_line(self._path, row)
-        if self._events is not None:
-            for name, value in row.items():
+        def write(row: Mapping[str, Any]) -> None:
+            append_json_line(path, row)
+            for name, value in row.items() if events is not None else ():
                 if isinstance(value, float | int) and name != "update":
-                    self._events.add_scalar(name, value, row["update"])
+                    events.add_scalar(name, value, row["update"])
 
-    def __enter__(self) -> MetricsLog:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._events is not None:
-            self._events.close()
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a log, in order, without a last line that was cut off; empty where there is no file.
-
-    Raises:
-        GnnplaceError: another line is not JSON.
-    """
-    return read_json_lines(path, GnnplaceError)
-
-
-_FORMAT = "gnnplace.training/1"
+        yield write
 
 
 class InvalidRun(GnnplaceError):

@@ -2,8 +2,8 @@
 
 An action is a draw of the search: a unit and another device for it, among all such moves. A step is one evaluation, whether the
 search accepts the move or not. The reward of a step is the decrease of the logarithm of the best seconds so far if the policy drew the
-move, else 0. Several searches of one problem begin at the same start. The advantage of a draw is its return minus the mean return
-of all of them after the same number of evaluations (as in GRPO, Shao et al. 2024, section 4.1, with rewards on the way), so no value
+move, else 0. Several searches of one problem begin at the same start. The advantage of a draw is its return minus their mean return
+after the same number of evaluations (as in GRPO, Shao et al. 2024, section 4.1, with rewards on the way), so no value
 function is learned. The policy is thus trained on placements like those that it scores in use.
 """
 
@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
-from gnnplace.arrays import FloatArray
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.evaluation import Problem
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.search_trace import SearchTrace
 
@@ -24,6 +26,7 @@ __all__ = [
     "SearchPpoConfig",
     "SearchPpoUpdate",
     "SearchRuns",
+    "TrainingProblem",
     "draw_advantages",
     "ppo_optimizer",
     "returns_to_go",
@@ -51,6 +54,18 @@ class SearchPpoConfig:
 
 
 @dataclass(frozen=True, eq=False)
+class TrainingProblem:
+    """One problem and a start for its searches."""
+
+    name: str
+    """Name of graph and devices, for metrics."""
+    problem: Problem
+    start: IntArray  # [N]
+    start_s: float
+    """Penalised seconds of the start."""
+
+
+@dataclass(frozen=True, eq=False)
 class SearchRuns:
     """Searches of one problem from one start."""
 
@@ -70,17 +85,17 @@ class SearchRuns:
 
 @dataclass(frozen=True)
 class SearchPpoUpdate:
-    """Statistics of one update; losses are 0 where no problem could be learned from."""
+    """Statistics of one update; losses are 0 where the policy could learn from no problem."""
 
     policy_loss: float
     entropy: float
     approx_kl: float
     first_ratio: float
-    """Mean probability ratio before the first step: 1 unless something is wrong."""
+    """Mean probability ratio before the first step; 1 up to rounding."""
     gain: float
     """Mean over searches of the logarithm of start over final seconds."""
     learned: float
-    """Share of the problems whose searches ended differently enough to learn from."""
+    """Share of the problems whose searches ended at different enough seconds."""
 
 
 def returns_to_go(rewards: Tensor, gamma: float) -> Tensor:
@@ -94,17 +109,16 @@ def returns_to_go(rewards: Tensor, gamma: float) -> Tensor:
 
 
 def draw_advantages(runs: SearchRuns, config: SearchPpoConfig) -> list[Tensor] | None:
-    """`[G][draws]` advantages in standard deviations over the problem; None if the searches end too much alike."""
+    """`[G][draws]` advantages in standard deviations over the problem; None if the searches end with nearly equal seconds."""
     log_s = np.log(runs.best_s)
     if log_s[:, -1].std() < config.least_spread:
         return None
     drawn = np.stack([trace.drawn(runs.evaluations) for trace in runs.traces])
     rewards = np.zeros_like(log_s)  # nothing follows the last evaluation
     rewards[:, :-1] = np.where(drawn, log_s[:, :-1] - log_s[:, 1:], 0.0)
+    returns = returns_to_go(torch.from_numpy(rewards.T), config.gamma).T
     if config.final_reward:
         returns = torch.from_numpy(np.repeat(rewards.sum(axis=1, keepdims=True), rewards.shape[1], axis=1))
-    else:
-        returns = returns_to_go(torch.from_numpy(rewards.T), config.gamma).T
     advantages = returns - returns.mean(dim=0)
     advantages = (advantages / advantages.std(correction=0).clamp(min=1e-12)).float()
     return [
@@ -123,12 +137,12 @@ def search_ppo_update(
     optimizer: torch.optim.Optimizer,
     batch: Sequence[SearchRuns],
     config: SearchPpoConfig,
-    all_reduce_mean: Callable[[Tensor], Tensor] | None = None,
+    all_reduce_mean: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> SearchPpoUpdate:
     """Runs all epochs over the searches of a batch of problems, each problem with the same weight.
 
-    `all_reduce_mean` all-reduces a tensor to its mean over all processes; every process calls it equally often. None trains in this
-    process alone.
+    `all_reduce_mean` all-reduces a tensor to its mean over all processes; every process calls it equally often. By default this
+    process trains alone.
     """
     usable = [(runs, advantages) for runs in batch if (advantages := draw_advantages(runs, config)) is not None]
     first_ratio, losses = 1.0, torch.zeros(4)
@@ -172,7 +186,7 @@ def _backward(
 
 
 def _log_odds(network: PolicyNetwork, runs: SearchRuns, trace: SearchTrace) -> Tensor:
-    """`[draws, U * D]` log odds that each draw was from; minus infinity for pairs that are no move."""
+    """`[draws, U * D]` log odds from which each draw was made; minus infinity for pairs that are no move."""
     nodes, edges = (torch.cat(parts, dim=1) for parts in zip(*trace.encodings, strict=True))
     embeddings = network.encode(runs.inputs, nodes, edges)
     devices = torch.stack([state.devices for state in trace.states])[:, :, None]
@@ -182,21 +196,15 @@ def _log_odds(network: PolicyNetwork, runs: SearchRuns, trace: SearchTrace) -> T
     return log_odds[states] - runs.repeat_penalty * trace.repeats(log_odds.shape[1])
 
 
-def _average_gradients(
-    network: PolicyNetwork, num_problems: int, all_reduce_mean: Callable[[Tensor], Tensor] | None
-) -> bool:
+def _average_gradients(network: PolicyNetwork, num_problems: int, all_reduce_mean: Callable[[Tensor], Tensor]) -> bool:
     """Turns sums over problems into means over the problems of all processes; false where there are none."""
-    gradients = []
-    for parameter in network.parameters():
-        if parameter.grad is None:  # no problem of this process could be learned from
-            parameter.grad = torch.zeros_like(parameter)
-        gradients.append(parameter.grad)
-    flat = torch.cat([*(gradient.flatten() for gradient in gradients), torch.tensor([float(num_problems)])])
-    if all_reduce_mean is not None:
-        flat = all_reduce_mean(flat)
+    parameters = list(network.parameters())
+    # Gradients are None where this process could learn from no problem.
+    sums = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    flat = all_reduce_mean(torch.cat([parameters_to_vector(sums), torch.tensor([float(num_problems)])]))
     if not flat[-1] > 0:
         return False
-    means = torch.split(flat[:-1] / flat[-1], [gradient.numel() for gradient in gradients])
-    for gradient, mean in zip(gradients, means, strict=True):
-        gradient.copy_(mean.view_as(gradient))
+    means = torch.split(flat[:-1] / flat[-1], [p.numel() for p in parameters])
+    for parameter, mean in zip(parameters, means, strict=True):
+        parameter.grad = mean.view_as(parameter)
     return True

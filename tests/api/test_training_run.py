@@ -19,11 +19,12 @@ import torch
 from gnnplace.api.training_problems import ProblemRanges
 from gnnplace.api.training_run import RunFiles, TrainSettings, stored_settings, train
 from gnnplace.errors import GnnplaceError
+from gnnplace.files import read_json_lines
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyConfig
 from gnnplace.training import Ablation
 from gnnplace.training.data_parallel import DataParallelConfig
-from gnnplace.training.run_state import InvalidRun, read_metrics, read_state
+from gnnplace.training.run_state import InvalidRun, read_state
 from gnnplace.training.search_ppo import SearchPpoConfig
 
 UPDATES = 12
@@ -65,7 +66,7 @@ def test_a_run_that_is_killed_and_resumed_equals_an_uninterrupted_one(tmp_path: 
     (tmp_path / "resume.py").write_text(script)
     running = subprocess.Popen([sys.executable, str(tmp_path / "resume.py"), str(killed)], start_new_session=True)
     try:
-        while len(read_metrics(RunFiles(killed).metrics)) < 5 and running.poll() is None:
+        while len(read_json_lines(RunFiles(killed).metrics, GnnplaceError)) < 5 and running.poll() is None:
             time.sleep(0.005)
     finally:
         running.send_signal(signal.SIGKILL)  # the one process: the other has to notice
@@ -75,7 +76,7 @@ def test_a_run_that_is_killed_and_resumed_equals_an_uninterrupted_one(tmp_path: 
     train(killed, TINY)
 
     assert torch.equal(weights(whole), weights(killed))
-    one, other = (read_metrics(RunFiles(out).metrics) for out in (whole, killed))
+    one, other = (read_json_lines(RunFiles(out).metrics, GnnplaceError) for out in (whole, killed))
     assert [row["update"] for row in other] == list(range(UPDATES))
     plain = [[{key: row[key] for key in row.keys() - CLOCKS} for row in rows] for rows in (one, other)]
     assert plain[0] == plain[1]

@@ -14,11 +14,16 @@ import torch
 from gnnplace.errors import ProcessLost
 from gnnplace.planners.gnn.fine_tuning import trace_searches
 from gnnplace.policy.network import PolicyConfig, build_policy
-from gnnplace.training.data_parallel import DataParallelConfig, RunControl, follow_updates, train_data_parallel
-from gnnplace.training.problems import TrainingProblem, TrainingTask
+from gnnplace.training.data_parallel import (
+    DataParallelConfig,
+    RunControl,
+    TrainingTask,
+    follow_updates,
+    train_data_parallel,
+)
 from gnnplace.training.process_group import ProcessGroup, process_group
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
-from gnnplace.training.search_ppo import SearchPpoConfig
+from gnnplace.training.search_ppo import SearchPpoConfig, TrainingProblem
 from tests.toy_problems import random_layers
 
 

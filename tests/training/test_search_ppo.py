@@ -14,8 +14,14 @@ from gnnplace.planners.gnn.fine_tuning import trace_searches
 from gnnplace.planners.gnn.moves import MovesConfig
 from gnnplace.planners.gnn.search import RevisitConfig
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
-from gnnplace.training.problems import TrainingProblem
-from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, draw_advantages, returns_to_go, search_ppo_update
+from gnnplace.training.search_ppo import (
+    SearchPpoConfig,
+    SearchRuns,
+    TrainingProblem,
+    draw_advantages,
+    returns_to_go,
+    search_ppo_update,
+)
 from gnnplace.training.search_trace import SearchTrace
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 

@@ -13,8 +13,14 @@ from gnnplace.planners.gnn.search import RevisitConfig, revisit
 from gnnplace.planners.policy_search import PolicySearch, ShareUsed, used_share
 from gnnplace.planners.search import Search
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
-from gnnplace.training.problems import TrainingProblem
-from gnnplace.training.search_ppo import SearchPpoConfig, SearchPpoUpdate, SearchRuns, ppo_optimizer, search_ppo_update
+from gnnplace.training.search_ppo import (
+    SearchPpoConfig,
+    SearchPpoUpdate,
+    SearchRuns,
+    TrainingProblem,
+    ppo_optimizer,
+    search_ppo_update,
+)
 from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["FineTuningConfig", "fine_tune", "trace_searches"]
