@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray
-from gnnplace.devices.topology import HOST_KIND_PREFIX, Device, Topology
+from gnnplace.devices.topology import Device, Topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import allowed_mask
@@ -102,7 +102,7 @@ class RooflineCost:
         seconds = np.where(allowed, known_s, np.inf)
         missing = np.isnan(seconds)
         if missing.any():
-            launch_s = self.host_launch_s if device.kind.startswith(HOST_KIND_PREFIX) else self.launch_s
+            launch_s = self.host_launch_s if device.is_host else self.launch_s
             seconds[missing] = bound_s(graph, device, self.efficiency, missing)[missing] + launch_s
             endless = np.flatnonzero(missing & np.isinf(seconds))
             if endless.size:

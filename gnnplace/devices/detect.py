@@ -10,7 +10,6 @@ import ctypes
 import os
 import platform
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -21,18 +20,9 @@ from gnnplace.devices.real_names import RealDevice
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
 
 __all__ = [
-    "Gpu",
-    "accelerator",
-    "allowed_cores",
-    "cpu_model",
-    "gpu_use",
-    "gpus",
-    "host_device",
-    "machine_facts",
-    "machine_memory_bytes",
-    "multiprocessors",
-    "parse_gpus",
-]
+    "Gpu", "accelerator", "allowed_cores", "cpu_model", "gpu_use", "gpus", "host_device", "machine_facts",
+    "machine_memory_bytes", "multiprocessors",
+]  # fmt: skip
 
 CORE_DISPATCH_OVERHEAD_S = 10e-6  # wakes a thread and calls a session; 2 to 30 us were measured
 GPU_DISPATCH_OVERHEAD_S = 20e-6  # estimate: the same plus kernel launch and stream synchronisation
@@ -147,47 +137,30 @@ def multiprocessors(gpu: int) -> int | None:
 
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that this process can see, in CUDA's order; none without an NVIDIA driver."""
-    return parse_gpus(_nvidia_smi("memory.total"), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return tuple(Gpu(index, name, mib and mib * 2**20) for index, (name, mib) in enumerate(_visible("memory.total")))
 
 
 def gpu_use() -> list[float]:
     """Recent utilization of each GPU in percent, in the order of `gpus`; 0 if the driver has no figure."""
-    rows = _visible(_nvidia_smi("utilization.gpu"), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return [float(row[3]) if row[3].isdigit() else 0.0 for row in rows]
+    return [float(percent or 0) for _, percent in _visible("utilization.gpu")]
 
 
-def parse_gpus(listing: str, visible: str | None) -> tuple[Gpu, ...]:
-    """The GPUs of an `index, uuid, name, MiB` listing, in the order and number of `CUDA_VISIBLE_DEVICES`."""
-    return tuple(
-        Gpu(index, row[2], int(row[3]) * 2**20 if row[3].isdigit() else None)
-        for index, row in enumerate(_visible(listing, visible))
-    )
-
-
-def _nvidia_smi(figure: str) -> str:
-    """One line `index, uuid, name, figure` per GPU; empty without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    command = [program, f"--query-gpu=index,uuid,name,{figure}", "--format=csv,noheader,nounits"]
+def _visible(figure: str) -> list[tuple[str, int | None]]:
+    """Name and figure of the GPUs that `CUDA_VISIBLE_DEVICES` selects, in its order; none without an NVIDIA driver."""
+    command = ["nvidia-smi", f"--query-gpu=index,uuid,name,{figure}", "--format=csv,noheader,nounits"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return ""
-
-
-def _visible(listing: str, visible: str | None) -> list[list[str]]:
-    """The rows of a listing that `CUDA_VISIBLE_DEVICES` selects, in its order."""
+        return []
     rows = [row for row in csv.reader(listing.splitlines(), skipinitialspace=True) if len(row) == 4]
-    if visible is None:
-        return rows
-    chosen = []
-    for entry in (part.strip() for part in visible.split(",")):
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = rows if visible is None else []
+    for entry in (part.strip() for part in (visible or "").split(",")):
         match = [row for row in rows if entry and (entry == row[0] or row[1].startswith(entry))]
         if not match:
             break  # CUDA too ignores everything from the first unknown entry on
         chosen.append(match[0])
-    return chosen
+    return [(name, int(value) if value.isdigit() else None) for _, _, name, value in chosen]
 
 
 def _core_flops_per_s() -> float:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, did_you_mean, shown
 from gnnplace.files import read_json, write_text
+from gnnplace.json_fields import checked_format
 
 __all__ = ["FORMAT", "read_topology", "topology_from_json", "topology_to_json", "write_topology"]
 
@@ -29,6 +30,7 @@ _DEVICE_KEYS: Mapping[str, tuple[type, ...]] = {
     "slots": (int,),
 }
 _SEGMENT_COSTS = ("segment_overhead_s", "intake_bandwidth_bytes_per_s")
+_REQUIRED = {"device": ("name",), "link": ("source", "target", "latency_s", "bandwidth_bytes_per_s")}
 _LINK_KEYS: Mapping[str, tuple[type, ...]] = {
     "source": (str,),
     "target": (str,),
@@ -58,18 +60,11 @@ def topology_from_json(document: Any, where: str = "topology", name: str = "topo
     A device requires only a name: absent memory is unlimited, an absent kind is the name. Unknown keys are errors, since a
     misspelt capacity would otherwise mean unlimited memory.
     """
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InvalidTopology(f'{where}: "format" is {shown(found)}; expected {FORMAT!r}')
-    devices = [_checked(row, _DEVICE_KEYS, ("name",), "device", where) for row in _rows(document, "devices", where)]
-    links = [
-        _checked(row, _LINK_KEYS, ("source", "target", "latency_s", "bandwidth_bytes_per_s"), "link", where)
-        for row in _rows(document, "links", where)
-    ]
+    rows = checked_format(document, FORMAT, where, InvalidTopology)
+    devices = [_checked(row.fields, _DEVICE_KEYS, "device", where) for row in rows.objects("devices")]
+    links = [_checked(row.fields, _LINK_KEYS, "link", where) for row in rows.objects("links")]
     try:
-        return Topology(
-            name, tuple(Device(**_fields(row)) for row in devices), tuple(Link(**_fields(row)) for row in links)
-        )
+        return Topology(name, tuple(Device(**row) for row in devices), tuple(Link(**row) for row in links))
     except InvalidTopology as error:
         raise InvalidTopology(f"{where}: {error}") from None
 
@@ -84,34 +79,13 @@ def topology_to_json(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with all seconds and rates as floats."""
-    return {
-        key: {dtype: float(rate) for dtype, rate in value.items()}
-        if isinstance(value, dict)
-        else float(value)
-        if key.endswith("_s") and value is not None
-        else value
-        for key, value in row.items()
-    }
-
-
-def _rows(document: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    rows = document.get(key, [])
-    if not isinstance(rows, list):
-        raise InvalidTopology(f"{where}: {key!r} is {shown(rows)}; expected a list of objects")
-    return rows
-
-
 def _checked(
-    row: Any, keys: Mapping[str, tuple[type, ...]], required: tuple[str, ...], what: str, where: str
-) -> Mapping[str, Any]:
-    """The row, after a check of its keys and the types of its values."""
-    if not isinstance(row, dict):
-        raise InvalidTopology(f"{where}: a {what} is {shown(row)}; expected an object")
+    row: Mapping[str, Any], keys: Mapping[str, tuple[type, ...]], what: Literal["device", "link"], where: str
+) -> dict[str, Any]:
+    """The row with all seconds and rates as floats, after a check of its keys and the types of its values."""
     ends = f"{row.get('source')} -> {row.get('target')}" if what == "link" else row.get("name")
     label = f"{what} {shown(ends)}"
-    for key in required:
+    for key in _REQUIRED[what]:
         if key not in row:
             raise InvalidTopology(f"{where}: {label} has no {key!r}, which is required")
     for key, value in row.items():
@@ -126,7 +100,14 @@ def _checked(
             raise InvalidTopology(
                 f"{where}: peak_flops_per_s[{dtype!r}] of {label} is {shown(rate)}; expected a number"
             )
-    return row
+    return {key: _as_float(value) if key.endswith("_s") else value for key, value in row.items()}
+
+
+def _as_float(value: Any) -> Any:
+    """The number, or each number of an object, as a float; None stays None."""
+    if isinstance(value, dict):
+        return {key: float(number) for key, number in value.items()}
+    return None if value is None else float(value)
 
 
 def _has_type(value: Any, kinds: tuple[type, ...]) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import count, permutations
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, did_you_mean
 from gnnplace.units import GIB, parse_bytes
 
-__all__ = ["CPUS", "GPUS", "MAX_DEVICES", "CpuFigures", "GpuFigures", "preset", "preset_names"]
+__all__ = ["CPUS", "GPUS", "Figures", "GpuFigures", "preset", "preset_names"]
 
 MAX_DEVICES = 64
 MAX_SOCKETS = 2
@@ -26,45 +26,39 @@ PCIE3_BYTES_PER_S, PCIE4_BYTES_PER_S, PCIE5_BYTES_PER_S = 12.6e9, 25.2e9, 50.4e9
 
 
 @dataclass(frozen=True)
-class GpuFigures:
-    """Published figures of a GPU. Peak rates are dense; a dtype without a rate runs at that of float32."""
+class Figures:
+    """Published figures of a CPU socket, whose cores are one device, or of a GPU.
+
+    Peak rates are dense; a dtype without a rate runs at that of float32.
+    """
 
     source: str
     peak_flops_per_s: Mapping[str, float]
     memory_bytes: int
+    """Capacity of a GPU, or a typical memory per socket of a server of that time, of which no source has a figure."""
     memory_bandwidth_bytes_per_s: float
-    pcie_bytes_per_s: float
-    """Per direction, between host and GPU."""
+    link_bytes_per_s: float
+    """Rate per direction: between a GPU and its host over PCIe, or from a socket to the other one."""
+
+
+@dataclass(frozen=True)
+class GpuFigures(Figures):
+    """Published figures of a GPU."""
+
     host: str = "epyc"
     """Preset name of a CPU of the same time."""
     gpus_per_board: int = 1
     """Number of GPUs that share one PCIe slot."""
     nvlink_bytes_per_s: float | None = None
-    """Per GPU and direction, through switches between all GPUs; None: tensors go through the host."""
+    """Rate per GPU and direction, through switches between all GPUs; None: tensors go through the host."""
 
 
-@dataclass(frozen=True)
-class CpuFigures:
-    """Published figures of a CPU socket, whose cores are one device."""
-
-    source: str
-    peak_flops_per_s: Mapping[str, float]
-    memory_bytes: int
-    """Typical memory per socket of a server of that time; the source has no capacity."""
-    memory_bandwidth_bytes_per_s: float
-    socket_bytes_per_s: float
-    """Per direction, to the other socket."""
+def _gpu_rates(float32: float, float64: float, **others: float) -> Mapping[str, float]:
+    """Rates by dtype from TFLOP/s."""
+    return {dtype: rate * 1e12 for dtype, rate in {"float32": float32, "float64": float64, **others}.items()}
 
 
-def _gpu_rates(
-    float32: float, float64: float, float16: float = 0.0, int8: float = 0.0, bfloat16: float = 0.0
-) -> Mapping[str, float]:
-    """Rates by dtype from TFLOP/s; zero stands for a rate that the source does not list."""
-    rates = {"float32": float32, "float64": float64, "float16": float16, "int8": int8, "bfloat16": bfloat16}
-    return {dtype: rate * 1e12 for dtype, rate in rates.items() if rate}
-
-
-_HOPPER_SXM_RATES = _gpu_rates(67, 34, float16=989.5, bfloat16=989.5, int8=1979)
+_HOPPER_SXM_RATES = _gpu_rates(67, 34, float16=989.5, int8=1979, bfloat16=989.5)
 
 GPUS: Mapping[str, GpuFigures] = {
     "k40": GpuFigures(
@@ -90,20 +84,20 @@ GPUS: Mapping[str, GpuFigures] = {
     ),
     "a100": GpuFigures(
         "NVIDIA A100 data sheet (2021), PCIe 40 GB",
-        _gpu_rates(19.5, 9.7, float16=312, bfloat16=312, int8=624), 40 * GIB, 1555e9, PCIE4_BYTES_PER_S,
+        _gpu_rates(19.5, 9.7, float16=312, int8=624, bfloat16=312), 40 * GIB, 1555e9, PCIE4_BYTES_PER_S,
     ),
     "a100-80gb": GpuFigures(
         "NVIDIA A100 data sheet (2021), PCIe 80 GB",
-        _gpu_rates(19.5, 9.7, float16=312, bfloat16=312, int8=624), 80 * GIB, 1935e9, PCIE4_BYTES_PER_S,
+        _gpu_rates(19.5, 9.7, float16=312, int8=624, bfloat16=312), 80 * GIB, 1935e9, PCIE4_BYTES_PER_S,
     ),
     "a100-sxm": GpuFigures(
         "NVIDIA A100 data sheet (2021), SXM 80 GB; 600 GB/s NVLink in both directions together",
-        _gpu_rates(19.5, 9.7, float16=312, bfloat16=312, int8=624), 80 * GIB, 2039e9, PCIE4_BYTES_PER_S,
+        _gpu_rates(19.5, 9.7, float16=312, int8=624, bfloat16=312), 80 * GIB, 2039e9, PCIE4_BYTES_PER_S,
         nvlink_bytes_per_s=300e9,
     ),
     "h100": GpuFigures(
         "NVIDIA H100 data sheet (2022), PCIe 80 GB; half of the rates that it states with sparsity",
-        _gpu_rates(51, 26, float16=756.5, bfloat16=756.5, int8=1513), 80 * GIB, 2000e9, PCIE5_BYTES_PER_S,
+        _gpu_rates(51, 26, float16=756.5, int8=1513, bfloat16=756.5), 80 * GIB, 2000e9, PCIE5_BYTES_PER_S,
     ),
     "h100-sxm": GpuFigures(
         "NVIDIA H100 data sheet (2022), SXM 80 GB, as above; 900 GB/s NVLink in both directions together",
@@ -111,7 +105,7 @@ GPUS: Mapping[str, GpuFigures] = {
     ),
     "h200": GpuFigures(
         "NVIDIA H200 data sheet (2024), NVL (PCIe) 141 GB, no bridges; half of the rates that it states with sparsity",
-        _gpu_rates(60, 30, float16=835.5, bfloat16=835.5, int8=1670.5), 141 * 10**9, 4800e9, PCIE5_BYTES_PER_S,
+        _gpu_rates(60, 30, float16=835.5, int8=1670.5, bfloat16=835.5), 141 * 10**9, 4800e9, PCIE5_BYTES_PER_S,
     ),
     "h200-sxm": GpuFigures(
         "NVIDIA H200 data sheet (2024), SXM 141 GB, as above; 900 GB/s NVLink in both directions together",
@@ -119,19 +113,18 @@ GPUS: Mapping[str, GpuFigures] = {
     ),
 }  # fmt: skip
 
-CPUS: Mapping[str, CpuFigures] = {
-    "haswell": CpuFigures(
+CPUS: Mapping[str, Figures] = {
+    "haswell": Figures(
         # The "Haswell 2300" of Mirhoseini et al. 2017: 18 cores at 2.3 GHz, two 8-wide FMA units each; two QPI links.
         "Intel ARK, Xeon E5-2699 v3 (2014): 18 cores, 2.3 GHz, four channels DDR4-2133, QPI at 9.6 GT/s",
         {"float32": 18 * 2.3e9 * 32, "float64": 18 * 2.3e9 * 16}, 128 * GIB, 68e9, 2 * 19.2e9,
     ),
-    "epyc": CpuFigures(
+    "epyc": Figures(
         # Zen 4 does two 8-wide FMA per cycle and core; three of four 16-lane links at 32 GT/s join the sockets.
         "AMD product page, EPYC 9654 (2022): 96 cores, 2.4 GHz, 460.8 GB/s from twelve channels DDR5-4800",
         {"float32": 96 * 2.4e9 * 32, "float64": 96 * 2.4e9 * 16}, 384 * GIB, 460.8e9, 3 * 64e9,
     ),
 }  # fmt: skip
-
 
 _NO_PRESETS = ("auto", "cpu:0", "cuda:0")
 """Other forms of `--devices`, suggested for similar misspelt names."""
@@ -178,12 +171,12 @@ def preset(name: str) -> Topology:
     if not cpu_parts:
         hosts = {GPUS[part.name].host for part in gpu_parts}
         cpu_parts = [_Part("epyc" if "epyc" in hosts else hosts.pop(), 1, None)]
-    gpus: list[tuple[Device, GpuFigures]] = []
-    numbers: Counter[str] = Counter()
-    for part in gpu_parts:
-        for _ in range(part.count):
-            gpus.append((_device(f"{part.name}:{numbers[part.name]}", part.name, part), GPUS[part.name]))
-            numbers[part.name] += 1
+    numbers: dict[str, Iterator[int]] = defaultdict(count)
+    gpus = [
+        (_device(f"{part.name}:{next(numbers[part.name])}", part.name, part), GPUS[part.name])
+        for part in gpu_parts
+        for _ in range(part.count)
+    ]
     (cpu_part,) = cpu_parts
     cpus = [_device(f"cpu:{number}", f"cpu-{cpu_part.name}", cpu_part) for number in range(cpu_part.count)]
     links = [*_pcie_links(gpus), *_nvlink_links(gpus), *_socket_links(cpus, CPUS[cpu_part.name])]
@@ -197,35 +190,30 @@ def _parse(text: str, whole: str) -> _Part:
     except ValueError as error:
         raise InvalidTopology(f"preset {whole!r}: {error}") from None
     match = re.fullmatch(r"(.+?)(?:x(\d+))?", body)
-    name, count = (match[1], int(match[2] or 1)) if match else (body, 1)
+    name, number = (match[1], int(match[2] or 1)) if match else (body, 1)
     if name not in preset_names():
         known = f"known are {', '.join(preset_names())}, as in k40x4; cpu:K, cuda:K; auto"
         hint = did_you_mean(name, (*preset_names(), *_NO_PRESETS), known)
         raise InvalidTopology(f"preset {whole!r}: there is no hardware {name!r}; {hint}")
     most = MAX_DEVICES if name in GPUS else MAX_SOCKETS
-    if not 1 <= count <= most:
-        raise InvalidTopology(f"preset {whole!r} asks for {count} of {name!r}; 1 to {most} are possible")
-    return _Part(name, count, memory_bytes)
+    if not 1 <= number <= most:
+        raise InvalidTopology(f"preset {whole!r} asks for {number} of {name!r}; 1 to {most} are possible")
+    return _Part(name, number, memory_bytes)
 
 
 def _device(name: str, kind: str, part: _Part) -> Device:
     figures = GPUS.get(part.name) or CPUS[part.name]
-    return Device(
-        name=name,
-        kind=kind,
-        memory_bytes=figures.memory_bytes if part.memory_bytes is None else part.memory_bytes,
-        peak_flops_per_s=figures.peak_flops_per_s,
-        memory_bandwidth_bytes_per_s=figures.memory_bandwidth_bytes_per_s,
-        dispatch_overhead_s=DISPATCH_OVERHEAD_S,
-    )
+    memory_bytes = figures.memory_bytes if part.memory_bytes is None else part.memory_bytes
+    bandwidth = figures.memory_bandwidth_bytes_per_s
+    return Device(name, kind, memory_bytes, figures.peak_flops_per_s, bandwidth, DISPATCH_OVERHEAD_S)
 
 
 def _pcie_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
     for device, figures in gpus:
         kind, number = device.name.split(":")
         board = f"pcie:{kind}:{int(number) // figures.gpus_per_board}"
-        yield Link("cpu:0", device.name, PCIE_LATENCY_S, figures.pcie_bytes_per_s, f"{board}:in")
-        yield Link(device.name, "cpu:0", PCIE_LATENCY_S, figures.pcie_bytes_per_s, f"{board}:out")
+        yield Link("cpu:0", device.name, PCIE_LATENCY_S, figures.link_bytes_per_s, f"{board}:in")
+        yield Link(device.name, "cpu:0", PCIE_LATENCY_S, figures.link_bytes_per_s, f"{board}:out")
 
 
 def _nvlink_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
@@ -236,6 +224,6 @@ def _nvlink_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
             yield Link(source.name, target.name, NVLINK_LATENCY_S, figures.nvlink_bytes_per_s, channel)
 
 
-def _socket_links(cpus: list[Device], figures: CpuFigures) -> Iterator[Link]:
+def _socket_links(cpus: list[Device], figures: Figures) -> Iterator[Link]:
     for source, target in permutations(cpus, 2):
-        yield Link(source.name, target.name, SOCKET_LATENCY_S, figures.socket_bytes_per_s)
+        yield Link(source.name, target.name, SOCKET_LATENCY_S, figures.link_bytes_per_s)

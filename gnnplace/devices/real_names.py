@@ -100,9 +100,9 @@ def parse_real(name: str) -> RealDevice:
         InvalidTopology: the name has another form, or an option is invalid.
     """
     match = _NAME.fullmatch(name)
-    host = match["host"] or "" if match else ""
     if match is None:
         raise InvalidTopology(f"device {name!r} does not exist on this machine; {_FORMS}")
+    host = match["host"] or ""
     options = _options(name, match["options"])
     memory_bytes = _memory_bytes(name, options.pop("memory", None))
     if match["first"] is not None:

@@ -14,7 +14,7 @@ from gnnplace.errors import InvalidTopology
 __all__ = ["DeviceRanges", "limit_memory", "sample_devices"]
 
 Range = tuple[float, float]
-"""Least and most value of a log-uniform distribution."""
+"""Smallest and largest value of a log-uniform distribution."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class DeviceRanges:
             if isinstance(value, float) and not 0 <= value <= 1:
                 raise InvalidTopology(f"{name} is {value}; expected a share, 0 to 1")
             if name != "num_devices" and isinstance(value, tuple) and not 0 < value[0] <= value[1] < np.inf:
-                raise InvalidTopology(f"{name} is {value}; expected least and most, both above zero")
+                raise InvalidTopology(f"{name} is {value}; expected the least and the greatest value, above zero")
 
 
 def sample_devices(rng: np.random.Generator, ranges: DeviceRanges = DeviceRanges()) -> Topology:
@@ -96,14 +96,12 @@ def limit_memory(
 
     The model needs `needed_bytes` on one device. Hosts keep unlimited memory, so a feasible placement always exists.
     """
-    accelerators = [device for device in topology.devices if not _is_host(device)]
+    accelerators = [device for device in topology.devices if not device.is_host]
     if not accelerators or rng.random() >= ranges.binding_share:
         return topology
     capacity = int(needed_bytes * _draw(rng, ranges.binding_memory) / len(accelerators))
-    devices = tuple(
-        device if _is_host(device) else replace(device, memory_bytes=capacity) for device in topology.devices
-    )
-    return replace(topology, devices=devices)
+    devices = (device if device.is_host else replace(device, memory_bytes=capacity) for device in topology.devices)
+    return replace(topology, devices=tuple(devices))
 
 
 def _devices(
@@ -126,18 +124,14 @@ def _links(
     shared = star and rng.random() < ranges.shared_bus_share
     uneven = rng.random() < ranges.uneven_share
     for one, other in combinations((*accelerators, *hosts), 2):
-        between_accelerators = not _is_host(one) and not _is_host(other)
+        between_accelerators = not one.is_host and not other.is_host
         if between_accelerators and star:
             continue
         share = _draw(rng, ranges.uneven_speed) if uneven else 1.0
         rate = share * (direct if between_accelerators else bandwidth)
-        bus = shared and not _is_host(one)
+        bus = shared and not one.is_host
         yield Link(one.name, other.name, latency_s, rate, "bus:out" if bus else None)
         yield Link(other.name, one.name, latency_s, rate, "bus:in" if bus else None)
-
-
-def _is_host(device: Device) -> bool:
-    return device.kind.startswith(HOST_KIND_PREFIX)
 
 
 def _draw(rng: np.random.Generator, between: Range) -> float:

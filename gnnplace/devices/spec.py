@@ -15,7 +15,7 @@ from gnnplace.devices.detect import (
     host_device,
     machine_memory_bytes,
     multiprocessors,
-)
+)  # fmt: skip
 from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.presets import preset
 from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_real, split_names
@@ -61,7 +61,7 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
         elsewhere = next((real for real in reals if real.host), None)
         if elsewhere is not None:
             raise InvalidTopology(
-                f"devices {text!r}: {elsewhere.name} is on another host; say by --ray ADDRESS in which cluster, or give the topology that gnnplace devices --ray ADDRESS --json writes"
+                f"devices {text!r}: {elsewhere.name} is on another host; name its cluster by --ray ADDRESS, or give the topology that gnnplace devices --ray ADDRESS --json writes"
             )
         return _real(text, reals)
     return preset(text)
@@ -80,17 +80,15 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
     cores_of = {real.name: len(real.cores) or len(allowed_cores()) for real in reals if real.on_host}
     memory, num_cores = machine_memory_bytes(), sum(cores_of.values())
     shares = _gpu_shares(name, reals)
-    devices = [
-        host_device(real, count, memory * count // num_cores)
-        if (count := cores_of.get(real.name))
-        else accelerator(real, *shares.get(real.name, (None,)))
-        for real in reals
-    ]
-    stated = [
-        device if real.memory_bytes is None else dataclasses.replace(device, memory_bytes=real.memory_bytes)
-        for device, real in zip(devices, reals, strict=True)
-    ]
-    return Topology(name, tuple(stated), tuple(_link(a, b) for a in reals for b in reals if a is not b))
+    devices = []
+    for real in reals:
+        if count := cores_of.get(real.name):
+            device = host_device(real, count, memory * count // num_cores)
+        else:
+            device = accelerator(real, *shares.get(real.name, (None,)))
+        stated = device.memory_bytes if real.memory_bytes is None else real.memory_bytes
+        devices.append(dataclasses.replace(device, memory_bytes=stated))
+    return Topology(name, tuple(devices), tuple(_link(a, b) for a in reals for b in reals if a is not b))
 
 
 def _check_cores(name: str, reals: Sequence[RealDevice]) -> None:
@@ -100,12 +98,11 @@ def _check_cores(name: str, reals: Sequence[RealDevice]) -> None:
     twice = [what for what, count in listed.items() if count > 1]
     if twice:
         raise InvalidTopology(f"devices {name!r}: {twice[0]} is listed twice; list every device once")
-    there = allowed_cores()
-    missing = next((core for real in reals for core in real.cores if core not in there), None)
+    allowed = allowed_cores()
+    missing = next((core for real in reals for core in real.cores if core not in allowed), None)
     if missing is not None:
-        raise InvalidTopology(
-            f"devices {name!r}: core {missing} is not open to this process; it may use {', '.join(map(str, there))}"
-        )
+        listed = ", ".join(map(str, allowed))
+        raise InvalidTopology(f"devices {name!r}: core {missing} is not open to this process; it may use {listed}")
 
 
 def _gpu_shares(name: str, reals: Sequence[RealDevice]) -> dict[str, tuple[Gpu, float]]:
@@ -136,18 +133,18 @@ def _share(real: RealDevice) -> float:
     """The device's share of its GPU's streaming multiprocessors."""
     if real.sms is None:
         return 1.0
-    there = multiprocessors(int(real.device_id))
-    if there is None:
+    available = multiprocessors(int(real.device_id))
+    if available is None:
         raise InvalidTopology(
-            f"device {real.name!r}: the CUDA driver does not say how many streaming multiprocessors there are; "
+            f"device {real.name!r}: the CUDA driver reports no number of streaming multiprocessors; "
             f"take the whole GPU, cuda:{real.gpu}"
         )
-    if (real.slice + 1) * real.sms > there:
+    if (real.slice + 1) * real.sms > available:
         raise InvalidTopology(
-            f"device {real.name!r} ends at multiprocessor {(real.slice + 1) * real.sms}, and cuda:{real.gpu} has {there}; "
-            f"its slices of {real.sms} are slice=0 to slice={max(there // real.sms - 1, 0)}"
+            f"device {real.name!r} ends at multiprocessor {(real.slice + 1) * real.sms}, and cuda:{real.gpu} has {available}; "
+            f"its slices of {real.sms} are slice=0 to slice={max(available // real.sms - 1, 0)}"
         )
-    return real.sms / there
+    return real.sms / available
 
 
 def _link(source: RealDevice, target: RealDevice) -> Link:

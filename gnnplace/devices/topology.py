@@ -17,7 +17,7 @@ from gnnplace.errors import InvalidTopology
 __all__ = ["HOST_KIND_PREFIX", "Device", "Link", "Topology"]
 
 HOST_KIND_PREFIX = "cpu"
-"""Prefix of the kinds of hosts, which forward tensors between devices without a link."""
+"""Prefix of the kinds of hosts."""
 
 UNLIMITED_BYTES = 2**62
 _ROUTING_BYTES = 1 << 20  # size of the tensor whose fastest route is chosen
@@ -58,19 +58,20 @@ class Device:
             raise InvalidTopology(
                 f"device {self.name!r} has {self.memory_bytes} bytes of memory; expected 0 to 2**62, or none for no limit"
             )
-        for label, rate in (
-            *((f"peak_flops_per_s[{k}]", v) for k, v in self.peak_flops_per_s.items()),
-            ("memory_bandwidth_bytes_per_s", self.memory_bandwidth_bytes_per_s),
-            ("intake_bandwidth_bytes_per_s", self.intake_bandwidth_bytes_per_s),
-        ):
+        rates = {f"peak_flops_per_s[{dtype}]": rate for dtype, rate in self.peak_flops_per_s.items()}
+        for label in ("memory_bandwidth_bytes_per_s", "intake_bandwidth_bytes_per_s"):
+            rates[label] = getattr(self, label)
+        for label, rate in rates.items():
             if rate is not None and not _is_rate(rate):
                 raise InvalidTopology(f"device {self.name!r}: {label} is {rate}; a rate is finite and above zero")
-        for label, seconds in (
-            ("dispatch_overhead_s", self.dispatch_overhead_s),
-            ("segment_overhead_s", self.segment_overhead_s),
-        ):
-            if not (math.isfinite(seconds) and seconds >= 0):
-                raise InvalidTopology(f"device {self.name!r}: {label} is {seconds}")
+        for label in ("dispatch_overhead_s", "segment_overhead_s"):
+            if not 0 <= getattr(self, label) < math.inf:
+                raise InvalidTopology(f"device {self.name!r}: {label} is {getattr(self, label)}")
+
+    @property
+    def is_host(self) -> bool:
+        """The device computes on CPU cores and forwards tensors between devices without a link."""
+        return self.kind.startswith(HOST_KIND_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Link:
     channel: str | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
+        if not 0 <= self.latency_s < math.inf:
             raise InvalidTopology(f"link {self.source!r} -> {self.target!r}: latency_s is {self.latency_s}")
         if not _is_rate(self.bandwidth_bytes_per_s):
             raise InvalidTopology(
@@ -118,8 +119,7 @@ class Topology:
         if not self.devices:
             raise InvalidTopology(f"topology {self.name!r} has no device; at least one is needed")
         if len(self.device_index) < len(self.devices):
-            names = [device.name for device in self.devices]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = next(name for name in self.device_names if self.device_names.count(name) > 1)
             raise InvalidTopology(f"topology {self.name!r}: two devices are named {twice!r}")
         ends: set[tuple[str, str]] = set()
         for link in self.links:
@@ -207,7 +207,7 @@ class Topology:
             if device in found:
                 continue
             found[device] = path
-            if device != source and not self.devices[device].kind.startswith(HOST_KIND_PREFIX):
+            if device != source and not self.devices[device].is_host:
                 continue
             for index, target in self._outgoing[device]:
                 if target not in found:
@@ -263,14 +263,12 @@ class Topology:
     @cached_property
     def mean_transfer(self) -> tuple[float, float]:
         """Mean latency and mean seconds per byte of the routes between different devices."""
-        pairs = [
-            route for s, row in enumerate(self._routes) for t, route in enumerate(row) if s != t and route is not None
-        ]
-        if not pairs:
+        routes = [route for row in self._routes for route in row if route]
+        if not routes:
             return 0.0, 0.0
-        latency = sum(self.links[i].latency_s for route in pairs for i in route) / len(pairs)
-        per_byte = sum(1.0 / self.links[i].bandwidth_bytes_per_s for route in pairs for i in route) / len(pairs)
-        return latency, per_byte
+        used = [self.links[index] for route in routes for index in route]
+        latency_s = sum(link.latency_s for link in used) / len(routes)
+        return latency_s, sum(1.0 / link.bandwidth_bytes_per_s for link in used) / len(routes)
 
 
 def _is_rate(rate: float) -> bool:

@@ -65,7 +65,7 @@ def parse_device(name: str, host: str = "") -> RealDevice:
     device = parse_real(name)
     if device.host != host:
         raise InvalidTopology(
-            f"device {name!r} is on the host {device.host!r}; say by --ray ADDRESS, or DistributedSession, in which cluster"
+            f"device {name!r} is on the host {device.host!r}; name its cluster by --ray ADDRESS or DistributedSession"
         )
     allowed = allowed_cores()
     missing = next((core for core in device.cores if core not in allowed), None)

@@ -14,7 +14,6 @@ from gnnplace.bench.generalization.unlike_training import unlike_training, unsee
 from gnnplace.bench.papers.tables import SEEDS_ROWS, SPOTLIGHT_ROWS
 from gnnplace.devices.presets import preset
 from gnnplace.devices.sampled import DeviceRanges, sample_devices
-from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.placement import Placement
 from models_zoo.networks.shipped import manifest
 
@@ -60,7 +59,7 @@ def test_no_device_set_can_be_drawn_and_each_lets_every_two_devices_exchange_dat
     assert unlike_training(topology) != ()
     pairs = [(s, t) for s in range(topology.num_devices) for t in range(topology.num_devices)]
     assert all(s == t or topology.route(s, t) is not None for s, t in pairs)
-    assert sum(not device.kind.startswith(HOST_KIND_PREFIX) for device in topology.devices) != 1
+    assert sum(not device.is_host for device in topology.devices) != 1
     assert any(case.devices == name for case in CASES)
 
 

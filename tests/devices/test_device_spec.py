@@ -1,18 +1,19 @@
 """Device sets from texts of --devices, and the hardware of this machine."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gnnplace.devices import detect, spec
-from gnnplace.devices.detect import Gpu, cpu_model, parse_gpus
+from gnnplace.devices.detect import Gpu, cpu_model, gpus
 from gnnplace.devices.json_format import write_topology
 from gnnplace.devices.presets import preset
 from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology
 
-LISTING = "0, GPU-aaa, NVIDIA H200, 143771\n1, GPU-bbb, Tesla T4, 15360\n"
+LISTING = "0, GPU-aaa, NVIDIA H200, 143771\n1, GPU-bbb, Tesla T4, 15360\n2, GPU-ccc, NVIDIA GB10, [N/A]\n"
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_file_and_a_preset_give_the_same_set(tmp_path: Path) -> None:
+def test_a_preset_written_to_a_file_is_read_as_the_same_device_set(tmp_path: Path) -> None:
     write_topology(preset("k40x2"), tmp_path / "k40x2.json")
     assert load_topology(str(tmp_path / "k40x2.json")) == load_topology(" k40x2 ")
 
@@ -53,7 +54,7 @@ def test_equal_cores_are_hosts_of_one_kind_and_all_devices_are_linked() -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_auto_is_every_allowed_core_and_on_request_the_gpus() -> None:
+def test_auto_means_each_allowed_core_and_by_default_the_gpus() -> None:
     cores = ("cpu:0", "cpu:1", "cpu:2", "cpu:3", "cpu:6", "cpu:7")
     assert load_topology("auto").device_names == (*cores, "cuda:0", "cuda:1")
     assert load_topology("auto", with_gpus=False).device_names == cores
@@ -64,7 +65,6 @@ def test_auto_is_every_allowed_core_and_on_request_the_gpus() -> None:
     ("text", "message"),
     [
         ("", "empty"),
-        ("  ", "empty"),
         ("cpu:4", "core 4 is not open to this process; it may use 0, 1, 2, 3, 6, 7"),
         ("cpu:2-6", "core 4"),
         ("cpu:0,cpu:0", "core 0 is listed twice"),
@@ -81,11 +81,8 @@ def test_auto_is_every_allowed_core_and_on_request_the_gpus() -> None:
         ("cpu:1,ep:OpenVINO:CPU[cores=0-1]", "core 1 is listed twice"),
         ("ep:OpenVINO:CPU[cores=4]", "core 4 is not open to this process"),
         ("ep:OpenVINO:CPU,ep:OpenVINOExecutionProvider:CPU", "OpenVINOExecutionProvider CPU is listed twice"),
-        ("ep:OpenVINO", "does not exist on this machine"),
         ("cuda:2", "the NVIDIA driver shows cuda:0 to cuda:1"),
-        ("cpu:3-1", "is an empty set of cores"),
         ("cpu:0,", "'' does not exist on this machine"),
-        ("cpu:x", "does not exist on this machine"),
         ("cpu:0;cpu:1", "does not exist on this machine"),
         ("cpux4", "no hardware"),
         ("missing.json", "missing.json: cannot be read"),
@@ -99,7 +96,7 @@ def test_an_invalid_device_set_is_refused_in_one_line(text: str, message: str) -
 
 
 @pytest.mark.usefixtures("machine")
-def test_slices_of_a_gpu_are_one_kind_with_a_share_of_its_memory_and_fast_links() -> None:
+def test_slices_of_a_gpu_have_one_kind_a_share_of_its_memory_and_fast_links() -> None:
     topology = load_topology("cuda:0[sms=66,slice=0],cuda:0[sms=66,slice=1],cuda:1,cpu:0")
     first, second, whole, _ = topology.devices
     assert first.kind == second.kind == "cuda-nvidia-h200-sms66"
@@ -108,9 +105,8 @@ def test_slices_of_a_gpu_are_one_kind_with_a_share_of_its_memory_and_fast_links(
     assert first.peak_flops_per_s["float32"] == whole.peak_flops_per_s["float32"] / 2
     links = {(link.source, link.target): link for link in topology.links}
     inside, outside = links[first.name, second.name], links[first.name, whole.name]
-    assert (
-        inside.bandwidth_bytes_per_s > outside.bandwidth_bytes_per_s == links["cpu:0", "cuda:1"].bandwidth_bytes_per_s
-    )
+    to_gpu = links["cpu:0", "cuda:1"]
+    assert inside.bandwidth_bytes_per_s > outside.bandwidth_bytes_per_s == to_gpu.bandwidth_bytes_per_s
 
 
 @pytest.mark.usefixtures("machine")
@@ -128,7 +124,7 @@ def test_a_provider_on_the_cpu_is_a_host_of_its_own_kind_with_its_share_of_the_m
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_stated_memory_is_the_capacity() -> None:
+def test_memory_in_a_device_name_is_its_capacity() -> None:
     topology = load_topology("cpu:0[memory=1GiB],cuda:1[memory=2GiB],cuda:0[sms=4,memory=3GiB]")
     assert [device.memory_bytes for device in topology.devices] == [2**30, 2 * 2**30, 3 * 2**30]
 
@@ -136,11 +132,11 @@ def test_a_stated_memory_is_the_capacity() -> None:
 @pytest.mark.usefixtures("machine")
 def test_a_gpu_with_an_unknown_number_of_multiprocessors_is_not_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spec, "multiprocessors", lambda gpu: None)
-    with pytest.raises(InvalidTopology, match="does not say how many streaming multiprocessors"):
+    with pytest.raises(InvalidTopology, match="reports no number of streaming multiprocessors"):
         load_topology("cuda:0[sms=66]")
 
 
-def test_without_a_driver_no_multiprocessors_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_the_number_of_multiprocessors_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise OSError(name)
 
@@ -148,10 +144,8 @@ def test_without_a_driver_no_multiprocessors_are_counted(monkeypatch: pytest.Mon
     assert detect.multiprocessors(0) is None
 
 
-def test_this_machine_has_cores_and_memory_that_make_a_device() -> None:
+def test_the_cores_of_this_machine_are_devices() -> None:
     cores = detect.allowed_cores()
-    assert cores
-    assert min(cores) >= 0
     assert detect.machine_memory_bytes() > 2**20
     device = detect.host_device(parse_real(f"cpu:{cores[0]}"), 1, 1000)
     assert device.name == f"cpu:{cores[0]}"
@@ -159,7 +153,7 @@ def test_this_machine_has_cores_and_memory_that_make_a_device() -> None:
     assert device.peak_flops_per_s["float32"] > 1e9
 
 
-def test_the_cpu_is_named_without_trademark_signs(tmp_path: Path) -> None:
+def test_the_cpu_model_has_no_trademark_signs(tmp_path: Path) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("processor\t: 0\nmodel name\t: Intel(R) Xeon(R) CPU E5-2699 v3 @ 2.30GHz\n")
     assert cpu_model(info) == "intel-xeon-e5-2699-v3-2.30ghz"
@@ -169,8 +163,7 @@ def test_the_cpu_is_named_without_trademark_signs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("visible", "names"),
     [
-        (None, ["NVIDIA H200", "Tesla T4"]),
-        ("1", ["Tesla T4"]),
+        (None, ["NVIDIA H200", "Tesla T4", "NVIDIA GB10"]),
         ("1,0", ["Tesla T4", "NVIDIA H200"]),
         ("GPU-bbb", ["Tesla T4"]),
         ("", []),
@@ -178,11 +171,12 @@ def test_the_cpu_is_named_without_trademark_signs(tmp_path: Path) -> None:
         ("0,9,1", ["NVIDIA H200"]),
     ],
 )
-def test_gpus_are_counted_as_cuda_counts_them(visible: str | None, names: list[str]) -> None:
-    found = parse_gpus(LISTING, visible)
-    assert [gpu.name for gpu in found] == names
-    assert [gpu.index for gpu in found] == list(range(len(names)))
-
-
-def test_a_gpu_whose_driver_states_no_memory_has_unlimited_memory() -> None:
-    assert parse_gpus("0, GPU-a, NVIDIA GB10, [N/A]\n", None)[0].memory_bytes is None
+def test_gpus_have_the_indices_that_cuda_gives_them(
+    visible: str | None, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detect.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=LISTING))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    memory = {"NVIDIA H200": 143771 * 2**20, "Tesla T4": 15360 * 2**20, "NVIDIA GB10": None}
+    assert list(gpus()) == [Gpu(index, name, memory[name]) for index, name in enumerate(names)]

@@ -38,7 +38,7 @@ def test_k40_and_its_host_have_the_published_figures() -> None:
     assert host.peak_flops_per_s["float32"] == pytest.approx(1.3248e12)
 
 
-def test_gpus_over_pcie_exchange_data_over_the_host_on_channels_of_their_own() -> None:
+def test_gpus_over_pcie_exchange_data_through_the_host_each_on_its_own_channels() -> None:
     topology = preset("k40x4")
     route = topology.route(0, 3)
     assert route is not None
@@ -49,13 +49,13 @@ def test_gpus_over_pcie_exchange_data_over_the_host_on_channels_of_their_own() -
     assert len(topology.channel_names) == 8
 
 
-def test_the_two_dies_of_a_k80_board_share_one_slot_and_the_third_has_another() -> None:
+def test_two_dies_of_a_k80_board_share_a_slot() -> None:
     topology = preset("k80x3")
     inward = [topology.links[i].channel for i in range(len(topology.links)) if topology.links[i].source == "cpu:0"]
     assert inward == ["pcie:k80:0:in", "pcie:k80:0:in", "pcie:k80:1:in"]
 
 
-def test_sxm_gpus_send_directly_and_share_only_their_own_outgoing_rate() -> None:
+def test_sxm_gpus_send_directly_and_each_shares_its_outgoing_rate_among_its_links() -> None:
     topology = preset("h100-sxmx3")
     assert all(len(topology.route(s, t) or ()) == 1 for s in range(3) for t in range(3) if s != t)
     nvlink = [link for link in topology.links if link.channel is not None and link.channel.startswith("nvlink")]
@@ -63,14 +63,14 @@ def test_sxm_gpus_send_directly_and_share_only_their_own_outgoing_rate() -> None
     assert np.unique([link.bandwidth_bytes_per_s for link in nvlink]).tolist() == [450e9]
 
 
-def test_a_joined_name_gives_a_mixed_set_with_the_newer_host_and_continued_numbers() -> None:
+def test_parts_joined_by_plus_share_the_newer_host_and_continue_their_numbers() -> None:
     topology = preset("k40x2+v100+k40")
     assert topology.device_names == ("k40:0", "k40:1", "v100:0", "k40:2", "cpu:0")
     assert topology.devices[-1].kind == "cpu-epyc"
     assert preset("v100+haswell").devices[-1].kind == "cpu-haswell"
 
 
-def test_memory_after_an_at_sign_is_that_of_each_device_of_the_part() -> None:
+def test_memory_after_an_at_sign_applies_to_each_device_of_the_part() -> None:
     topology = preset("k40x2@300MiB+v100")
     assert [d.memory_bytes for d in topology.devices[:3]] == [300 * 2**20, 300 * 2**20, 16 * GIB]
 

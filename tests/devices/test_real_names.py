@@ -17,27 +17,22 @@ from gnnplace.errors import InvalidTopology
         RealDevice("cuda:0[sms=66]", "CUDAExecutionProvider", "0", sms=66),
         RealDevice("cuda:0[ sms = 66, slice = 1 ]", "CUDAExecutionProvider", "0", sms=66, slice=1),
         RealDevice(
-            "cuda:3[cores=1,peer=1,do_copy_in_default_stream=0]",
-            "CUDAExecutionProvider",
-            "3",
-            cores=(1,),
-            peer=True,
-            options={"do_copy_in_default_stream": "0"},
+            "cuda:3[cores=1,peer=1,do_copy=0]", "CUDAExecutionProvider", "3", (1,), peer=True, options={"do_copy": "0"}
         ),
         RealDevice("ep:OpenVINO:CPU", "OpenVINOExecutionProvider", "CPU"),
         RealDevice("ep:OpenVINOExecutionProvider:GPU.0", "OpenVINOExecutionProvider", "GPU.0"),
         RealDevice(
-            "ep:OpenVINO:CPU[cores=0-1,num_of_threads=2,memory=1GiB]",
+            "ep:OpenVINO:CPU[cores=0-1,threads=2,memory=1GiB]",
             "OpenVINOExecutionProvider",
             "CPU",
-            cores=(0, 1),
-            memory_bytes=2**30,
-            options={"num_of_threads": "2"},
+            (0, 1),
+            2**30,
+            options={"threads": "2"},
         ),
     ],
     ids=lambda device: device.name,
 )
-def test_a_name_gives_a_provider_its_device_and_options(device: RealDevice) -> None:
+def test_a_name_states_provider_device_and_options(device: RealDevice) -> None:
     assert parse_real(device.name) == device
 
 
@@ -78,16 +73,12 @@ def test_an_invalid_name_is_refused_in_one_line(name: str, message: str) -> None
 
 
 def test_a_list_is_split_at_commas_outside_brackets() -> None:
-    assert split_names("cpu:0,cuda:0[sms=66,slice=0], ep:OpenVINO:CPU[a=1,b=2] ,cpu:1") == [
-        "cpu:0",
-        "cuda:0[sms=66,slice=0]",
-        "ep:OpenVINO:CPU[a=1,b=2]",
-        "cpu:1",
-    ]
+    found = split_names("cpu:0,cuda:0[sms=66,slice=0], ep:OpenVINO:CPU[a=1,b=2] ,cpu:1")
+    assert found == ["cpu:0", "cuda:0[sms=66,slice=0]", "ep:OpenVINO:CPU[a=1,b=2]", "cpu:1"]
     assert split_names("cpu:0,") == ["cpu:0", ""]
 
 
-def test_presets_are_no_real_devices() -> None:
+def test_only_names_of_real_devices_mean_real_devices() -> None:
     assert [means_real_devices(text) for text in ("cpu:0", "cuda:0", "ep:A:0", "cpux4", "k40x4")] == [
         True, True, True, False, False,
     ]  # fmt: skip

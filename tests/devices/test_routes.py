@@ -14,7 +14,7 @@ def test_a_route_goes_through_the_host_where_there_is_no_link() -> None:
     assert OVER_THE_HOST.route(1, 1) == ()
 
 
-def test_seconds_of_a_route_add_up_over_its_links() -> None:
+def test_the_seconds_of_a_route_are_the_sum_over_its_links() -> None:
     never = np.inf
     assert OVER_THE_HOST.route_latency_s.tolist() == [[0.0, never, 2.0], [1.0, 0.0, 3.0], [never, never, 0.0]]
     assert OVER_THE_HOST.route_s_per_byte[1, 2] == 1 / 10 + 1 / 5
@@ -27,6 +27,6 @@ def test_devices_exchange_tensors_if_routes_lead_both_ways() -> None:
     assert back.exchanges.tolist() == [[True, False, True], [False, True, False], [True, False, True]]
 
 
-def test_a_direct_link_wins_over_a_faster_way_through_the_host() -> None:
+def test_a_direct_link_takes_precedence_over_a_faster_route_through_the_host() -> None:
     links = (*OVER_THE_HOST.links, Link("g0", "g1", 100.0, 1.0))
     assert Topology("t", DEVICES, links).route(1, 2) == (2,)

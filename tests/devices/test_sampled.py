@@ -7,14 +7,14 @@ import pytest
 
 from gnnplace.devices.json_format import topology_to_json
 from gnnplace.devices.sampled import DeviceRanges, limit_memory, sample_devices
-from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
+from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidTopology
 
 SETS = [sample_devices(np.random.default_rng(seed)) for seed in range(200)]
 
 
 def hosts(topology: Topology) -> list[str]:
-    return [device.name for device in topology.devices if device.kind.startswith(HOST_KIND_PREFIX)]
+    return [device.name for device in topology.devices if device.is_host]
 
 
 def test_the_same_generator_state_gives_the_same_set() -> None:
@@ -36,7 +36,7 @@ def test_links_are_the_same_both_ways() -> None:
         assert all(links[target, source] == figures for (source, target), figures in links.items())
 
 
-def test_sets_are_of_many_kinds() -> None:
+def test_sets_vary_in_size_kinds_and_links() -> None:
     counts = {topology.num_devices for topology in SETS}
     assert counts == set(DeviceRanges().num_devices)
     assert {len({device.kind for device in topology.devices}) for topology in SETS} == {1, 2, 3, 4}
@@ -48,7 +48,7 @@ def test_sets_are_of_many_kinds() -> None:
     assert 7 <= shared <= 40
 
 
-def test_drawn_values_lie_in_the_ranges() -> None:
+def test_sampled_values_lie_in_the_ranges() -> None:
     ranges = DeviceRanges()
     for topology in SETS:
         assert (topology.latency_s >= ranges.latency_s[0]).all()
@@ -58,11 +58,11 @@ def test_drawn_values_lie_in_the_ranges() -> None:
         assert (topology.dispatch_overhead_s <= ranges.dispatch_overhead_s[1]).all()
 
 
-def test_memory_binds_only_accelerators_and_together_they_hold_a_share_of_the_model() -> None:
+def test_limited_memory_of_all_accelerators_together_is_a_share_of_the_model() -> None:
     ranges = replace(DeviceRanges(), binding_share=1.0, binding_memory=(0.7, 2.5))
     for seed, topology in enumerate(SETS):
         limited = limit_memory(topology, 10**9, np.random.default_rng(seed), ranges)
-        capacities = [d.memory_bytes for d in limited.devices if not d.kind.startswith(HOST_KIND_PREFIX)]
+        capacities = [d.memory_bytes for d in limited.devices if not d.is_host]
         assert all(device.memory_bytes is None for device in limited.devices if device.name in hosts(limited))
         if capacities:
             assert 0.69e9 <= sum(c for c in capacities if c is not None) <= 2.5e9

@@ -199,5 +199,5 @@ def test_devices_that_are_nowhere_are_refused_in_one_line(
 def test_devices_of_other_hosts_do_not_run_without_a_cluster(
     small_model: Callable[[str], OnnxModel], tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidTopology, match="device 'host1/cpu:0' is on the host 'host1'; say by --ray"):
+    with pytest.raises(InvalidTopology, match="device 'host1/cpu:0' is on the host 'host1'; name its cluster by --ray"):
         Session(save(small_model("chain"), [0, 1, 0, 1], HOSTS, tmp_path / "placed"))

@@ -129,7 +129,7 @@ def test_planners_are_compared_on_the_devices_of_hosts(cluster: Any) -> None:
 
 
 def test_devices_of_hosts_need_a_cluster() -> None:
-    with pytest.raises(InvalidTopology, match="host1/cpu:0 is on another host; say by --ray ADDRESS"):
+    with pytest.raises(InvalidTopology, match="host1/cpu:0 is on another host; name its cluster by --ray ADDRESS"):
         place("zoo:layered_200", HOSTS)
 
 

@@ -24,7 +24,7 @@ from gnnplace.bench.generalization.rows import ROWS, planner_of
 from gnnplace.bench.generalization.unlike_training import unlike_training, unseen_count
 from gnnplace.bench.problems import compiled_problem, run_planner
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
-from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
+from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
@@ -125,9 +125,9 @@ def _with_memory(setting: ProblemSetup, share: float) -> Topology:
     Capacities fall linearly, and the last accelerator holds half as much as the first.
     """
     topology = setting.topology
-    host = next(index for index, device in enumerate(topology.devices) if device.kind.startswith(HOST_KIND_PREFIX))
+    host = next(index for index, device in enumerate(topology.devices) if device.is_host)
     alone = setting.simulator.evaluate(Placement(np.full(setting.workload.graph.num_ops, host)))
-    accelerators = [device.name for device in topology.devices if not device.kind.startswith(HOST_KIND_PREFIX)]
+    accelerators = [device.name for device in topology.devices if not device.is_host]
     weights = np.linspace(2.0, 1.0, len(accelerators))
     capacities = share * int(alone.peak_memory_bytes[host]) * weights / weights.sum()
     memory = dict(zip(accelerators, capacities.astype(np.int64).tolist(), strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from gnnplace.devices.sampled import DeviceRanges
-from gnnplace.devices.topology import HOST_KIND_PREFIX, Device, Link, Topology
+from gnnplace.devices.topology import Device, Link, Topology
 
 __all__ = ["unlike_training", "unseen_count"]
 
@@ -27,7 +27,7 @@ def unlike_training(topology: Topology, ranges: DeviceRanges = DeviceRanges()) -
 def _differences(topology: Topology, ranges: DeviceRanges) -> Iterator[str]:
     if unseen_count(topology, ranges):
         yield f"{topology.num_devices} devices"
-    hosts = [device for device in topology.devices if device.kind.startswith(HOST_KIND_PREFIX)]
+    hosts = [device for device in topology.devices if device.is_host]
     others = [device for device in topology.devices if device not in hosts]
     if others and len(hosts) != 1:
         yield f"{len(hosts)} hosts beside accelerators"

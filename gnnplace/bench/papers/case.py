@@ -16,7 +16,6 @@ from gnnplace.bench.papers.tables import row_of
 from gnnplace.bench.problems import compiled_problem, failure_of, run_planner
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
-from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
@@ -76,8 +75,7 @@ def _setting(key: str) -> ProblemSetup:
     needed = setting.simulator.evaluate(Placement(np.zeros(workload.graph.num_ops, dtype=np.int64)))
     memory = int(row.memory_share * int(needed.peak_memory_bytes[0]))
     devices = tuple(
-        device if device.kind.startswith(HOST_KIND_PREFIX) else dataclasses.replace(device, memory_bytes=memory)
-        for device in topology.devices
+        device if device.is_host else dataclasses.replace(device, memory_bytes=memory) for device in topology.devices
     )
     return ProblemSetup.build(workload, dataclasses.replace(topology, devices=devices), RooflineCost())
 
@@ -86,7 +84,7 @@ def _facts(setting: ProblemSetup) -> dict[str, Any]:
     graph, topology, groups = setting.workload.graph, setting.topology, setting.coarsening.graph
     singles: dict[str, dict[str, Any]] = {}
     for index, device in enumerate(topology.devices):
-        column = "single-cpu" if device.kind.startswith(HOST_KIND_PREFIX) else "single-gpu"
+        column = "single-cpu" if device.is_host else "single-gpu"
         if column not in singles:
             alone = setting.simulator.evaluate(Placement(np.full(graph.num_ops, index, dtype=np.int64)))
             singles[column] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
@@ -91,7 +90,7 @@ def fastest_first(problem: Problem) -> IntArray:
 def _devices(problem: Problem) -> IntArray:
     """The accelerators that exchange tensors with the fastest one, fastest first; the hosts where there are none."""
     able: BoolArray = np.asarray(problem.action_mask.any(axis=0) | (problem.num_units == 0))
-    accelerator = np.array([not device.kind.startswith(HOST_KIND_PREFIX) for device in problem.topology.devices])
+    accelerator = np.array([not device.is_host for device in problem.topology.devices])
     chosen = able & accelerator if (able & accelerator).any() else able
     order = fastest_first(problem)
     order = order[chosen[order]]

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from gnnplace.arrays import FloatArray, IntArray, csr
-from gnnplace.devices.topology import HOST_KIND_PREFIX
 from gnnplace.evaluation import Problem
 
 __all__ = ["Nets", "Parts", "UndirectedGraph", "nets_of", "parts_of", "undirected_graph", "whole_numbers"]
@@ -92,7 +91,7 @@ def parts_of(problem: Problem, hosts: bool) -> Parts:
     own_s = np.where(finite, unit_s, 0.0).sum(axis=0)
     ideal_s = np.where(finite, fastest_s[:, None], 0.0).sum(axis=0)
     slowness = np.divide(own_s, ideal_s, out=np.ones_like(own_s), where=ideal_s > 0)
-    accelerator = np.array([not device.kind.startswith(HOST_KIND_PREFIX) for device in problem.topology.devices])
+    accelerator = np.array([not device.is_host for device in problem.topology.devices])
     able = finite.any(axis=0) | (problem.num_units == 0)
     chosen = np.flatnonzero(able & (accelerator | hosts) if (able & accelerator).any() else able)
     chosen = chosen[np.argsort(slowness[chosen], kind="stable")]

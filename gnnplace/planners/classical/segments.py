@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
+from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import depth_first_order
 from gnnplace.planners.budget import Budget
@@ -105,7 +105,7 @@ def _device_sequence(problem: Problem, rng: np.random.Generator, turn: int) -> I
 
 def _with_hosts_between(topology: Topology, sequence: IntArray) -> IntArray:
     """The sequence with every host before, between and after the other devices."""
-    hosts = [d for d in sequence.tolist() if topology.devices[d].kind.startswith(HOST_KIND_PREFIX)]
+    hosts = [d for d in sequence.tolist() if topology.devices[d].is_host]
     others = [d for d in sequence.tolist() if d not in hosts]
     if not hosts or not others or len(hosts) > 2:
         return sequence
