@@ -101,8 +101,8 @@ def _check_cores(name: str, reals: Sequence[RealDevice]) -> None:
     allowed = allowed_cores()
     missing = next((core for real in reals for core in real.cores if core not in allowed), None)
     if missing is not None:
-        listed = ", ".join(map(str, allowed))
-        raise InvalidTopology(f"devices {name!r}: core {missing} is not open to this process; it may use {listed}")
+        cores = ", ".join(map(str, allowed))
+        raise InvalidTopology(f"devices {name!r}: core {missing} is not open to this process; it may use {cores}")
 
 
 def _gpu_shares(name: str, reals: Sequence[RealDevice]) -> dict[str, tuple[Gpu, float]]:
