@@ -7,49 +7,32 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-import pytest
 import torch
 
-from gnnplace.bench.zoo import try_recipe
 from gnnplace.onnx_io.read import read_onnx
-from models_zoo.networks.build import build_onnx
 from models_zoo.networks.catalog import load_recipe
 from models_zoo.networks.control_flow.detection import by_object
-
-
-@pytest.mark.parametrize(
-    "name", ["greedy_decoder", "early_exit", "deep_speech_3", "ssd_300", "mobilenet_int8", "alexnet_2018"]
-)
-def test_what_torch_computes_is_computed_by_the_parts_as_well(name: str, tmp_path: Path) -> None:
-    found = try_recipe(load_recipe(name), training=False, folder=tmp_path)
-    assert found["segments"] > 1
-    assert found["torch_error"] <= 1e-4
+from tests.models_zoo.small_networks import built, network_of
 
 
 def test_scan_costs_its_body_once_per_frame(tmp_path: Path) -> None:
-    recipe = load_recipe("deep_speech_3")
-    build_onnx(recipe, recipe.small, False, tmp_path / "m.onnx")
-    graph = read_onnx(tmp_path / "m.onnx").graph
+    small = load_recipe("deep_speech_3").small
+    graph = read_onnx(built("deep_speech_3", tmp_path).path).graph
     scans = [op for op, kind in enumerate(graph.op_types) if kind == "Scan"]
-    frames, product = recipe.small.frames // 2, 2 * recipe.small.batch * recipe.small.hidden**2
-    assert len(scans) == 2 * recipe.small.layers
+    frames, product = small.frames // 2, 2 * small.batch * small.hidden**2
+    assert len(scans) == 2 * small.layers
     assert all(frames * product <= graph.flops[op] <= 1.2 * frames * product for op in scans)
 
 
 def test_a_body_that_reads_weights_from_outside_has_their_stage(tmp_path: Path) -> None:
-    recipe = load_recipe("early_exit")
-    built = build_onnx(recipe, recipe.small, False, tmp_path / "m.onnx")
-    (branch,) = (node for node in onnx.load(built.path).graph.node if node.op_type == "If")
+    (branch,) = (node for node in onnx.load(built("early_exit", tmp_path).path).graph.node if node.op_type == "If")
     assert {entry.key: entry.value for entry in branch.metadata_props}["gnnplace.stage"] == "1"
 
 
 def test_a_sure_gate_takes_the_cheap_exit(tmp_path: Path) -> None:
-    recipe = load_recipe("early_exit")
-    built = build_onnx(recipe, recipe.small, False, tmp_path / "m.onnx")
-    session = ort.InferenceSession(built.path, providers=["CPUExecutionProvider"])
-    network = recipe.build(recipe.small)
-    module = network.module.eval()  # type: ignore[union-attr]
-    image = 1000 * built.case.inputs["image"]
+    export, module = built("early_exit", tmp_path), network_of("early_exit").module.eval()
+    session = ort.InferenceSession(export.path, providers=["CPUExecutionProvider"])
+    image = 1000 * export.case.inputs["image"]
     with torch.no_grad():
         features = module.first(module.stem(torch.from_numpy(image)))
         expected = module.cheap(features).numpy()
@@ -58,8 +41,7 @@ def test_a_sure_gate_takes_the_cheap_exit(tmp_path: Path) -> None:
 
 
 def test_an_old_file_keeps_its_version_and_lists_weights_as_inputs(tmp_path: Path) -> None:
-    recipe = load_recipe("alexnet_2018")
-    model = onnx.load(build_onnx(recipe, recipe.small, False, tmp_path / "m.onnx").path)
+    model = onnx.load(built("alexnet_2018", tmp_path).path)
     assert (model.ir_version, model.opset_import[0].version) == (3, 9)
     assert {tensor.name for tensor in model.graph.initializer} < {value.name for value in model.graph.input}
 

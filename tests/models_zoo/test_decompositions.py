@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from models_zoo.networks.build import build_onnx
-from models_zoo.networks.catalog import load_recipe
 from models_zoo.networks.export.decompositions import training_decompositions
 from models_zoo.networks.recipe import Recipe, TorchNetwork
+from tests.models_zoo.small_networks import built
 
 aten = torch.ops.aten
 CONVOLUTIONS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -186,9 +186,8 @@ def test_an_embedding_sums_over_repeated_places_and_leaves_padding_out(padding: 
 
 
 def test_a_training_step_adds_up_the_rows_of_a_table_alike_on_any_number_of_threads(tmp_path: Path) -> None:
-    recipe = load_recipe("bert_base")
-    built = build_onnx(recipe, recipe.small, True, tmp_path / "m.onnx")
-    ops = {(node.op_type, _reduction(node)) for node in onnx.load(built.path, load_external_data=False).graph.node}
+    model = onnx.load(built("bert_base", tmp_path, training=True).path, load_external_data=False)
+    ops = {(node.op_type, _reduction(node)) for node in model.graph.node}
     assert ("ScatterElements", b"add") in ops
     assert ("ScatterND", b"add") not in ops  # ONNX Runtime loses sums over repeated indices there
 

@@ -6,19 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gnnplace.onnx_io.metadata import STAGE_KEY
-from models_zoo.networks.catalog import load_recipe, recipes_of
-from models_zoo.networks.export.inference import inference_model
-from models_zoo.networks.export.stages import mark_stages
+from models_zoo.networks.catalog import recipes_of
 from models_zoo.networks.papers.ptb_cells import MEMBERS, Cell, Choice, random_cell
-from models_zoo.networks.recipe import TorchNetwork
-
-
-def module_of(name: str, **changes: str) -> nn.Module:
-    recipe = load_recipe(name)
-    network = recipe.build(recipe.at("small", changes))
-    assert isinstance(network, TorchNetwork)
-    return network.module
+from tests.models_zoo.small_networks import network_of, node_stages
 
 
 def tree(choices: tuple[Choice, ...], node: int = 0) -> tuple[object, ...]:
@@ -53,13 +43,13 @@ def test_a_cell_is_the_mean_of_its_loose_ends_behind_highway_gates() -> None:
 
 @pytest.mark.parametrize("layers", ["2", "5"])
 def test_settings_change_the_layers_of_encoder_and_decoder(layers: str) -> None:
-    module = module_of("nmt_4", layers=layers)
+    module = network_of("nmt_4", layers=layers).module
     cells = [name for name, part in module.named_modules() if isinstance(part, nn.LSTMCell)]
     assert len(cells) == 2 * int(layers) + 1  # the first encoder layer reads in both directions
 
 
 def test_the_translation_depends_on_the_whole_source_and_on_no_later_target() -> None:
-    module = module_of("nmt_4", steps="3")
+    module = network_of("nmt_4", steps="3").module
     source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5, 6]])
     logits = module(source, target)
     for position in range(3):
@@ -73,17 +63,11 @@ def test_the_translation_depends_on_the_whole_source_and_on_no_later_target() ->
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of libraries among themselves
 def test_layers_of_encoder_and_decoder_share_stages_and_attention_goes_with_the_last() -> None:
-    recipe = load_recipe("nmt_8")
-    network = recipe.build(recipe.at("small"))
-    assert isinstance(network, TorchNetwork)
-    model = inference_model(network)
-    mark_stages(model, recipe.stages)
-    found: dict[str, set[str]] = {}
-    for node in model.graph:
-        found.setdefault(str(node.name).split("/")[0], set()).add(node.metadata_props[STAGE_KEY])
-    expected = {f"{side}.layers.{k}": {str(k)} for side in ("encoder", "decoder") for k in range(3)}
-    expected |= {"encoder.reverse": {"0"}, "encoder.embedding": {"0"}, "softmax": {"2"}}
+    found: dict[str, set[int]] = {}
+    for name, stage in node_stages("nmt_8"):
+        found.setdefault(name.split("/")[0], set()).add(stage)
+    expected = {f"{side}.layers.{k}": {k} for side in ("encoder", "decoder") for k in range(3)}
+    expected |= {"encoder.reverse": {0}, "encoder.embedding": {0}, "softmax": {2}}
     assert {name: found[name] for name in expected} == expected
-    assert {stage for name, stages in found.items() if name.startswith("decoder.attention") for stage in stages} == {
-        "2"
-    }
+    attention = (stages for name, stages in found.items() if name.startswith("decoder.attention"))
+    assert set().union(*attention) == {2}

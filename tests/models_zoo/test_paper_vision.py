@@ -1,4 +1,4 @@
-"""The image networks of the papers have the published sizes, and their stages follow the blocks."""
+"""The image networks of the papers have the published structure, and their stages follow the blocks."""
 
 from __future__ import annotations
 
@@ -8,46 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from gnnplace.onnx_io.metadata import STAGE_KEY
-from models_zoo.networks.export.inference import inference_model
-from models_zoo.networks.export.stages import mark_stages
 from models_zoo.networks.papers import cifar_cells, inception_v3, resnet
-from models_zoo.networks.recipe import Recipe, TorchNetwork
-
-
-def parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def made(recipe: Recipe) -> TorchNetwork:
-    network = recipe.build(recipe.small)
-    assert isinstance(network, TorchNetwork)
-    return network
-
-
-def stages(recipe: Recipe) -> list[int]:
-    """Of the forward pass, node by node."""
-    model = inference_model(made(recipe))
-    mark_stages(model, recipe.stages)
-    return [int(node.metadata_props[STAGE_KEY]) for node in model.graph]
-
-
-@pytest.mark.parametrize(("recipe", "millions"), [*zip(resnet.RECIPES, (25.557, 44.549), strict=True)])
-def test_residual_networks_have_the_published_number_of_parameters(recipe: Recipe, millions: float) -> None:
-    assert parameters(resnet.ResNet(recipe.settings)) / 1e6 == pytest.approx(millions, abs=1e-3)
-
-
-def test_inception_v3_has_the_published_number_of_parameters() -> None:
-    network = inception_v3.InceptionV3(inception_v3.Settings())
-    auxiliary = parameters(network.auxiliary)
-    assert parameters(network) - auxiliary == 23_834_568
-    assert auxiliary == 3_326_696
-    assert [*network.mixed] == ["5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c"]
+from models_zoo.networks.recipe import Recipe
+from tests.models_zoo.small_networks import network_of, node_stages
 
 
 def test_the_auxiliary_classifier_of_inception_v3_counts_in_training_only() -> None:
     (recipe,) = inception_v3.RECIPES
-    network = made(recipe)
+    network = network_of(recipe.name)
     assert network.loss is not None
     logits, auxiliary = network.module.train()(**network.inputs)
     label = network.targets["label"]
@@ -59,7 +27,7 @@ def test_the_auxiliary_classifier_of_inception_v3_counts_in_training_only() -> N
 def test_a_stage_is_a_residual_block_and_stages_come_in_order() -> None:
     recipe = resnet.RECIPES[0]
     assert recipe.stages.patterns[-1] == (r"network\.classifier\.", 15)
-    found = stages(recipe)
+    found = [stage for _, stage in node_stages(recipe.name)]
     assert found == sorted(found)
     # Blocks 0, 3, 7, 8 and 13 of the full network; the classifier belongs to its last.
     assert sorted(set(found)) == [0, 3, 7, 8, 13, 15]
@@ -67,7 +35,7 @@ def test_a_stage_is_a_residual_block_and_stages_come_in_order() -> None:
 
 def test_a_stage_of_inception_v3_is_a_block_whatever_its_branch() -> None:
     (recipe,) = inception_v3.RECIPES
-    found = stages(recipe)
+    found = [stage for _, stage in node_stages(recipe.name)]
     assert found == sorted(found)
     assert sorted(set(found)) == [0, 4, 9, 10, 12]  # stem, 6a, 7a, 7b, classifier
 
@@ -105,7 +73,7 @@ def test_a_cell_gives_every_node_that_no_other_reads() -> None:
 
 @pytest.mark.parametrize("recipe", cifar_cells.RECIPES[:3], ids=lambda recipe: recipe.name)
 def test_a_stage_of_a_random_network_is_a_cell(recipe: Recipe) -> None:
-    found = stages(recipe)
+    found = [stage for _, stage in node_stages(recipe.name)]
     assert sorted(set(found)) == [0, 1, 2, 4]  # the classifier is with the last cell of the full network
 
 
@@ -113,7 +81,7 @@ def test_a_stage_of_a_random_network_is_a_cell(recipe: Recipe) -> None:
 def test_outputs_differ_between_images_and_are_finite(module: object) -> None:
     recipe: Recipe
     for recipe in itertools.islice(module.RECIPES, 4):  # type: ignore[attr-defined]
-        network = made(recipe)
+        network = network_of(recipe.name)
         with torch.no_grad():
             logits = network.module.eval()(**network.inputs)
         assert logits.isfinite().all()
