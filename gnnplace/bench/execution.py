@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.api.workload import Workload
+from gnnplace.api import set_up
 from gnnplace.bench.fidelity import MODELS
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
 from gnnplace.bench.planners import light_models
-from gnnplace.bench.problems import real_setting
-from gnnplace.devices.spec import load_topology
+from gnnplace.bench.problems import real_setting, write_placed
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, quiet_s
-from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
@@ -41,11 +38,12 @@ _RANDOM, _EQUALITY_EVALUATIONS, _EVALUATIONS = 20, 300, 2000
 
 def bench_equality(options: BenchOptions) -> BenchResult:
     """A row per light model and placement (`heft`, `gnn` and 20 random ones): outputs against those of one plain session."""
-    topology = load_topology(DEVICES)
+    from models_zoo.networks.export.comparison import relative_error
+
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
         for name, model in light_models(folder, options.seed).items():
-            setting = ProblemSetup.build(Workload.of(model), topology)
+            setting = set_up(model, DEVICES)
             rng = np.random.default_rng(options.seed)
             placements = {}
             for planner in ("heft", "gnn"):
@@ -56,13 +54,11 @@ def bench_equality(options: BenchOptions) -> BenchResult:
             with PlainSession(model.path, "cpu:0") as plain:
                 expected = plain.run(feed)
             for label, assignment in placements.items():
-                order = np.asarray(setting.simulator.schedule(Placement(assignment)).order())
-                parts = setting.workload.segments(assignment, order)
-                write_parts(model, parts, topology.device_names, folder / "placed" / "parts")
+                segments = write_placed(setting, assignment, folder / "placed")
                 with Session(folder / "placed") as session:
                     outputs = session.run(None, feed)
-                error = max(_relative_error(a, b) for a, b in zip(outputs, expected, strict=True))
-                rows.append({"model": name, "placement": label, "segments": len(parts), "relative_error": error})
+                error = max(relative_error(a, b) for a, b in zip(outputs, expected, strict=True))
+                rows.append({"model": name, "placement": label, "segments": segments, "relative_error": error})
     errors = [row["relative_error"] for row in rows]
     summary = {
         "runs": len(rows),
@@ -70,12 +66,6 @@ def bench_equality(options: BenchOptions) -> BenchResult:
         "worst_relative_error": max(errors),
     }
     return BenchResult("equality", options, rows, summary)
-
-
-def _relative_error(found: Any, expected: Any) -> float:
-    """Largest difference as a fraction of the largest expected value."""
-    scale = float(np.abs(expected).max()) or 1.0
-    return float(np.abs(np.asarray(found) - np.asarray(expected)).max()) / scale
 
 
 @dataclass(frozen=True)
@@ -117,7 +107,7 @@ def bench_execution(options: BenchOptions) -> BenchResult:
 def execution_result(case: Execution) -> dict[str, Any]:
     """A row per way to run the model, with its ratio to the plain session on one core that was measured in turns with it."""
     setting = real_setting(case.model, DEVICES)
-    model, simulator = setting.workload.models[0], setting.simulator
+    model = setting.workload.models[0]
     placements = {ONE_CORE: np.zeros(model.graph.num_ops, dtype=np.int64)}
     for planner in PLANNERS:
         found = load_planner(planner)(setting.problem(), Budget(_EVALUATIONS), case.seed).placement.assignment
@@ -128,16 +118,14 @@ def execution_result(case: Execution) -> dict[str, Any]:
         calls: dict[str, Callable[[], object]] = {label: partial(s.run, feed) for label, s in threads.items()}
         segments = dict.fromkeys(threads, 1)
         for label, assignment in placements.items():
-            parts = setting.workload.segments(assignment, simulator.schedule(Placement(assignment)).order())
-            segments[label] = len(parts)
-            write_parts(model, parts, setting.topology.device_names, folder / label / "parts")
+            segments[label] = write_placed(setting, assignment, folder / label)
             calls[label] = partial(stack.enter_context(Session(folder / label)).run, None, feed)
         plain = stack.enter_context(PlainSession(model.path, DEVICES.split(",", maxsplit=1)[0]))
         *samples, plain_s = interleaved([*calls.values(), partial(plain.run, feed)], _RULE)
     rows = []
     for label, row_s in zip(calls, samples, strict=True):
         ratio = median_interval(row_s / plain_s)
-        simulated = simulator.evaluate(Placement(placements[label])) if label in placements else None
+        simulated = setting.simulator.evaluate(Placement(placements[label])) if label in placements else None
         rows.append(
             {
                 "placement": label,

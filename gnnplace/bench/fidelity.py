@@ -20,9 +20,8 @@ from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.arrays import FloatArray
 from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, slowdown_together
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
-from gnnplace.bench.problems import real_setting
+from gnnplace.bench.problems import executing, real_setting
 from gnnplace.devices.detect import multiprocessors
-from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
 from gnnplace.measuring.worker_process import Answer
 from gnnplace.placement import Placement
@@ -105,7 +104,7 @@ def fidelity_result(case: Case) -> dict[str, Any]:
     model, names = setting.workload.models[0], setting.topology.device_names
     slowdown = [slowdown_together(model, names)]
     rows = []
-    with MeasuredEvaluator(setting.grouped_model, setting.topology, setting.group_simulator) as evaluator:
+    with executing(setting) as evaluator:
         for begin in range(0, len(placements), at_once):
             together = placements[begin : begin + at_once]
             answers = evaluator.side_by_side(together, _RULE)

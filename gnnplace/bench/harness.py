@@ -31,7 +31,7 @@ T = TypeVar("T")
 Result = Mapping[str, Any]
 """Figures of one case, as JSON."""
 _VERSIONED = ("gnnplace", "numpy", "numba", "onnx", "onnxruntime", "torch", "dgl", "pymetis", "mtkahypar", "ortools")
-_ON_HOSTS = "gnnplace.distributed.cases"
+_ON_HOSTS = "gnnplace.distributed.plugin"
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,16 @@ single measurements of which it keeps the least; they are stretched so that the 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gnnplace.api.measuring import MEASURE_OPTIONS
-from gnnplace.arrays import IntArray
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, matching, run_cases
-from gnnplace.bench.problems import real_setting
+from gnnplace.bench.problems import executing, real_setting
 from gnnplace.errors import GnnplaceError
-from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, EvaluatorKind
-from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
@@ -116,10 +111,8 @@ def search_result(case: SearchCase) -> dict[str, Any]:
         KeyboardInterrupt: the search was interrupted; its answer is not a result.
     """
     setting = real_setting(case.model, DEVICES)
-    with MeasuredEvaluator(setting.grouped_model, setting.topology, setting.group_simulator, MEASURE_OPTIONS) as inner:
-        evaluator = _TimedEvaluator(inner)
+    with executing(setting, MEASURE_OPTIONS) as evaluator:
         solution = load_planner(case.planner)(setting.problem(evaluator), Budget(case.evaluations), case.seed)
-        single = inner.single
     if solution.interrupted:
         raise KeyboardInterrupt
     return {
@@ -128,43 +121,14 @@ def search_result(case: SearchCase) -> dict[str, Any]:
         "history": [row for row in solution.history if np.isfinite(row[2])],
         "stages": [[name, finite(best_s)] for name, best_s in solution.stages],
         "evaluations": solution.evaluations,
-        "executed": inner.measurements,
+        "executed": evaluator.measurements,
         "simulated": solution.simulated,
         "wall_s": solution.wall_s,
-        "executing_s": evaluator.busy_s,
-        "single_s": None if single is None else single.makespan_s,
+        "executing_s": evaluator.executing_s,
+        "single_s": None if evaluator.single is None else evaluator.single.makespan_s,
         "groups": setting.coarsening.graph.num_ops,
         "ops": setting.workload.graph.num_ops,
     }
-
-
-@dataclass(eq=False)
-class _TimedEvaluator:
-    """An evaluator that adds up its wall seconds."""
-
-    inner: Evaluator
-    busy_s: float = 0.0
-
-    @property
-    def kind(self) -> EvaluatorKind:
-        """Kind of the inner evaluator."""
-        return self.inner.kind
-
-    def evaluate(self, placement: Placement) -> Evaluation:
-        """Costs of one placement."""
-        with self._timed():
-            return self.inner.evaluate(placement)
-
-    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
-        """Costs of `[B, N]` assignments."""
-        with self._timed():
-            return self.inner.evaluate_batch(assignments)
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        begin_s = time.perf_counter()
-        yield
-        self.busy_s += time.perf_counter() - begin_s
 
 
 def _side_by_side(case: FinalPlacements) -> dict[str, Any]:
@@ -172,7 +136,7 @@ def _side_by_side(case: FinalPlacements) -> dict[str, Any]:
     setting, letters = real_setting(case.model, DEVICES), case.placements.split(",")
     options = replace(MEASURE_OPTIONS, final=replace(MEASURE_OPTIONS.final, max_s=_SIDE_BY_SIDE_S))
     placements = [Placement(np.array(devices_of_letters(text), dtype=np.int64)) for text in letters]
-    with MeasuredEvaluator(setting.grouped_model, setting.topology, setting.group_simulator, options) as evaluator:
+    with executing(setting, options) as evaluator:
         comparison = evaluator.compare(placements)
     return {
         "single_s": None if comparison.single is None else comparison.single.makespan_s,

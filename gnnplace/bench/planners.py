@@ -11,20 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api import compare
-from gnnplace.api.options import PlaceOptions
-from gnnplace.api.workload import load_workload
+from gnnplace.api import compare, set_up
 from gnnplace.bench.harness import BenchOptions, BenchResult
-from gnnplace.cost.cost_model import RooflineCost
+from gnnplace.bench.problems import bytes_alone
 from gnnplace.devices.presets import preset
-from gnnplace.devices.topology import Topology
 from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.placement import Placement
-from gnnplace.sim.simulator import Simulator
+from gnnplace.onnx_io.read import read_onnx
 from models_zoo.networks.light import LIGHT_MODELS, write_light_model
 
-__all__ = ["bench_planners", "light_models", "small_gpus"]
+__all__ = ["bench_planners", "light_models"]
 
 PLANNERS = ("single", "round-robin", "heft", "segments", "greedy", "annealing", "gnn")
 EVALUATIONS = 2000
@@ -36,10 +32,11 @@ def bench_planners(options: BenchOptions) -> BenchResult:
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
         for name, model in light_models(folder, options.seed).items():
-            for topology in (preset("k40x2"), preset("k40x4"), small_gpus(model)):
-                found = compare(model, topology, PLANNERS, PlaceOptions(evaluations=EVALUATIONS, seed=options.seed))
+            memory = int(_SHARE * bytes_alone(set_up(model, "k40x1+p100x1")))
+            for topology in map(preset, ("k40x2", "k40x4", f"k40x1@{memory}+p100x1@{memory}")):
+                found = compare(model, topology, PLANNERS, evaluations=EVALUATIONS, seed=options.seed)
                 rows += [{"model": name, "devices": topology.name, **row} for row in found]
-    return BenchResult("planners", options, rows, _summary(rows))
+    return BenchResult("planners", options, rows, planners_summary(rows))
 
 
 def light_models(folder: Path, seed: int) -> dict[str, OnnxModel]:
@@ -48,22 +45,11 @@ def light_models(folder: Path, seed: int) -> dict[str, OnnxModel]:
     for name in LIGHT_MODELS:
         path = folder / f"light_{name}.onnx"
         write_light_model(name, path, seed)
-        model = load_workload(path).onnx
-        assert model is not None
-        models[name] = model
+        models[name] = read_onnx(path)
     return models
 
 
-def small_gpus(model: OnnxModel) -> Topology:
-    """A K40, a P100 and the host; each GPU has two thirds of the memory that the model needs on one device."""
-    base = preset("k40x1+p100x1")
-    times = RooflineCost().op_time_s(model.graph, base)
-    alone = Simulator(model.graph, base, times).evaluate(Placement(np.zeros(model.graph.num_ops, dtype=np.int64)))
-    memory = int(_SHARE * int(alone.peak_memory_bytes[0]))
-    return preset(f"k40x1@{memory}+p100x1@{memory}")
-
-
-def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def planners_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Ratios of the makespans of `gnn` to those of `single` and of `annealing`."""
     cases: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:

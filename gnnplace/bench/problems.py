@@ -1,26 +1,34 @@
-"""Problems and searches as benches time them: compiled beforehand, and on real devices with measured costs."""
+"""Setups and searches as benches time them: on real devices with measured costs, compiled, and within limited memory."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
-from gnnplace.api.measuring import profiled
-from gnnplace.api.problem_setup import ProblemSetup, topology_of
-from gnnplace.api.workload import load_workload
-from gnnplace.cost.measured import MeasuredCost
+from gnnplace.api import ProblemSetup, set_up
+from gnnplace.arrays import IntArray
+from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Evaluation, Problem, Proposals, WalkRequest
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.timing import MeasureOptions
+from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.search import Planner, Solution
 from gnnplace.run_record import finite
+from gnnplace.running.session import PARTS
 
-__all__ = ["DOES_NOT_FIT", "PlannerRun", "compiled_problem", "failure_of", "real_setting", "run_planner"]  # fmt: skip
+__all__ = [
+    "DOES_NOT_FIT", "PlannerRun", "accelerators", "bytes_alone", "compiled_problem", "executing", "failure_of", "real_setting", "run_planner",
+    "with_memory", "write_placed",
+]  # fmt: skip
 
 DOES_NOT_FIT = "does not fit into memory"
 
@@ -41,14 +49,7 @@ class PlannerRun:
 def run_planner(
     setting: ProblemSetup, problem: Problem, load: Callable[[], Planner], budget: Budget, seed: int
 ) -> PlannerRun:
-    """Runs a planner; its imports and the compilation of `problem` do not count as wall time.
-
-    Args:
-        setting: workload and devices of the problem.
-        problem: the problem that the planner solves, from `compiled_problem`.
-        load: gives the planner.
-        budget: budget of the search.
-        seed: seed of the search.
+    """Runs the planner that `load` gives on `problem`; the planner's imports do not count as wall time.
 
     Raises:
         MissingDependency: the planner needs a library that is not installed.
@@ -90,8 +91,41 @@ def compiled_problem(setting: ProblemSetup) -> Problem:
     return problem
 
 
+def accelerators(topology: Topology) -> list[str]:
+    """Names of the devices that are no hosts."""
+    return [device.name for device in topology.devices if not device.is_host]
+
+
+def bytes_alone(setting: ProblemSetup, device: int = 0) -> int:
+    """Memory in bytes that the whole graph needs on one device."""
+    alone = setting.simulator.evaluate(Placement(np.full(setting.workload.graph.num_ops, device)))
+    return int(alone.peak_memory_bytes[device])
+
+
+def with_memory(setting: ProblemSetup, memory_bytes: Mapping[str, int]) -> ProblemSetup:
+    """The setting with other memory capacities of some devices, by name."""
+    topology = setting.topology
+    devices = tuple(
+        dataclasses.replace(device, memory_bytes=memory_bytes.get(device.name, device.memory_bytes))
+        for device in topology.devices
+    )
+    return dataclasses.replace(setting, topology=dataclasses.replace(topology, devices=devices))
+
+
 @lru_cache(maxsize=1)
 def real_setting(model: str, devices: str) -> ProblemSetup:
     """A zoo model on real devices, with the costs that this machine measures for it."""
-    workload, topology = load_workload(f"zoo:{model}", to_run=True), topology_of(devices)
-    return ProblemSetup.build(workload, topology, MeasuredCost(profiled(workload, topology, seed=0)))
+    return set_up(f"zoo:{model}", devices, measure=True, force=True)
+
+
+def executing(setting: ProblemSetup, options: MeasureOptions = MeasureOptions()) -> MeasuredEvaluator:
+    """Executes placements of the op groups; unlike in a search of `gnnplace.place`, earlier measurements do not count."""
+    return MeasuredEvaluator(setting.grouped_model, setting.topology, setting.group_simulator, options)
+
+
+def write_placed(setting: ProblemSetup, assignment: IntArray, folder: Path) -> int:
+    """Writes the parts of a placement `[N]` for a `Session`; the number of its segments."""
+    order = setting.simulator.schedule(Placement(assignment)).order()
+    segments = setting.workload.segments(assignment, order)
+    write_parts(setting.workload.models[0], segments, setting.topology.device_names, folder / PARTS)
+    return len(segments)

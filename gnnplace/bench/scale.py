@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from gnnplace.api import compare, place
-from gnnplace.api.options import PlaceOptions
-from gnnplace.api.problem_setup import LARGE, ProblemSetup, topology_of
-from gnnplace.api.workload import load_workload
+from gnnplace.api import PlaceOptions, compare, load_workload, place, set_up
+from gnnplace.api.problem_setup import LARGE, topology_of
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
 from gnnplace.child_processes import spawned_pool
 from gnnplace.files import temporary_folder
@@ -24,7 +22,7 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.units import format_s
 
-__all__ = ["CASES", "Case", "OnnxCase", "Stages", "bench_scale", "graph_of", "run_case"]
+__all__ = ["CASES", "ONNX", "Case", "bench_scale", "graph_of", "run_case", "stage"]
 
 _SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 200_000)
 _LARGEST_COMPARED = 100_000
@@ -50,22 +48,13 @@ class Case:
     @property
     def name(self) -> str:
         """Name on the command line."""
-        return f"{self.family} {self.ops:,} on {self.devices}"
+        place = "" if self.family == ONNX else f" on {self.devices}"
+        return f"{self.family} {self.ops:,}{place}"
 
 
-@dataclass(frozen=True)
-class OnnxCase:
-    """An ONNX file of about `nodes` nodes, which is only read."""
-
-    nodes: int
-
-    @property
-    def name(self) -> str:
-        """Name on the command line."""
-        return f"onnx {self.nodes:,}"
-
-
-CASES: tuple[Case | OnnxCase, ...] = (
+ONNX = "onnx"
+"""In place of a family: an ONNX file, which is only read."""
+CASES = (
     *(
         Case(family, size, annealing=size <= _LARGEST_COMPARED)
         for size in _SIZES
@@ -73,7 +62,7 @@ CASES: tuple[Case | OnnxCase, ...] = (
     ),
     *(Case("inception_v3:training", size) for size in (30_000, 100_000)),
     *(Case("layered", 100_000, devices, annealing=False) for devices in ("v100x2", "v100x16")),
-    *(OnnxCase(nodes) for nodes in (5_000, 15_000, 50_000)),
+    *(Case(ONNX, nodes) for nodes in (5_000, 15_000, 50_000)),
 )
 
 
@@ -83,15 +72,12 @@ def bench_scale(options: BenchOptions) -> BenchResult:
     Raises:
         GnnplaceError: no case has the requested name.
     """
-    wanted = matching({case.name: case for case in CASES}, options.only, "case")
-    graphs = [case for case in wanted if isinstance(case, Case)]
-    files = [case for case in wanted if isinstance(case, OnnxCase)]
-    rows = list(run_cases(graphs, run_case, options, _progress).values())
-    rows += run_cases(files, run_case, options, _progress, suffix=".onnx").values()
+    cases = matching({case.name: case for case in CASES}, options.only, "case")
+    rows = list(run_cases(cases, run_case, options, _progress).values())
     return BenchResult("scale", options, rows, _summary(rows), columns=COLUMNS)
 
 
-def _progress(case: Case | OnnxCase, row: Mapping[str, Any]) -> str:
+def _progress(case: Case, row: Mapping[str, Any]) -> str:
     placed = "" if "gap" not in row else f", placed in {format_s(row['place_s'])}, {row['gap']:.1%} above the bound"
     return f"{case.name}: read in {format_s(row['import_s'])}{placed}"
 
@@ -114,35 +100,34 @@ def graph_of(case: Case) -> OpGraph:
     return replace(widened(base, max(1, round(case.ops / base.num_ops))), name=f"{base.name}_{case.ops}")
 
 
-def run_case(case: Case | OnnxCase) -> dict[str, Any]:
+def run_case(case: Case) -> dict[str, Any]:
     """Figures of one case, taken in a new process so that earlier memory does not count."""
     with spawned_pool(1) as pool:
-        running = pool.submit(_placed, case) if isinstance(case, Case) else pool.submit(_read, case)
-        return running.result()
+        return pool.submit(_read if case.family == ONNX else _placed, case).result()
 
 
 def _placed(case: Case) -> dict[str, Any]:
     warm_up = graph_of(Case("layered", 2 * LARGE))
-    place(warm_up, "v100x2", PlaceOptions(evaluations=20))
-    stages = Stages()
+    place(warm_up, "v100x2", evaluations=20)
+    stages: dict[str, Any] = {}
     with temporary_folder() as folder:
         file = folder / "graph.json"
         write_graph(graph_of(case), file)
-        with stages.stage("import"):
+        with stage(stages, "import"):
             graph = load_workload(file).graph
         topology = topology_of(case.devices)
-        with stages.stage("prepare"):
-            setting = ProblemSetup.build(load_workload(graph), topology)
+        with stage(stages, "prepare"):
+            setting = set_up(graph, topology)
         assignment = np.zeros((1, graph.num_ops), dtype=np.int64)
-        with stages.stage("evaluate"):
+        with stage(stages, "evaluate"):
             setting.simulator.evaluate_batch(assignment)
-        with stages.stage("place"):
-            plan = place(graph, topology, PlaceOptions(evaluations=case.evaluations, seed=case.seed))
-        with stages.stage("save"):
+        with stage(stages, "place"):
+            plan = place(graph, topology, evaluations=case.evaluations, seed=case.seed)
+        with stage(stages, "save"):
             plan.save(folder / "plan")
     row: dict[str, Any] = {
         "case": case.name, "family": case.family, "devices": case.devices, "ops": graph.num_ops, "edges": len(graph.consumers),
-        **stages.row, "evaluations": plan.solution.evaluations, "gnn_s": plan.solution.wall_s, "makespan_s": plan.makespan_s,
+        **stages, "evaluations": plan.solution.evaluations, "gnn_s": plan.solution.wall_s, "makespan_s": plan.makespan_s,
         "lower_bound_s": plan.bound.value_s, "gap": plan.gap, "stages": dict(plan.solution.stages),
         **{f"{row['planner']}_makespan_s": row["makespan_s"] for row in plan.rows if row["planner"] != "gnn"},
     }  # fmt: skip
@@ -162,35 +147,28 @@ def _annealed(case: Case, graph: OpGraph, seconds: float) -> dict[str, Any]:
     return found
 
 
-def _read(case: OnnxCase) -> dict[str, Any]:
+def _read(case: Case) -> dict[str, Any]:
     from models_zoo.networks.generated.towers import write_towers
 
-    stages = Stages()
+    stages: dict[str, Any] = {}
     with temporary_folder() as folder:
         write_towers(100, folder / "small.onnx")
         read_onnx(folder / "small.onnx", {"batch": 4})
-        write_towers(case.nodes, folder / "large.onnx")
-        with stages.stage("import"):
+        write_towers(case.ops, folder / "large.onnx")
+        with stage(stages, "import"):
             graph = read_onnx(folder / "large.onnx", {"batch": 4}).graph
-    return {"case": case.name, "family": "onnx", "ops": graph.num_ops, "edges": len(graph.consumers), **stages.row}
+    return {"case": case.name, "family": ONNX, "ops": graph.num_ops, "edges": len(graph.consumers), **stages}
 
 
-class Stages:
-    """Seconds and peak memory of the stages of this process; without Linux's counters the memory at the end of a stage."""
-
-    def __init__(self) -> None:
-        self.row: dict[str, float] = {}
-        """`NAME_s` and `NAME_peak_bytes` of every stage."""
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Measures the code inside."""
-        with suppress(OSError):  # without it the peak is the one since the process began
-            Path("/proc/self/clear_refs").write_text("5")
-        begin_s = time.perf_counter()
-        yield
-        self.row[f"{name}_s"] = time.perf_counter() - begin_s
-        self.row[f"{name}_peak_bytes"] = _peak_bytes()
+@contextmanager
+def stage(row: dict[str, Any], name: str) -> Iterator[None]:
+    """Adds `NAME_s` and `NAME_peak_bytes` of the block; without Linux's counters the memory at its end."""
+    with suppress(OSError):  # without it the peak is the one since the process began
+        Path("/proc/self/clear_refs").write_text("5")
+    begin_s = time.perf_counter()
+    yield
+    row[f"{name}_s"] = time.perf_counter() - begin_s
+    row[f"{name}_peak_bytes"] = _peak_bytes()
 
 
 def _peak_bytes() -> int:
@@ -202,28 +180,25 @@ def _peak_bytes() -> int:
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Slopes of each family on eight devices, and ratios of `gnn` to the best of the other planners."""
+    """Slopes of each family on eight devices, and ratios of `gnn` to the best of the other planners.
+
+    A slope is that of the least-squares line through the logarithms of ops and seconds. Placements of other planners that do
+    not fit have no seconds.
+    """
     summary: dict[str, Any] = {}
     for family in dict.fromkeys(row["family"] for row in rows):
         same = [row for row in rows if row["family"] == family and row.get("devices", "v100x8") == "v100x8"]
         for column in ("import_s", "prepare_s", "evaluate_s", "gnn_s", "save_s", "total_s"):
-            there = [row for row in same if column in row]
-            slope = _slope([row["ops"] for row in there], [row[column] for row in there])
-            if slope is not None:
-                summary[f"slope {column} {family}"] = slope
-    compared = [row for row in rows if row.get("annealing_ops_makespan_s")]
-    if compared:
-        ratios = [row["makespan_s"] / _best_of_others(row) for row in compared]
+            points = [(row["ops"], row[column]) for row in same if column in row]
+            if len({ops for ops, _ in points}) > 1:
+                ops, seconds = np.log(points).T
+                summary[f"slope {column} {family}"] = round(float(np.polyfit(ops, seconds, 1)[0]), 6)
+    others = [f"{name}_makespan_s" for name in ("heft", "annealing_groups", "annealing_ops")]
+    ratios = [
+        row["makespan_s"] / min(row[name] for name in others if row[name] is not None)
+        for row in rows
+        if row.get("annealing_ops_makespan_s")
+    ]
+    if ratios:
         summary |= {"worst_ratio_to_others": max(ratios), "median_ratio_to_others": float(np.median(ratios))}
     return summary
-
-
-def _slope(ops: Sequence[float], seconds: Sequence[float]) -> float | None:
-    """Slope of the least-squares line through the logarithms; None for fewer than two sizes."""
-    return round(float(np.polyfit(np.log(ops), np.log(seconds), 1)[0]), 6) if len(set(ops)) > 1 else None
-
-
-def _best_of_others(row: Mapping[str, Any]) -> float:
-    """Seconds of the better of HEFT and annealing; placements that do not fit have none."""
-    names = ("heft_makespan_s", "annealing_groups_makespan_s", "annealing_ops_makespan_s")
-    return float(min(row[name] for name in names if row[name] is not None))

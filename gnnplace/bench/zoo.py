@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import resource
 import time
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnplace.bench.harness import BenchOptions, BenchResult
-from gnnplace.child_processes import spawned_pool
-from gnnplace.devices.spec import load_topology
+from gnnplace.bench.harness import BenchOptions, BenchResult, Result, run_cases
 from gnnplace.errors import GnnplaceError, UnsupportedModel
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segments
-from gnnplace.running.session import Session
+from gnnplace.placement import scattered
+from gnnplace.running.session import PARTS, Session
 from gnnplace.units import format_s
 
 if TYPE_CHECKING:
@@ -27,28 +26,32 @@ if TYPE_CHECKING:
 
 __all__ = ["bench_zoo", "try_recipe"]
 
-_DEVICES = "cpu:0,cpu:1"
+_DEVICES = ("cpu:0", "cpu:1")
 _EQUAL = 1e-4
-_STEP = ", training step"
+
+
+@dataclass(frozen=True)
+class Case:
+    """The small variant of a recipe, for inference or training."""
+
+    family: str
+    name: str
+    training: bool
+    seed: int
 
 
 def bench_zoo(options: BenchOptions) -> BenchResult:
     """A row per small variant of a recipe, for inference and training; a recipe that fails has an `error` and no figures."""
     from models_zoo.networks.catalog import FAMILIES, GENERATED, recipes_of
 
-    wanted = [
-        (family, recipe.name, training)
+    cases = [
+        Case(family, recipe.name, training, options.seed)
         for family in FAMILIES
         if family not in GENERATED
         for recipe in recipes_of(family).values()
         for training in (False, True)[: 1 + recipe.trains]
     ]
-    with spawned_pool(options.jobs) as pool:
-        rows = []
-        for row in pool.map(partial(_row, seed=options.seed), wanted):
-            rows.append(row)
-            outcome = row.get("error") or f"{row['ops']:,} ops, built in {format_s(row['build_s'])}"
-            options.on_progress(f"{len(rows)} of {len(wanted)}: {row['name']}{_STEP * row['training']}: {outcome}")
+    rows = list(run_cases(cases, _row, options, _progress).values())
     built = [row for row in rows if "error" not in row]
     return BenchResult(
         "zoo",
@@ -68,16 +71,20 @@ def bench_zoo(options: BenchOptions) -> BenchResult:
     )
 
 
-def _row(wanted: tuple[str, str, bool], seed: int) -> dict[str, Any]:
+def _progress(case: Case, row: Result) -> str:
+    outcome = row.get("error") or f"{row['ops']:,} ops, built in {format_s(row['build_s'])}"
+    return f"{case.name}{', training step' * case.training}: {outcome}"
+
+
+def _row(case: Case) -> dict[str, Any]:
     from models_zoo.networks.catalog import recipes_of
 
-    family, name, training = wanted
     with temporary_folder() as folder:
         try:
-            found = try_recipe(recipes_of(family)[name], training, folder, seed)
+            found = try_recipe(recipes_of(case.family)[case.name], case.training, folder, case.seed)
         except GnnplaceError as error:
-            found = {"name": name, "training": training, "error": str(error)}
-    return {"family": family, **found}
+            found = {"name": case.name, "training": case.training, "error": str(error)}
+    return {"family": case.family, **found}
 
 
 def try_recipe(recipe: Recipe, training: bool, folder: Path, seed: int = 0) -> dict[str, Any]:
@@ -96,13 +103,9 @@ def try_recipe(recipe: Recipe, training: bool, folder: Path, seed: int = 0) -> d
     build_s = time.perf_counter() - started
     model = read_onnx(built.path)
     graph = model.graph
-    rng = np.random.default_rng(seed)
-    assignment = rng.integers(0, 2, graph.num_ops)
-    group_device = rng.integers(0, 2, len(graph.colocation_names))
-    grouped = graph.colocation >= 0
-    assignment[grouped] = group_device[graph.colocation[grouped]]
+    assignment = scattered(graph, len(_DEVICES), np.random.default_rng(seed))
     parts = segments(graph, assignment, graph.topological_order, model.constant_ops)
-    write_parts(model, parts, load_topology(_DEVICES).device_names, folder / "placed" / "parts")
+    write_parts(model, parts, _DEVICES, folder / "placed" / PARTS)
     feed = dict(built.case.inputs)
     with PlainSession(built.path, "cpu:0") as plain:
         expected = plain.run(feed)

@@ -5,13 +5,14 @@ In reading order:
 - `cluster.py`: the connection to a cluster, its hosts, and the versions that decide whether a host takes part;
 - `workers.py`: one Ray actor per slot of every host;
 - `pool.py`: items over these workers, each counted exactly once;
+- `calls.py`: function calls and files for hosts;
 - `evaluators.py`: simulations and executions by such a pool;
 - `training.py`: the ranks of a training run;
 - `host_devices.py`: the devices of several hosts as one topology, and the links between hosts;
 - `host_worker.py`: the process of one host of a placed model;
 - `execution.py`: `gnnplace.DistributedSession`, a placed model on several hosts;
-- `plugin.py`: what `api` calls, the only file that it loads;
-- `cases.py`: bench cases on the hosts of a cluster, and `bench/`, the bench of Ray itself;
+- `plugin.py`: the functions that `api` and benches call, the only file that they load;
+- `bench/`: the bench of Ray itself;
 - `raylets.py`: a cluster on this machine, for tests and benches.
 """
 

@@ -107,7 +107,7 @@ def connected(address: str) -> Iterator[None]:
     if address not in ("auto", "local"):
         _check_reachable(address)
     try:
-        _connect(address)
+        _init(address)
         _names_of_cluster.add(address)
         yield
     finally:
@@ -159,23 +159,20 @@ def machine_fingerprint() -> dict[str, Any]:
     return {**machine_facts(), "python": platform.python_version(), **installed_versions(*_VERSIONED)}
 
 
-def different_results(fingerprint: Mapping[str, Any]) -> str:
+def different_results(there: Mapping[str, Any]) -> str:
     """The differences for which a host may compute other results than this process; empty where there are none."""
-    return _difference(fingerprint, _COMPUTING)
+    return _differences(there, _COMPUTING)
 
 
-def different_seconds(fingerprint: Mapping[str, Any]) -> str:
+def different_seconds(there: Mapping[str, Any]) -> str:
     """The differences for which a host may take other seconds than this machine; empty where there are none."""
-    return _difference(fingerprint, sorted(machine_fingerprint().keys() | fingerprint.keys()))
+    return _differences(there, sorted(machine_fingerprint().keys() | there.keys()))
 
 
-def _difference(there: Mapping[str, Any], names: Iterable[str]) -> str:
+def _differences(there: Mapping[str, Any], names: Iterable[str]) -> str:
     here = machine_fingerprint()
-    return ", ".join(
-        f"{name} is {there.get(name, 'not there')}, here {here.get(name, 'not there')}"
-        for name in names
-        if there.get(name) != here.get(name)
-    )
+    pairs = {name: (there.get(name, "not there"), here.get(name, "not there")) for name in names}
+    return ", ".join(f"{name} is {other}, here {own}" for name, (other, own) in pairs.items() if other != own)
 
 
 def require_ray() -> None:
@@ -193,33 +190,23 @@ def last_line(error: Exception) -> str:
     return str(error).strip().rpartition("\n")[2].strip()
 
 
-def _connect(address: str) -> None:
+def _init(address: str) -> None:
+    import ray
+
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # GPUs stay visible; Ray's future default
+    dashboard = False if address == "local" else None
     try:
-        try:
-            _init(address)
-        except ConnectionError:
-            if address != "auto":
-                raise
-            _init("local")
+        ray.init(address=address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        if address == "auto" and isinstance(error, ConnectionError):
+            _init("local")
+            return
         hint = "" if os.environ.get("RAY_AUTH_MODE") == "token" else _TOKEN_HINT
         raise GnnplaceError(f"--ray {address}: {error}{hint}") from None
 
 
-def _init(address: str) -> None:
-    import ray
-
-    dashboard = False if address == "local" else None
-    ray.init(address=address, include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
-
-
 def _check_reachable(address: str) -> None:
-    """Checks in a child process that a cluster answers; `ray.init` retries for a minute and then ends the process.
-
-    Raises:
-        GnnplaceError: the address is malformed, or no cluster answers in time.
-    """
+    """Checks in a child process that a cluster answers; `ray.init` retries for a minute and then ends the process."""
     match = re.fullmatch(r"\[?([^\s\[\]/]+?)\]?:(\d{1,5})", address)
     if match is None or not 0 < int(match[2]) < 2**16:
         raise GnnplaceError(

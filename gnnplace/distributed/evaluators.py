@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -14,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnplace.arrays import IntArray
+from gnnplace.distributed.calls import SentFiles, sent_files, write_sent_files
 from gnnplace.distributed.cluster import different_results, different_seconds, take_usual_priority
-from gnnplace.distributed.pool import Pool, PoolOptions
-from gnnplace.distributed.workers import Role, WorkerOptions
+from gnnplace.distributed.pool import Pool
+from gnnplace.distributed.workers import PoolOptions, Role
 from gnnplace.errors import MeasurementFailed, ProcessLost
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator
 from gnnplace.files import temporary_folder
@@ -27,17 +27,7 @@ from gnnplace.measuring.worker_process import Answer, Job, Setup, WorkerProcess
 from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 
-__all__ = [
-    "HostsMeasuring",
-    "HostsSimulator",
-    "MeasuringPool",
-    "Rows",
-    "SimulationPool",
-    "measuring",
-    "measuring_options",
-    "simulating",
-]
-
+__all__ = ["HostsMeasuring", "HostsSimulator", "Rows", "SimulationPool", "measuring", "measuring_options", "simulating"]
 
 _WORTH_OPS = 500_000
 """Simulated ops below which a batch stays in this process."""
@@ -50,21 +40,22 @@ SimulationPool = Pool[Rows, EvaluationBatch]
 
 def simulating(evaluator: Evaluator) -> Role:
     """The role of workers that hold this simulator; it should use one thread, as each core has a worker."""
-    return Role(_simulates, (evaluator,), different_results)
+    return Role(partial, (_simulated, evaluator), different_results)
+
+
+def _simulated(evaluator: Evaluator, rows: Rows) -> EvaluationBatch:
+    return evaluator.evaluate_batch(rows.astype(np.int64))
 
 
 class HostsSimulator:
     """An evaluator that sends large batches to a pool of `simulating` workers and evaluates small ones itself."""
 
+    kind: Literal["simulated"] = "simulated"
+
     def __init__(self, local: Evaluator, pool: SimulationPool, num_ops: int, num_devices: int) -> None:
         """`num_ops` is the number of ops that one evaluation simulates."""
         self._local, self._pool, self._num_ops = local, pool, num_ops
         self._dtype = np.min_scalar_type(max(0, num_devices - 1))
-
-    @property
-    def kind(self) -> Literal["simulated"]:
-        """Simulated."""
-        return "simulated"
 
     def evaluate(self, placement: Placement) -> Evaluation:
         """The cost of one placement, simulated in this process."""
@@ -80,29 +71,15 @@ class HostsSimulator:
             return self._local.evaluate_batch(assignments)
         num_chunks = min(len(assignments), _CHUNKS_PER_WORKER * max(1, self._pool.num_workers))
         done = self._pool.map(np.array_split(np.asarray(assignments).astype(self._dtype), num_chunks))
-        found = [one.value for one in done if one.value is not None]
-        if len(found) < len(done):
-            failures = [f"{one.failure}" for one in done if one.failure]
+        failures = [one.failure for one in done if one.failure]
+        if failures:
             raise ProcessLost(f"{len(failures)} of {num_chunks} parts of a batch could not be simulated: {failures[0]}")
-        return EvaluationBatch(
-            makespan_s=np.concatenate([one.makespan_s for one in found]),
-            period_s=np.concatenate([one.period_s for one in found]),
-            shortfall_bytes=np.concatenate([one.shortfall_bytes for one in found]),
-        )
-
-
-def _simulates(evaluator: Evaluator) -> Callable[[Rows], EvaluationBatch]:
-    return partial(_simulated, evaluator)
-
-
-def _simulated(evaluator: Evaluator, rows: Rows) -> EvaluationBatch:
-    return evaluator.evaluate_batch(rows.astype(np.int64))
+        parts = [vars(one.value) for one in done]
+        return EvaluationBatch(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 _START_S = 120.0
 _TRIAL = StoppingRule(warmup=1, min_repeats=1, max_repeats=1)
-
-MeasuringPool = Pool[Job, Answer]
 
 
 def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> Role:
@@ -110,21 +87,20 @@ def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> Ro
 
     Each worker first runs the plain session once. With `force` it does so although other work keeps a device busy.
     """
-    data = {name: np.fromfile(path, dtype=np.uint8) for name, path in evaluator.maker.data_files.items()}
-    trial = _Trial(evaluator.setup, evaluator.reference, evaluator.topology.device_names, timeout_s, force)
-    return Role(_measuring, (trial, data), different_seconds)
+    trial = (evaluator.setup, evaluator.reference, evaluator.topology.device_names, timeout_s, force)
+    return Role(_measuring, (*trial, sent_files(evaluator.maker.data_files)), different_seconds)
 
 
 def measuring_options(timeout_s: float) -> PoolOptions:
     """One worker per host. Its measuring process ends placements that hang, so a silent worker is lost after two tries."""
     limit_s = 2 * timeout_s + _START_S
-    return PoolOptions(WorkerOptions(per_host=1, prepare_s=limit_s), timeout_s=limit_s, retry_hung=True)
+    return PoolOptions(per_host=1, prepare_s=limit_s, timeout_s=limit_s, retry_hung=True)
 
 
 class HostsMeasuring:
-    """Executes placements on the hosts of a pool, one at a time on each host."""
+    """Executes placements on the hosts of a pool of `measuring` workers, one at a time on each host."""
 
-    def __init__(self, pool: MeasuringPool) -> None:
+    def __init__(self, pool: Pool[Job, Answer]) -> None:
         self._pool = pool
 
     def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
@@ -137,29 +113,19 @@ class HostsMeasuring:
             yield done.index, done.value or Answer(None, done.failure)
 
 
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    """The set-up of a host's measuring process, and the plain session that tries it."""
-
-    setup: Setup
-    reference: Part | None
-    device_names: tuple[str, ...]
-    timeout_s: float
-    force: bool
-
-
-def _measuring(trial: _Trial, data: Mapping[str, NDArray[np.uint8]]) -> Callable[[Job], Answer]:
+def _measuring(
+    setup: Setup, reference: Part | None, devices: Sequence[str], timeout_s: float, force: bool, weights: SentFiles
+) -> Callable[[Job], Answer]:
+    """Starts the measuring process of a host, and tries it with the plain session."""
     take_usual_priority()  # the measuring process inherits it
-    check_free(trial.device_names, trial.force)
+    check_free(devices, force)
     open_resources = ExitStack()  # open until this process ends
     folder = open_resources.enter_context(temporary_folder())
-    for name, content in data.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        content.tofile(folder / name)
-    worker = open_resources.enter_context(WorkerProcess(trial.setup, trial.timeout_s))
-    run = partial(_measured, open_resources, worker, folder if data else None)
-    if trial.reference is not None:
-        answer = run(Job(((trial.reference,),), _TRIAL))
+    write_sent_files(weights, folder)
+    worker = open_resources.enter_context(WorkerProcess(setup, timeout_s))
+    run = partial(_measured, open_resources, worker, folder if weights else None)
+    if reference is not None:
+        answer = run(Job(((reference,),), _TRIAL))
         if answer.samples is None:
             raise MeasurementFailed(f"the plain session does not run there: {answer.failure}")
     return run

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.devices.real_names import host_of
-from gnnplace.distributed.cluster import RESTART_RETRIES, Node, connected, last_line, nodes
+from gnnplace.distributed.cluster import RESTART_RETRIES, connected, last_line, nodes
 from gnnplace.distributed.host_worker import HostFacts, HostProcess, Order
 from gnnplace.errors import GnnplaceError, InvalidInput, InvalidTopology, MeasurementFailed, ProcessLost, did_you_mean
 from gnnplace.running.dataflow import Request, Step
@@ -99,11 +99,14 @@ class StayingValue:
 
 
 @dataclass(eq=False)
-class _Attempt:
-    """One run of a request on all hosts."""
+class _UnderWay:
+    """A request, and its current run on all hosts."""
 
-    request: Request
-    missing: set[str]
+    inputs: Mapping[str, Mapping[str, Value]]
+    tries: int = 0
+    number: int | None = None
+    """Number of the current run; None while there is none. Answers to other runs are dropped."""
+    missing: set[str] = field(default_factory=set)
     """Hosts that have not answered."""
     results: dict[str, Any] = field(default_factory=dict)
     resident: dict[str, Any] = field(default_factory=dict)
@@ -119,20 +122,11 @@ class HostPipeline:
     def __init__(
         self, address: str, steps: Mapping[str, Sequence[Step]], max_in_flight: int, share: float = 1.0
     ) -> None:
-        """Connects to the cluster, sends every host its parts, and waits until they are loaded.
-
-        `share` is the fraction of the devices' cores and GPUs that Ray reserves.
-
-        Raises:
-            InvalidTopology: a device names no host, or one that the cluster does not have; or the host lacks the device.
-            GnnplaceError: there is no cluster; a session cannot be created.
-        """
+        """Connects to the cluster, sends every host its parts, and waits until they are loaded; see `DistributedSession`."""
         self._slots = Semaphore(max_in_flight)
         self._lock = RLock()
         self._numbers = count()
-        self._under_way: dict[Request, Mapping[str, Mapping[str, Value]]] = {}
-        self._tries: dict[Request, int] = {}
-        self._attempts: dict[int, _Attempt] = {}
+        self._under_way: dict[Request, _UnderWay] = {}
         self._closed = False
         self._broken = ""
         self._answers = TaskThread("answers")
@@ -141,13 +135,12 @@ class HostPipeline:
         self._stop = weakref.finalize(self, _kill, self._processes)
         try:
             self._open.enter_context(connected(address))
+            known = {node.name: node for node in nodes()}
             by_host: dict[str, dict[str, Sequence[Step]]] = {}
             for device, own in steps.items():
-                by_host.setdefault(host_of(device), {})[device] = own
-            known = {node.name: node for node in nodes()}
-            chosen = {name: _known_host(name, own, known) for name, own in by_host.items()}
-            for name, host in chosen.items():
-                self._processes[name] = HostProcess(host, by_host[name], max_in_flight, share)
+                by_host.setdefault(_known_host(device, known), {})[device] = own
+            for name, of_host in by_host.items():
+                self._processes[name] = HostProcess(known[name], of_host, max_in_flight, share)
             self._facts = self._load()
         except BaseException:
             self.close()
@@ -166,7 +159,7 @@ class HostPipeline:
         request.on_end.insert(0, self._ended)
         with self._lock:
             if not (self._closed or self._broken):
-                self._under_way[request] = inputs
+                self._under_way[request] = _UnderWay(inputs)
                 try:
                     self._send(request)
                 except BaseException:  # an input that cannot be pickled, or Ctrl-C
@@ -212,36 +205,34 @@ class HostPipeline:
 
     def _send(self, request: Request) -> None:
         """Sends every host its inputs; the caller holds the lock."""
-        inputs = self._under_way[request]
         if not self._processes:  # a model without ops
             request.device_done()
             return
-        number = next(self._numbers)
-        self._tries[request] = self._tries.get(request, 0) + 1
-        oldest = min(self._attempts, default=number)
-        self._attempts[number] = _Attempt(request, set(self._processes))
+        under_way, number = self._under_way[request], next(self._numbers)
+        oldest = min((other.number for other in self._under_way.values() if other.number is not None), default=number)
+        under_way.tries, under_way.number, under_way.missing = under_way.tries + 1, number, set(self._processes)
         for name, process in self._processes.items():
-            groups, held, feeds = _without_staying({device: inputs.get(device, {}) for device in process.devices})
+            inputs = {device: under_way.inputs.get(device, {}) for device in process.devices}
+            groups, held, feeds = _without_staying(inputs)
             stays = frozenset(output for device in process.devices for output in request.stays.get(device, ()))
             order = Order(number, oldest, request.wanted, stays, feeds, held)
             answer, resident = process.actor.run.options(num_returns=2).remote(order, *groups)
             names = {output: StayingValue(resident, output) for output in stays}
-            answer.future().add_done_callback(partial(self._take, number, name, names))
+            taken = partial(self._answered, request, number, name, names)  # not on Ray's thread, which calls back
+            answer.future().add_done_callback(lambda answer, taken=taken: self._answers.put(partial(taken, answer)))
 
-    def _take(self, number: int, host: str, resident: Mapping[str, StayingValue], answer: Any) -> None:
-        """On a thread of Ray: queues an answer."""
-        self._answers.put(partial(self._answered, number, host, resident, answer))
-
-    def _answered(self, number: int, host: str, resident: Mapping[str, StayingValue], answer: Any) -> None:
+    def _answered(
+        self, request: Request, number: int, host: str, resident: Mapping[str, StayingValue], answer: Any
+    ) -> None:
         import ray
 
         with self._lock:
-            attempt = self._attempts.get(number)
-            if attempt is None or self._closed:
+            under_way = self._under_way.get(request)
+            if under_way is None or under_way.number != number or self._closed:
                 return  # the request has failed, or runs again
             error = answer.exception()
             if isinstance(error, ray.exceptions.RayTaskError):  # an output that cannot be pickled, or our own mistake
-                self._end(attempt.request, MeasurementFailed(f"the host {host!r} gave no answer: {last_line(error)}"))
+                self._end(request, MeasurementFailed(f"the host {host!r} gave no answer: {last_line(error)}"))
                 return
             if error is not None:
                 self._recover(type(error).__name__)
@@ -251,32 +242,32 @@ class HostPipeline:
                 self._recover(str(found))
                 return
             if isinstance(found, GnnplaceError):
-                self._end(attempt.request, found)
+                self._end(request, found)
                 return
-            attempt.results.update({name: _own(value) for name, value in found.items()})
-            attempt.resident.update(resident)
-            attempt.missing.discard(host)
-            if attempt.missing:
+            under_way.results.update({name: _own(value) for name, value in found.items()})
+            under_way.resident.update(resident)
+            under_way.missing.discard(host)
+            if under_way.missing:
                 return
-            del self._attempts[number]
-            attempt.request.results, attempt.request.resident = attempt.results, attempt.resident
-        attempt.request.device_done()
+            under_way.number = None
+            request.results, request.resident = under_way.results, under_way.resident
+        request.device_done()
 
     def _end(self, request: Request, failure: GnnplaceError) -> None:
         """Ends a failed request here and on all hosts."""
         with self._lock:
-            numbers = [number for number, attempt in self._attempts.items() if attempt.request is request]
-            for number in numbers:
-                del self._attempts[number]
+            under_way = self._under_way.get(request)
+            if under_way is not None and under_way.number is not None:
                 for process in self._processes.values():
-                    process.actor.forget.remote(number)
+                    process.actor.forget.remote(under_way.number)
+                under_way.number = None
         request.fail(failure)
 
     def _recover(self, reason: str) -> None:
         """Loads the parts of restarted processes, and runs all requests under way again; the caller holds the lock."""
-        self._attempts.clear()
-        waiting = list(self._under_way)
-        before = self._facts
+        waiting, before = list(self._under_way), self._facts
+        for under_way in self._under_way.values():
+            under_way.number = None
         try:
             self._facts = self._loaded_again()
         except GnnplaceError as error:
@@ -285,15 +276,13 @@ class HostPipeline:
                 request.fail(ProcessLost(self._broken))
             return
         restarted = [name for name, facts in self._facts.items() if facts.pid != before[name].pid]
-        lost = (
-            ", ".join(device for name in restarted for device in self._processes[name].devices)
-            or "values between hosts"
-        )
+        devices = [device for name in restarted for device in self._processes[name].devices]
+        lost = ", ".join(devices) or "values between hosts"
         _LOG.warning(
             "%s: lost (%s); started again, and %d requests that were under way run again", lost, reason, len(waiting)
         )
         for request in waiting:
-            if self._tries[request] < _TRIES:
+            if self._under_way[request].tries < _TRIES:
                 self._send(request)
             else:
                 request.fail(
@@ -301,12 +290,7 @@ class HostPipeline:
                 )
 
     def _loaded_again(self) -> dict[str, HostFacts]:
-        """The facts of every host after a loss.
-
-        Raises:
-            ProcessLost: a host is gone, or processes are lost again and again.
-            GnnplaceError: a session can no longer be created.
-        """
+        """The facts of every host after a loss, unless a host is gone or processes are lost again and again."""
         for _ in range(_TRIES):
             try:
                 return self._load()
@@ -319,17 +303,12 @@ class HostPipeline:
     def _ended(self, request: Request) -> None:
         with self._lock:
             self._under_way.pop(request, None)
-            self._tries.pop(request, None)
         self._slots.release()
 
 
-def _known_host(name: str, steps: Mapping[str, Any], known: Mapping[str, Node]) -> Node:
-    """The node of that name.
-
-    Raises:
-        InvalidTopology: the cluster has no such node.
-    """
-    device = next(iter(steps))
+def _known_host(device: str, known: Collection[str]) -> str:
+    """The host of a device, which must be in the cluster."""
+    name = host_of(device)
     if not name:
         raise InvalidTopology(
             f"device {device!r} names no host; without a cluster gnnplace.Session runs it on this machine"
@@ -337,7 +316,7 @@ def _known_host(name: str, steps: Mapping[str, Any], known: Mapping[str, Node]) 
     if name not in known:
         meant = did_you_mean(name, known, "place the model on these")
         raise InvalidTopology(f"device {device!r}: the cluster has no host {name!r}, but {', '.join(known)}; {meant}")
-    return known[name]
+    return name
 
 
 def _without_staying(

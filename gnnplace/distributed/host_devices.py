@@ -1,15 +1,15 @@
-"""The devices of several hosts as one topology, functions called on every host, and probes of links between hosts."""
+"""The devices of several hosts as one topology, and probes of the links between hosts."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations, permutations
-from pathlib import Path
+from itertools import combinations, permutations, product
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,26 +17,16 @@ from numpy.typing import NDArray
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts
 from gnnplace.devices.real_names import host_of, means_real_devices, split_names
 from gnnplace.devices.spec import load_topology
-from gnnplace.devices.topology import Link, Topology
-from gnnplace.distributed.cluster import Host, Node, host_options, hosts, last_line, take_usual_priority
-from gnnplace.errors import GnnplaceError, InvalidTopology, MeasurementFailed, ProcessLost, did_you_mean
+from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.distributed.calls import called_on_all
+from gnnplace.distributed.cluster import Host, Node, host_options, hosts, take_usual_priority
+from gnnplace.errors import InvalidTopology, MeasurementFailed, did_you_mean
 from gnnplace.measuring.link_probe import FLOATS, fitted_link
 from gnnplace.measuring.timing import quiet_s
 from gnnplace.running.devices import cuda_is_offered
 
-__all__ = [
-    "HostDevices",
-    "HostsTopology",
-    "called_on_all",
-    "devices_on_hosts",
-    "names_hosts",
-    "probe_host_links",
-    "sent_file",
-    "written_files",
-]
+__all__ = ["HostDevices", "HostsTopology", "devices_on_hosts", "names_hosts", "probe_host_links"]
 
-
-AUTO = "auto"
 # Estimates until a probe replaces them: the call of an actor's method, and a network of 1 Gbit/s.
 HOST_LATENCY_S, HOST_BANDWIDTH_BYTES_PER_S = 1e-3, 125e6
 
@@ -73,20 +63,29 @@ class HostsTopology:
         Devices of a host are linked as they are on that host. All transfers from one host to another share one channel, as
         each host has one network card.
         """
-        known = links or {}
-        within = [_named(link, part.host.name) for part in self.parts for link in part.topology.links]
-        between = [
-            _host_link(one, other, source.name, target.name, known.get((one.host.name, other.host.name)))
-            for one, other in permutations(self.parts, 2)
-            for source in one.topology.devices
-            for target in other.topology.devices
-        ]
-        devices = [
-            dataclasses.replace(device, name=f"{part.host.name}/{device.name}")
-            for part in self.parts
-            for device in part.topology.devices
-        ]
-        return Topology(self.name, tuple(devices), (*within, *between))
+        devices: list[Device] = []
+        found: list[Link] = []
+        for part in self.parts:
+            here = f"{part.host.name}/"
+            devices += [dataclasses.replace(device, name=here + device.name) for device in part.topology.devices]
+            found += [
+                dataclasses.replace(
+                    link,
+                    source=here + link.source,
+                    target=here + link.target,
+                    channel=None if link.channel is None else here + link.channel,
+                )
+                for link in part.topology.links
+            ]
+        for one, other in permutations(self.parts, 2):
+            here, there = one.host.name, other.host.name
+            costs = (links or {}).get((here, there), LinkCosts(HOST_LATENCY_S, HOST_BANDWIDTH_BYTES_PER_S))
+            latency_s, bandwidth = costs.latency_s, costs.bandwidth_bytes_per_s
+            found += [
+                Link(f"{here}/{source}", f"{there}/{target}", latency_s, bandwidth, f"{here}->{there}")
+                for source, target in product(one.topology.device_names, other.topology.device_names)
+            ]
+        return Topology(self.name, tuple(devices), tuple(found))
 
     def costs(self, measured: Iterable[CostStore]) -> CostStore:
         """The measurements of all hosts, in the order of `parts`, as one store; the first host that has a kind wins."""
@@ -117,9 +116,9 @@ def devices_on_hosts(spec: str) -> HostsTopology:
         ProcessLost: a host was lost during the call.
     """
     text, known = spec.strip(), {host.name: host for host in hosts()}
-    named: dict[str, list[str]] = {}
-    for name in [f"{host}/{AUTO}" for host in known] if text == AUTO else split_names(text):
-        host = name.removesuffix(f"/{AUTO}") if text == AUTO else host_of(name)
+    named: dict[str, list[str]] = {host: ["auto"] for host in known} if text == "auto" else {}
+    for name in split_names(text) if text != "auto" else ():
+        host = host_of(name)
         if not host:
             raise InvalidTopology(
                 f"devices {text!r}: {name!r} names no host; name one for every device, such as {next(iter(known), 'host1')}/{name}"
@@ -130,9 +129,8 @@ def devices_on_hosts(spec: str) -> HostsTopology:
                 f"devices {text!r}: the cluster has no host {host!r}, but {', '.join(known)}; {meant}"
             )
         named.setdefault(host, []).append(name.removeprefix(f"{host}/"))
-    specs = {host: ",".join(devices) for host, devices in named.items()}
-    found = called_on_all([(known[host], _own_topology, ((own,),)) for host, own in specs.items()])
-    return HostsTopology(text, tuple(HostDevices(known[host], own) for host, (own,) in zip(specs, found, strict=True)))
+    found = called_on_all([(known[host], _own_topology, (",".join(own),)) for host, own in named.items()])
+    return HostsTopology(text, tuple(HostDevices(known[host], own) for host, own in zip(named, found, strict=True)))
 
 
 def _own_topology(spec: str) -> Topology:
@@ -140,87 +138,12 @@ def _own_topology(spec: str) -> Topology:
     return load_topology(spec, with_gpus=cuda_is_offered())
 
 
-def _named(link: Link, host: str) -> Link:
-    channel = None if link.channel is None else f"{host}/{link.channel}"
-    return dataclasses.replace(link, source=f"{host}/{link.source}", target=f"{host}/{link.target}", channel=channel)
-
-
-def _host_link(one: HostDevices, other: HostDevices, source: str, target: str, costs: LinkCosts | None) -> Link:
-    costs = costs or LinkCosts(HOST_LATENCY_S, HOST_BANDWIDTH_BYTES_PER_S)
-    here, there = one.host.name, other.host.name
-    return Link(
-        f"{here}/{source}", f"{there}/{target}", costs.latency_s, costs.bandwidth_bytes_per_s, f"{here}->{there}"
-    )
-
-
-T = TypeVar("T")
-
-_PIECE_BYTES = 1 << 24  # object stores may be small; Ray keeps the rest on disk
-
-
-def called_on_all(tasks: Sequence[tuple[Node, Callable[..., T], Sequence[tuple[Any, ...]]]]) -> list[list[T]]:
-    """Calls a module's function on each host, for one tuple of arguments after the other in one process; the results.
-
-    Raises:
-        GnnplaceError: an error of the function.
-        ProcessLost: the process or the host was lost.
-    """
-    import ray
-
-    run: Any = ray.remote(_run)
-    references = [
-        run.options(**host_options(node.node_id), num_cpus=0, max_retries=1).remote(function, calls)
-        for node, function, calls in tasks
-    ]
-    found = []
-    for (node, _, _), reference in zip(tasks, references, strict=True):
-        try:
-            answer: list[T] | GnnplaceError = ray.get(reference)
-        except ray.exceptions.RayError as error:
-            raise ProcessLost(f"host {node.name!r} did not do its part ({last_line(error)})") from None
-        if isinstance(answer, GnnplaceError):
-            raise type(answer)(f"host {node.name!r}: {answer}")
-        found.append(answer)
-    return found
-
-
-def _run(function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T] | GnnplaceError:
-    """Runs on a host; an error is returned instead of raised, as Ray would wrap it."""
-    take_usual_priority()
-    try:
-        return [function(*arguments) for arguments in calls]
-    except GnnplaceError as error:
-        return error
-
-
-def sent_file(content: Path | bytes) -> tuple[Any, ...]:
-    """References to the pieces of a file in Ray's object store, which sends them to each host at most once."""
-    import ray
-
-    if isinstance(content, bytes):
-        return (ray.put(content),)
-    with content.open("rb") as file:
-        return tuple(map(ray.put, iter(lambda: file.read(_PIECE_BYTES), b"")))
-
-
-def written_files(files: Mapping[str, Sequence[Any]], folder: Path) -> None:
-    """Writes files from their pieces in Ray's object store into a folder."""
-    import ray
-
-    for name, pieces in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            for piece in pieces:
-                file.write(ray.get(piece))
-
-
 _WARMUP, _REPEATS = 3, 25
 _THREADS = 4
 _ANSWER_S = 60.0
 
 
-class LinkEnd:
+class _LinkEnd:
     """A Ray actor that sends values to another one and back, as arguments of a method, like `HostWorker.deliver`."""
 
     def __init__(self) -> None:
@@ -228,15 +151,13 @@ class LinkEnd:
         self._back: SimpleQueue[Mapping[str, NDArray[Any]]] = SimpleQueue()
 
     def take(self, sender: Any, values: Mapping[str, NDArray[Any]]) -> None:
-        """Sends values back."""
         sender.take_back.remote(values)
 
     def take_back(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Takes values that were sent back."""
         self._back.put(values)
 
-    def round_trips_s(self, me: Any, other: Any, num_floats: int) -> list[float]:
-        """Seconds of each round trip of a tensor; empty when one did not come back."""
+    def round_trip_s(self, me: Any, other: Any, num_floats: int) -> float:
+        """Seconds of a round trip of a tensor; infinite when one did not come back."""
         take_usual_priority()
         values, found = {"value": np.ones(num_floats, dtype=np.float32)}, []
         for _ in range(_WARMUP + _REPEATS):
@@ -245,12 +166,12 @@ class LinkEnd:
             try:
                 self._back.get(timeout=_ANSWER_S)
             except Empty:
-                return []
+                return math.inf
             found.append(time.perf_counter() - begin_s)
-        return found[_WARMUP:]
+        return float(quiet_s(np.array(found[_WARMUP:])))
 
 
-def probe_host_links(pairs: Sequence[tuple[Node, Node]]) -> dict[tuple[str, str], LinkCosts]:
+def probe_host_links(pairs: Iterable[tuple[Node, Node]]) -> dict[tuple[str, str], LinkCosts]:
     """The costs between the hosts of each pair, by their names in both directions: half of a round trip.
 
     Raises:
@@ -258,23 +179,22 @@ def probe_host_links(pairs: Sequence[tuple[Node, Node]]) -> dict[tuple[str, str]
     """
     import ray
 
-    made: Any = ray.remote(LinkEnd)
-    nodes = {node.name: node for pair in pairs for node in pair}
-    ends = {
-        name: made.options(**host_options(node.node_id), num_cpus=0, max_concurrency=_THREADS).remote()
-        for name, node in nodes.items()
-    }
+    make: Any = ray.remote(_LinkEnd)
+    ends: dict[str, Any] = {}
     found: dict[tuple[str, str], LinkCosts] = {}
     try:
-        for source, target in ((one.name, other.name) for one, other in pairs):
+        for pair in pairs:
+            for node in pair:
+                options = {**host_options(node.node_id), "num_cpus": 0, "max_concurrency": _THREADS}
+                ends[node.name] = ends.get(node.name) or make.options(**options).remote()
+            source, target = (node.name for node in pair)
             one, other = ends[source], ends[target]
-            trips = [ray.get(one.round_trips_s.remote(one, other, num_floats)) for num_floats in FLOATS]
-            if not all(trips):
+            trips_s = [ray.get(one.round_trip_s.remote(one, other, num_floats)) for num_floats in FLOATS]
+            if math.inf in trips_s:
                 raise MeasurementFailed(
                     f"the link between the hosts {source!r} and {target!r} cannot be probed: no answer"
                 )
-            costs = fitted_link([float(quiet_s(np.array(seconds))) / 2 for seconds in trips])
-            found[source, target] = found[target, source] = costs
+            found[source, target] = found[target, source] = fitted_link([seconds / 2 for seconds in trips_s])
     except ray.exceptions.RayError as error:
         raise MeasurementFailed(
             f"links between hosts cannot be probed: a host was lost ({type(error).__name__})"

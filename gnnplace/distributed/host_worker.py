@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 from gnnplace.devices.real_names import host_of, parse_real
+from gnnplace.distributed.calls import SentFiles, sent_files, write_sent_files
 from gnnplace.distributed.cluster import Node, host_options, last_line, take_usual_priority
-from gnnplace.distributed.host_devices import sent_file, written_files
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.external_data import external_beside
@@ -25,74 +26,41 @@ from gnnplace.running.pipeline import LocalDevices
 from gnnplace.running.values import as_numpy
 from gnnplace.running.worker import Message, TaskThread, Worker
 
-__all__ = [
-    "HostFacts",
-    "HostParts",
-    "HostProcess",
-    "HostWorker",
-    "ModelMeta",
-    "Order",
-    "packed_parts",
-    "unpacked_parts",
-]
+__all__ = ["HostFacts", "HostProcess", "HostWorker", "Order"]
 
 _MESSAGE_THREADS = 8
 """Threads of an actor beyond those of requests, for messages between hosts."""
 _BEGIN_S = 60.0
 """Seconds until Ray has started a process, which waits for free cores."""
 _LOOK_S = 1.0
+_METADATA = (
+    "custom_metadata_map", "description", "domain", "graph_description", "graph_name", "producer_name", "version",
+)  # fmt: skip
+
+Steps = Mapping[str, Sequence[Step]]
+"""The steps of one host by device; the paths of models and libraries are relative while they travel."""
 
 
-@dataclass(frozen=True)
-class HostParts:
-    """The parts that one host runs."""
-
-    steps: Mapping[str, Sequence[Step]]
-    """Steps by device; models and libraries are names in `files`."""
-    files: Mapping[str, tuple[Any, ...]]
-    """References to the pieces of each file in Ray's object store."""
-
-
-def packed_parts(steps: Mapping[str, Sequence[Step]]) -> HostParts:
+def _sent_steps(steps: Steps) -> tuple[Steps, SentFiles]:
     """Puts the models of all steps, their external weights, and libraries of operators into Ray's object store."""
     contents: dict[str, Path | bytes] = {}
 
-    def packed(step: Step) -> Step:
-        part, name = step.part, f"part-{step.number:04d}.onnx"
-        contents[name] = part.model
+    def with_names(step: Step) -> Step:
+        part, model = step.part, f"part-{step.number:04d}.onnx"
+        libraries = {f"{number}-{path.name}": path for number, path in enumerate(part.custom_ops)}
+        contents.update({model: part.model, **libraries})
         if isinstance(part.model, Path):
             contents.update(external_beside(part.model))
-        libraries = {f"{number}-{path.name}": path for number, path in enumerate(part.custom_ops)}
-        contents.update(libraries)
-        return replace(step, part=replace(part, model=Path(name), custom_ops=tuple(map(Path, libraries))))
+        return replace(step, part=replace(part, model=Path(model), custom_ops=tuple(map(Path, libraries))))
 
-    packed_steps = {device: [packed(step) for step in own] for device, own in steps.items()}
-    files = {name: sent_file(content) for name, content in contents.items()}
-    return HostParts(packed_steps, files)
+    named = {device: [with_names(step) for step in own] for device, own in steps.items()}
+    return named, sent_files(contents)
 
 
-def unpacked_parts(parts: HostParts, folder: Path) -> Mapping[str, Sequence[Step]]:
-    """Writes the files into `folder`; the steps with their paths there."""
-    written_files(parts.files, folder)
-
-    def unpacked(part: Part) -> Part:
-        assert isinstance(part.model, Path)
-        return replace(part, model=folder / part.model, custom_ops=tuple(folder / path for path in part.custom_ops))
-
-    return {device: [replace(step, part=unpacked(step.part)) for step in own] for device, own in parts.steps.items()}
-
-
-@dataclass(frozen=True)
-class ModelMeta:
-    """A model's metadata under the names of `onnxruntime.ModelMetadata`, which cannot be pickled."""
-
-    custom_metadata_map: Mapping[str, str]
-    description: str
-    domain: str
-    graph_description: str
-    graph_name: str
-    producer_name: str
-    version: int
+def _inside(folder: Path, part: Part) -> Part:
+    """The part with its files in a folder."""
+    assert isinstance(part.model, Path)
+    return replace(part, model=folder / part.model, custom_ops=tuple(folder / path for path in part.custom_ops))
 
 
 @dataclass(frozen=True)
@@ -102,7 +70,8 @@ class HostFacts:
     first_part: int
     """Position of its first part in the run order."""
     providers: list[str]
-    modelmeta: ModelMeta
+    modelmeta: SimpleNamespace
+    """Fields of `onnxruntime.ModelMetadata`, which cannot be pickled."""
     pid: int
     """Process id on the host."""
 
@@ -128,9 +97,9 @@ class Order:
 class HostWorker:
     """A Ray actor with a thread per device; Ray calls its methods side by side, on other threads, and in any order."""
 
-    def __init__(self, host: str, parts: HostParts) -> None:
+    def __init__(self, host: str, steps: Steps, files: SentFiles) -> None:
         take_usual_priority()
-        self._host, self._parts = host, parts
+        self._host, self._steps, self._files = host, steps, files
         self._workers: dict[str, Worker] = {}
         self._facts: HostFacts | None = None
         self._peers: Mapping[str, Any] = {}
@@ -150,20 +119,20 @@ class HostWorker:
             return self._facts
         take_usual_priority()  # for the threads that Ray has added, which start those of the devices
         try:
-            self._workers = {name: Worker(parse_device(name, self._host), ()) for name in self._parts.steps}
             with temporary_folder() as folder:
-                for name, steps in unpacked_parts(self._parts, folder).items():
-                    self._workers[name].steps = steps
+                write_sent_files(self._files, folder)
+                for name, own in self._steps.items():
+                    steps = [replace(step, part=_inside(folder, step.part)) for step in own]
+                    self._workers[name] = Worker(parse_device(name, self._host), steps)
                 self._start()
         except GnnplaceError as error:
             return error
-        workers = list(self._workers.values())
-        devices = LocalDevices(workers)
+        devices = LocalDevices(list(self._workers.values()))
         metadata = devices.modelmeta()
         self._facts = HostFacts(
-            first_part=min(step.number for worker in workers for step in worker.steps),
+            first_part=min(step.number for steps in self._steps.values() for step in steps),
             providers=devices.providers(),
-            modelmeta=ModelMeta(**{name: getattr(metadata, name) for name in ModelMeta.__dataclass_fields__}),
+            modelmeta=SimpleNamespace(**{name: getattr(metadata, name) for name in _METADATA}),
             pid=os.getpid(),
         )
         return self._facts
@@ -208,24 +177,17 @@ class HostWorker:
     def forget(self, number: int) -> None:
         """Drops a request that has failed on another host or whose caller no longer waits."""
         with self._lock:
-            request = self._requests.get(number)
-        if request is not None:
-            self._stop(request)
+            requests = [self._requests[number]] if number in self._requests else []
+        self._give_up(requests)
 
     def _start(self) -> None:
-        """Starts the threads, which create their sessions side by side.
-
-        Raises:
-            GnnplaceError: a session cannot be created.
-        """
+        """Starts the threads, which create their sessions side by side."""
         ready: SimpleQueue[GnnplaceError | None] = SimpleQueue()
-        devices = {device for steps in self._parts.steps.values() for step in steps for device, _ in step.sends}
-        elsewhere: dict[str, Callable[[Message], None]] = {
-            device: partial(self._send, device) for device in devices if device not in self._workers
-        }
-        self._senders = {host: TaskThread(f"to {host}") for host in map(host_of, elsewhere)}
+        devices = {device for steps in self._steps.values() for step in steps for device, _ in step.sends}
+        peers = {device: partial(self._send, device) for device in devices - self._workers.keys()}
+        self._senders = {host: TaskThread(f"to {host}") for host in map(host_of, peers)}
         for worker in self._workers.values():
-            worker.peers = {**{name: peer.deliver for name, peer in self._workers.items()}, **elsewhere}
+            worker.peers = {**peers, **{name: peer.deliver for name, peer in self._workers.items()}}
             worker.start(None, ready)
         failures = [failure for failure in [ready.get() for _ in self._workers] if failure is not None]
         if failures:
@@ -244,15 +206,13 @@ class HostWorker:
     def _drop_before(self, oldest: int) -> None:
         with self._lock:
             self._oldest = max(self._oldest, oldest)
-            over = [request for number, request in self._requests.items() if number < self._oldest]
-            for request in over:
-                del self._requests[request.number]
-        for request in over:
-            self._stop(request)
+            over = [self._requests.pop(number) for number in list(self._requests) if number < self._oldest]
+        self._give_up(over)
 
-    def _stop(self, request: Request) -> None:
-        request.fail(MeasurementFailed("the request was given up"))
-        self._release(request)
+    def _give_up(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            request.fail(MeasurementFailed("the request was given up"))
+            self._release(request)
 
     def _release(self, request: Request) -> None:
         """Wakes the devices, so that they drop the values of a failed request."""
@@ -285,11 +245,11 @@ def _check_arrival(request: Request, device: str, sent: Future[None]) -> None:
 class HostProcess:
     """The driver's side of the actor on one host; Ray restarts a lost process on that host."""
 
-    def __init__(self, host: Node, steps: Mapping[str, Sequence[Step]], max_in_flight: int, share: float) -> None:
+    def __init__(self, host: Node, steps: Steps, max_in_flight: int, share: float) -> None:
         import ray
 
         self.host, self.devices = host, list(steps)
-        self._parts = packed_parts(steps)
+        self._sent = _sent_steps(steps)
         """Keeps the files in the object store, from where a restarted process loads them."""
         devices = [parse_real(name) for name in self.devices]
         num_cpus = share * min(len({core for device in devices for core in device.cores}), host.cores)
@@ -304,7 +264,7 @@ class HostProcess:
         if num_gpus:  # device names number all GPUs of the host
             options["runtime_env"] = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
         actor: Any = ray.remote(HostWorker)
-        self.actor = actor.options(**options).remote(host.name, self._parts)
+        self.actor = actor.options(**options).remote(host.name, *self._sent)
         self._begun = self.actor.__ray_ready__.remote()
 
     def loaded(self, loading: Any) -> HostFacts:
@@ -337,11 +297,7 @@ class HostProcess:
         return found
 
     def check_host(self) -> None:
-        """Checks that the cluster has heard of the host lately.
-
-        Raises:
-            ProcessLost: the host is gone.
-        """
+        """Raises `ProcessLost` unless the cluster has heard of the host lately."""
         import ray
 
         if not any(node["NodeID"] == self.host.node_id and node["Alive"] for node in ray.nodes()):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,29 +21,23 @@ from gnnplace.api.search import LEARNED, Attempt, ExecutedSearch, Run, attempt, 
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
+from gnnplace.cost.measurement_store import MeasurementStore
+from gnnplace.devices.detect import cpu_model
 from gnnplace.devices.topology import Device, Topology
+from gnnplace.distributed.calls import SentFiles, called_on_all, sent_files, write_sent_files
 from gnnplace.distributed.cluster import Host, connected, different_results, nodes
 from gnnplace.distributed.evaluators import (
     HostsMeasuring,
     HostsSimulator,
-    MeasuringPool,
     SimulationPool,
     measuring,
     measuring_options,
     simulating,
 )
-from gnnplace.distributed.execution import HostPipeline
-from gnnplace.distributed.host_devices import (
-    HostsTopology,
-    called_on_all,
-    devices_on_hosts,
-    names_hosts,
-    probe_host_links,
-    sent_file,
-    written_files,
-)
+from gnnplace.distributed.execution import DistributedSession
+from gnnplace.distributed.host_devices import HostsTopology, devices_on_hosts, names_hosts, probe_host_links
 from gnnplace.distributed.pool import Pool
-from gnnplace.distributed.training import cores_of_cluster, hosts_process_group
+from gnnplace.distributed.training import hosts_process_group
 from gnnplace.distributed.workers import Role
 from gnnplace.errors import GnnplaceError, UnsupportedModel
 from gnnplace.evaluation import Evaluation, Evaluator
@@ -51,6 +45,7 @@ from gnnplace.files import temporary_folder
 from gnnplace.measuring.busy import check_free
 from gnnplace.measuring.measured_evaluator import Comparison, MeasuredEvaluator, executed
 from gnnplace.measuring.timing import interleaved, run_pipelined
+from gnnplace.measuring.worker_process import Answer, Job
 from gnnplace.onnx_io.external_data import external_beside
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -59,10 +54,12 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 from gnnplace.planners.search import Planner
 from gnnplace.run_record import MeasuredSearch, PlannerRow
-from gnnplace.running.runner import PlacedRunner
+from gnnplace.running.session import PARTS
 from gnnplace.training.process_group import StartGroup
 
-__all__ = ["HostsExecutor", "RayHosts"]
+__all__ = ["HostsExecutor", "RayHosts", "results_on_hosts"]
+
+C = TypeVar("C")
 
 _MAX_PAIRS = 6
 """Maximum number of host pairs of which every link is probed; with more pairs the other links get the median."""
@@ -70,7 +67,11 @@ _MAX_PAIRS = 6
 
 @dataclass(frozen=True)
 class RayHosts:
-    """The hosts of the Ray cluster at an address; implements `gnnplace.api.search.Hosts`."""
+    """The hosts of the Ray cluster at an address; implements `gnnplace.api.search.Hosts`.
+
+    Methods raise `GnnplaceError` without a cluster at the address, `InvalidTopology` if it lacks a host or a device,
+    `MeasurementFailed` if a model does not run on a device, and `ProcessLost` if a host is lost.
+    """
 
     address: str
 
@@ -88,12 +89,7 @@ class RayHosts:
             return len(nodes()) > 1
 
     def topology(self, devices: str) -> Topology:
-        """Devices of several hosts; links that were never probed are probed first.
-
-        Raises:
-            InvalidTopology: the cluster lacks a host or a device.
-            GnnplaceError: there is no cluster at the address.
-        """
+        """Devices of several hosts; links that were never probed are probed first."""
         with connected(self.address):
             found = devices_on_hosts(devices)
             return found.topology(_link_costs(found))
@@ -104,11 +100,6 @@ class RayHosts:
         """Devices of several hosts, the costs of a workload on them, and warnings.
 
         Of several equal hosts with the same devices, one profiles the model, and keeps the costs in its own store.
-
-        Raises:
-            InvalidTopology: the cluster lacks a host or a device.
-            MeasurementFailed: the model does not run on a device, or other work keeps a device busy.
-            ProcessLost: a host was lost.
         """
         if options.measure and len(workload.models) > 1:
             raise UnsupportedModel("over several hosts one size of the inputs can be measured; leave --measure out")
@@ -124,14 +115,10 @@ class RayHosts:
     def simulating(self, setup: ProblemSetup, on_warning: Callable[[str], None]) -> Iterator[Evaluator]:
         """An evaluator whose large batches are simulated by all hosts."""
         local = setup.problem().evaluator
-        graph, num_devices = setup.workload.graph, setup.topology.num_devices
-        pool: SimulationPool
-        with (
-            connected(self.address),
-            Pool(simulating(_portable(setup).problem().evaluator), on_warning=on_warning) as pool,
-        ):
+        role, num_ops = simulating(_portable(setup).problem().evaluator), setup.workload.graph.num_ops
+        with connected(self.address), SimulationPool(role, on_warning=on_warning) as pool:
             pool.wait_ready()
-            yield HostsSimulator(local, pool, graph.num_ops, num_devices)
+            yield HostsSimulator(local, pool, num_ops, setup.topology.num_devices)
 
     @contextmanager
     def executing(
@@ -139,9 +126,10 @@ class RayHosts:
     ) -> Iterator[int]:
         """Lets the hosts execute the placements of an evaluator; gives the number that run at once."""
         timeout_s = here.MEASURE_OPTIONS.timeout_s
-        role = measuring(evaluator, timeout_s, options.force)
-        pool: MeasuringPool
-        with connected(self.address), Pool(role, measuring_options(timeout_s), on_warning) as pool:
+        with ExitStack() as stack:
+            stack.enter_context(connected(self.address))
+            role = measuring(evaluator, timeout_s, options.force)
+            pool = stack.enter_context(Pool[Job, Answer](role, measuring_options(timeout_s), on_warning))
             pool.wait_ready()
             evaluator.elsewhere = HostsMeasuring(pool)
             try:
@@ -162,11 +150,18 @@ class RayHosts:
 
         A row names the host of its planner; its seconds are those of that host.
         """
-        policy = None if options.policy is None else _PolicyFiles.read(Path(options.policy))
         budget = dataclasses.replace(options.budget, on_progress=None)
-        role = Role(_comparing, (_portable(setup), budget, options.seed, policy), different_results)
+        policy = None if options.policy is None else Path(options.policy)
+        if policy is not None:
+            chosen_planner(LEARNED, policy)  # a policy that cannot be used is an error before anything is sent
         best_s = np.inf
-        with connected(self.address), Pool[str, PlannerRow](role, on_warning=options.on_warning) as pool:
+        with ExitStack() as stack:
+            stack.enter_context(connected(self.address))
+            paths = () if policy is None else (policy, policy.with_suffix(".json"))
+            files = sent_files({path.name: path for path in paths})
+            arguments = (_portable(setup), budget, options.seed, policy and policy.name, files)
+            role = Role(partial, (_compared, *arguments), different_results)
+            pool = stack.enter_context(Pool[str, PlannerRow](role, on_warning=options.on_warning))
             for done in pool.results(planners):
                 lost = Attempt(planners[done.index], done.wall_s, GnnplaceError(done.failure))
                 row = done.value or lost.row(setup)
@@ -177,11 +172,12 @@ class RayHosts:
 
     def process_group(self) -> StartGroup:
         """Starts the processes of a training run on the hosts."""
-        return hosts_process_group(self.address)
+        return partial(hosts_process_group, self.address)
 
     def num_cores(self) -> int:
         """The number of cores of all hosts."""
-        return cores_of_cluster(self.address)
+        with connected(self.address):
+            return sum(node.cores for node in nodes())
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,12 +197,7 @@ class HostsExecutor:
         return ExecutedSearch(solution, counts)
 
     def compare(self, placements: Sequence[Placement]) -> Comparison:
-        """The measured costs of placements that run in turns, and of the best single device on which the model fits.
-
-        Raises:
-            MeasurementFailed: a placement does not run.
-            ProcessLost: a host was lost.
-        """
+        """The measured costs of placements that run in turns, and of the best single device on which the model fits."""
         names, num_groups = self.setup.topology.device_names, self.setup.coarsening.graph.num_ops
         alone = [Placement(np.full(num_groups, device)) for device in range(len(names))]
         simulated = list(map(self.setup.group_evaluator.evaluate, alone))
@@ -232,30 +223,19 @@ class HostsExecutor:
         feed = sample_inputs(model, np.random.default_rng(self.options.seed))
         requests = here.REQUESTS if self.setup.objective == "throughput" else 1
         different = {placement.assignment.tobytes(): placement for placement in placements}
-        runners: dict[bytes, PlacedRunner] = {}
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder())
-            for number, (key, placement) in enumerate(different.items()):
-                parts = folder / f"placement-{number}"
-                manifest = write_parts(model, self.segments_of(placement), names, parts)
-                runner = PlacedRunner(
-                    [
-                        dataclasses.replace(part, custom_ops=tuple(map(Path, self.options.custom_ops)))
-                        for part in manifest.parts
-                    ],
-                    [info.name for info in manifest.inputs],
-                    [info.name for info in manifest.outputs],
-                    devices_of=partial(HostPipeline, self.address, share=1 / len(different)),
+            calls = []
+            for number, placement in enumerate(different.values()):
+                placed = folder / f"placement-{number}"
+                write_parts(model, self.segments_of(placement), names, placed / PARTS)
+                session = stack.enter_context(
+                    DistributedSession(
+                        placed, self.address, custom_ops=self.options.custom_ops, share=1 / len(different)
+                    )
                 )
-                runners[key] = stack.enter_context(runner)
-
-            def call(runner: PlacedRunner) -> None:
-                if requests > 1:
-                    run_pipelined(runner, feed, requests)
-                else:
-                    runner.run(None, feed)
-
-            calls = [partial(call, runner) for runner in runners.values()]
+                alone = partial(session.run, None, feed)
+                calls.append(partial(run_pipelined, session, feed, requests) if requests > 1 else alone)
             samples = interleaved(calls, here.MEASURE_OPTIONS.final) / requests
         found = {}
         for (key, placement), row in zip(different.items(), samples, strict=True):
@@ -266,41 +246,24 @@ class HostsExecutor:
 
 def _link_costs(found: HostsTopology) -> dict[tuple[str, str], LinkCosts]:
     """The costs between hosts by their names; unknown links are probed, and stored by the facts of both hosts."""
-    known: dict[tuple[str, str], LinkCosts] = {}
-    unknown: list[tuple[Host, Host]] = []
-    for one, other in found.pairs:
-        costs = _pair_store(one, other).costs().device_links.get((one.name, other.name))
-        if costs is None:
-            unknown.append((one, other))
-        else:
-            known[one.name, other.name] = known[other.name, one.name] = costs
+    stores = {(one.name, other.name): _pair_store(one, other) for one, other in found.pairs}
+    known = {pair: store.costs().device_links.get(pair) for pair, store in stores.items()}
+    unknown = [pair for pair in found.pairs if known[pair[0].name, pair[1].name] is None]
     if unknown:
-        neighbours = list(pairwise(part.host for part in found.parts))
-        chosen = unknown if len(unknown) <= _MAX_PAIRS else neighbours[:_MAX_PAIRS]
+        chosen = (
+            unknown if len(unknown) <= _MAX_PAIRS else list(pairwise(part.host for part in found.parts))[:_MAX_PAIRS]
+        )
         probed = probe_host_links(chosen)
         for one, other in chosen:
             ends = Device(one.name, "host"), Device(other.name, "host")
-            _pair_store(one, other).add_link(*ends, probed[one.name, other.name])
+            stores[one.name, other.name].add_link(*ends, probed[one.name, other.name])
         middle = median_links((None, costs) for costs in probed.values())[None]
-        for one, other in unknown:
-            costs = probed.get((one.name, other.name), middle)
-            known[one.name, other.name] = known[other.name, one.name] = costs
-    return known
+        known |= {(one.name, other.name): probed.get((one.name, other.name), middle) for one, other in unknown}
+    return {ends: costs for (one, other), costs in known.items() if costs for ends in ((one, other), (other, one))}
 
 
-def _pair_store(one: Host, other: Host) -> Any:
+def _pair_store(one: Host, other: Host) -> MeasurementStore:
     return measurement_store({"hosts": {host.name: dict(host.fingerprint) for host in (one, other)}})
-
-
-@dataclass(frozen=True)
-class _SentModel:
-    """A model in the object store: references to its files."""
-
-    name: str
-    files: Mapping[str, Sequence[Any]]
-    libraries: Mapping[str, Sequence[Any]]
-    """Shared libraries with custom operators."""
-    dims: Dims
 
 
 def _profiled_on_hosts(
@@ -309,55 +272,36 @@ def _profiled_on_hosts(
     """The costs that the hosts measure for the model on their devices, and their warnings."""
     workload.check_executable()
     model = workload.models[0]
-    files = {model.path.name: model.path} | external_beside(model.path)
-    sent = _SentModel(
-        name=model.path.name,
-        files={name: sent_file(path) for name, path in files.items()},
-        libraries={
-            f"{number}-{path.name}": sent_file(path) for number, path in enumerate(map(Path, options.custom_ops))
-        },
-        dims=dict(options.dims) or dict(model.dims),
-    )
+    libraries = {f"{number}-{path.name}": path for number, path in enumerate(map(Path, options.custom_ops))}
+    files = sent_files({model.path.name: model.path, **external_beside(model.path), **libraries})
+    dims: Dims = dict(options.dims) or dict(model.dims)
+    load = partial(_loaded, files, model.path.name, tuple(libraries), dims)
     alike = [json.dumps([part.spec, dict(part.host.fingerprint)], sort_keys=True, default=str) for part in found.parts]
     first = dict(reversed(list(zip(alike, found.parts, strict=True))))
-    shared = (sent, options.seed, options.force)
-    answers = called_on_all([(part.host, _profiled_here, ((part.spec, *shared),)) for part in first.values()])
-    by_key = {key: answer for key, (answer,) in zip(first, answers, strict=True)}
+    arguments = (load, options.seed, options.force)
+    answers = called_on_all([(part.host, _profiled_here, (part.spec, *arguments)) for part in first.values()])
+    by_key = dict(zip(first, answers, strict=True))
     warnings = dict.fromkeys(
         f"host {part.host.name}: {warning}" for key, part in first.items() for warning in by_key[key][1]
     )
     return found.costs(by_key[key][0] for key in alike), tuple(warnings)
 
 
-def _profiled_here(spec: str, model: _SentModel, seed: int, force: bool) -> tuple[CostStore, tuple[str, ...]]:
+def _loaded(files: SentFiles, name: str, libraries: Sequence[str], dims: Dims, folder: Path) -> Workload:
+    """On a host: the model, whose files are written to a folder."""
+    write_sent_files(files, folder)
+    return load_workload(folder / name, dims, custom_ops=[folder / library for library in libraries], to_run=True)
+
+
+def _profiled_here(
+    spec: str, load: Callable[[Path], Workload], seed: int, force: bool
+) -> tuple[CostStore, tuple[str, ...]]:
     """On a host: the costs that its store knows, after unknown ones were measured, and warnings."""
     topology = topology_of(spec)
     with temporary_folder() as folder:
-        written_files({**model.files, **model.libraries}, folder)
-        custom_ops = tuple(folder / library for library in model.libraries)
-        workload = load_workload(folder / model.name, model.dims, custom_ops=custom_ops, to_run=True)
+        workload = load(folder)
         warnings = check_free(topology.device_names, force)
         return here.profiled(workload, topology, seed), warnings
-
-
-@dataclass(frozen=True)
-class _PolicyFiles:
-    """The content of a trained policy, which is written on another host."""
-
-    name: str
-    weights: bytes
-    card: bytes
-
-    @classmethod
-    def read(cls, path: Path) -> _PolicyFiles:
-        chosen_planner(LEARNED, path)
-        return cls(path.name, path.read_bytes(), path.with_suffix(".json").read_bytes())
-
-    def write(self, folder: Path) -> Path:
-        path = folder / self.name
-        path.write_bytes(self.weights)
-        path.with_suffix(".json").write_bytes(self.card)
-        return path
 
 
 def _portable(setup: ProblemSetup) -> ProblemSetup:
@@ -365,14 +309,31 @@ def _portable(setup: ProblemSetup) -> ProblemSetup:
     return dataclasses.replace(setup, workload=Workload(setup.workload.graphs), num_threads=1)
 
 
-def _comparing(
-    setup: ProblemSetup, budget: Budget, seed: int, policy: _PolicyFiles | None
-) -> Callable[[str], PlannerRow]:
-    return partial(_compared, setup, budget, seed, policy)
-
-
-def _compared(setup: ProblemSetup, budget: Budget, seed: int, policy: _PolicyFiles | None, name: str) -> PlannerRow:
-    """On a host: the row of one planner."""
+def _compared(
+    setup: ProblemSetup, budget: Budget, seed: int, policy: str | None, files: SentFiles, name: str
+) -> PlannerRow:
+    """On a host: the row of one planner, which may read the policy of this name among the files."""
     with temporary_folder() as folder:
-        path = None if policy is None or name != LEARNED else policy.write(folder)
+        write_sent_files(files, folder)
+        path = folder / policy if policy is not None and name == LEARNED else None
         return attempt(setup, Run(name, chosen_planner(name, path), budget), seed).row(setup)
+
+
+def results_on_hosts(
+    cases: Sequence[C], run: Callable[[Any], Mapping[str, Any]], address: str, on_warning: Callable[[str], None]
+) -> Iterator[tuple[C, dict[str, Any]]]:
+    """Pairs of a bench case and its result in the order in which cases finish; results name the `host` and its `cpu`.
+
+    Raises:
+        GnnplaceError: a case cannot be run, or there is no host to run it on.
+    """
+    role = Role(partial, (_case_result, run), different_results)
+    with connected(address), Pool[C, dict[str, Any]](role, on_warning=on_warning) as pool:
+        for done in pool.results(cases):
+            if done.value is None:
+                raise GnnplaceError(f"{cases[done.index]}: {done.failure}")
+            yield cases[done.index], {**done.value, "host": done.host}
+
+
+def _case_result(run: Callable[[Any], Mapping[str, Any]], case: object) -> dict[str, Any]:
+    return {**run(case), "cpu": cpu_model()}

@@ -7,42 +7,25 @@ answer to an item that has one. Ray's `ActorPool` offers neither copies, time li
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from gnnplace.distributed.workers import Role, Worker, WorkerOptions, Workers
+from gnnplace.distributed.workers import PoolOptions, Role, Worker, Workers
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-__all__ = ["Done", "Pool", "PoolOptions", "Tally", "turn_s"]
+__all__ = ["Done", "Pool", "turn_s"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 _WAIT_S = 0.25
 _MIN_COPIED_S = 0.25
-
-
-@dataclass(frozen=True)
-class PoolOptions:
-    """Limits for items that do not come back."""
-
-    workers: WorkerOptions = WorkerOptions()
-    timeout_s: float = math.inf
-    """Seconds of one item, after which its worker is killed."""
-    retry_hung: bool = False
-    """An item beyond `timeout_s` is tried again like one whose worker is lost; otherwise it has failed."""
-    tries: int = 3
-    """Lost workers after which an item has failed."""
-    copy_after: float = 2.0
-    """Multiple of the median seconds of finished items after which an idle worker runs the item too."""
 
 
 @dataclass(frozen=True)
@@ -60,42 +43,28 @@ class Done(Generic[ResultT]):
     """Seconds from dispatch to answer."""
 
 
-@dataclass
-class Tally:
-    """Counts of dispatched items: the first is the sum of the others and of the items still running."""
+@dataclass(eq=False)
+class _Progress:
+    """The items of one call of `results`."""
 
-    handed_out: int = 0
-    counted: int = 0
-    dropped: int = 0
-    """Answers to items that had one."""
-    lost: int = 0
-    """Items lost with their workers."""
-    hung: int = 0
-    """Items stopped at the time limit."""
+    waiting: deque[int]
+    open: set[int]
+    lost: Counter[int] = field(default_factory=Counter)
+    finished_s: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """An item that a worker runs, in one call of `results`."""
+    """An item that a worker runs."""
 
     worker: Worker
-    call: int
+    call: _Progress
     index: int
     begin_s: float = field(default_factory=time.monotonic)
 
     @property
     def wall_s(self) -> float:
         return time.monotonic() - self.begin_s
-
-
-@dataclass(eq=False)
-class _Progress:
-    """The items of one call."""
-
-    waiting: deque[int]
-    open: set[int]
-    lost: Counter[int] = field(default_factory=Counter)
-    finished_s: list[float] = field(default_factory=list)
 
 
 class Pool(Generic[ItemT, ResultT]):
@@ -105,26 +74,21 @@ class Pool(Generic[ItemT, ResultT]):
         self, role: Role, options: PoolOptions = PoolOptions(), on_warning: Callable[[str], None] = lambda text: None
     ) -> None:
         """`on_warning` receives a line for each host that is set aside."""
-        self.tally = Tally()
+        self.tally: Counter[str] = Counter()
+        """Counts of items: `dispatched` ones are `counted`, `dropped` (had an answer), `lost`, `hung`, or still running."""
         self._options = options
-        self._workers = Workers(role, options.workers, on_warning)
+        self._workers = Workers(role, options, on_warning)
         self._running: dict[ObjectRef[Any], _Run] = {}
-        self._call = 0
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Hosts with a worker that is ready."""
-        return self._workers.hosts
+        return tuple(dict.fromkeys(worker.node.name for worker in self._workers.ready))
 
     @property
     def num_workers(self) -> int:
         """Number of workers that are ready."""
-        return sum(worker.state == "ready" for worker in self._workers.all)
-
-    @property
-    def set_aside(self) -> dict[str, str]:
-        """Hosts that take no part, with the reason."""
-        return dict(self._workers.set_aside)
+        return len(self._workers.ready)
 
     def wait_ready(self) -> None:
         """Waits for the workers of all current hosts; without it items go to the workers that are ready.
@@ -149,7 +113,6 @@ class Pool(Generic[ItemT, ResultT]):
             GnnplaceError: no host is left, or none takes part.
             Exception: the error that the work on an item raised; no further item is dispatched then.
         """
-        self._call += 1
         now = _Progress(deque(range(len(items))), set(range(len(items))))
         while now.open:
             self._workers.look()
@@ -169,25 +132,25 @@ class Pool(Generic[ItemT, ResultT]):
     def __enter__(self) -> Pool[ItemT, ResultT]:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _hand_out(self, now: _Progress, items: Sequence[ItemT]) -> None:
-        for worker in self._workers.idle:
+        for worker in self._workers.ready:
+            if worker.is_busy:
+                continue
             index = now.waiting.popleft() if now.waiting else self._straggler(now)
             if index is None:
                 return
             worker.is_busy = True
-            self._running[worker.actor.work.remote(items[index])] = _Run(worker, self._call, index)
-            self.tally.handed_out += 1
+            self._running[worker.actor.work.remote(items[index])] = _Run(worker, now, index)
+            self.tally["dispatched"] += 1
 
     def _straggler(self, now: _Progress) -> int | None:
         """The item that has run longest, among those that one worker runs and that take much longer than others took."""
         if not now.finished_s:
             return None
-        runs = [run for run in self._running.values() if run.call == self._call and run.index in now.open]
+        runs = [run for run in self._running.values() if run.call is now and run.index in now.open]
         copies = Counter(run.index for run in runs)
         limit_s = max(_MIN_COPIED_S, self._options.copy_after * statistics.median(now.finished_s))
         # An item that has cost a worker gets no copy: it may cost one worker after the other.
@@ -218,14 +181,14 @@ class Pool(Generic[ItemT, ResultT]):
             raise error.cause if isinstance(error.cause, Exception) else error from None
         except ray.exceptions.RayError:
             self._workers.restart(run.worker)
-            self.tally.lost += 1
+            self.tally["lost"] += 1
             yield from self._again(run, now, "its worker was lost", self._options.tries)
             return
         if self._is_settled(run, now):
-            self.tally.dropped += 1
+            self.tally["dropped"] += 1
             return
         now.finished_s.append(run.wall_s)
-        self.tally.counted += 1
+        self.tally["counted"] += 1
         yield self._settled(run, now, value, "")
 
     def _overdue(self, now: _Progress) -> Iterator[Done[ResultT]]:
@@ -235,7 +198,7 @@ class Pool(Generic[ItemT, ResultT]):
                 del self._running[reference]
                 run.worker.is_busy = False
                 self._workers.restart(run.worker, kill=True)
-                self.tally.hung += 1
+                self.tally["hung"] += 1
                 reason = f"took longer than {self._options.timeout_s:.3g} s"
                 yield from self._again(run, now, reason, self._options.tries if self._options.retry_hung else 1)
 
@@ -244,7 +207,7 @@ class Pool(Generic[ItemT, ResultT]):
         if self._is_settled(run, now):
             return
         now.lost[run.index] += 1
-        if any(other.call == run.call and other.index == run.index for other in self._running.values()):
+        if any(other.call is now and other.index == run.index for other in self._running.values()):
             return
         if now.lost[run.index] < tries:
             now.waiting.appendleft(run.index)
@@ -253,7 +216,7 @@ class Pool(Generic[ItemT, ResultT]):
             yield self._settled(run, now, None, f"{reason}, {times}on host {run.worker.node.name}")
 
     def _is_settled(self, run: _Run, now: _Progress) -> bool:
-        return run.call != self._call or run.index not in now.open
+        return run.call is not now or run.index not in now.open
 
     def _settled(self, run: _Run, now: _Progress, value: ResultT | None, failure: str) -> Done[ResultT]:
         now.open.remove(run.index)
@@ -268,11 +231,10 @@ def turn_s(pool: Pool[ItemT, ResultT], num_items: int, item: ItemT, repeats: int
     import ray
 
     pool.wait_ready()
-    worker = pool._workers.idle[0]
+    worker, nothing = pool._workers.ready[0], _Progress(deque(), set())
     worker.is_busy = True
-    pool._running = {ray.put(0): _Run(worker, -1, 0)}  # an answer is always there
-    pool._running |= {worker.actor.work.remote(item): _Run(worker, -1, index) for index in range(1, num_items)}
-    nothing = _Progress(deque(), set())
+    pool._running = {ray.put(0): _Run(worker, nothing, 0)}  # an answer is always there
+    pool._running |= {worker.actor.work.remote(item): _Run(worker, nothing, index) for index in range(1, num_items)}
     taken_s = []
     for _ in range(repeats):
         begin_s = time.perf_counter()

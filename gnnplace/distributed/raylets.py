@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,11 +25,10 @@ class LocalCluster:
         self._options = {"num_cpus": 1, "object_store_memory": store_bytes}
         head = {**self._options, "node_name": "host1", "include_dashboard": False}
         self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
-
-    @property
-    def address(self) -> str:
+        self.address = str(self._cluster.address)
         """HOST:PORT of the head node."""
-        return str(self._cluster.address)
+        self.shutdown: Callable[[], None] = self._cluster.shutdown
+        """Ends all hosts."""
 
     def add(self, name: str) -> object:
         """Adds a host."""
@@ -39,10 +38,6 @@ class LocalCluster:
         """Removes a host; with `at_once` its processes are killed, as by a power failure."""
         if host in self._cluster.list_all_nodes():
             self._cluster.remove_node(host, allow_graceful=not at_once)
-
-    def shutdown(self) -> None:
-        """Ends all hosts."""
-        self._cluster.shutdown()
 
 
 @contextmanager

@@ -5,17 +5,18 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from gnnplace.distributed.calls import SentFiles, sent_files, write_sent_files
 from gnnplace.distributed.cluster import Node, connected, host_options, nodes, take_usual_priority
 from gnnplace.errors import ProcessLost
 from gnnplace.files import temporary_folder
 from gnnplace.policy.network import one_thread
-from gnnplace.training.process_group import ProcessGroup, StartGroup, joined, process_group
+from gnnplace.training.process_group import ProcessGroup, joined, process_group
 
-__all__ = ["cores_of_cluster", "hosts_process_group"]
+__all__ = ["RankActor", "hosts_process_group"]
 
 _THREADS = 2  # one trains, the other answers calls
 _BEGIN_S = 120.0
@@ -24,81 +25,61 @@ _BEGIN_S = 120.0
 class RankActor:
     """One rank of a group, as a Ray actor."""
 
-    def join(
-        self, rank: int, size: int, rendezvous: str, work: Callable[..., object], arguments: Sequence[Any]
-    ) -> None:
-        """Does the work of a rank; arguments that are files arrive as (name, content)."""
+    def __init__(self, arguments: Sequence[Any], files: SentFiles) -> None:
+        self._arguments, self._files = arguments, files
+
+    def join(self, rank: int, size: int, rendezvous: str, work: Callable[..., object]) -> None:
+        """Does the work of a rank; files among the arguments are written on this host."""
         take_usual_priority()
         with one_thread(), temporary_folder() as folder, joined(rank, size, rendezvous) as group:
-            work(group, *(_written(argument, folder) for argument in arguments))
-
-    def host(self) -> str:
-        """The address of its host."""
-        return _address()
-
-
-def hosts_process_group(address: str) -> StartGroup:
-    """Starts groups of processes on the hosts of a cluster, in place of `process_group`.
-
-    Each rank goes to the host with the fewest ranks per core. Rank 0, which writes the files, is the calling process and
-    counts for its own host. Means are over the same ranks in the same order as on one machine, so weights are the same.
-    """
-
-    @contextmanager
-    def start(size: int, work: Callable[..., object], arguments: tuple[Any, ...]) -> Iterator[ProcessGroup]:
-        if size == 1:
-            with process_group(size, work, arguments) as group:
-                yield group
-            return
-        with connected(address), one_thread():
-            yield from _group(size, work, [_read(argument) for argument in arguments])
-
-    return start
-
-
-def cores_of_cluster(address: str) -> int:
-    """Number of cores of all hosts.
-
-    Raises:
-        GnnplaceError: there is no cluster.
-    """
-    with connected(address):
-        return sum(node.cores for node in nodes())
-
-
-def _group(size: int, work: Callable[..., object], arguments: Sequence[Any]) -> Iterator[ProcessGroup]:
-    import ray
-
-    made: Any = ray.remote(RankActor)
-    here = ray.get_runtime_context().get_node_id()
-    turns = _turns(nodes(), here, size - 1)
-    ranks = Counter([here, *(node.node_id for node in turns)])
-    actors = [
-        made.options(
-            **host_options(node.node_id),
-            num_cpus=min(1, node.cores / ranks[node.node_id]),
-            max_concurrency=_THREADS,
-        ).remote()
-        for node in turns
-    ]
-    try:
-        with _actors_there():
-            ray.get([actor.host.remote() for actor in actors], timeout=_BEGIN_S)  # the group would wait half an hour
-        rendezvous = f"tcp://{_address()}:{_free_port()}"
-        working = [
-            actor.join.remote(rank, size, rendezvous, work, arguments) for rank, actor in enumerate(actors, start=1)
-        ]
-        with joined(0, size, rendezvous) as group:
-            yield group
-        with _actors_there():
-            ray.get(working)
-    finally:
-        for actor in actors:
-            ray.kill(actor)
+            write_sent_files(self._files, folder)
+            work(group, *(folder / each.name if isinstance(each, Path) else each for each in self._arguments))
 
 
 @contextmanager
-def _actors_there() -> Iterator[None]:
+def hosts_process_group(
+    address: str, size: int, work: Callable[..., object], arguments: tuple[Any, ...]
+) -> Iterator[ProcessGroup]:
+    """A group of processes on the hosts of a cluster, in place of `process_group`.
+
+    Each rank goes to the host with the fewest ranks per core. Rank 0, which writes the files, is the calling process and
+    counts for its own host. Means are over the same ranks in the same order as on one machine, so weights are the same.
+
+    Raises:
+        ProcessLost: a process has ended.
+    """
+    with ExitStack() as stack:
+        if size == 1:
+            yield stack.enter_context(process_group(size, work, arguments))
+            return
+        stack.enter_context(connected(address))
+        stack.enter_context(one_thread())
+        import ray
+
+        files = sent_files({each.name: each for each in arguments if isinstance(each, Path)})
+        here = ray.get_runtime_context().get_node_id()
+        turns = _turns(nodes(), here, size - 1)
+        ranks = Counter([here, *(node.node_id for node in turns)])
+        make: Any = ray.remote(RankActor)
+        actors = []
+        for node in turns:
+            options = {**host_options(node.node_id), "num_cpus": min(1, node.cores / ranks[node.node_id])}
+            actors.append(make.options(**options, max_concurrency=_THREADS).remote(arguments, files))
+            stack.callback(ray.kill, actors[-1])
+        with _losses_reported():
+            ray.get(
+                [actor.__ray_ready__.remote() for actor in actors], timeout=_BEGIN_S
+            )  # torch would wait half an hour
+        rendezvous = f"tcp://{ray.util.get_node_ip_address()}:{_free_port()}"
+        working = [actor.join.remote(rank, size, rendezvous, work) for rank, actor in enumerate(actors, start=1)]
+        with joined(0, size, rendezvous) as group:
+            yield group
+        with _losses_reported():
+            ray.get(working)
+
+
+@contextmanager
+def _losses_reported() -> Iterator[None]:
     import ray
 
     try:
@@ -118,24 +99,6 @@ def _turns(found: Sequence[Node], here: str, count: int) -> list[Node]:
         ranks[least.node_id] += 1
         turns.append(least)
     return turns
-
-
-def _read(argument: Any) -> Any:
-    return (argument.name, argument.read_bytes()) if isinstance(argument, Path) else argument
-
-
-def _written(argument: Any, folder: Path) -> Any:
-    if not (isinstance(argument, tuple) and len(argument) == 2 and isinstance(argument[1], bytes)):
-        return argument
-    path = folder / str(argument[0])
-    path.write_bytes(argument[1])
-    return path
-
-
-def _address() -> str:
-    import ray
-
-    return str(ray.util.get_node_ip_address())
 
 
 def _free_port() -> int:

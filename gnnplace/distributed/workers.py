@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gnnplace.distributed.cluster import RESTART_RETRIES, Node, host_options, machine_fingerprint, nodes
 from gnnplace.errors import GnnplaceError, ProcessLost
 
-__all__ = ["Role", "Worker", "WorkerOptions", "Workers"]
+__all__ = ["PoolOptions", "Role", "Worker", "Workers"]
 
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ _MAX_LOSSES = 3
 
 
 @dataclass(frozen=True)
-class WorkerOptions:
-    """The number of workers, and time limits for their start."""
+class PoolOptions:
+    """The number of workers, and limits for workers and items that do not come back."""
 
     per_host: int | None = None
     """Workers of each host, which share its cores; None: one per core."""
@@ -40,6 +40,14 @@ class WorkerOptions:
     """Seconds from the first answer until the worker is ready; a host whose workers take longer is set aside."""
     patience_s: float = 60.0
     """Seconds to wait for another host when none is left."""
+    timeout_s: float = math.inf
+    """Seconds of one item, after which its worker is killed."""
+    retry_hung: bool = False
+    """An item beyond `timeout_s` is tried again like one whose worker is lost; otherwise it has failed."""
+    tries: int = 3
+    """Lost workers after which an item has failed."""
+    copy_after: float = 2.0
+    """Multiple of the median seconds of finished items after which an idle worker runs the item too."""
 
 
 @dataclass(frozen=True)
@@ -87,32 +95,26 @@ class _Actor:
 class Workers:
     """The current workers."""
 
-    def __init__(self, role: Role, options: WorkerOptions, on_warning: Callable[[str], None]) -> None:
+    def __init__(self, role: Role, options: PoolOptions, on_warning: Callable[[str], None]) -> None:
         import ray
 
         self.all: list[Worker] = []
         self.beginning: dict[ObjectRef[Any], Worker] = {}
         """Workers that are not ready, by the reference to their next answer."""
-        self.set_aside: dict[str, str] = {}
-        """Hosts that take no part, with the reason."""
         self._options, self._objection, self._on_warning = options, role.objection, on_warning
         self._actor = ray.remote(_Actor)
         self._arguments = (role.make, *(ray.put(argument) for argument in role.arguments))
-        self._refused: set[str] = set()
+        self._refused: dict[str, str] = {}
+        """Name and reason of each node that takes no part."""
         self._losses: Counter[str] = Counter()
         """Workers of each node that were lost in a row before they were ready."""
         self._looked_s = -math.inf
         self._had_workers_s = time.monotonic()
 
     @property
-    def hosts(self) -> tuple[str, ...]:
-        """Hosts with a worker that is ready."""
-        return tuple(dict.fromkeys(worker.node.name for worker in self.all if worker.state == "ready"))
-
-    @property
-    def idle(self) -> list[Worker]:
-        """Workers that are ready and run no item."""
-        return [worker for worker in self.all if worker.state == "ready" and not worker.is_busy]
+    def ready(self) -> list[Worker]:
+        """Workers that run items."""
+        return [worker for worker in self.all if worker.state == "ready"]
 
     def look(self) -> None:
         """Starts missing workers, also on new hosts, and sets hosts aside whose workers take too long to begin.
@@ -143,9 +145,8 @@ class Workers:
                     self._start(node, node.cores / slots)
         if self.all:
             self._had_workers_s = now_s
-        elif self.set_aside and all(node.node_id in self._refused or not node.cores for node in known):
-            reasons = "; ".join(f"{host}: {reason}" for host, reason in self.set_aside.items())
-            raise GnnplaceError(f"no host of the cluster can take part ({reasons})")
+        elif self._refused and all(node.node_id in self._refused or not node.cores for node in known):
+            raise GnnplaceError(f"no host of the cluster can take part ({'; '.join(self._refused.values())})")
         elif now_s - self._had_workers_s > self._options.patience_s:
             raise ProcessLost(
                 f"no host with a core has been in the cluster for {self._options.patience_s:.0f} s; ray status says what is left"
@@ -207,8 +208,7 @@ class Workers:
 
     def _refuse(self, node: Node, reason: str) -> None:
         if node.node_id not in self._refused:
-            self._refused.add(node.node_id)
-            self.set_aside[node.name] = reason
+            self._refused[node.node_id] = f"{node.name}: {reason}"
             self._on_warning(f"host {node.name} takes no part: {reason}")
         for worker in [worker for worker in self.all if worker.node.node_id == node.node_id]:
             self.remove(worker)

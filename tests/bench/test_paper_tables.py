@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from gnnplace.bench.harness import BenchOptions, write_result
-from gnnplace.bench.papers.case import FACTS, Case, case_result
 from gnnplace.bench.papers.comparison import evaluations_to_reach, planner_rows
 from gnnplace.bench.papers.suites import CONSTRUCTED, LEARNED, SEARCHED, bench_seeds
-from gnnplace.bench.papers.tables import OOM, SEEDS_ROWS, SPOTLIGHT_ROWS, row_of
+from gnnplace.bench.papers.tables import FACTS, OOM, SEEDS_ROWS, SPOTLIGHT_ROWS, Case, case_result, row_of
 from gnnplace.bench.problems import DOES_NOT_FIT
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Problem
@@ -185,7 +184,7 @@ def test_an_interrupted_search_is_not_a_result(monkeypatch: pytest.MonkeyPatch) 
             raise KeyboardInterrupt
         return search.solution()
 
-    monkeypatch.setattr("gnnplace.bench.papers.case.load_planner", lambda name: interrupted)
+    monkeypatch.setattr("gnnplace.bench.papers.tables.load_planner", lambda name: interrupted)
     with pytest.raises(KeyboardInterrupt):
         case_result(Case(SMALL, "heft", 0, 5))
 

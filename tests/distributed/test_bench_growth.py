@@ -1,11 +1,13 @@
-"""A driver and many hosts, simulated with costs of messages that are round numbers."""
+"""Throughput of a driver with many hosts, simulated with round costs of messages."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from gnnplace.distributed.bench.costs import MessageCosts
-from gnnplace.distributed.bench.growth import grown, saturating_hosts
+from gnnplace.distributed.bench.suite import grown
 
 COSTS = MessageCosts(
     round_trip_s=0.002,
@@ -20,30 +22,34 @@ COSTS = MessageCosts(
 )
 
 
-def test_one_worker_takes_an_evaluation_and_a_round_trip_for_each() -> None:
-    growth = grown(COSTS, workers=1, batch=1, evaluation_s=0.048, row_bytes=512)
-    assert growth.evaluations_per_s == pytest.approx(1 / 0.05)
-    assert growth.efficiency == pytest.approx(0.048 / 0.05)
-    assert growth.driver_busy == pytest.approx(0.001 / 0.05)
-    assert growth.messages_per_s == pytest.approx(2 / 0.05)
-    assert growth.network_bytes_per_s == pytest.approx((1000 + 512) / 0.05)
-    assert growth.driver_s_per_evaluation == pytest.approx(0.001)
+def test_one_host_takes_an_evaluation_and_a_round_trip_for_each_item() -> None:
+    growth = grown(COSTS, hosts=1, batch=1, evaluation_s=0.048, row_bytes=512)
+    assert growth == pytest.approx(
+        {
+            "hosts": 1,
+            "batch": 1,
+            "evaluations_per_s": 1 / 0.05,
+            "efficiency": 0.048 / 0.05,
+            "driver_busy": 0.001 / 0.05,
+            "messages_per_s": 2 / 0.05,
+            "network_bytes_per_s": (1000 + 512) / 0.05,
+            "driver_s_per_evaluation": 0.001,
+        }
+    )
 
 
-def test_more_workers_than_the_driver_has_time_for_give_no_more() -> None:
-    few, many = (grown(COSTS, workers, 1, 0.05, 512) for workers in (500, 1000))
-    assert [few.driver_busy, many.driver_busy] == pytest.approx([1.0, 1.0])
-    assert [few.evaluations_per_s, many.evaluations_per_s] == pytest.approx([1000.0, 1000.0])
-    assert saturating_hosts(COSTS, 1, 0.05) == 50
+def test_more_hosts_than_the_driver_has_time_for_add_no_throughput() -> None:
+    few, many = (grown(COSTS, hosts, 1, 0.05, 512) for hosts in (500, 1000))
+    assert [few["driver_busy"], many["driver_busy"]] == pytest.approx([1.0, 1.0])
+    assert [few["evaluations_per_s"], many["evaluations_per_s"]] == pytest.approx([1000.0, 1000.0])
 
 
-def test_several_evaluations_in_one_message_bring_the_driver_back() -> None:
-    growth = grown(COSTS, workers=1000, batch=64, evaluation_s=0.05, row_bytes=512)
-    assert growth.efficiency > 0.99
-    assert growth.driver_s_per_evaluation == pytest.approx(0.001 / 64)
-    assert saturating_hosts(COSTS, 64, 0.05) == 3200
+def test_several_evaluations_per_message_free_the_driver() -> None:
+    growth = grown(COSTS, hosts=1000, batch=64, evaluation_s=0.05, row_bytes=512)
+    assert growth["efficiency"] > 0.99
+    assert growth["driver_s_per_evaluation"] == pytest.approx(0.001 / 64)
 
 
-def test_what_each_item_that_is_out_costs_is_paid_at_every_turn() -> None:
-    costs = MessageCosts(**{**vars(COSTS), "wait_each_s": 0.01})
-    assert grown(costs, 1, 1, 0.037, 0).evaluations_per_s == pytest.approx(1 / (0.037 + 0.002 + 0.01))
+def test_the_cost_of_each_item_that_is_out_counts_at_every_turn() -> None:
+    costs = replace(COSTS, wait_each_s=0.01)
+    assert grown(costs, 1, 1, 0.037, 0)["evaluations_per_s"] == pytest.approx(1 / (0.037 + 0.002 + 0.01))

@@ -20,7 +20,8 @@ from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.spec import load_topology
 from gnnplace.distributed.evaluators import HostsMeasuring, measuring, measuring_options
-from gnnplace.distributed.pool import Pool, PoolOptions
+from gnnplace.distributed.pool import Pool
+from gnnplace.distributed.workers import PoolOptions
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
@@ -103,13 +104,13 @@ def test_each_placement_is_executed_once_on_one_of_the_hosts_and_kept(opened: Ca
     batch = there.evaluator.evaluate_batch(np.concatenate([rows, rows[:3]]))
     assert batch.makespan_s.shape == (13,)
     assert np.array_equal(batch.makespan_s[:3], batch.makespan_s[10:])
-    assert there.evaluator.measurements == there.pool.tally.counted == 10
+    assert there.evaluator.measurements == there.pool.tally["counted"] == 10
     assert np.isfinite(batch.makespan_s).all()
     assert there.evaluator.single is not None
     there.pool.close()  # its workers have the hosts' cores
     again = opened()
     repeated = again.evaluator.evaluate_batch(rows)
-    assert (again.evaluator.measurements, again.evaluator.recalled, again.pool.tally.handed_out) == (0, 10, 0)
+    assert (again.evaluator.measurements, again.evaluator.recalled, again.pool.tally["dispatched"]) == (0, 10, 0)
     # Both are stated by the plain session of the driver: the ratio is what was measured.
     assert again.evaluator.single is not None
     before, now = there.evaluator.single.makespan_s, again.evaluator.single.makespan_s
@@ -140,9 +141,10 @@ def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[.
     assert len(killed) == 1
     assert np.isfinite(batch.makespan_s).all()
     assert (there.evaluator.measurements, there.evaluator.failed) == (40, 0)
-    assert there.pool.tally.counted == 40
-    assert there.pool.tally.lost <= 1  # Ray may report the loss after a copy of the item has answered
-    assert there.pool.tally.handed_out == 41 + there.pool.tally.dropped
+    tally = there.pool.tally
+    assert tally["counted"] == 40
+    assert tally["lost"] <= 1  # Ray may report the loss after a copy of the item has answered
+    assert tally["dispatched"] == 41 + tally["dropped"]
 
 
 def test_a_host_that_stops_answering_is_given_up_and_its_measurement_made_elsewhere(
@@ -162,6 +164,6 @@ def test_a_host_that_stops_answering_is_given_up_and_its_measurement_made_elsewh
     thread.join()
     assert len(stopped) == 1
     assert np.isfinite(batch.makespan_s).all()
-    assert (there.pool.tally.counted, there.pool.tally.hung, there.evaluator.failed) == (30, 1, 0)
+    assert (there.pool.tally["counted"], there.pool.tally["hung"], there.evaluator.failed) == (30, 1, 0)
     _, alive = psutil.wait_procs(stopped, timeout=20.0)
     assert alive == []

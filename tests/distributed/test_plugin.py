@@ -44,7 +44,7 @@ def test_the_plain_session_runs_on_the_fastest_device_that_the_model_fits_on(
 
 
 def test_the_row_of_a_planner_that_fails_on_a_host_has_the_seconds_that_it_took() -> None:
-    row = _compared(set_up(GRAPH, machine(100, 100)), Budget(evaluations=None, seconds=0.0), 0, None, "annealing")
+    row = _compared(set_up(GRAPH, machine(100, 100)), Budget(evaluations=None, seconds=0.0), 0, None, {}, "annealing")
     assert row["error"]
     assert row["makespan_s"] is None
     assert row["wall_s"] > 0.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gnnplace.distributed.calls import called_on_all
 from gnnplace.distributed.cluster import nodes
-from gnnplace.distributed.host_devices import called_on_all
 
 
 def niceness() -> int:
@@ -20,4 +20,4 @@ def test_what_is_called_on_a_host_does_not_yield_to_other_work(cluster: Any) -> 
     import ray
 
     assert ray.get(ray.remote(niceness).options(num_cpus=0).remote()) > 0
-    assert called_on_all([(node, niceness, [()]) for node in nodes()]) == [[0], [0]]
+    assert called_on_all([(node, niceness, ()) for node in nodes()]) == [0, 0]

@@ -8,18 +8,16 @@ import pickle
 import numpy as np
 import pytest
 
-from gnnplace.api.options import PlaceOptions
-from gnnplace.api.problem_setup import ProblemSetup, topology_of
-from gnnplace.api.workload import load_workload
+from gnnplace.api import set_up
 from gnnplace.distributed.cluster import different_results, different_seconds, machine_fingerprint
 from gnnplace.distributed.evaluators import HostsSimulator, simulating
 from gnnplace.distributed.pool import Pool
-from gnnplace.evaluation import EvaluationBatch
+from gnnplace.evaluation import EvaluationBatch, Problem
 
 
-def setting(name: str, max_groups: int) -> ProblemSetup:
-    found = ProblemSetup.build(load_workload(name), topology_of("k40x4"), options=PlaceOptions(max_groups=max_groups))
-    return dataclasses.replace(found, num_threads=1)
+def layered(max_groups: int) -> Problem:
+    setup = set_up("zoo:layered_2000", "k40x4", max_groups=max_groups)
+    return dataclasses.replace(setup, num_threads=1).problem()
 
 
 def equal(one: EvaluationBatch, other: EvaluationBatch) -> bool:
@@ -29,7 +27,7 @@ def equal(one: EvaluationBatch, other: EvaluationBatch) -> bool:
 
 @pytest.mark.parametrize("max_groups", [64, 10_000])
 def test_a_simulator_that_was_sent_gives_the_same_bits(max_groups: int) -> None:
-    problem = setting("zoo:layered_2000", max_groups).problem()
+    problem = layered(max_groups)
     sent = pickle.loads(pickle.dumps(problem.evaluator))
     rows = np.random.default_rng(1).integers(0, 5, (8, problem.graph.num_ops))
     assert equal(sent.evaluate_batch(rows), problem.evaluator.evaluate_batch(rows))
@@ -37,15 +35,15 @@ def test_a_simulator_that_was_sent_gives_the_same_bits(max_groups: int) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_batches_over_hosts_are_those_of_this_one_bit_for_bit_and_in_order() -> None:
-    problem = setting("zoo:layered_2000", 64).problem()
+    problem = layered(64)
     rows = np.random.default_rng(2).integers(0, 5, (500, 64))
     with Pool(simulating(problem.evaluator)) as pool:
         pool.wait_ready()
         shared = HostsSimulator(problem.evaluator, pool, 2000, 5)
         found = shared.evaluate_batch(rows)
-        assert (pool.tally.counted, pool.tally.lost) == (6, 0)  # three parts for each worker
+        assert (pool.tally["counted"], pool.tally["lost"]) == (6, 0)  # three parts for each worker
         few = shared.evaluate_batch(rows[:3])
-        assert pool.tally.counted == 6  # not worth a message
+        assert pool.tally["counted"] == 6  # not worth a message
     expected = problem.evaluator.evaluate_batch(rows)
     assert equal(found, expected)
     assert np.array_equal(few.makespan_s, expected.makespan_s[:3])

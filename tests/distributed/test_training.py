@@ -16,7 +16,8 @@ import torch
 
 from gnnplace.api.training_run import RunFiles, train
 from gnnplace.distributed.cluster import Node
-from gnnplace.distributed.training import _turns, cores_of_cluster, hosts_process_group
+from gnnplace.distributed.plugin import RayHosts
+from gnnplace.distributed.training import _turns
 from gnnplace.errors import ProcessLost
 from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
 from gnnplace.training.run_state import RunState, read_state
@@ -44,7 +45,7 @@ def test_ranks_on_two_hosts_come_to_the_weights_of_processes_here(cluster: Any, 
     config = replace(QUICK, num_processes=2)
     rows: dict[str, list[Any]] = {"here": [], "hosts": []}
     here = trained(begun(tmp_path / "here"), config, RunControl(), rows["here"].append)
-    on_hosts = RunControl(start_group=hosts_process_group(cluster.address))
+    on_hosts = RunControl(start_group=RayHosts(cluster.address).process_group())
     hosts = trained(begun(tmp_path / "hosts"), config, on_hosts, rows["hosts"].append)
     assert torch.equal(weights(here), weights(hosts))
     names = [[fact["name"] for row in rows[where] for fact in row["problems"]] for where in ("here", "hosts")]
@@ -56,7 +57,7 @@ def test_a_rank_that_is_killed_ends_the_run_with_a_clear_line_and_the_state_goes
 ) -> None:
     config = replace(QUICK, num_processes=2, save_every=1)
     whole = trained(begun(tmp_path / "whole"), config, RunControl(), lambda row: None)
-    path, on_hosts = begun(tmp_path / "killed"), RunControl(start_group=hosts_process_group(cluster.address))
+    path, on_hosts = begun(tmp_path / "killed"), RunControl(start_group=RayHosts(cluster.address).process_group())
     with pytest.raises(ProcessLost, match=r"ended .*go on with --resume"):
         trained(path, config, on_hosts, lambda row: kill_a_rank() if row["update"] == 1 else None)
     assert 1 <= read_state(path).update <= 2
@@ -90,4 +91,4 @@ def test_ranks_go_to_hosts_by_their_cores_and_the_driver_counts_for_its_own() ->
 
 
 def test_the_cores_of_all_hosts_are_counted(cluster: Any) -> None:
-    assert cores_of_cluster(cluster.address) == 2
+    assert RayHosts(cluster.address).num_cores() == 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations, permutations
+from dataclasses import replace
+from itertools import combinations, pairwise, permutations, product
 
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import Device, Link, Topology
@@ -17,51 +18,54 @@ PRESETS = (
 )  # fmt: skip
 """Sets of GPUs and their host with 3, 6 or 16 devices, with shared channels, or with four kinds of GPUs."""
 
-_LAN_BYTES_PER_S = 1.25e9
-_LAN_LATENCY_S = 5e-5
-
 
 def held_out_devices(name: str) -> Topology:
     """The set of this name, one of `HAND_MADE` or of `PRESETS`."""
     return HAND_MADE[name]() if name in HAND_MADE else preset(name)
 
 
-def _accelerator(name: str, kind: str, tera_flops: float, memory_gib: int = 16, overhead_s: float = 1e-5) -> Device:
+def _accelerator(name: str, kind: str, tera_flops: float) -> Device:
     """An accelerator with 0.05 bytes of bandwidth per FLOP, as GPUs have."""
     rate = tera_flops * 1e12
-    return Device(name, kind, memory_gib * GIB, {"float32": rate}, 0.05 * rate, overhead_s)
+    return Device(name, kind, 16 * GIB, {"float32": rate}, 0.05 * rate, 1e-5)
 
 
-def _host(name: str, tera_flops: float, kind: str = "cpu", overhead_s: float = 5e-6) -> Device:
+def _gpus(count: int, tera_flops: float) -> list[Device]:
+    return [_accelerator(f"gpu:{index}", "gpu", tera_flops) for index in range(count)]
+
+
+def _host(name: str, tera_flops: float, kind: str = "cpu") -> Device:
     rate = tera_flops * 1e12
-    return Device(name, kind, 256 * GIB, {"float32": rate}, 0.06 * rate, overhead_s)
+    return Device(name, kind, 256 * GIB, {"float32": rate}, 0.06 * rate, 5e-6)
 
 
-def _both_ways(pairs: Iterable[tuple[Device, Device]], latency_s: float, rate: float) -> list[Link]:
-    return [
-        Link(a.name, b.name, latency_s, rate) for one, other in pairs for a, b in ((one, other), (other, one))
-    ]  # fmt: skip
+def _links(pairs: Iterable[tuple[Device, Device]], latency_s: float, bandwidth_bytes_per_s: float) -> list[Link]:
+    """Links in both directions."""
+    ends = [ends for one, other in pairs for ends in ((one.name, other.name), (other.name, one.name))]
+    return [Link(source, target, latency_s, bandwidth_bytes_per_s) for source, target in ends]
 
 
-def _star(host: Device, others: Sequence[Device], latency_s: float, rate: float) -> list[Link]:
-    return _both_ways(((host, other) for other in others), latency_s, rate)
-
-
-def _switched(devices: Sequence[Device], latency_s: float, rate: float) -> list[Link]:
+def _switched(devices: Sequence[Device], latency_s: float, bandwidth_bytes_per_s: float) -> list[Link]:
     """Links between all devices; the links that leave a device share its port."""
     return [
-        Link(a.name, b.name, latency_s, rate, f"{a.name}:port") for a, b in permutations(devices, 2)
-    ]  # fmt: skip
+        Link(a.name, b.name, latency_s, bandwidth_bytes_per_s, f"{a.name}:port") for a, b in permutations(devices, 2)
+    ]
+
+
+def _star(name: str, host: Device, gpus: Sequence[Device], latency_s: float, bandwidth_bytes_per_s: float) -> Topology:
+    """Accelerators that exchange data over their host."""
+    links = _links(product([host], gpus), latency_s, bandwidth_bytes_per_s)
+    return Topology(name, (*gpus, host), tuple(links))
 
 
 def _servers(count: int, gpus: int) -> Topology:
     """Servers with one host and several GPUs on PCIe, joined by a 10 Gbit/s switch."""
     hosts = [_host(f"cpu:{server}", 2.0) for server in range(count)]
-    links = _switched(hosts, _LAN_LATENCY_S, _LAN_BYTES_PER_S)
+    links = _switched(hosts, 5e-5, 1.25e9)
     devices: list[Device] = []
     for server, host in enumerate(hosts):
         boards = [_accelerator(f"gpu:{server}.{slot}", "gpu", 10.0) for slot in range(gpus)]
-        links += _star(host, boards, 1e-5, 12e9)
+        links += _links(product([host], boards), 1e-5, 12e9)
         devices += [*boards, host]
     return Topology(f"servers-{count}x{gpus + 1}", tuple(devices), tuple(links))
 
@@ -78,48 +82,30 @@ def _big_and_little_cores() -> Topology:
         Device(f"cpu:{index}", kind, None, {"float32": rate}, 0.15 * rate, 2e-6)
         for index, (kind, rate) in enumerate([("cpu-big", 1e11)] * 4 + [("cpu-little", 3e10)] * 4)
     ]
-    return Topology("cores-4+4", tuple(cores), tuple(_both_ways(combinations(cores, 2), 1e-6, 2e10)))
+    return Topology("cores-4+4", tuple(cores), tuple(_links(combinations(cores, 2), 1e-6, 2e10)))
 
 
 def _phone() -> Topology:
     """CPU, GPU and neural engine around one memory, with slow dispatch."""
+    gpu = Device("gpu:0", "gpu", 8 * GIB, {"float32": 1e12}, 4e10, 1e-4)
+    engine = Device("npu:0", "npu", 8 * GIB, {"float32": 2e12}, 4e10, 1e-4)
     cpu = Device("cpu:0", "cpu", 8 * GIB, {"float32": 2e11}, 3e10, 2e-5)
-    gpu, engine = (
-        Device(f"{name}:0", name, 8 * GIB, {"float32": rate}, 4e10, 1e-4) for name, rate in (("gpu", 1e12), ("npu", 2e12))
-    )  # fmt: skip
     links = tuple(Link(a.name, b.name, 2e-5, 2e10, "memory") for a, b in permutations((cpu, gpu, engine), 2))
     return Topology("phone-3", (gpu, engine, cpu), links)
 
 
-def _over_ethernet() -> Topology:
-    """Three GPUs on a 1 Gbit/s network."""
-    host, gpus = _host("cpu:0", 1.0), [_accelerator(f"gpu:{index}", "gpu", 5.0) for index in range(3)]
-    return Topology("ethernet-4", (*gpus, host), tuple(_star(host, gpus, 2e-4, 1.25e8)))
-
-
 def _slow_uploads() -> Topology:
     """Four GPUs that receive four times faster than they send."""
-    host, gpus = _host("cpu:0", 1.0), [_accelerator(f"gpu:{index}", "gpu", 8.0) for index in range(4)]
-    links = [
-        link
-        for gpu in gpus
-        for link in (Link(host.name, gpu.name, 1e-5, 12e9), Link(gpu.name, host.name, 1e-5, 3e9))
-    ]  # fmt: skip
-    return Topology("upload-5", (*gpus, host), tuple(links))
-
-
-def _old_gpus() -> Topology:
-    """Six GPUs, each at half the speed of their host."""
-    host, gpus = _host("cpu:0", 5.0), [_accelerator(f"gpu:{index}", "gpu", 2.5) for index in range(6)]
-    return Topology("old-gpus-7", (*gpus, host), tuple(_star(host, gpus, 1e-5, 8e9)))
+    topology = _star("upload-5", _host("cpu:0", 1.0), _gpus(4, 8.0), 1e-5, 12e9)
+    links = (link if link.source == "cpu:0" else replace(link, bandwidth_bytes_per_s=3e9) for link in topology.links)
+    return replace(topology, links=tuple(links))
 
 
 def _ring() -> Topology:
     """Seven accelerators in a ring with links between neighbours; the others exchange data over the host."""
-    host, chips = _host("cpu:0", 1.0), [_accelerator(f"chip:{index}", "chip", 20.0) for index in range(7)]
-    ring = [(chips[index], chips[(index + 1) % 7]) for index in range(7)]
-    links = [*_star(host, chips, 1e-5, 1e10), *_both_ways(ring, 1e-5, 5e10)]
-    return Topology("ring-8", (*chips, host), tuple(links))
+    chips = [_accelerator(f"chip:{index}", "chip", 20.0) for index in range(7)]
+    topology = _star("ring-8", _host("cpu:0", 1.0), chips, 1e-5, 1e10)
+    return replace(topology, links=(*topology.links, *_links(pairwise([*chips, chips[0]]), 1e-5, 5e10)))
 
 
 HAND_MADE: Mapping[str, Callable[[], Topology]] = {
@@ -128,8 +114,8 @@ HAND_MADE: Mapping[str, Callable[[], Topology]] = {
     "cpus-6": _unequal_servers,
     "cores-4+4": _big_and_little_cores,
     "phone-3": _phone,
-    "ethernet-4": _over_ethernet,
+    "ethernet-4": lambda: _star("ethernet-4", _host("cpu:0", 1.0), _gpus(3, 5.0), 2e-4, 1.25e8),  # 1 Gbit/s
     "upload-5": _slow_uploads,
-    "old-gpus-7": _old_gpus,
+    "old-gpus-7": lambda: _star("old-gpus-7", _host("cpu:0", 5.0), _gpus(6, 2.5), 1e-5, 8e9),  # half the host's speed
     "ring-8": _ring,
 }

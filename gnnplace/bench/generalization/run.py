@@ -14,19 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.api.options import PlaceOptions
-from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.api.workload import Workload
+from gnnplace.api import PlaceOptions, ProblemSetup, Workload
 from gnnplace.bench.generalization.cases import case_of
 from gnnplace.bench.generalization.devices import held_out_devices
 from gnnplace.bench.generalization.graphs import family_of_graph, held_out_graph, training_types
 from gnnplace.bench.generalization.rows import ROWS, planner_of
 from gnnplace.bench.generalization.unlike_training import unlike_training, unseen_count
-from gnnplace.bench.problems import compiled_problem, run_planner
+from gnnplace.bench.problems import accelerators, bytes_alone, compiled_problem, run_planner, with_memory
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
-from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
-from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.run_record import finite
 
@@ -53,11 +49,7 @@ class Run:
 
 
 def run_result(run: Run, policies: Mapping[str, Path]) -> dict[str, Any]:
-    """Seconds on the whole graph, or the reason for a missing answer; planners run on one thread.
-
-    Args:
-        run: the run.
-        policies: paths of the policies by row.
+    """Seconds on the whole graph, or the reason for a missing answer; planners run on one thread. `policies` are by row.
 
     Raises:
         MissingDependency: the planner needs a library that is not installed.
@@ -107,35 +99,23 @@ def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
 
 
 def setting_of_case(name: str) -> ProblemSetup:
-    """The case's graph on its devices, simulated on one thread."""
+    """The case's graph on its devices, simulated on one thread.
+
+    With a share of memory, accelerators hold that share of the model's memory together, and hosts keep their own. Capacities
+    fall linearly, and the last accelerator holds half as much as the first.
+    """
     case = case_of(name)
     workload, topology = Workload.of(held_out_graph(case.graph)), held_out_devices(case.devices)
     cost = PerTypeCost(RooflineCost(), case.cost_seed, case.type_spread)
-    setting = dataclasses.replace(
-        ProblemSetup.build(workload, topology, cost, PlaceOptions(max_groups=case.max_groups)), num_threads=1
-    )
+    setting = ProblemSetup.build(workload, topology, cost, PlaceOptions(max_groups=case.max_groups))
+    setting = dataclasses.replace(setting, num_threads=1)
     if case.memory_share is None:
         return setting
-    return dataclasses.replace(setting, topology=_with_memory(setting, case.memory_share))
-
-
-def _with_memory(setting: ProblemSetup, share: float) -> Topology:
-    """Accelerators that hold `share` of the model's memory together; hosts keep theirs.
-
-    Capacities fall linearly, and the last accelerator holds half as much as the first.
-    """
-    topology = setting.topology
-    host = next(index for index, device in enumerate(topology.devices) if device.is_host)
-    alone = setting.simulator.evaluate(Placement(np.full(setting.workload.graph.num_ops, host)))
-    accelerators = [device.name for device in topology.devices if not device.is_host]
-    weights = np.linspace(2.0, 1.0, len(accelerators))
-    capacities = share * int(alone.peak_memory_bytes[host]) * weights / weights.sum()
-    memory = dict(zip(accelerators, capacities.astype(np.int64).tolist(), strict=True))
-    devices = tuple(
-        dataclasses.replace(device, memory_bytes=memory.get(device.name, device.memory_bytes))
-        for device in topology.devices
-    )
-    return dataclasses.replace(topology, devices=devices)
+    names = accelerators(topology)
+    host = next(index for index, device in enumerate(topology.device_names) if device not in names)
+    weights = np.linspace(2.0, 1.0, len(names))
+    capacities = case.memory_share * bytes_alone(setting, host) * weights / weights.sum()
+    return with_memory(setting, dict(zip(names, capacities.astype(np.int64).tolist(), strict=True)))
 
 
 def _facts(name: str) -> dict[str, Any]:

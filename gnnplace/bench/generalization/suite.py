@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -119,9 +119,15 @@ def take_over(stored: Path, cases_file: Path | None) -> None:
     if cases_file is None:
         raise GnnplaceError(f"{stored}: can be extended only into a file; add --out FILE")
     document = read_json(stored, GnnplaceError)
+    runs: dict[Run, dict[str, Any]] = {}
     try:
         versions = document["versions"]
-        runs = dict(_stored_runs(document["details"]["cases"], document["seed"]))
+        for name, case in document["details"]["cases"].items():
+            runs[Run(name, FACTS, document["seed"], "")] = _without(case, "best_known_s", "results")
+            for row, lines in case["results"].items():
+                for line in lines:
+                    result = _without(line, "seed", "depends_on", "ratio")
+                    runs[Run(name, row, line["seed"], line["depends_on"])] = result
     except (KeyError, TypeError, AttributeError) as problem:
         raise GnnplaceError(f"{stored}: is no result of bench generalization ({problem!r})") from None
     known = finished_cases(cases_file, Run, versions)
@@ -131,11 +137,5 @@ def take_over(stored: Path, cases_file: Path | None) -> None:
     write_json_lines(cases_file, [*read_json_lines(cases_file, GnnplaceError), *new])
 
 
-def _stored_runs(cases: Mapping[str, Mapping[str, Any]], seed: int) -> Iterator[tuple[Run, dict[str, Any]]]:
-    for name, case in cases.items():
-        facts = {key: value for key, value in case.items() if key not in ("best_known_s", "results")}
-        yield Run(name, FACTS, seed, ""), facts
-        for row, lines in case["results"].items():
-            for line in lines:
-                result = {key: value for key, value in line.items() if key not in ("seed", "depends_on", "ratio")}
-                yield Run(name, row, line["seed"], line["depends_on"]), result
+def _without(figures: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in figures.items() if key not in keys}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gnnplace.bench.generalization.rows import ABLATED, ABLATIONS
@@ -142,19 +142,18 @@ def comparisons(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dic
 def _against_list_schedulers(results: Results, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     """Zero-shot against the better of `heft` and `greedy`, where that one is above the lower bound."""
     seconds = {(run.row, run.case): result["objective_s"] for run, result in results.items()}  # these two run one seed
-    best = best_known(results)
-    quotients, beatable = [], []
-    left_out = set()
+    best, quotients, beatable, left_out = best_known(results), [], [], set()
     for run, result in results.items():
-        if run.row != "gnn-zero-shot" or not {("heft", run.case), ("greedy", run.case)} <= set(seconds):
+        lists = [seconds[row, run.case] for row in ("heft", "greedy") if (row, run.case) in seconds]
+        if run.row != "gnn-zero-shot" or len(lists) < 2:
             continue
-        lists = [seconds[row, run.case] for row in ("heft", "greedy") if seconds[row, run.case] is not None]
-        if lists and min(lists) <= (1 + _EQUAL) * facts[run.case]["lower_bound"]["value_s"]:
+        list_s = min((found for found in lists if found is not None), default=math.inf)
+        if list_s <= (1 + _EQUAL) * facts[run.case]["lower_bound"]["value_s"]:
             left_out.add(run.case)
             continue
         mine = result["objective_s"]
-        quotients.append(math.inf if mine is None else mine / min(lists, default=math.inf))
-        beatable.append(_beatable(min(lists) / best[run.case] if lists else None))
+        quotients.append(math.inf if mine is None else mine / list_s)
+        beatable.append(_beatable(None if math.isinf(list_s) else list_s / best[run.case]))
     if not quotients:
         return None
     return {
@@ -166,28 +165,22 @@ def _against_list_schedulers(results: Results, facts: Mapping[str, Mapping[str, 
     }
 
 
-def _margin(found: Mapping[str, RatiosOfRow], trained_row: str, untrained_row: str) -> dict[str, Any] | None:
-    """Mean ratios by seed where both rows fit, and whether training gains more than the seeds differ."""
-    trained_ratios, untrained_ratios = found.get(trained_row, {}), found.get(untrained_row, {})
-    both = {key for key, ratio in trained_ratios.items() if ratio is not None and untrained_ratios.get(key) is not None}
+def _margin(found: Mapping[str, RatiosOfRow], *rows: str) -> dict[str, Any] | None:
+    """Mean ratios by seed of a trained and an untrained row, and whether training gains more than the seeds differ."""
+    fits = [{key: ratio for key, ratio in found.get(row, {}).items() if ratio is not None} for row in rows]
+    both = fits[0].keys() & fits[1].keys()
     if not both:
         return None
-    trained, untrained = (_means_by_seed(several, both) for several in (trained_ratios, untrained_ratios))
+    seeds = sorted({seed for _, seed in both})
+    trained, untrained = (
+        [statistics.fmean(by_case[key] for key in both if key[1] == seed) for seed in seeds] for by_case in fits
+    )
     margin = statistics.fmean(untrained) - statistics.fmean(trained)
     spread = max(max(means) - min(means) for means in (trained, untrained))
     return {
         "trained_by_seed": trained, "untrained_by_seed": untrained, "margin": margin, "spread": spread,
         "margin_is_larger": margin > spread,
     }  # fmt: skip
-
-
-def _means_by_seed(by_case: RatiosOfRow, among: Iterable[tuple[str, int]]) -> Sequence[float]:
-    values: dict[int, list[float]] = {}
-    for key in sorted(among, key=lambda key: key[1]):
-        ratio = by_case[key]
-        assert ratio is not None
-        values.setdefault(key[1], []).append(ratio)
-    return [statistics.fmean(several) for several in values.values()]
 
 
 def _mean(values: Iterable[float]) -> float | None:

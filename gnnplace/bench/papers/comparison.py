@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gnnplace.bench.harness import BenchOptions, Result, run_cases
-from gnnplace.bench.papers.case import FACTS, Case, Results, case_result
-from gnnplace.bench.papers.tables import TableRow
+from gnnplace.bench.papers.tables import FACTS, Case, Results, TableRow, case_result
 from gnnplace.devices.detect import cpu_model
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import read_json
@@ -29,13 +27,12 @@ def compared_planners(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows and details of all planners on all rows of a table.
 
-    With `options.extend`, only the planners of `options.rows` run; the others come from that stored result.
+    Planners in `constructed` run with one seed, as it hardly changes their answer; those in `searched` with several seeds and
+    the same number of evaluations. With `options.extend`, only the planners of `options.rows` run; the others come from that
+    stored result.
 
-    Args:
-        rows: rows of the table.
-        constructed: planners that run with one seed, as it hardly changes their answer.
-        searched: planners that run with several seeds and the same number of evaluations.
-        options: seeds, evaluations, planners to run and the stored result to extend.
+    Raises:
+        GnnplaceError: there is no such planner, or the stored result lacks a line or was made with other options.
     """
     planners, budget = (*constructed, *searched), options.evaluations or _EVALUATIONS
     seeds = options.seed_range(_SEEDS)
@@ -51,10 +48,13 @@ def compared_planners(
     lines, details = [line for row in rows for line in planner_rows(row, run, found)], _details(rows, found)
     if stored is None:
         return lines, details
-    stored.complete(details)
-    new = {(line["row"], line["planner"]): line for line in lines}
+    stored_lines, stored_details = stored
+    for key, detail in details.items():
+        for kind in ("placements", "histories"):
+            detail[kind] = {**stored_details[key][kind], **detail[kind]}
+    by_key = stored_lines | {(line["row"], line["planner"]): line for line in lines}
     names = dict.fromkeys((*(line["planner"] for line in lines if line["planner"] not in planners), *planners))
-    return [dict(new.get((row.key, name)) or stored.lines[row.key, name]) for row in rows for name in names], details
+    return [dict(by_key[row.key, name]) for row in rows for name in names], details
 
 
 def _progress(case: Case, result: Result) -> str | None:
@@ -120,31 +120,10 @@ def _details(rows: Sequence[TableRow], found: Results) -> dict[str, Any]:
     return details
 
 
-@dataclass(frozen=True, eq=False)
-class _StoredTable:
-    """Lines by row and planner, and details by row, of a stored result."""
-
-    lines: Mapping[tuple[str, str], Mapping[str, Any]]
-    details: Mapping[str, Mapping[str, Any]]
-
-    def complete(self, details: Mapping[str, dict[str, Any]]) -> None:
-        """Adds the stored placements and histories to details that lack them."""
-        for key, detail in details.items():
-            for kind in ("placements", "histories"):
-                detail[kind] = {**self.details[key][kind], **detail[kind]}
-
-
 def _stored_table(
     options: BenchOptions, rows: Sequence[TableRow], planners: Sequence[str], evaluations: int, seeds: int
-) -> _StoredTable | None:
-    """The stored result `options.extend` with a line for every planner that does not run; None without one.
-
-    Each line names its processor in `cpu`, which may differ from this machine's.
-
-    Raises:
-        GnnplaceError: only one of `rows` and `extend` is present, a planner does not exist, or the result lacks a line or
-            was made with other evaluations or seeds.
-    """
+) -> tuple[dict[tuple[str, str], dict[str, Any]], Mapping[str, Mapping[str, Any]]] | None:
+    """Lines by row and planner, and details by row, of the stored result `options.extend`; None without one."""
     if options.extend is None and not options.rows:
         return None
     if options.extend is None or not options.rows:
@@ -169,4 +148,4 @@ def _stored_table(
         for name in planners:
             if name not in options.rows and (row.key, name) not in lines:
                 raise GnnplaceError(f"{options.extend}: has no line for {name} on {row.key}; add it to --rows")
-    return _StoredTable(lines, details)
+    return lines, details

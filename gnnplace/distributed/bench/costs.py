@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import psutil
 
-from gnnplace.api.problem_setup import ProblemSetup, topology_of
-from gnnplace.api.workload import load_workload
+from gnnplace.api import set_up
+from gnnplace.arrays import FloatArray
 from gnnplace.distributed.evaluators import Rows
-from gnnplace.distributed.pool import Done, Pool, PoolOptions, turn_s
+from gnnplace.distributed.pool import Pool, turn_s
 from gnnplace.distributed.raylets import LocalCluster
-from gnnplace.distributed.workers import Role, WorkerOptions
+from gnnplace.distributed.workers import PoolOptions, Role
 from gnnplace.evaluation import Evaluator
 
-__all__ = ["MessageCosts", "SpeedUp", "measured_costs", "measured_speed_up"]
+__all__ = ["MessageCosts", "measured_costs", "measured_speed_up"]
 
 WORKLOAD, DEVICES = "zoo:random_dag_200000", "k40x4"
 _ROUNDS = 3
@@ -32,22 +32,6 @@ _ONE_BY_ONE = 300
 _PAYLOADS = (0, 16_384)
 _REFERENCES = (1, 1000)
 _IDLE_S = 5.0
-
-
-@dataclass(frozen=True)
-class SpeedUp:
-    """Evaluations per second, with one simulation per message."""
-
-    evaluation_s: float
-    """Median seconds of one evaluation in the worker of one host."""
-    evaluation_of_two_s: float
-    """The same while both hosts work, as they share this machine's memory."""
-    one_host_per_s: float
-    two_hosts_per_s: float
-    overhead_s: float
-    """Seconds per evaluation on one host, besides the evaluation itself."""
-    rounds: tuple[tuple[float, float], ...]
-    """Evaluations per second of one host and of two, measured in turns."""
 
 
 @dataclass(frozen=True)
@@ -72,111 +56,96 @@ class MessageCosts:
     """Additional seconds per further item that is out."""
 
 
-def measured_speed_up(cluster: LocalCluster, seed: int, report: Callable[[str], None]) -> SpeedUp:
-    """Evaluations per second of a cluster of one host, in turns with the same cluster and a second host."""
-    setting = dataclasses.replace(ProblemSetup.build(load_workload(WORKLOAD), topology_of(DEVICES)), num_threads=1)
-    problem = setting.problem()
+def measured_speed_up(cluster: LocalCluster, seed: int, report: Callable[[str], None]) -> dict[str, Any]:
+    """Evaluations per second of a cluster of one host, in turns with the same cluster and a second host.
+
+    Each message holds one evaluation. `evaluation_s` are its median seconds on one host, `evaluation_of_two_s` those while both
+    hosts work, as they share this machine's memory. `overhead_s` is the rest of the seconds per evaluation on one host.
+    """
+    problem = dataclasses.replace(set_up(WORKLOAD, DEVICES), num_threads=1).problem()
     rng = np.random.default_rng(seed)
     shape = (2 * _PER_HOST, 1, problem.graph.num_ops)
     items: list[Rows] = list(rng.integers(0, problem.topology.num_devices, shape).astype(np.uint8))
     rounds: list[tuple[float, float]] = []
     alone: list[tuple[float, float]] = []
     both_s: list[float] = []
+    expected: list[list[float]] = []
     pool: Pool[Rows, tuple[float, list[float]]]
-    with Pool(Role(_timed_simulation, (problem.evaluator,)), PoolOptions(copy_after=1e9)) as pool:
-        expected: list[list[float]] = []
+    with Pool(Role(partial, (_simulate, problem.evaluator)), PoolOptions(copy_after=1e9)) as pool:
         for _ in range(_ROUNDS):
-            wall_s, done = _timed_map(pool, items[:_PER_HOST])
-            took_s = [one.value[0] for one in done if one.value is not None]
-            alone += [(wall_s / len(done), statistics.mean(took_s))]
+            wall_s, one = _timed_map(pool, items[:_PER_HOST])
+            alone.append((wall_s / len(one), statistics.mean(seconds for seconds, _ in one)))
             second = cluster.add("host2")
             try:
                 pool.wait_ready()
                 both_wall_s, both = _timed_map(pool, items)
             finally:
                 cluster.remove(second)
-            both_s += [one.value[0] for one in both if one.value is not None]
-            expected = expected or [one.value[1] for one in both if one.value is not None]
-            assert [one.value[1] for one in done if one.value is not None] == expected[:_PER_HOST]
-            rounds.append((len(done) / wall_s, len(both) / both_wall_s))
+            both_s += [seconds for seconds, _ in both]
+            expected = expected or [makespans for _, makespans in both]
+            assert [makespans for _, makespans in one] == expected[:_PER_HOST]
+            rounds.append((len(one) / wall_s, len(both) / both_wall_s))
             report(f"{rounds[-1][0]:.2f} evaluations/s on one host, {rounds[-1][1]:.2f} on two")
-    return SpeedUp(
-        statistics.median(mean_s for _, mean_s in alone),
-        statistics.median(both_s),
-        statistics.median(one for one, _ in rounds),
-        statistics.median(two for _, two in rounds),
-        statistics.median(each_s - mean_s for each_s, mean_s in alone),
-        tuple(rounds),
-    )
+    one_per_s, two_per_s = (statistics.median(column) for column in zip(*rounds, strict=True))
+    return {
+        "evaluation_s": statistics.median(mean_s for _, mean_s in alone),
+        "evaluation_of_two_s": statistics.median(both_s),
+        "one_host_per_s": one_per_s,
+        "two_hosts_per_s": two_per_s,
+        "overhead_s": statistics.median(each_s - mean_s for each_s, mean_s in alone),
+        "two_hosts_to_one": two_per_s / one_per_s,
+        "rounds": rounds,
+    }
 
 
 def measured_costs(report: Callable[[str], None]) -> MessageCosts:
     """Costs of messages on the cluster that this process is connected to."""
     pool: Pool[Any, int]
-    with Pool(Role(_echo), PoolOptions(copy_after=1e9)) as pool:
+    with Pool(_ECHO, PoolOptions(copy_after=1e9)) as pool:
         _timed_map(pool, [b""] * 100)
         one_by_one_s = [_timed_map(pool, [b""], warm=False)[0] for _ in range(_ONE_BY_ONE)]
         report(f"round trip {1e3 * statistics.median(one_by_one_s):.2f} ms")
         one_s, many_s = (turn_s(pool, count, b"sleep") for count in _REFERENCES)
-    with Pool(Role(_echo), PoolOptions(WorkerOptions(per_host=_WORKERS), copy_after=1e9)) as pool:
+    with Pool(_ECHO, PoolOptions(per_host=_WORKERS, copy_after=1e9)) as pool:
         _timed_map(pool, [b""] * 1000)
-        idle = _Counters.now()
+        before = _counters()
         time.sleep(_IDLE_S)
-        idle = _Counters.now() - idle
-        several = []
+        idle_per_s = (_counters() - before) / _IDLE_S
+        walls_s, counted = [], []
         for payload in _PAYLOADS:
-            before = _Counters.now()
+            before = _counters()
             wall_s, _ = _timed_map(pool, [bytes(payload)] * _EMPTY, warm=False)
-            several.append((wall_s, _Counters.now() - before))
-    (wall_s, none), (_, some) = several
-    share = wall_s / _IDLE_S
-    sent = [counted.sent_bytes - idle.sent_bytes * share for counted in (none, some)]
+            walls_s.append(wall_s)
+            counted.append((_counters() - before - [0, *idle_per_s[1:] * wall_s]) / _EMPTY)
+    driver_s, ray_s, sent_bytes, packets = counted[0].tolist()
     return MessageCosts(
         round_trip_s=statistics.median(one_by_one_s),
-        item_s=wall_s / _EMPTY,
-        driver_cpu_s=none.driver_s / _EMPTY,
-        ray_cpu_s=(none.ray_s - idle.ray_s * share) / _EMPTY,
-        bytes_per_item=sent[0] / _EMPTY,
-        bytes_per_payload_byte=(sent[1] - sent[0]) / (_EMPTY * (_PAYLOADS[1] - _PAYLOADS[0])),
-        packets_per_item=(none.packets - idle.packets * share) / _EMPTY,
+        item_s=walls_s[0] / _EMPTY,
+        driver_cpu_s=driver_s,
+        ray_cpu_s=ray_s,
+        bytes_per_item=sent_bytes,
+        bytes_per_payload_byte=float(counted[1][2] - sent_bytes) / (_PAYLOADS[1] - _PAYLOADS[0]),
+        packets_per_item=packets,
         wait_s=one_s,
         wait_each_s=(many_s - one_s) / (_REFERENCES[1] - _REFERENCES[0]),
     )
 
 
-def _timed_map(pool: Pool[Any, Any], items: Sequence[Any], warm: bool = True) -> tuple[float, list[Done[Any]]]:
-    """Wall seconds and the finished items, after some items to warm up each worker."""
+def _timed_map(pool: Pool[Any, Any], items: Sequence[Any], warm: bool = True) -> tuple[float, list[Any]]:
+    """Wall seconds and the results of items, after some items to warm up each worker."""
     if warm:
         pool.wait_ready()
         pool.map(items[: 3 * pool.num_workers])
     begin_s = time.perf_counter()
     done = pool.map(items)
-    return time.perf_counter() - begin_s, done
+    return time.perf_counter() - begin_s, [one.value for one in done]
 
 
-@dataclass(frozen=True)
-class _Counters:
-    """Counters of this machine and of the driver's and Ray's processes."""
-
-    sent_bytes: float
-    packets: float
-    driver_s: float
-    ray_s: float
-
-    @classmethod
-    def now(cls) -> _Counters:
-        network: Mapping[str, Any] = psutil.net_io_counters(pernic=True)
-        loopback = network["lo"]
-        others = psutil.Process().children(recursive=True)
-        return cls(loopback.bytes_sent, loopback.packets_sent, time.process_time(), sum(map(_cpu_s, others)))
-
-    def __sub__(self, before: _Counters) -> _Counters:
-        return _Counters(
-            self.sent_bytes - before.sent_bytes,
-            self.packets - before.packets,
-            self.driver_s - before.driver_s,
-            self.ray_s - before.ray_s,
-        )
+def _counters() -> FloatArray:
+    """CPU seconds of the driver and of Ray's own processes, and bytes and packets that this machine sent to itself."""
+    network: Mapping[str, Any] = psutil.net_io_counters(pernic=True)
+    others = map(_cpu_s, psutil.Process().children(recursive=True))
+    return np.array([time.process_time(), sum(others), network["lo"].bytes_sent, network["lo"].packets_sent])
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -188,10 +157,6 @@ def _cpu_s(process: psutil.Process) -> float:
         return 0.0
 
 
-def _timed_simulation(evaluator: Evaluator) -> Callable[[Rows], tuple[float, list[float]]]:
-    return partial(_simulate, evaluator)
-
-
 def _simulate(evaluator: Evaluator, rows: Rows) -> tuple[float, list[float]]:
     """Seconds of the simulation, and makespans."""
     begin_s = time.perf_counter()
@@ -199,12 +164,11 @@ def _simulate(evaluator: Evaluator, rows: Rows) -> tuple[float, list[float]]:
     return time.perf_counter() - begin_s, batch.makespan_s.tolist()
 
 
-def _echo() -> Callable[[object], int]:
-    return _answer
-
-
 def _answer(item: object) -> int:
     """Returns at once, but after a minute for `b"sleep"`."""
     if item == b"sleep":
         time.sleep(60.0)
     return 0
+
+
+_ECHO = Role(partial, (_answer,))

@@ -1,22 +1,24 @@
-"""`gnnplace bench ray`: all measurements and the projection."""
+"""`gnnplace bench ray`: all measurements, and a simulation with their costs of a driver and up to 1,000 hosts."""
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
+from typing import Any
 
 from gnnplace.bench.harness import BenchOptions, BenchResult
-from gnnplace.distributed.bench.costs import DEVICES, WORKLOAD, measured_costs, measured_speed_up
-from gnnplace.distributed.bench.growth import grown, saturating_hosts
+from gnnplace.distributed.bench.costs import DEVICES, WORKLOAD, MessageCosts, measured_costs, measured_speed_up
 from gnnplace.distributed.bench.sessions import measured_sessions
 from gnnplace.distributed.raylets import local_cluster
 from gnnplace.versions import installed_versions
 
-__all__ = ["bench_ray"]
+__all__ = ["bench_ray", "grown"]
 
 _HOSTS = (1, 10, 100, 1000)
 _BATCHES = (1, 8, 64)
 _EVALUATION_S = 0.05
 _ROW_BYTES = 512
+_TURNS, _WARM = 40, 10
 _STORE_BYTES = 1_000_000_000
 COLUMNS = ("hosts", "batch", "evaluations_per_s", "efficiency", "driver_busy", "messages_per_s", "network_bytes_per_s")
 
@@ -36,24 +38,59 @@ def bench_ray(options: BenchOptions) -> BenchResult:
         cluster.add("host2")
         sessions = measured_sessions(cluster.address, options.seed, report)
     # A simulated item costs more than an empty one, as caches are cold and threads asleep.
-    working = dataclasses.replace(costs, round_trip_s=max(costs.round_trip_s, speed_up.overhead_s))
-    rows = [
-        {"hosts": growth.workers, **{key: value for key, value in vars(growth).items() if key != "workers"}}
-        for batch in _BATCHES
-        for hosts in _HOSTS
-        for growth in [grown(working, hosts, batch, _EVALUATION_S, _ROW_BYTES)]
-    ]
+    working = dataclasses.replace(costs, round_trip_s=max(costs.round_trip_s, speed_up["overhead_s"]))
+    rows = [grown(working, hosts, batch, _EVALUATION_S, _ROW_BYTES) for batch in _BATCHES for hosts in _HOSTS]
+    rounds = speed_up.pop("rounds")
     summary = {
         "ray": installed_versions("ray")["ray"],
         "workload": WORKLOAD,
         "devices": DEVICES,
-        **{key: value for key, value in dataclasses.asdict(speed_up).items() if key != "rounds"},
-        "two_hosts_to_one": speed_up.two_hosts_per_s / speed_up.one_host_per_s,
+        **speed_up,
         **dataclasses.asdict(costs),
         **{
-            f"hosts_that_saturate_the_driver_batch_{batch}": saturating_hosts(costs, batch, _EVALUATION_S)
-            for batch in _BATCHES
+            f"hosts_that_saturate_the_driver_batch_{batch}": int(batch * _EVALUATION_S / costs.item_s)
+            for batch in _BATCHES  # answers of so many workers arrive as fast as the driver can take them together
         },
     }
-    details = {"rounds": speed_up.rounds, "sessions": sessions}
-    return BenchResult("ray", options, rows, summary, details, COLUMNS)
+    return BenchResult("ray", options, rows, summary, {"rounds": rounds, "sessions": sessions}, COLUMNS)
+
+
+def grown(costs: MessageCosts, hosts: int, batch: int, evaluation_s: float, row_bytes: int) -> dict[str, Any]:
+    """Throughput of a driver with hosts of one worker, each with one item of `batch` evaluations at a time.
+
+    A worker receives the next item when the driver has taken its answer. The driver's loop wakes when an answer arrives, looks
+    once for all answers, at a cost for each item that is out, then takes them and sends as many items. An item travels for the
+    rest of a round trip. All evaluations take equally long, and the workers' first items begin one after the other. Counting
+    begins after ten items per worker. `efficiency` is the share of the throughput without a driver, and `driver_busy` the
+    share of the time in which the driver's loop is busy.
+    """
+    work_s = batch * evaluation_s
+    away_s = work_s + max(0.0, costs.round_trip_s - costs.item_s - costs.wait_s)
+    arrivals = [index * work_s / hosts for index in range(hosts)]
+    now_s = busy_s = begin_s = 0.0
+    items = 0
+    while items < _TURNS * hosts:
+        if begin_s == 0.0 and items >= _WARM * hosts:  # the warm-up ends here
+            begin_s, busy_s, items = now_s, 0.0, 0
+        now_s = max(now_s, arrivals[0])
+        came = 0
+        while arrivals and arrivals[0] <= now_s:
+            heapq.heappop(arrivals)
+            came += 1
+        turn_s = costs.wait_s + costs.wait_each_s * hosts
+        for taken in range(1, came + 1):
+            heapq.heappush(arrivals, now_s + turn_s + taken * costs.item_s + away_s)
+        turn_s += came * costs.item_s
+        now_s, busy_s, items = now_s + turn_s, busy_s + turn_s, items + came
+    per_s = items / (now_s - begin_s)
+    item_bytes = costs.bytes_per_item + costs.bytes_per_payload_byte * batch * row_bytes
+    return {
+        "hosts": hosts,
+        "batch": batch,
+        "evaluations_per_s": per_s * batch,
+        "efficiency": per_s * batch * evaluation_s / hosts,
+        "driver_busy": busy_s / (now_s - begin_s),
+        "messages_per_s": 2 * per_s,
+        "network_bytes_per_s": item_bytes * per_s,
+        "driver_s_per_evaluation": busy_s / (items * batch),
+    }
