@@ -1,9 +1,8 @@
 """Parse, call, print: nothing that a notebook could not call.
 
-In reading order: `main.py` (the commands and the edge where errors become one line), `options.py` (arguments that several
-commands share), `place.py`, `inspect.py` (evaluate, compare, devices, planners, report), `execute.py` (run, profile),
-`train.py`, `measure.py` (bench), `zoo.py`, `doctor.py`, `examples.py` (of every command's help), `completion.py` (what Tab offers),
-`output.py` (tables, JSON, notes), `progress.py` (bars).
+In reading order: `main.py` (the commands, and errors as one line), `options.py` (arguments of several commands), `place.py`
+(place, compare, evaluate), `measure.py` (run, profile, bench), `train.py`, `inspect.py` (devices, planners, zoo, report, doctor),
+`run_placed.py` (run without typer), `examples.py` (for every help), `completion.py` (names for the Tab key), `output.py`.
 """
 
 __all__: list[str] = []

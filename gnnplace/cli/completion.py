@@ -1,4 +1,4 @@
-"""What a shell offers when Tab is pressed: names, read from small tables, so that the answer is there at once."""
+"""Shell completion: the names that the Tab key offers, read from small tables, which takes little time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 __all__ = ["COMPLETION", "device_sets", "models", "planners", "recipes", "suites", "whole_words"]
 
 COMPLETION = "_GNNPLACE_COMPLETE"
-"""The environment variable that asks for completions, and by its value for which shell."""
+"""Environment variable that requests completions; its value names the shell."""
 
 Item = tuple[str, str]
 
 
 def planners(incomplete: str) -> list[Item]:
-    """Planners by name; several with commas between them."""
+    """Names of planners, also after other names and a comma."""
     from gnnplace.planners.catalog import PLANNERS
 
     before = _until(incomplete, ",")
-    return _offered(incomplete, ((before + name, entry.description) for name, entry in PLANNERS.items()))
+    return _matching(incomplete, ((before + name, entry.description) for name, entry in PLANNERS.items()))
 
 
 def device_sets(incomplete: str) -> list[Item]:
-    """Presets, which `+` joins, or the devices of this machine, which `,` joins."""
+    """Presets, joined by `+`, or devices of this machine, joined by `,`."""
     before = _until(incomplete, ",+")
     here = [(name, "of this machine") for name in _real_devices() if name not in incomplete.split(",")]
     if before.endswith(","):
@@ -33,39 +33,36 @@ def device_sets(incomplete: str) -> list[Item]:
     else:
         from gnnplace.devices.presets import CPUS, GPUS
 
-        known = [
-            *((name, gpu.source) for name, gpu in GPUS.items()),
-            *((name, cpu.source) for name, cpu in CPUS.items()),
-        ]
+        known = [(name, gpu.source) for name, gpu in GPUS.items()] + [(name, cpu.source) for name, cpu in CPUS.items()]
         if not before:
             known = [("auto", "every core and GPU of this machine"), *here, *known]
-    return _offered(incomplete, ((before + name, what) for name, what in known))
+    return _matching(incomplete, ((before + name, meaning) for name, meaning in known))
 
 
 def models(incomplete: str) -> list[Item]:
-    """`zoo:NAME`; nothing where a file may be meant, so that the shell offers files."""
+    """`zoo:NAME`; nothing if the text may be a file, so that the shell offers files."""
     if not incomplete.startswith("z"):
         return []
-    return _offered(incomplete, ((f"zoo:{name}", what) for name, what in _recipes()))
+    return _matching(incomplete, ((f"zoo:{name}", meaning) for name, meaning in _recipes()))
 
 
 def recipes(incomplete: str) -> list[Item]:
-    """Recipes of the zoo by name."""
-    return _offered(incomplete, _recipes())
+    """Names of the zoo's recipes."""
+    return _matching(incomplete, _recipes())
 
 
 def suites(incomplete: str) -> list[Item]:
-    """Suites of the bench by name."""
+    """Names of the bench's suites."""
     from gnnplace.bench.suites import SUITES
 
-    return _offered(incomplete, ((name, suite.description) for name, suite in SUITES.items()))
+    return _matching(incomplete, ((name, suite.description) for name, suite in SUITES.items()))
 
 
 @contextmanager
 def whole_words(environment: MutableMapping[str, str]) -> Iterator[None]:
-    """Bash splits words at colons before it asks, and puts what is printed within the block after the last one.
+    """Joins the words that bash split at colons, and prints only the part of each name after the last colon.
 
-    So `zoo`, `:`, `nmt` become one word again, and of `zoo:nmt_2` only `nmt_2` is printed. Other shells are let alone.
+    For `zoo`, `:`, `nmt` the block completes `zoo:nmt`, and bash receives `nmt_2`. Other shells do not split at colons.
     """
     if environment.get(COMPLETION) != "complete_bash" or not environment.get("COMP_CWORD", "").isdigit():
         yield
@@ -82,7 +79,7 @@ def whole_words(environment: MutableMapping[str, str]) -> Iterator[None]:
 
 
 def _joined(words: list[str]) -> list[str]:
-    """Words without the cuts at colons.
+    """Joins the words around colons.
 
     >>> _joined(["gnnplace", "place", "zoo", ":", "nmt"])
     ['gnnplace', 'place', 'zoo:nmt']
@@ -96,13 +93,12 @@ def _joined(words: list[str]) -> list[str]:
     return joined
 
 
-def _offered(incomplete: str, items: Iterable[Item]) -> list[Item]:
-    """Those that begin so."""
+def _matching(incomplete: str, items: Iterable[Item]) -> list[Item]:
     return [item for item in items if item[0].startswith(incomplete)]
 
 
 def _until(text: str, signs: str) -> str:
-    """The text up to the last of the signs, and with it.
+    """The text up to and including the last of the signs.
 
     >>> _until("k40x2+v1", ",+"), _until("k4", ",+")
     ('k40x2+', '')
@@ -113,12 +109,12 @@ def _until(text: str, signs: str) -> str:
 def _recipes() -> Iterator[Item]:
     from models_zoo.networks.shipped import manifest, zoo_names
 
-    said = {row.name: row.summary for row in manifest()}
-    return ((name, said.get(name, "as the onnx package ships it")) for name in zoo_names())
+    summaries = {row.name: row.summary for row in manifest()}
+    return ((name, summaries.get(name, "as the onnx package ships it")) for name in zoo_names())
 
 
 def _real_devices() -> list[str]:
-    """Cores and GPUs, as the system lists them."""
+    """Names of cores and GPUs; `devices.detect` would load numerical libraries."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     gpus = sum(path.name.removeprefix("nvidia").isdigit() for path in Path("/dev").glob("nvidia*"))
     return [*(f"cpu:{core}" for core in cores), *(f"cuda:{gpu}" for gpu in range(gpus))]

@@ -1,4 +1,4 @@
-"""What the help of each command shows: lines that can be typed as they are, with a word on each."""
+"""Examples in the help of each command: lines that users can type unchanged, each with a comment."""
 
 from __future__ import annotations
 

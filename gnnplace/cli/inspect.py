@@ -1,142 +1,24 @@
-"""`gnnplace evaluate`, `compare`, `devices` and `planners`: they look and write nothing."""
+"""`gnnplace devices`, `planners`, `zoo`, `report` and `doctor`: what there is, and how it looks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from gnnplace.cli.completion import device_sets
-from gnnplace.cli.completion import planners as planner_names
-from gnnplace.cli.options import (
-    CustomOpsOption,
-    DevicesOption,
-    DimOption,
-    DimsObjectiveOption,
-    EvaluationsOption,
-    ForceOption,
-    GroupsOption,
-    JsonOption,
-    ModelArgument,
-    ObjectiveOption,
-    QuietOption,
-    RayOption,
-    SecondsOption,
-    SeedOption,
-    parse_dims,
-)
-from gnnplace.cli.output import hint, print_json, print_table, warn
-from gnnplace.cli.progress import search_progress
-from gnnplace.errors import GnnplaceError, InfeasiblePlacement
-from gnnplace.units import format_bytes, format_s
+from gnnplace.cli.completion import device_sets, recipes
+from gnnplace.cli.options import JsonOption, QuietOption, RayOption, SeedOption, TraceOption
+from gnnplace.cli.output import bar, hint, print_answer, print_json, print_table
+from gnnplace.errors import GnnplaceError
+from gnnplace.installation import Check, checks
+from gnnplace.units import format_bytes, format_count
 
-if TYPE_CHECKING:
-    from gnnplace.run_record import PlannerRow
+__all__ = ["devices", "doctor", "planners", "report", "zoo"]
 
-__all__ = ["compare", "devices", "evaluate", "planners"]
-
-
-def evaluate(
-    model: ModelArgument,
-    devices: DevicesOption,
-    placement: Annotated[Path, typer.Option(metavar="FILE", help="a placement.json")],
-    measure: Annotated[bool, typer.Option("--measure", help="execute it on the real devices")] = False,
-    force: ForceOption = False,
-    dim: DimOption = None,
-    dims_objective: DimsObjectiveOption = "worst",
-    custom_ops: CustomOpsOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """What a given placement costs."""
-    from gnnplace.api import PlaceOptions
-    from gnnplace.api import evaluate as run
-
-    options = PlaceOptions(
-        measure=measure, force=force, dims=parse_dims(dim), dims_objective=dims_objective,
-        custom_ops=tuple(custom_ops or ()),
-    )  # fmt: skip
-    result = run(model, devices, placement, options)
-    warn(result["warnings"])
-    if json:
-        print_json(result)
-    else:
-        figures = {key: value for key, value in result.items() if key != "warnings"}
-        print_table(["figure", "value"], [[key, str(value)] for key, value in figures.items()])
-        hint(f"gnnplace place {model} --devices {devices} searches for a better one")
-    if not result["feasible"]:
-        raise InfeasiblePlacement(f"{placement}: the placement does not fit or cannot run on {devices}")
-
-
-def compare(
-    model: ModelArgument,
-    devices: DevicesOption,
-    planners: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B",
-            help="names with commas between them; see gnnplace planners",
-            autocompletion=planner_names,
-        ),
-    ],
-    objective: ObjectiveOption = "latency",
-    evaluations: EvaluationsOption = None,
-    seconds: SecondsOption = None,
-    seed: SeedOption = 0,
-    groups: GroupsOption = None,
-    dim: DimOption = None,
-    dims_objective: DimsObjectiveOption = "worst",
-    ray: RayOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Several planners on the same problem with the same budget, simulated."""
-    from gnnplace.api import PlaceOptions
-    from gnnplace.api import compare as run
-
-    names = [name.strip() for name in planners.split(",") if name.strip()]
-    if not names:
-        raise GnnplaceError("--planners is empty; name at least one, for example heft,annealing,gnn")
-    if evaluations is None and seconds is None:
-        evaluations = 2000
-    with search_progress(evaluations, seconds) as on_progress:
-        options = PlaceOptions(
-            objective=objective, evaluations=evaluations, seconds=seconds, seed=seed, max_groups=groups,
-            dims=parse_dims(dim), dims_objective=dims_objective, ray=ray, on_progress=on_progress,
-            on_warning=lambda text: warn([text]),
-        )  # fmt: skip
-        rows = run(model, devices, names, options)
-    if json:
-        print_json({"model": model, "devices": devices, "rows": rows})
-    else:
-        print_table(
-            ["planner", "step", "gap", "evaluations", "search", "fits", *(["host"] if ray else []), ""],
-            [
-                [
-                    row["planner"],
-                    "-" if row["makespan_s"] is None else format_s(row["makespan_s"]),
-                    "-" if row["gap"] is None else f"{row['gap']:.1%}",
-                    str(row["evaluations"]),
-                    format_s(row["wall_s"]),
-                    "yes" if row["feasible"] else "no",
-                    *([row.get("host", "")] if ray else []),
-                    row["error"] or "",
-                ]
-                for row in rows
-            ],
-            _fastest(rows),
-        )
-        hint(f"gnnplace place {model} --devices {devices} --planner NAME --out DIR keeps one of them")
-    if not any(row["feasible"] for row in rows):
-        raise InfeasiblePlacement(f"no planner found a placement of {model} that fits {devices}")
-
-
-def _fastest(rows: Sequence[PlannerRow]) -> dict[int, str]:
-    """Marks the row with the least seconds of those that fit."""
-    steps = {number: row["makespan_s"] for number, row in enumerate(rows) if row["feasible"] and row["makespan_s"]}
-    return {min(steps, key=steps.__getitem__): "green"} if steps else {}
+PictureFormat = Literal["svg", "png"]
+_STYLES = {"ok": "", "missing": "yellow", "broken": "bold red"}
 
 
 def devices(
@@ -188,3 +70,126 @@ def planners(json: JsonOption = False, quiet: QuietOption = False) -> None:
     else:
         print_table(["planner", "what it does"], [[name, entry.description] for name, entry in PLANNERS.items()])
         hint("gnnplace compare MODEL --devices SPEC --planners heft,annealing,gnn")
+
+
+def zoo(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="a recipe; none: list all", autocompletion=recipes)
+    ] = None,
+    training: Annotated[bool, typer.Option("--training", help="one training step instead of inference")] = False,
+    small: Annotated[bool, typer.Option("--small", help="the variant for tests")] = False,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SETTING=VALUE", help="change a setting; may be repeated")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="the .onnx file to build, or .json (.json.gz) for the op graph alone")
+    ] = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """List the zoo, describe a recipe, or build its model."""
+    from models_zoo.networks.zoo_name import zoo_name
+
+    if name is None:
+        if training or small or setting or out is not None:
+            raise GnnplaceError("gnnplace zoo: name a recipe to build it; without a name it lists all")
+        _print_recipes(json)
+        return
+    chosen = zoo_name(name, training=training, small=small, settings=setting or ())
+    if out is None:
+        facts = chosen.description()
+        print_json(facts) if json else print_table(["", ""], [[key, str(value)] for key, value in facts.items()])
+        return
+    if out.suffix != ".onnx" and not out.name.endswith((".json", ".json.gz")):
+        raise GnnplaceError(f"--out {out}: expected a name that ends in .onnx, .json or .json.gz")
+    with bar(f"building {chosen.key}"):
+        written = chosen.write(out, seed)
+    if json:
+        print_json({"model": f"zoo:{chosen.key}", "out": str(out), "files": [str(path) for path in written]})
+        return
+    print_table(["file", "size"], [[str(path), format_bytes(path.stat().st_size)] for path in written])
+    hint(f"gnnplace place {out} --devices k40x2")
+
+
+def _print_recipes(json: bool) -> None:
+    from models_zoo.networks.shipped import LIGHT_MODELS, manifest
+
+    rows = [{**vars(row), "key": row.key} for row in manifest()]
+    if json:
+        print_json({"recipes": rows, "light": [f"light_{name}" for name in LIGHT_MODELS]})
+        return
+    print_table(
+        ["recipe", "family", "ops", "edges", "parameters", "FLOPs", "split"],
+        [
+            [
+                row["key"], row["family"], str(row["ops"]), str(row["edges"]), format_count(row["parameters"]),
+                format_count(row["flops"]), row["split"],
+            ]
+            for row in rows
+        ],
+    )  # fmt: skip
+    print(f"as the onnx package ships them: {', '.join(f'light_{name}' for name in LIGHT_MODELS)}")
+    hint("gnnplace place zoo:NAME --devices k40x2")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR|RESULT", help="what place wrote, or the result of a bench")],
+    trace: TraceOption = None,
+    pictures: Annotated[Path | None, typer.Option(help="folder for every picture of the report, for papers")] = None,
+    picture_format: Annotated[PictureFormat, typer.Option("--format", help="of the pictures")] = "svg",
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Draw report.html again from run.json, or the tables of a bench beside its result."""
+    from gnnplace.report.bench_page import read_bench, write_bench_page
+    from gnnplace.report.page import write_report
+    from gnnplace.report.pictures import write_pictures
+    from gnnplace.report.trace import write_trace
+    from gnnplace.run_record import read_run
+
+    written: list[Path] = []
+    if folder.suffix == ".json":
+        if trace is not None or pictures is not None:
+            raise GnnplaceError(f"{folder}: only a run has a trace and pictures; give the folder that place wrote")
+        path = write_bench_page(read_bench(folder), folder.with_suffix(".html"))
+    else:
+        run = read_run(folder / "run.json")
+        path = write_report(run, folder)
+        if trace is not None:
+            written.append(write_trace(run, trace))
+        if pictures is not None:
+            written.extend(write_pictures(path, pictures, picture_format))
+    if json:
+        print_json({"report": str(path), **({"written": list(map(str, written))} if written else {})})
+    else:
+        print(path, *written, sep="\n")
+        hint("open it in a browser")
+
+
+def doctor(json: JsonOption = False, quiet: QuietOption = False) -> None:
+    """Check the installation, and say how to mend it. Exit code 1 where something that placing needs is broken."""
+    found: list[Check] = []
+    with bar("looking (compiles the first time)") as advance:
+        for count, check in enumerate(checks(), start=1):
+            found.append(check)
+            advance(count / (count + 1), f"looked at {check.name}", "")
+    broken = [check for check in found if check.state == "broken"]
+    if json:
+        print_json({"ok": not broken, "checks": [asdict(check) for check in found]})
+    else:
+        shown = [check for check in found if check.state != "ok" or not quiet]
+        print_table(
+            ["what", "", "found"],
+            [[check.name, check.state, check.found + (f"\n-> {check.mend}" if check.mend else "")] for check in shown],
+            {number: _STYLES[check.state] for number, check in enumerate(shown)},
+        )
+        missing = sum(check.state == "missing" for check in found)
+        if broken:
+            print_answer(f"{len(broken)} needed things are broken: {', '.join(check.name for check in broken)}")
+            hint(broken[0].mend)
+        else:
+            print_answer(f"all that placing needs is there; {missing} optional things are missing")
+            hint("gnnplace place MODEL --devices auto --measure --out placed")
+    if broken:
+        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The commands, and the edge at which every error becomes one line and an exit code."""
+"""The console script: its commands, and every error as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import typer
 
 from gnnplace import __version__
 from gnnplace.cli.completion import whole_words
-from gnnplace.cli.doctor import doctor
 from gnnplace.cli.examples import examples_of
-from gnnplace.cli.execute import profile, run
-from gnnplace.cli.inspect import compare, devices, evaluate, planners
-from gnnplace.cli.measure import bench
-from gnnplace.cli.output import error as say
-from gnnplace.cli.place import place, report
+from gnnplace.cli.inspect import devices, doctor, planners, report, zoo
+from gnnplace.cli.measure import bench, profile, run
+from gnnplace.cli.output import print_error
+from gnnplace.cli.place import compare, evaluate, place
 from gnnplace.cli.train import train
-from gnnplace.cli.zoo import zoo
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MeasurementFailed, ProcessLost
 from gnnplace.files import NO_ROOM, NO_WRITING
 
@@ -65,53 +62,54 @@ def main() -> None:
     """The console script."""
     with whole_words(os.environ):
         code = _run(sys.argv[1:])
-    gc.freeze()  # the process ends: looking through half a million objects of libraries for garbage takes seconds
+    gc.freeze()  # otherwise the collector searches half a million objects at exit, which takes seconds
     sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
+    """The exit code of a command; errors become one line on stderr."""
     try:
         code = app(arguments, prog_name="gnnplace", standalone_mode=False)
         sys.stdout.flush()
-        if code == INTERRUPTED:  # typer makes that of Ctrl-C
+        if code == INTERRUPTED:  # typer's exit code after Ctrl-C
             raise KeyboardInterrupt
         return code if isinstance(code, int) else DONE
     except (InfeasiblePlacement, MeasurementFailed, ProcessLost) as error:
-        return _say(str(error), NO_ANSWER)
+        code, message = NO_ANSWER, str(error)
     except GnnplaceError as error:
-        return _say(str(error), BAD_INPUT)
+        code, message = BAD_INPUT, str(error)
     except typer.Exit as stop:
         return stop.exit_code
     except typer.TyperException as error:
-        return _say(_usage(error), BAD_INPUT)
+        code, message = BAD_INPUT, _usage(error)
     except (KeyboardInterrupt, typer.Abort):
-        return _say("interrupted before there was an answer", INTERRUPTED)
+        code, message = INTERRUPTED, "interrupted before there was an answer"
     except BrokenPipeError:
         _drop_output()
         return DONE
     except MemoryError:
-        return _say("this takes more memory than there is; take a smaller model or fewer devices", BAD_INPUT)
+        code, message = BAD_INPUT, "this takes more memory than there is; take a smaller model or fewer devices"
     except OSError as error:
-        where = error.filename or ("file system" if _takes_output() else "standard output")
-        return _say(f"{where}: {error.strerror or error}; {_advice(error)}", BAD_INPUT)
+        where = error.filename or ("file system" if _accepts_output() else "standard output")
+        code, message = BAD_INPUT, f"{where}: {error.strerror or error}; {_advice(error)}"
     except ImportError as error:
-        return _say(
-            f"{error}; the installation is not whole: pip install --force-reinstall gnnplace (gnnplace doctor says more)",
-            BAD_INPUT,
-        )
+        mend = "pip install --force-reinstall gnnplace (gnnplace doctor says more)"
+        code, message = BAD_INPUT, f"{error}; the installation is not whole: {mend}"
+    print_error(message)
+    return code
 
 
 def _usage(error: Any) -> str:
-    """What is wrong with the command line, what was probably meant, and where to read more."""
+    """The error in the command line, similar names, and the command that shows the help."""
     message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-    if meant := getattr(error, "possibilities", None):
-        message = f"{error.message}; did you mean {' or '.join(sorted(meant))}?"
+    if similar := getattr(error, "possibilities", None):
+        message = f"{error.message}; did you mean {' or '.join(sorted(similar))}?"
     context = getattr(error, "ctx", None)
     return f"{message} (see {context.command_path} --help)" if context is not None else message
 
 
-def _takes_output() -> bool:
-    """False where standard output is full or gone; what it did not take is dropped then."""
+def _accepts_output() -> bool:
+    """Whether standard output is neither full nor closed; otherwise the rest of the output is dropped."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -121,7 +119,7 @@ def _takes_output() -> bool:
 
 
 def _drop_output() -> None:
-    """What standard output did not take would be tried, and fail, once more in the end."""
+    """Redirects standard output to nowhere, since Python would write the rest again at exit, and fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -131,8 +129,3 @@ def _advice(error: OSError) -> str:
     if error.errno in NO_WRITING:
         return "choose a place that may be written to; nothing was changed"
     return "nothing was half-written"
-
-
-def _say(message: str, code: int) -> int:
-    say(message)
-    return code

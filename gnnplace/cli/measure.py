@@ -1,4 +1,4 @@
-"""`gnnplace bench`."""
+"""`gnnplace run`, `profile` and `bench`: they execute models and measure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,95 @@ from typing import Annotated
 
 import typer
 
+from gnnplace.cli import options
 from gnnplace.cli.completion import suites
-from gnnplace.cli.options import EvaluationsOption, JsonOption, QuietOption, RayOption, SeedOption
-from gnnplace.cli.output import hint, note, print_json, print_table
-from gnnplace.cli.progress import bar
+from gnnplace.cli.output import bar, hint, note, print_answer, print_json, print_table, warn
+from gnnplace.units import format_s
 
-__all__ = ["bench"]
+__all__ = ["bench", "profile", "run"]
 
-_WIDE = 60
+_MAX_CELL = 60
+"""Characters of a cell in a bench's table."""
+
+
+def run(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR|MODEL", help="what place wrote with --out, or its placed.onnx alone")
+    ],
+    input: Annotated[Path | None, typer.Option(metavar="X.npz", help="inputs by name; none: made-up ones")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="Y.npz", help="where the outputs go")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="how often to run")] = 1,
+    custom_ops: options.CustomOpsOption = None,
+    ray: options.RayOption = None,
+    seed: options.SeedOption = 0,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Run a placed model on its devices; repeated, as often again with requests that follow each other without a pause.
+
+    Devices such as host1/cpu:0 are on the hosts of a Ray cluster, which --ray names.
+    """
+    import gnnplace
+    from gnnplace.cli.run_placed import OUTPUT_COLUMNS, answer_lines, feed_for, output_rows, run_placed
+
+    name, where = ("Session", [str(folder)]) if ray is None else ("DistributedSession", [str(folder), ray])
+    with bar("loading") as advance, getattr(gnnplace, name)(*where, custom_ops=custom_ops or ()) as session:
+
+        def show(number: int, best_s: float) -> None:
+            advance(number / repeat, "running", f"best {format_s(best_s)}")
+
+        result = run_placed(session, feed_for(folder, input, seed), output, repeat, show)
+    if json:
+        print_json(result)
+        return
+    print_table(OUTPUT_COLUMNS, output_rows(result))
+    for line in answer_lines(result):
+        print_answer(line)
+    cluster = "" if ray is None else f" --ray {ray}"
+    called = f"gnnplace.{name}({', '.join(map(repr, where))})"
+    hint(f"gnnplace run {folder}{cluster} --repeat 100" if repeat == 1 else f"in Python: {called}")
+
+
+def profile(
+    model: options.ModelArgument,
+    devices: options.DevicesOption,
+    out: Annotated[Path, typer.Option(metavar="costs.json", help="where the costs go")],
+    dim: options.DimOption = None,
+    custom_ops: options.CustomOpsOption = None,
+    seed: options.SeedOption = 0,
+    force: options.ForceOption = False,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Measure what each op of a model costs on real devices, fit the roofline to it, and probe the link between every two devices.
+
+    Everything measured is kept for later commands on this machine; costs.json gets all that is known of these kinds of devices, and of
+    the links between these devices.
+    """
+    from gnnplace.api import profile as run
+
+    with bar("running on every device, probing links"):
+        result = run(
+            model, devices, out, dims=options.parse_dims(dim), custom_ops=custom_ops or (), seed=seed, force=force,
+            on_warning=lambda text: warn([text]),
+        )  # fmt: skip
+    if json:
+        print_json(result)
+        return
+    print_table(
+        ["kind", "op signatures", "dispatch", "roofline error"],
+        [
+            [
+                kind,
+                str(row["ops"]),
+                format_s(row["dispatch_overhead_s"] or 0.0),
+                f"{row['roofline_relative_error']:.0%}",
+            ]
+            for kind, row in result["kinds"].items()
+        ],
+    )
+    print_answer(f"costs: {out}")
+    hint(f"gnnplace place {model} --devices {devices} --measure --out placed")
 
 
 def bench(
@@ -26,8 +107,8 @@ def bench(
             autocompletion=suites,
         ),
     ],
-    seed: SeedOption = 0,
-    evaluations: EvaluationsOption = None,
+    seed: options.SeedOption = 0,
+    evaluations: options.EvaluationsOption = None,
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight, generalization and measured"),
@@ -46,23 +127,19 @@ def bench(
         ),
     ] = None,
     policy: Annotated[
-        Path | None,
-        typer.Option(help="trained policy; the shipped one if not given; for generalization"),
+        Path | None, typer.Option(help="trained policy; the shipped one if not given; for generalization")
     ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization"),
-    ] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="processes; for zoo, seeds, spotlight and generalization")] = 1,
     extend: Annotated[
         Path | None,
         typer.Option(
             help="stored result from which all that is not run anew is taken; for generalization, and with --rows for seeds and spotlight"
         ),
     ] = None,
-    ray: RayOption = None,
+    ray: options.RayOption = None,
     out: Annotated[Path | None, typer.Option(help="file for the result, with command, seed and versions")] = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Run one of the comparisons that the README's numbers come from.
 
@@ -71,15 +148,15 @@ def bench(
     there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
     """
     from gnnplace.bench.harness import BenchOptions, write_result
-    from gnnplace.bench.suites import run_suite
+    from gnnplace.bench.suites import SUITES, run_suite
 
     cases_file = None if out is None else out.with_name(f"{out.name}.cases")
     names = tuple(rows.split(",")) if rows else ()
-    options = BenchOptions(
+    chosen = BenchOptions(
         seed, evaluations, seeds, tuple(only or ()), names, policy, jobs, cases_file, note, extend, ray
     )
     with bar(f"bench {suite}"):
-        result = run_suite(suite, options)
+        result = run_suite(suite, chosen)
     if out is not None:
         write_result(result, out)
     if json:
@@ -88,17 +165,12 @@ def bench(
     columns = list(result.columns or dict.fromkeys(key for row in result.rows for key in row))
     print_table(columns, [[_cell(row.get(column)) for column in columns] for row in result.rows])
     print_table(["summary", ""], [[key, _cell(value)] for key, value in result.summary.items()])
-    hint(_next(suite, out))
-
-
-def _next(suite: str, out: Path | None) -> str:
-    from gnnplace.bench.suites import SUITES
-
     if out is None:
-        return f"gnnplace bench {suite} --out FILE.json keeps the result"
-    return f"gnnplace report {out} draws it" if SUITES[suite].has_page else f"the result is in {out}"
+        hint(f"gnnplace bench {suite} --out FILE.json keeps the result")
+    else:
+        hint(f"gnnplace report {out} draws it" if SUITES[suite].has_page else f"the result is in {out}")
 
 
 def _cell(value: object) -> str:
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= _WIDE else f"{text[: _WIDE - 1]}…"
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"

@@ -14,23 +14,10 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.objectives import DimsObjective, Objective
 
 __all__ = [
-    "CustomOpsOption",
-    "DevicesOption",
-    "DimOption",
-    "DimsObjectiveOption",
-    "EvaluationsOption",
-    "ForceOption",
-    "GroupsOption",
-    "JsonOption",
-    "ModelArgument",
-    "ObjectiveOption",
-    "PlannerOption",
-    "QuietOption",
-    "RayOption",
-    "SecondsOption",
-    "SeedOption",
-    "parse_dims",
-]
+    "CustomOpsOption", "DevicesOption", "DimOption", "DimsObjectiveOption", "EvaluationsOption", "ForceOption",
+    "GroupsOption", "JsonOption", "ModelArgument", "ObjectiveOption", "PlannerOption", "QuietOption", "RayOption",
+    "SecondsOption", "SeedOption", "TraceOption", "parse_dims",
+]  # fmt: skip
 
 ModelArgument = Annotated[
     str,
@@ -80,6 +67,9 @@ SeedOption = Annotated[int, typer.Option(min=0, help="same seed, same answer")]
 GroupsOption = Annotated[int | None, typer.Option("--groups", min=1, help="op groups to decide on at most")]
 ObjectiveOption = Annotated[Objective, typer.Option(help="latency of one step, or throughput of pipelined steps")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
+TraceOption = Annotated[
+    Path | None, typer.Option(help="file for the simulated schedule, which ui.perfetto.dev and chrome://tracing open")
+]
 QuietOption = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="the answer and warnings, without progress, notes and hints", callback=be_quiet),
@@ -87,7 +77,7 @@ QuietOption = Annotated[
 
 
 def parse_dims(texts: Sequence[str] | None) -> dict[str, int | tuple[int, ...]]:
-    """`NAME=N`, `NAME=A,B,C` and `NAME=LOW:HIGH` texts as a dictionary; a range stands for its ends and what lies between.
+    """Sizes by dimension from `NAME=N`, `NAME=A,B,C` and `NAME=LOW:HIGH`; a range stands for `sizes_between` its ends.
 
     >>> parse_dims(["batch=4", "sequence=16,64", "past=1:64"])
     {'batch': 4, 'sequence': (16, 64), 'past': (1, 8, 64)}

@@ -1,37 +1,47 @@
-"""What commands print: one JSON object or tables on stdout; on stderr warnings, notes, and what to do next."""
+"""What commands print: one JSON object or tables on stdout; on stderr warnings, notes, progress and the next step."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column, Table
 from rich.text import Text
 
-__all__ = ["NOTES", "be_quiet", "error", "hint", "note", "print_answer", "print_json", "print_table", "warn"]
+from gnnplace.planners.budget import Progress as SearchProgress
+from gnnplace.units import format_s
+
+__all__ = [
+    "NOTES", "bar", "be_quiet", "hint", "note", "print_answer", "print_error", "print_json", "print_table",
+    "search_progress", "warn",
+]  # fmt: skip
 
 _OUT, _ERR = Console(highlight=False), Console(stderr=True, highlight=False)
 NOTES = Console(stderr=True, highlight=False)
-"""What `--quiet` silences: notes, hints, progress."""
+"""Console of notes, hints and progress, which `--quiet` silences."""
 _UNFOLDED = 400
-"""Columns of a table that goes to a file or another program."""
+"""Width of a table that goes to a file or another program."""
+Advance = Callable[[float, str, str], None]
+"""Receives the completed share, the current task, and the best result so far."""
 
 
 def be_quiet(quiet: bool) -> bool:
-    """What `--quiet` does; as the callback of the option it gives its value back."""
+    """Callback of the option `--quiet`; gives its value back."""
     NOTES.quiet = quiet
     return quiet
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """The one object on stdout."""
+    """Prints the one object on stdout."""
     print(json.dumps(document))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Mapping[int, str] | None = None) -> None:
-    """A table for people: columns of figures end at one line, and `styles` marks rows by number."""
+    """Prints a table on stdout; columns of figures are aligned to the right, and `styles` marks rows by number."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
         is_figure = number > 0 and all(_is_figure(row[number]) for row in rows)
@@ -46,26 +56,62 @@ def _is_figure(cell: str) -> bool:
 
 
 def print_answer(sentence: str) -> None:
-    """The answer in one line on stdout."""
+    """Prints the answer in one line on stdout."""
     _OUT.print(Text(sentence, style="bold"), soft_wrap=True)
 
 
-def hint(what_next: str) -> None:
-    """The last line, on stderr: what to do next."""
-    NOTES.print(Text.assemble(("next: ", "dim"), (what_next, "cyan")), soft_wrap=True)
+def hint(next_step: str) -> None:
+    """Prints the last line, on stderr: what the user can do next."""
+    NOTES.print(Text.assemble(("next: ", "dim"), (next_step, "cyan")), soft_wrap=True)
 
 
 def note(message: str) -> None:
-    """One line on stderr."""
+    """Prints one line on stderr."""
     NOTES.print(Text(message), soft_wrap=True)
 
 
 def warn(messages: Sequence[str]) -> None:
-    """One line each on stderr."""
+    """Prints one line per warning on stderr."""
     for message in messages:
         _ERR.print(Text.assemble(("warning: ", "yellow"), message), soft_wrap=True)
 
 
-def error(message: str) -> None:
-    """What is wrong, in one line on stderr, whatever the message holds."""
+def print_error(message: str) -> None:
+    """Prints an error in one line on stderr, even if the message has several."""
     _ERR.print(Text.assemble(("gnnplace: ", "bold red"), " ".join(message.split())), soft_wrap=True)
+
+
+@contextmanager
+def bar(waiting: str) -> Iterator[Advance]:
+    """A progress bar on terminals, with the best result, the elapsed and the remaining time; it disappears at the end.
+
+    `waiting` names the task until the first report.
+    """
+    drawn = Progress(
+        SpinnerColumn(), TextColumn("{task.description}", table_column=Column(no_wrap=True)), BarColumn(bar_width=12),
+        TextColumn("{task.fields[found]}", table_column=Column(no_wrap=True)), TimeElapsedColumn(), TimeRemainingColumn(),
+        console=NOTES, transient=True, disable=NOTES.quiet or not NOTES.is_terminal,
+    )  # fmt: skip
+    task = drawn.add_task(waiting, total=None, found="")
+
+    def advance(share: float, doing: str, found: str) -> None:
+        drawn.update(task, total=1.0, completed=min(share, 1.0), description=doing, found=found)
+
+    with drawn:
+        yield advance
+
+
+@contextmanager
+def search_progress(evaluations: int | None, seconds: float | None) -> Iterator[Callable[[SearchProgress], None]]:
+    """The bar of searches with this budget; the limit that is closer to its end decides."""
+    with bar("preparing (compiles the first time)") as advance:
+
+        def update(state: SearchProgress) -> None:
+            share = max(
+                state.evaluations / evaluations if evaluations else 0.0, state.wall_s / seconds if seconds else 0.0
+            )
+            count = f"{state.evaluations:,}" + (f" of {evaluations:,}" if evaluations else "")
+            doing = f"{count} evaluations" if share < 1.0 else "comparing"
+            advance(share, f"{state.planner}: {doing}", f"best {format_s(state.best_s)}")
+
+        yield update

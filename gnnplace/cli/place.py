@@ -1,115 +1,80 @@
-"""`gnnplace place` and `gnnplace report`."""
+"""`gnnplace place`, `compare` and `evaluate`: searches for placements, and the cost of a placement."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnplace.cli.options import (
-    CustomOpsOption,
-    DevicesOption,
-    DimOption,
-    DimsObjectiveOption,
-    EvaluationsOption,
-    ForceOption,
-    GroupsOption,
-    JsonOption,
-    ModelArgument,
-    ObjectiveOption,
-    PlannerOption,
-    QuietOption,
-    RayOption,
-    SecondsOption,
-    SeedOption,
-    parse_dims,
-)
-from gnnplace.cli.output import hint, note, print_answer, print_json, print_table, warn
-from gnnplace.cli.progress import search_progress
+from gnnplace.cli import options
+from gnnplace.cli.completion import planners as planner_names
+from gnnplace.cli.output import hint, note, print_answer, print_json, print_table, search_progress, warn
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.units import format_s
 
 if TYPE_CHECKING:
     from gnnplace.api import Plan
+    from gnnplace.run_record import PlannerRow
 
-__all__ = ["place", "report"]
+__all__ = ["compare", "evaluate", "place"]
 
-PictureFormat = Literal["svg", "png"]
-_TRACE = "file for the simulated schedule, which ui.perfetto.dev and chrome://tracing open"
+_COLUMNS = ("planner", "step", "gap", "evaluations", "search")
 
 
 def place(
-    model: ModelArgument,
-    devices: DevicesOption,
-    planner: PlannerOption = "gnn",
-    objective: ObjectiveOption = "latency",
-    evaluations: EvaluationsOption = None,
-    seconds: SecondsOption = None,
+    model: options.ModelArgument,
+    devices: options.DevicesOption,
+    planner: options.PlannerOption = "gnn",
+    objective: options.ObjectiveOption = "latency",
+    evaluations: options.EvaluationsOption = None,
+    seconds: options.SecondsOption = None,
     measure: Annotated[bool, typer.Option("--measure", help="execute placements: the reward is measured")] = False,
-    force: ForceOption = False,
+    force: options.ForceOption = False,
     policy: Annotated[Path | None, typer.Option(help="a trained policy for gnn; the shipped one if not given")] = None,
-    seed: SeedOption = 0,
-    groups: GroupsOption = None,
-    dim: DimOption = None,
-    dims_objective: DimsObjectiveOption = "worst",
-    custom_ops: CustomOpsOption = None,
-    ray: RayOption = None,
+    seed: options.SeedOption = 0,
+    groups: options.GroupsOption = None,
+    dim: options.DimOption = None,
+    dims_objective: options.DimsObjectiveOption = "worst",
+    custom_ops: options.CustomOpsOption = None,
+    ray: options.RayOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the placed model and the report")] = None,
-    trace: Annotated[Path | None, typer.Option(help=_TRACE)] = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    trace: options.TraceOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Decide which device runs which op, and write the placed model. Ctrl-C ends the search, with the best so far."""
-    from gnnplace.api import PlaceOptions
     from gnnplace.api import place as run
     from gnnplace.report.trace import write_trace
 
-    if evaluations is None:
-        evaluations = (300 if measure else 2000) if seconds is None else None
+    if evaluations is None and seconds is None:
+        evaluations = 300 if measure else 2000
     with search_progress(evaluations, seconds) as on_progress:
-        options = PlaceOptions(
-            planner=planner, objective=objective, evaluations=evaluations, seconds=seconds, measure=measure, force=force,
-            policy=policy, seed=seed, max_groups=groups, dims=parse_dims(dim), dims_objective=dims_objective,
-            custom_ops=tuple(custom_ops or ()), ray=ray, on_progress=on_progress,
+        plan = run(
+            model, devices, planner=planner, objective=objective, evaluations=evaluations, seconds=seconds,
+            measure=measure, force=force, policy=policy, seed=seed, max_groups=groups, dims=options.parse_dims(dim),
+            dims_objective=dims_objective, custom_ops=custom_ops or (), ray=ray, on_progress=on_progress,
         )  # fmt: skip
-        plan = run(model, devices, options)
     warn([*plan.setup.workload.warnings, *plan.warnings])
     if not plan.evaluation.feasible:
         if json:
             print_json(plan.summary())
         raise InfeasiblePlacement(plan.why_infeasible())
-    with first_interrupt_noted(plan.interrupted, _say_writing):
+    with first_interrupt_noted(plan.interrupted, lambda: note("writing what was found; Ctrl-C again ends at once")):
         saved = None if out is None else plan.save(out)
         if trace is not None:
             write_trace(plan.record(saved), trace)
         if json:
             print_json(plan.summary(saved))
         else:
-            _print(plan, saved, ray)
+            _print_plan(plan, saved, ray)
 
 
-def _print(plan: Plan, saved: Path | None, ray: str | None) -> None:
-    """The answer, for people."""
-    print_table(
-        ["planner", "step", "gap", "evaluations", "search"],
-        [
-            [
-                row["planner"],
-                "-" if row["makespan_s"] is None else format_s(row["makespan_s"]),
-                "-" if row["gap"] is None else f"{row['gap']:.1%}",
-                str(row["evaluations"] or "-"),
-                format_s(row["wall_s"]) if row["wall_s"] else "-",
-            ]
-            for row in plan.rows
-        ],
-        {
-            number: "green"
-            for number, row in enumerate(plan.rows)
-            if row["planner"] == (plan.kept or plan.solution.planner)
-        },
-    )
+def _print_plan(plan: Plan, saved: Path | None, ray: str | None) -> None:
+    kept = plan.kept or plan.solution.planner
+    marked = {number: "green" for number, row in enumerate(plan.rows) if row["planner"] == kept}
+    print_table(_COLUMNS, [_cells(row) for row in plan.rows], marked)
     if plan.measured is not None:
         print_table(
             ["side by side", "median", "+-", "repeats"],
@@ -121,10 +86,10 @@ def _print(plan: Plan, saved: Path | None, ray: str | None) -> None:
     print_answer(f"{plan.setup.workload.name}: {plan.headline()}")
     if saved is not None:
         print(f"report: {saved / 'report.html'}")
-    hint(_next(plan, saved, ray))
+    hint(_next_step(plan, saved, ray))
 
 
-def _next(plan: Plan, saved: Path | None, ray: str | None) -> str:
+def _next_step(plan: Plan, saved: Path | None, ray: str | None) -> str:
     from gnnplace.devices.real_names import host_of
     from gnnplace.running.devices import is_real
 
@@ -132,47 +97,102 @@ def _next(plan: Plan, saved: Path | None, ray: str | None) -> str:
         return "the same with --out DIR keeps it"
     if plan.setup.workload.onnx is None:
         return "look at the report"
-    cluster = f" --ray {ray}" if any(map(host_of, plan.setup.topology.device_names)) else ""
-    return (
-        f"gnnplace run {saved}{cluster}"
-        if is_real(plan.setup.topology)
-        else "the same with --devices auto --measure runs here"
-    )
+    if not is_real(plan.setup.topology):
+        return "the same with --devices auto --measure runs here"
+    on_hosts = any(map(host_of, plan.setup.topology.device_names))
+    return f"gnnplace run {saved}" + (f" --ray {ray}" if on_hosts else "")
 
 
-def _say_writing() -> None:
-    note("writing what was found; Ctrl-C again ends at once")
-
-
-def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR|RESULT", help="what place wrote, or the result of a bench")],
-    trace: Annotated[Path | None, typer.Option(help=_TRACE)] = None,
-    pictures: Annotated[Path | None, typer.Option(help="folder for every picture of the report, for papers")] = None,
-    picture_format: Annotated[PictureFormat, typer.Option("--format", help="of the pictures")] = "svg",
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+def compare(
+    model: options.ModelArgument,
+    devices: options.DevicesOption,
+    planners: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B", help="names with commas between them; see gnnplace planners", autocompletion=planner_names
+        ),
+    ],
+    objective: options.ObjectiveOption = "latency",
+    evaluations: options.EvaluationsOption = None,
+    seconds: options.SecondsOption = None,
+    seed: options.SeedOption = 0,
+    groups: options.GroupsOption = None,
+    dim: options.DimOption = None,
+    dims_objective: options.DimsObjectiveOption = "worst",
+    ray: options.RayOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
-    """Draw report.html again from run.json, or the tables of a bench beside its result."""
-    from gnnplace.report.bench_page import read_bench, write_bench_page
-    from gnnplace.report.page import write_report
-    from gnnplace.report.pictures import write_pictures
-    from gnnplace.report.trace import write_trace
-    from gnnplace.run_record import read_run
+    """Several planners on the same problem with the same budget, simulated."""
+    from gnnplace.api import compare as run
 
-    written: list[Path] = []
-    if folder.suffix == ".json":
-        if trace is not None or pictures is not None:
-            raise GnnplaceError(f"{folder}: only a run has a trace and pictures; give the folder that place wrote")
-        path = write_bench_page(read_bench(folder), folder.with_suffix(".html"))
-    else:
-        run = read_run(folder / "run.json")
-        path = write_report(run, folder)
-        if trace is not None:
-            written.append(write_trace(run, trace))
-        if pictures is not None:
-            written.extend(write_pictures(path, pictures, picture_format))
+    names = [name.strip() for name in planners.split(",") if name.strip()]
+    if not names:
+        raise GnnplaceError("--planners is empty; name at least one, for example heft,annealing,gnn")
+    if evaluations is None and seconds is None:
+        evaluations = 2000
+    with search_progress(evaluations, seconds) as on_progress:
+        rows = run(
+            model, devices, names, objective=objective, evaluations=evaluations, seconds=seconds, seed=seed,
+            max_groups=groups, dims=options.parse_dims(dim), dims_objective=dims_objective, ray=ray, on_progress=on_progress,
+            on_warning=lambda text: warn([text]),
+        )  # fmt: skip
     if json:
-        print_json({"report": str(path), **({"written": list(map(str, written))} if written else {})})
+        print_json({"model": model, "devices": devices, "rows": rows})
     else:
-        print(path, *written, sep="\n")
-        hint("open it in a browser")
+        steps = {number: row["makespan_s"] for number, row in enumerate(rows) if row["feasible"] and row["makespan_s"]}
+        print_table(
+            [*_COLUMNS, "fits", *(["host"] if ray else []), ""],
+            [
+                [
+                    *_cells(row),
+                    "yes" if row["feasible"] else "no",
+                    *([row.get("host", "")] if ray else []),
+                    row["error"] or "",
+                ]
+                for row in rows
+            ],
+            {min(steps, key=steps.__getitem__): "green"} if steps else {},
+        )
+        hint(f"gnnplace place {model} --devices {devices} --planner NAME --out DIR keeps one of them")
+    if not any(row["feasible"] for row in rows):
+        raise InfeasiblePlacement(f"no planner found a placement of {model} that fits {devices}")
+
+
+def _cells(row: PlannerRow) -> list[str]:
+    return [
+        row["planner"],
+        "-" if row["makespan_s"] is None else format_s(row["makespan_s"]),
+        "-" if row["gap"] is None else f"{row['gap']:.1%}",
+        str(row["evaluations"] or "-"),
+        format_s(row["wall_s"]) if row["wall_s"] else "-",
+    ]
+
+
+def evaluate(
+    model: options.ModelArgument,
+    devices: options.DevicesOption,
+    placement: Annotated[Path, typer.Option(metavar="FILE", help="a placement.json")],
+    measure: Annotated[bool, typer.Option("--measure", help="execute it on the real devices")] = False,
+    force: options.ForceOption = False,
+    dim: options.DimOption = None,
+    dims_objective: options.DimsObjectiveOption = "worst",
+    custom_ops: options.CustomOpsOption = None,
+    json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """What a given placement costs."""
+    from gnnplace.api import evaluate as run
+
+    result = run(
+        model, devices, placement, measure=measure, force=force, dims=options.parse_dims(dim), dims_objective=dims_objective,
+        custom_ops=custom_ops or (),
+    )  # fmt: skip
+    warn(result["warnings"])
+    if json:
+        print_json(result)
+    else:
+        print_table(["figure", "value"], [[key, str(value)] for key, value in result.items() if key != "warnings"])
+        hint(f"gnnplace place {model} --devices {devices} searches for a better one")
+    if not result["feasible"]:
+        raise InfeasiblePlacement(f"{placement}: the placement does not fit or cannot run on {devices}")

@@ -1,4 +1,4 @@
-"""`gnnplace run`: its work, and the console script, which offers it alone where only ONNX Runtime is installed."""
+"""The work of `gnnplace run`, and the console script; without typer, `run` is its only command."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def run_placed(
     repeat: int,
     on_run: Callable[[int, float], None] = lambda number, best_s: None,
 ) -> dict[str, Any]:
-    """Runs a placed model `repeat` times, then as many pipelined requests, and writes the outputs; the command's JSON.
+    """Runs a placed model `repeat` times, then the same number of pipelined requests; gives the command's JSON.
 
-    `on_run` is called after each run with the number of runs so far and the seconds of the fastest.
+    `on_run` receives the number of runs so far and the seconds of the fastest one.
     """
     seconds: list[float] = []
     for number in range(repeat):
@@ -66,7 +66,7 @@ def run_placed(
 
 
 def feed_for(placed: Path, input: Path | None, seed: int) -> dict[str, Any]:
-    """The arrays of an `.npz` file, or made-up ones for every input of the placed model in a folder or a file."""
+    """The arrays of the `.npz` file `input`, else sample arrays for every input of the placed model."""
     if input is not None:
         return read_arrays(input)
     path = placed if placed.is_file() else placed / "placed.onnx"
@@ -89,7 +89,7 @@ def answer_lines(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """The console script: every command, or `run` alone where typer is not installed."""
+    """The console script: all commands, or only `run` if typer is not installed."""
     if importlib.util.find_spec("typer") is not None:
         from gnnplace.cli.main import main as all_commands
 

@@ -12,15 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from gnnplace.cli.options import JsonOption, QuietOption, RayOption
-from gnnplace.cli.output import NOTES, hint, note, print_answer, print_json, warn
-from gnnplace.cli.progress import bar
+from gnnplace.cli.output import NOTES, bar, hint, note, print_answer, print_json, warn
 from gnnplace.interruption import first_interrupt_noted
 from gnnplace.training import Ablation
 from gnnplace.units import format_s
 
 __all__ = ["train"]
 
-_QUIET_S = 10.0
+_BETWEEN_LINES_S = 10.0
 
 
 def train(
@@ -35,8 +34,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
     policy: Annotated[Path | None, typer.Option(help="a trained policy to start from")] = None,
     ablation: Annotated[
-        Ablation | None,
-        typer.Option(help="leave this out, to see what it is worth; nothing if not given"),
+        Ablation | None, typer.Option(help="leave this out, to see what it is worth; nothing if not given")
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="stop after so long; --resume goes on")] = None,
     ray: RayOption = None,
@@ -52,23 +50,17 @@ def train(
     from gnnplace.api.training_run import RunFiles
     from gnnplace.api.training_run import train as run
 
-    with first_interrupt_noted(on_first=_say_ending) as interrupted, _progress() as show:
+    with first_interrupt_noted(on_first=_note_ending) as interrupted, _progress() as show:
         card = run(
             out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
             minutes=minutes, ray=ray, on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
         )  # fmt: skip
     files, total = RunFiles(out), card["training"]["ppo"]["num_updates"]
-    document = {
-        "policy": str(files.policy),
-        "metrics": str(files.metrics),
-        "updates": card["updates"],
-        "of_updates": total,
-        "seed": card["seed"],
-        "processes": card["training"]["num_processes"],
-        "wall_s": card["wall_s"],
-    }
     if json:
-        print_json(document)
+        print_json({
+            "policy": str(files.policy), "metrics": str(files.metrics), "updates": card["updates"], "of_updates": total,
+            "seed": card["seed"], "processes": card["training"]["num_processes"], "wall_s": card["wall_s"],
+        })  # fmt: skip
         return
     print_answer(f"{files.policy}: {card['updates']} of {total} updates in {format_s(card['wall_s'])}")
     print(f"metrics: {files.metrics}")
@@ -80,9 +72,8 @@ def train(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """A bar on a terminal; elsewhere a line every few seconds."""
-    last_s = -_QUIET_S
-    best = -math.inf
+    """A bar on terminals; elsewhere a line every few seconds."""
+    last_s, best = -_BETWEEN_LINES_S, -math.inf
 
     with bar("starting") as advance:
 
@@ -92,7 +83,7 @@ def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
             best = max(best, saved)
             done, total = row["update"] + 1, row["of_updates"]
             advance(done / total, f"update {done} of {total}: searches save {saved:.1%}", f"best {best:.1%}")
-            if NOTES.is_terminal or time.monotonic() - last_s < _QUIET_S:
+            if NOTES.is_terminal or time.monotonic() - last_s < _BETWEEN_LINES_S:
                 return
             last_s = time.monotonic()
             units = max(facts["units"] for facts in row["problems"])
@@ -104,5 +95,5 @@ def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
         yield show
 
 
-def _say_ending() -> None:
+def _note_ending() -> None:
     note("ending after this update; Ctrl-C again ends at once, with the state that was saved last")
