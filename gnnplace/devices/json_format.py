@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, get_type_hints
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, did_you_mean, shown
@@ -18,26 +19,14 @@ __all__ = ["FORMAT", "read_topology", "topology_from_json", "topology_to_json", 
 FORMAT = "gnnplace.topology/1"
 
 _NUMBER = (int, float)
-_DEVICE_KEYS: Mapping[str, tuple[type, ...]] = {
-    "name": (str,),
-    "kind": (str,),
-    "memory_bytes": (int, type(None)),
-    "peak_flops_per_s": (dict,),
-    "memory_bandwidth_bytes_per_s": (*_NUMBER, type(None)),
-    "dispatch_overhead_s": _NUMBER,
-    "segment_overhead_s": _NUMBER,
-    "intake_bandwidth_bytes_per_s": (*_NUMBER, type(None)),
-    "slots": (int,),
-}
+# Types in a file for each type of a field.
+_TYPES: Mapping[Any, tuple[type, ...]] = {
+    str: (str,), str | None: (str, NoneType), int: (int,), int | None: (int, NoneType),
+    float: _NUMBER, float | None: (*_NUMBER, NoneType), Mapping[str, float]: (dict,),
+}  # fmt: skip
+_KEYS = {kind: {key: _TYPES[hint] for key, hint in get_type_hints(kind).items()} for kind in (Device, Link)}
 _SEGMENT_COSTS = ("segment_overhead_s", "intake_bandwidth_bytes_per_s")
-_REQUIRED = {"device": ("name",), "link": ("source", "target", "latency_s", "bandwidth_bytes_per_s")}
-_LINK_KEYS: Mapping[str, tuple[type, ...]] = {
-    "source": (str,),
-    "target": (str,),
-    "latency_s": _NUMBER,
-    "bandwidth_bytes_per_s": _NUMBER,
-    "channel": (str, type(None)),
-}
+_REQUIRED = {Device: ("name",), Link: ("source", "target", "latency_s", "bandwidth_bytes_per_s")}
 
 
 def read_topology(path: Path) -> Topology:
@@ -61,8 +50,8 @@ def topology_from_json(document: Any, where: str = "topology", name: str = "topo
     misspelt capacity would otherwise mean unlimited memory.
     """
     rows = checked_format(document, FORMAT, where, InvalidTopology)
-    devices = [_checked(row.fields, _DEVICE_KEYS, "device", where) for row in rows.objects("devices")]
-    links = [_checked(row.fields, _LINK_KEYS, "link", where) for row in rows.objects("links")]
+    devices = [_checked(row.fields, Device, where) for row in rows.objects("devices")]
+    links = [_checked(row.fields, Link, where) for row in rows.objects("links")]
     try:
         return Topology(name, tuple(Device(**row) for row in devices), tuple(Link(**row) for row in links))
     except InvalidTopology as error:
@@ -79,13 +68,12 @@ def topology_to_json(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _checked(
-    row: Mapping[str, Any], keys: Mapping[str, tuple[type, ...]], what: Literal["device", "link"], where: str
-) -> dict[str, Any]:
+def _checked(row: Mapping[str, Any], kind: type[Device] | type[Link], where: str) -> dict[str, Any]:
     """The row with all seconds and rates as floats, after a check of its keys and the types of its values."""
-    ends = f"{row.get('source')} -> {row.get('target')}" if what == "link" else row.get("name")
-    label = f"{what} {shown(ends)}"
-    for key in _REQUIRED[what]:
+    keys = _KEYS[kind]
+    ends = f"{row.get('source')} -> {row.get('target')}" if kind is Link else row.get("name")
+    label = f"{kind.__name__.lower()} {shown(ends)}"
+    for key in _REQUIRED[kind]:
         if key not in row:
             raise InvalidTopology(f"{where}: {label} has no {key!r}, which is required")
     for key, value in row.items():
@@ -93,7 +81,7 @@ def _checked(
             hint = did_you_mean(key, keys, f"known are {', '.join(keys)}")
             raise InvalidTopology(f"{where}: {label} has the unknown key {key!r}; {hint}")
         if not _has_type(value, keys[key]):
-            expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in keys[key])
+            expected = " or ".join("null" if each is NoneType else each.__name__ for each in keys[key])
             raise InvalidTopology(f"{where}: {key!r} of {label} is {shown(value)}; expected {expected}")
     for dtype, rate in row.get("peak_flops_per_s", {}).items():
         if not _has_type(rate, _NUMBER):

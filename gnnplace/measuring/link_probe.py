@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, cycle, pairwise
 
 import numpy as np
 
@@ -15,14 +15,8 @@ from gnnplace.onnx_io.sample_inputs import probe_model
 from gnnplace.onnx_io.split import Part
 
 __all__ = [
-    "FLOATS",
-    "device_pairs",
-    "dispatch_overhead_s",
-    "fitted_link",
-    "probe_link",
-    "probe_links",
-    "probing_process",
-]
+    "FLOATS", "device_pairs", "dispatch_overhead_s", "fitted_link", "probe_link", "probe_links", "probing_process",
+]  # fmt: skip
 
 PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
 # Two lengths of a chain of one-op parts: their difference is free of the fixed cost of a run.
@@ -106,14 +100,8 @@ def _chain(num_floats: int, pattern: tuple[str, ...], length: int) -> tuple[Part
     """Parts that each read the output of the one before, on the devices of the pattern in turn."""
     values = [_input(num_floats), *(f"v{number}" for number in range(1, length)), _OUTPUT]
     return tuple(
-        Part(
-            name=f"probe {number}",
-            device=pattern[number % len(pattern)],
-            model=probe_model(num_floats, source, target),
-            inputs=(source,),
-            outputs=(target,),
-        )
-        for number, (source, target) in enumerate(pairwise(values))
+        Part(f"probe {number}", device, probe_model(num_floats, source, target), (source,), (target,))
+        for number, (device, (source, target)) in enumerate(zip(cycle(pattern), pairwise(values), strict=False))
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -35,7 +35,7 @@ from gnnplace.onnx_io.split import Part
 from gnnplace.running.devices import RealDevice, check_offered, create_session, parse_device, pinned, session_options
 from gnnplace.running.values import python_run
 
-__all__ = ["MeasuredCosts", "OpProfile", "ProfileJob", "by_signature", "measured_costs", "profile_model"]
+__all__ = ["by_signature", "measured_costs", "profile_model"]
 
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
 _TIMEOUT_S = 900.0  # for some thirty runs; those of one placement may take 300 s
@@ -84,25 +84,10 @@ def _profiling(device: RealDevice, folder: Path) -> ort.SessionOptions:
     return options
 
 
-@dataclass(frozen=True, eq=False)
-class OpProfile:
-    """Measured costs of one model on one device."""
-
-    op_s: FloatArray
-    """`[N]` seconds of each op inside a session; 0 for an op that is fused into another or folded away."""
-    session_s: float
-    """Seconds of the whole model in a session without the profiler; the sum of `op_s`."""
-    kernel_of_op: IntArray
-    """`[N]` the first op of the kernel that computes each op; fused ops share it."""
-    ratio: float
-    """`session_s` over the sum of the profiler's seconds: below 1 the profiler adds time, above 1 it misses some. On an `ep:`
-    device over the sum of the roofline."""
-
-
 def profile_model(
     model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any]], rule: StoppingRule = PROFILE_RULE
-) -> OpProfile:
-    """Seconds of each op of a model on a device such as `cpu:0`, measured in an isolated process.
+) -> tuple[FloatArray, IntArray]:
+    """Seconds of each op of a model on a device such as `cpu:0`, measured in an isolated process; and its kernels.
 
     The profiled session uses all of ONNX Runtime's optimisations, as placed models do: at lower levels the same models take
     up to twice as long, unevenly. `ops_of_kernels` charges kernels to ops. The seconds of a kernel are its median over the
@@ -111,6 +96,10 @@ def profile_model(
 
     On an `ep:` device only the session's seconds are measured, because such a provider may compile whole subgraphs into one
     kernel. Ops then share them in proportion to their roofline: the sum is measured, its division is an estimate.
+
+    Returns:
+        `[N]` seconds, which add up to those of the whole session: 0 for an op that is fused into another or folded away; and
+        `[N]` the first op of the kernel that computes each op, which fused ops share.
 
     Raises:
         InvalidTopology: the device is not on this machine.
@@ -128,7 +117,9 @@ def profile_model(
             seconds = worker.samples(ProfileJob(part, folder, rule), context)
         op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
         if device.family == "ep":
-            op_s = _roofline_s(model.graph, device_name)
+            everywhere = np.ones(model.graph.num_ops, dtype=np.bool_)
+            (published,) = load_topology(device_name).devices
+            op_s = RooflineCost().completed(model.graph, published, np.full(model.graph.num_ops, np.nan), everywhere)
         else:
             kernel_s = _kernel_s(json.loads((folder / _PROFILE).read_text(encoding="utf-8")), rule.warmup)
             for kernel, stands_for in ops_of_kernels(model, folder / _OPTIMISED).items():
@@ -136,19 +127,7 @@ def profile_model(
                 kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
     if not op_s.any():
         raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
-    session_s = float(quiet_s(seconds[-1]))
-    ratio = session_s / float(op_s.sum())
-    return OpProfile(op_s * ratio, session_s, kernel_of_op, ratio)
-
-
-class MeasuredCosts(NamedTuple):
-    """Costs of a machine's devices, measured with one model."""
-
-    store: CostStore
-    fits: dict[str, FittedRoofline]
-    """Fitted roofline by device kind."""
-    kernels: dict[str, IntArray]
-    """`OpProfile.kernel_of_op` `[N]` by device kind."""
+    return op_s * (float(quiet_s(seconds[-1])) / float(op_s.sum())), kernel_of_op
 
 
 def measured_costs(
@@ -157,8 +136,8 @@ def measured_costs(
     rng: np.random.Generator,
     rule: StoppingRule = PROFILE_RULE,
     pairs: Sequence[tuple[str, str]] | None = None,
-) -> MeasuredCosts:
-    """Measures the costs of a set of real devices.
+) -> tuple[CostStore, dict[str, FittedRoofline], dict[str, IntArray]]:
+    """Measures the costs of a set of real devices, and by their kind the fitted roofline and the kernels of the model.
 
     The first device of each kind is profiled: the model's ops by signature, the dispatch overhead, the fitted roofline. Links
     are probed between the devices of `pairs`; None: between every two that a link joins.
@@ -175,11 +154,10 @@ def measured_costs(
         for device in topology.devices:
             if device.kind in kinds:
                 continue
-            profile = profile_model(model, device.name, inputs, rule)
-            kernels[device.kind] = profile.kernel_of_op
-            fit = fits[device.kind] = fit_roofline(model.graph, device, profile.op_s)
+            op_s, kernels[device.kind] = profile_model(model, device.name, inputs, rule)
+            fit = fits[device.kind] = fit_roofline(model.graph, device, op_s)
             kinds[device.kind] = KindCosts(
-                op_s=by_signature(model.graph, profile.op_s),
+                op_s=by_signature(model.graph, op_s),
                 dispatch_overhead_s=dispatch_overhead_s(device.name, worker),
                 efficiency=fit.efficiency,
                 launch_s=fit.launch_s,
@@ -187,7 +165,7 @@ def measured_costs(
         links = probe_links(device_pairs(topology) if pairs is None else pairs, worker)
     kind_of = {device.name: device.kind for device in topology.devices}
     of_kinds = median_links(((kind_of[source], kind_of[target]), costs) for (source, target), costs in links.items())
-    return MeasuredCosts(CostStore(kinds, of_kinds, links), fits, kernels)
+    return CostStore(kinds, of_kinds, links), fits, kernels
 
 
 def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
@@ -197,13 +175,6 @@ def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
         if signature:
             seconds_of[signature].append(seconds)
     return {signature: sum(seconds) / len(seconds) for signature, seconds in seconds_of.items()}
-
-
-def _roofline_s(graph: OpGraph, device_name: str) -> FloatArray:
-    """`[N]` seconds of each op from FLOPs, bytes and the device's published rates."""
-    device = load_topology(device_name).devices[0]
-    everywhere = np.ones(graph.num_ops, dtype=np.bool_)
-    return RooflineCost().completed(graph, device, np.full(graph.num_ops, np.nan), everywhere)
 
 
 def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:

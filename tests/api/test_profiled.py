@@ -15,7 +15,6 @@ from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.measuring.link_probe import device_pairs
-from gnnplace.measuring.profile import MeasuredCosts
 from gnnplace.onnx_io.model import OnnxModel
 
 RATES = {"peak_flops_per_s": {"float32": 1e10}, "memory_bandwidth_bytes_per_s": 1e10}
@@ -40,11 +39,13 @@ class Machine:
         self.models = 0
         self.probed: list[tuple[str, str]] = []
 
-    def costs(self, model: OnnxModel, topology: Topology, rng: object, pairs: object = None) -> MeasuredCosts:
+    def costs(
+        self, model: OnnxModel, topology: Topology, rng: object, pairs: object = None
+    ) -> tuple[CostStore, dict, dict]:
         self.models += 1
         kinds = {device.kind: KindCosts(dict.fromkeys(model.graph.signatures, 1e-3)) for device in topology.devices}
         links = self.links(device_pairs(topology) if pairs is None else pairs)
-        return MeasuredCosts(CostStore(kinds, {}, links), {}, {kind: np.arange(model.graph.num_ops) for kind in kinds})
+        return CostStore(kinds, {}, links), {}, {kind: np.arange(model.graph.num_ops) for kind in kinds}
 
     def links(self, pairs: list[tuple[str, str]], worker: object = None) -> Mapping[tuple[str, str], LinkCosts]:
         self.probed += pairs

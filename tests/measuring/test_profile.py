@@ -22,7 +22,7 @@ from gnnplace.measuring.link_probe import (
     probe_link,
     probe_links,
     probing_process,
-)
+)  # fmt: skip
 from gnnplace.measuring.profile import by_signature, measured_costs, profile_model
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
@@ -59,17 +59,13 @@ def inputs(model: OnnxModel) -> dict[str, np.ndarray]:
     return sample_inputs(model, np.random.default_rng(0))
 
 
-def test_seconds_of_the_ops_add_up_to_the_session_and_go_where_the_work_is(model: OnnxModel) -> None:
-    profile = profile_model(model, CORE, inputs(model), QUICK)
-    assert profile.op_s.shape == (5,)
-    assert profile.op_s.sum() == pytest.approx(profile.session_s)
-    assert profile.session_s > 0
-    assert profile.ratio > 0
-    seconds = dict(zip(model.graph.op_names, profile.op_s, strict=True))
+def test_ops_with_more_work_have_more_seconds(model: OnnxModel) -> None:
+    op_s, _ = profile_model(model, CORE, inputs(model), QUICK)
+    seconds = dict(zip(model.graph.op_names, op_s, strict=True))
     assert min(seconds["large"], seconds["again"]) > max(seconds["small"], seconds["exp"])
 
 
-def test_profiling_leaves_the_calling_thread_where_it_was_and_no_file_behind(
+def test_profiling_leaves_no_file_and_does_not_pin_the_calling_thread(
     model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -79,7 +75,7 @@ def test_profiling_leaves_the_calling_thread_where_it_was_and_no_file_behind(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_model_that_fails_or_a_device_that_is_not_there_is_an_error_in_one_line(model: OnnxModel) -> None:
+def test_a_model_that_fails_and_a_missing_device_are_errors_in_one_line(model: OnnxModel) -> None:
     with pytest.raises(MeasurementFailed, match=r"m\.onnx cannot be profiled") as error:
         profile_model(model, CORE, {"x": np.zeros((2, 3), np.float32)}, QUICK)
     assert "\n" not in str(error.value)
@@ -87,13 +83,13 @@ def test_a_model_that_fails_or_a_device_that_is_not_there_is_an_error_in_one_lin
         profile_model(model, "k40:0", inputs(model), QUICK)
 
 
-def test_equal_signatures_share_their_mean_so_that_the_sum_stays() -> None:
+def test_ops_of_equal_signatures_get_their_mean_so_that_the_sum_stays() -> None:
     graph = OpGraph.build("g", [Op("a", signature="s"), Op("b", signature="s"), Op("c", signature="t"), Op("d")])
     assert by_signature(graph, np.array([1.0, 3.0, 5.0, 7.0])) == {"s": 2.0, "t": 5.0}
 
 
 @two_cores
-def test_measured_costs_make_a_cost_model_that_knows_the_model_and_the_links(model: OnnxModel, tmp_path: Path) -> None:
+def test_measured_costs_hold_the_ops_of_the_model_and_the_links(model: OnnxModel, tmp_path: Path) -> None:
     topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
     store, fits, _ = measured_costs(model, topology, np.random.default_rng(0), QUICK)
     (kind,) = {device.kind for device in topology.devices}
@@ -131,7 +127,7 @@ def test_a_link_is_fitted_to_the_seconds_of_its_hand_overs() -> None:
     assert fitted_link([1e-3] * 4) == LinkCosts(1e-3, pytest.approx(1e11))  # bytes make no difference
 
 
-def test_every_two_devices_that_are_linked_are_a_pair_once() -> None:
+def test_linked_devices_form_one_pair_each() -> None:
     names = ("cpu:0", "cpu:1", "cpu:2", "cuda:0")
     links = [("cpu:0", "cpu:1"), ("cpu:1", "cpu:0"), ("cpu:2", "cpu:0"), ("cpu:1", "cuda:0")]
     topology = Topology("t", tuple(map(Device, names, names)), tuple(Link(*ends, 0.0, 1.0) for ends in links))
@@ -139,7 +135,7 @@ def test_every_two_devices_that_are_linked_are_a_pair_once() -> None:
     assert device_pairs(load_topology(CORE)) == []
 
 
-def test_each_pair_is_probed_and_has_the_costs_of_its_probe_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_probe_of_a_pair_gives_the_costs_of_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = LinkCosts(1e-6, 1e10), LinkCosts(9e-6, 1e9)
     monkeypatch.setattr(link_probe, "probe_link", lambda source, target, *_: near if source == "cpu:0" else far)
     with probing_process() as worker:
@@ -151,14 +147,14 @@ def test_each_pair_is_probed_and_has_the_costs_of_its_probe_in_both_directions(m
 
 
 @two_cores
-def test_of_given_pairs_alone_are_costs_measured(model: OnnxModel) -> None:
+def test_only_the_links_of_the_stated_pairs_are_probed(model: OnnxModel) -> None:
     topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
     store, _, _ = measured_costs(model, topology, np.random.default_rng(0), QUICK, pairs=[])
     assert (store.links, store.device_links) == ({}, {})
     assert len(store.kinds) == 1
 
 
-def test_a_store_of_another_machine_says_nothing_about_this_one(model: OnnxModel) -> None:
+def test_costs_of_another_machine_do_not_apply_to_this_one(model: OnnxModel) -> None:
     topology = load_topology(CORE)
     store = CostStore({"cpu-of-another-make-x1": KindCosts(dict.fromkeys(model.graph.signatures, 1e9))})
     assert MeasuredCost(store).op_time_s(model.graph, topology).max() < 1.0

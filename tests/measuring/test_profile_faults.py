@@ -1,4 +1,4 @@
-"""Real faults during a profile or a link probe: each becomes an error of one line, in time."""
+"""Faults during a profile or a link probe: each becomes an error of one line within the limits."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed, MissingDependency
 from gnnplace.measuring import link_probe, profile
 from gnnplace.measuring.link_probe import dispatch_overhead_s, probe_link, probing_process
-from gnnplace.measuring.profile import OpProfile, profile_model
+from gnnplace.measuring.profile import profile_model
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from tests.measuring_processes import CORE, CORES, ENDLESS, GOOD, QUICK, measuring_processes, read
 
@@ -25,14 +25,14 @@ LARGE = """(float[1] x) => (float[1] y) <int64[1] n = {50000000}>
     { a = Expand(x, n)  b = Relu(a)  c = Neg(b)  d = Abs(c)  e = Ceil(d)  y = ReduceMax<keepdims=1>(e) }"""
 
 
-def profiled(text: str, folder: Path, device: str = CORE) -> OpProfile:
+def profiled(text: str, folder: Path, device: str = CORE) -> np.ndarray:
     model = read(text, folder)
-    return profile_model(model, device, sample_inputs(model, np.random.default_rng(0)), QUICK)
+    return profile_model(model, device, sample_inputs(model, np.random.default_rng(0)), QUICK)[0]
 
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """No measuring process lives on, and none waits to be buried."""
+    """After each test no measuring process is left, not even as a zombie."""
     yield
     assert measuring_processes() == []
 
@@ -63,7 +63,7 @@ def test_a_model_that_raises_is_named_with_the_device_and_the_reason(tmp_path: P
     assert "\n" not in str(error.value)
 
 
-def test_a_model_that_hangs_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_hangs_is_stopped_at_the_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "_TIMEOUT_S", 1.0)
     with pytest.raises(MeasurementFailed) as error:
         profiled(ENDLESS, tmp_path)
@@ -72,7 +72,7 @@ def test_a_model_that_hangs_is_given_up_in_time(tmp_path: Path, monkeypatch: pyt
     )
 
 
-def test_a_model_that_takes_too_much_memory_is_stopped_at_the_limit(
+def test_a_model_that_takes_too_much_memory_is_stopped_at_the_memory_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated_process, "_SHARE_OF_AVAILABLE", 300 * 2**20 / psutil.virtual_memory().available)
@@ -82,8 +82,7 @@ def test_a_model_that_takes_too_much_memory_is_stopped_at_the_limit(
 
 def test_a_profile_whose_process_is_killed_is_tried_again(tmp_path: Path) -> None:
     with killed(1):
-        found = profiled(LONG, tmp_path)
-    assert found.op_s.sum() == pytest.approx(found.session_s)
+        assert profiled(LONG, tmp_path).sum() > 0
 
 
 def test_a_profile_whose_process_is_killed_twice_has_failed(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_a_probe_that_hangs_names_the_devices(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_a_probe_whose_process_is_lost_is_tried_again_and_its_next_one_has_a_process() -> None:
+def test_a_probe_whose_process_is_lost_is_tried_again_in_a_new_process() -> None:
     with probing_process() as worker:
         dispatch_overhead_s(CORE, worker, QUICK)
         (process,) = measuring_processes()

@@ -87,16 +87,16 @@ def test_shapes_may_be_computed_on_the_cpu() -> None:
     assert session.run(None, {"x": np.zeros((2, 4), np.float32)})[0].tolist() == [1] * 8
 
 
-def test_a_profile_adds_up_to_the_session(tmp_path: Path) -> None:
+def test_a_profile_has_the_seconds_of_the_ops(tmp_path: Path) -> None:
     onnx.save(proto("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }"), tmp_path / "m.onnx")
-    profile = profile_model(read_onnx(tmp_path / "m.onnx"), "cuda:0", {"x": np.zeros((64, 64), np.float32)}, QUICK)
-    assert profile.op_s.sum() == pytest.approx(profile.session_s)
+    op_s, _ = profile_model(read_onnx(tmp_path / "m.onnx"), "cuda:0", {"x": np.zeros((64, 64), np.float32)}, QUICK)
+    assert 0 < op_s.sum() < 1
 
 
 def halves() -> list[str]:
-    there = multiprocessors(0)
-    assert there is not None
-    sms = there // 2 // 8 * 8
+    available = multiprocessors(0)
+    assert available is not None
+    sms = available // 2 // 8 * 8
     return [f"cuda:0[sms={sms},slice=0]", f"cuda:0[sms={sms},slice=1]"]
 
 

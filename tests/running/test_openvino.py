@@ -141,13 +141,12 @@ def threads() -> Callable[[], dict[str, set[int]]]:
 
 
 @openvino
-def test_ops_share_the_seconds_of_the_session_as_a_roofline_would(tmp_path: Path) -> None:
+def test_ops_share_the_seconds_of_the_session_in_proportion_to_their_roofline(tmp_path: Path) -> None:
     text = "(float[256, 256] x) => (float[256, 256] y) { a = MatMul(x, x) y = Exp(a) }"
     onnx.save(proto(text), tmp_path / "m.onnx")
     model = read_onnx(tmp_path / "m.onnx")
-    profile = profile_model(model, OTHER, {"x": np.zeros((256, 256), np.float32)}, QUICK)
-    assert profile.op_s.sum() == pytest.approx(profile.session_s)
-    assert profile.op_s[0] > 5 * profile.op_s[1] > 0
+    op_s, _ = profile_model(model, OTHER, {"x": np.zeros((256, 256), np.float32)}, QUICK)
+    assert op_s[0] > 5 * op_s[1] > 0
 
 
 @openvino
