@@ -1,4 +1,4 @@
-"""Mt-KaHyPar: what weighs how much, which limits parts have, and what is found."""
+"""Mt-KaHyPar: weights of units, limits of parts, placements that fit, and failures of the library."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from gnnplace.devices.topology import Device
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.isolated_process import IsolatedProcess
 from gnnplace.placement import check_legal
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import mtkahypar
@@ -65,7 +66,7 @@ def test_parts_are_limited_by_speed_and_imbalance_and_by_their_memories() -> Non
     assert part_limits(100.0, np.array([40.0, 50.0, 60.0]), speed, np.inf) == pytest.approx([40, 50, 60])
 
 
-def test_no_limits_are_given_where_the_devices_hold_too_little_or_one_may_hold_all() -> None:
+def test_there_are_no_limits_where_the_devices_hold_too_little_or_one_may_hold_all() -> None:
     assert part_limits(100.0, np.array([60.0, 39.0]), np.array([0.5, 0.5]), 0.1) is None
     assert part_limits(100.0, np.array([60.0, 100.0]), np.array([0.5, 0.5]), np.inf) is None
 
@@ -121,12 +122,12 @@ def test_it_is_never_worse_than_the_best_single_device(memory_bytes: int | None)
 
 
 @needs_mtkahypar
-def test_a_graph_without_bytes_or_tensors_is_spread_all_the_same() -> None:
+def test_a_graph_without_bytes_or_tensors_is_spread() -> None:
     problem = on_gpus(OpGraph.build("free", [Op(f"o{i}") for i in range(6)]), [None] * 2)
     assert plan(problem, Budget(100), 0).objective_s == pytest.approx(3.0)
 
 
-def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mtkahypar", None)
     with pytest.raises(MissingDependency, match=r"needs mtkahypar; pip install 'gnnplace\[partition\]'"):
         plan(on_gpus(clusters([4, 4]), [None, None]), Budget(10), 0)
@@ -136,16 +137,15 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.M
 def test_a_library_that_died_between_two_partitions_is_started_again() -> None:
     problem = on_gpus(clusters([4, 4]), [None] * 2)
     cut = (np.ones(8), np.full(2, 5.0), parts_of(problem, hosts=True), np.arange(8), None)
-    with mtkahypar._Cutter(problem, MtKahyparConfig()) as cutter:
+    with IsolatedProcess(mtkahypar.partitioner) as process:
+        cutter = mtkahypar._Cutter(problem, process, 30.0)
         first = cutter.cut(*cut)
-        assert first is not None
-        assert cutter._process.pid is not None
-        os.kill(cutter._process.pid, signal.SIGKILL)
-        while cutter._process.pid is not None:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        while process.pid is not None:
             time.sleep(0.01)
-        again = cutter.cut(*cut)
-        assert again is not None
-        assert again.tolist() == first.tolist()
+        np.testing.assert_array_equal(cutter.cut(*cut), first)
+    assert first is not None
 
 
 def exits_at_each_partition() -> Callable[[Hypergraph], list[int]]:

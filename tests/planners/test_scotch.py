@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MissingDependency
@@ -15,7 +16,6 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import check_legal
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import scotch
-from gnnplace.planners.classical.partition_graph import UndirectedGraph
 from gnnplace.planners.classical.scotch import link_distances, plan, source_text, target_text
 from tests.problems import problem_of
 
@@ -42,7 +42,7 @@ def clusters(sizes: tuple[int, ...], between: dict[tuple[int, int], int], **allo
 
 
 def test_a_source_graph_has_vertices_from_0_without_labels_and_each_edge_twice() -> None:
-    graph = UndirectedGraph(np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1]), np.array([3, 3, 1, 1]))
+    graph = csr_array([[0, 3, 0], [3, 0, 1], [0, 1, 0]])
     text = source_text(graph, np.array([1.0, 2.0, 1.0]))
     quarter, eighth = 1 << 22, (1 << 22) // 8  # vertices sum to 2^24, both directions of edges to 2^22
     assert text.splitlines() == [
@@ -66,7 +66,7 @@ def test_a_target_keeps_near_devices_together_when_it_is_halved() -> None:
     assert lines[6:] == ["32", "8 32", "32 8 32"]
 
 
-def test_a_pair_without_a_way_is_as_far_as_a_pair_can_be() -> None:
+def test_a_pair_without_a_route_has_the_largest_distance() -> None:
     devices = tuple(Device(f"gpu{i}", "gpu") for i in range(3))
     ways = ((0, 1, 1.0), (1, 0, 1.0), (0, 2, 1000.0), (2, 0, 1000.0), (1, 2, 1.0))
     topology = Topology("some", devices, tuple(Link(f"gpu{a}", f"gpu{b}", s, 1e9) for a, b, s in ways))
@@ -83,7 +83,7 @@ def test_two_clusters_are_cut_at_the_thin_edge_between_them() -> None:
 
 
 @needs_scotch
-def test_clusters_that_exchange_much_go_to_devices_near_one_another() -> None:
+def test_clusters_that_exchange_many_bytes_go_to_near_devices() -> None:
     graph = clusters((16, 16, 16, 16), {(0, 1): 500, (2, 3): 500, (0, 2): 5, (1, 3): 5})
     problem = problem_of(graph, pairs_of_devices(12.0), 1.0)
     assignment = plan(problem, Budget(1), 0).placement.assignment.reshape(4, 16)
@@ -93,7 +93,7 @@ def test_clusters_that_exchange_much_go_to_devices_near_one_another() -> None:
 
 
 @needs_scotch
-def test_a_device_computes_as_much_as_it_is_fast() -> None:
+def test_the_load_of_a_device_is_in_proportion_to_its_speed() -> None:
     speeds = (3.0, 1.0)
     problem = problem_of(clusters((80,), {}), pairs_of_devices(1.0, speeds), 1.0 / np.array(speeds))
     assert np.bincount(plan(problem, Budget(1), 0).placement.assignment)[1] == pytest.approx(20, abs=2)
@@ -116,19 +116,19 @@ def test_the_answer_does_not_depend_on_the_seed() -> None:
 
 
 @needs_scotch
-def test_a_time_that_has_passed_ends_the_mapping() -> None:
+def test_a_time_budget_of_zero_ends_the_mapping() -> None:
     with pytest.raises(InfeasiblePlacement, match="budget ended"):
         plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(seconds=0.0), 0)
 
 
 @needs_scotch
-def test_what_scotch_says_of_a_graph_that_it_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_scotch_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scotch, "target_text", lambda speed, distances: "deco 0\nnonsense\n")
     with pytest.raises(GnnplaceError, match=r"scotch_gmap ended with status -?[0-9]+: .*bad input"):
         plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(1), 0)
 
 
-def test_without_the_program_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_an_error_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(MissingDependency, match=r"needs the program scotch_gmap; install Debian's scotch"):
         plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(1), 0)

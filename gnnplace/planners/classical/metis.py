@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gnnplace.arrays import IntArray
@@ -14,19 +12,12 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
 from gnnplace.planners.search import Search, Solution
 
-__all__ = ["MetisConfig", "metis_assignment", "plan", "plan_with_hosts"]
+__all__ = ["metis_assignment", "plan", "plan_with_hosts"]
 
 
-@dataclass(frozen=True)
-class MetisConfig:
-    """Hyper-parameters of Karypis and Kumar 1998, as METIS 5 implements it."""
-
-    max_bisected_parts: int = 8
-    """Most parts that recursive bisection cuts; more are cut k-way. This is the default of pymetis."""
-    bisection_imbalance: float = 0.001
-    """Share that a part may have beyond its due at each bisection; METIS manual, section 5.4, `ufactor` 1."""
-    k_way_imbalance: float = 0.03
-    """The same for a k-way cut, all parts at once: `ufactor` 30."""
+_MAX_BISECTED_PARTS = 8  # as in pymetis, recursive bisection cuts up to this number of parts, and more are cut k-way
+# Thousandths that a part may have beyond its share: METIS's defaults (manual, section 5.4).
+_BISECTION_UFACTOR, _K_WAY_UFACTOR = 1, 30
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -58,12 +49,14 @@ def plan_with_hosts(problem: Problem, budget: Budget, seed: int) -> Solution:
 
 def _plan(name: str, problem: Problem, budget: Budget, seed: int, *, hosts: bool) -> Solution:
     with Search(problem, budget, name, seed) as search:
-        search.evaluate(Placement(metis_assignment(problem, seed, hosts=hosts, config=MetisConfig())))
+        search.evaluate(Placement(metis_assignment(problem, seed, hosts=hosts)))
     return search.solution()
 
 
-def metis_assignment(problem: Problem, seed: int, *, hosts: bool, config: MetisConfig) -> IntArray:
-    """`[N]`: vertices weigh seconds (mean over the devices that take part), edges bytes, parts the devices' speeds.
+def metis_assignment(problem: Problem, seed: int, *, hosts: bool) -> IntArray:
+    """`[N]` devices of METIS's cut.
+
+    Vertices weigh seconds (mean over the devices that take part), edges bytes, and parts the devices' speeds.
 
     Raises:
         MissingDependency: pymetis is not installed.
@@ -78,16 +71,15 @@ def metis_assignment(problem: Problem, seed: int, *, hosts: bool, config: MetisC
     if len(parts.devices) == 1:
         return parts.assignment(problem, np.zeros(problem.num_units, dtype=np.int64))
     graph = undirected_graph(problem)
-    bisected = len(parts.devices) <= config.max_bisected_parts
-    imbalance = config.bisection_imbalance if bisected else config.k_way_imbalance
+    bisected = len(parts.devices) <= _MAX_BISECTED_PARTS
     dtype = pymetis.zero_copy_dtype()
     _, part = pymetis.part_graph(
         len(parts.devices),
-        adjacency=pymetis.CSRAdjacency(graph.offsets.astype(dtype), graph.neighbours.astype(dtype)),
+        adjacency=pymetis.CSRAdjacency(graph.indptr.astype(dtype), graph.indices.astype(dtype)),
         vweights=whole_numbers(parts.mean_s).astype(dtype),
-        eweights=whole_numbers(graph.edge_bytes, least=1).astype(dtype),
+        eweights=whole_numbers(graph.data, least=1).astype(dtype),
         tpwgts=parts.speed.tolist(),
         recursive=bisected,
-        options=pymetis.Options(seed=seed % 2**31, ufactor=round(1000 * imbalance)),
+        options=pymetis.Options(seed=seed % 2**31, ufactor=_BISECTION_UFACTOR if bisected else _K_WAY_UFACTOR),
     )
     return parts.assignment(problem, np.array(part, dtype=np.int64))

@@ -68,9 +68,10 @@ def plan(problem: Problem, budget: Budget, seed: int, config: MtKahyparConfig = 
     with Search(problem, budget, "mtkahypar", seed) as search:
         search.evaluate_batch(problem.single_device_assignments)
         if problem.num_units > 1 and problem.topology.num_devices > 1:
-            with _Cutter(problem, config) as cutter:
-                seen = Seen(problem.single_device_assignments)
-                _search_partitions(search, cutter, seen, np.random.default_rng(seed), config)
+            if importlib.util.find_spec("mtkahypar") is None:
+                raise MissingDependency("the planner 'mtkahypar' needs mtkahypar; pip install 'gnnplace[partition]'")
+            with IsolatedProcess(partitioner) as process:
+                _search_partitions(search, _Cutter(problem, process, config.timeout_s), config)
     return search.solution()
 
 
@@ -103,12 +104,10 @@ def part_limits(total: float, capacity: FloatArray, speed: FloatArray, imbalance
     return limits if limits.max() < total else None
 
 
-def _search_partitions(
-    search: Search, cutter: _Cutter, seen: Seen, rng: np.random.Generator, config: MtKahyparConfig
-) -> None:
+def _search_partitions(search: Search, cutter: _Cutter, config: MtKahyparConfig) -> None:
     """Evaluates the sweep, with the largest activation share first."""
-    problem = search.problem
-    parts = parts_of(problem, hosts=True)
+    problem, rng = search.problem, np.random.default_rng(search.seed)
+    seen, parts = Seen(problem.single_device_assignments), parts_of(problem, hosts=True)
     for activation_share in config.activation_shares:
         weight = unit_bytes(problem, activation_share)
         weight = weight if weight.any() else np.ones(problem.num_units)
@@ -159,15 +158,16 @@ def _on_devices(used: Parts, part: IntArray, rng: np.random.Generator, random_or
 class _Cutter:
     """Partitions of one problem's hypergraph, from the library in an isolated process."""
 
-    def __init__(self, problem: Problem, config: MtKahyparConfig) -> None:
-        if importlib.util.find_spec("mtkahypar") is None:
-            raise MissingDependency("the planner 'mtkahypar' needs mtkahypar; pip install 'gnnplace[partition]'")
-        graph, nets = problem.graph, nets_of(problem)
+    def __init__(self, problem: Problem, process: IsolatedProcess[Hypergraph, list[int]], timeout_s: float) -> None:
+        self._nets, self._mask, self._process, self._timeout_s = (
+            nets_of(problem),
+            problem.action_mask,
+            process,
+            timeout_s,
+        )
         latency_s, per_byte_s = problem.topology.mean_transfer
-        transfer_s: FloatArray = latency_s + per_byte_s * graph.tensor_bytes[nets.tensors].astype(np.float64)
-        self._net_weights = whole_numbers(transfer_s, least=1).tolist()
-        self._nets, self._mask, self._timeout_s = nets, problem.action_mask, config.timeout_s
-        self._process = IsolatedProcess(partitioner)
+        num_bytes = problem.graph.tensor_bytes[self._nets.tensors].astype(np.float64)
+        self._net_weights = whole_numbers(latency_s + per_byte_s * num_bytes, least=1).tolist()
         self._has_started = False
         self.timeouts = 0
         """Number of partitions, and of starts, that took too long."""
@@ -175,7 +175,7 @@ class _Cutter:
     def cut(
         self, weight: FloatArray, limits: FloatArray, used: Parts, order: IntArray, left_s: float | None
     ) -> IntArray | None:
-        """`[U]` part of each unit; `order` `[U]` numbers the units for the library. None when it found no partition."""
+        """`[U]` part of each unit, which the library sees in `order` `[U]`; None when it found no partition."""
         # Units that none of the devices may run are moved elsewhere and weigh nothing here.
         heavy = np.where(self._mask[:, used.devices].any(axis=1), weight, 0.0)
         scale = _TOTAL / max(1.0, float(heavy.sum()))
@@ -189,12 +189,6 @@ class _Cutter:
         graph = Hypergraph(weights.tolist(), room.tolist(), [net.tolist() for net in pins], self._net_weights)
         found = self._partition(graph, self._timeout_s if left_s is None else min(left_s, self._timeout_s))
         return None if found is None else np.array(found, dtype=np.int64)[order]
-
-    def __enter__(self) -> _Cutter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.close()
 
     def _partition(self, graph: Hypergraph, timeout_s: float) -> list[int] | None:
         """`[U]` part of each vertex; None when the library crashed or took too long.

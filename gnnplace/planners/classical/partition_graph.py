@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem
 
-__all__ = ["Nets", "Parts", "UndirectedGraph", "nets_of", "parts_of", "undirected_graph", "whole_numbers"]
-
-
-@dataclass(frozen=True, eq=False)
-class UndirectedGraph:
-    """`U` units and `E` edges between units that exchange tensors, each in both directions, as rows."""
-
-    offsets: IntArray  # [U + 1]
-    neighbours: IntArray  # [2 E] ascending within a row
-    edge_bytes: IntArray  # [2 E]
+__all__ = ["Nets", "Parts", "nets_of", "parts_of", "undirected_graph", "whole_numbers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +44,8 @@ class Parts:
         return np.asarray(placed[problem.unit_of_op])
 
 
-def undirected_graph(problem: Problem) -> UndirectedGraph:
-    """Units that exchange tensors, with the bytes of all tensors between the two in either direction.
+def undirected_graph(problem: Problem) -> csr_array:
+    """`[U, U]` bytes of all tensors between two units in either direction, with an entry where they exchange any.
 
     A tensor counts once for every unit that reads it: a graph cannot express that units on one device share a copy.
     """
@@ -63,9 +54,9 @@ def undirected_graph(problem: Problem) -> UndirectedGraph:
     num_bytes = problem.graph.tensor_bytes[tensor]
     shape = (problem.num_units, problem.num_units)
     ends = np.concatenate([writer, reader]), np.concatenate([reader, writer])
-    rows = coo_array((np.concatenate([num_bytes, num_bytes]), ends), shape=shape).tocsr()  # parallel edges are summed
-    rows.sort_indices()
-    return UndirectedGraph(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data.astype(np.int64))
+    graph = coo_array((np.concatenate([num_bytes, num_bytes]), ends), shape=shape).tocsr()  # parallel edges are summed
+    graph.sort_indices()
+    return graph
 
 
 def nets_of(problem: Problem) -> Nets:

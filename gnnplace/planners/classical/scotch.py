@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.sparse import csr_array
 from scipy.spatial.distance import squareform
 
 from gnnplace.arrays import FloatArray, IntArray
@@ -17,30 +18,23 @@ from gnnplace.evaluation import Problem
 from gnnplace.files import temporary_folder
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
-from gnnplace.planners.classical.partition_graph import UndirectedGraph, parts_of, undirected_graph, whole_numbers
+from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
 from gnnplace.planners.search import BudgetExhausted, Search, Solution
 
-__all__ = ["ScotchConfig", "link_distances", "plan", "scotch_assignment", "source_text", "target_text"]
+__all__ = ["link_distances", "plan", "scotch_assignment", "source_text", "target_text"]
 
 
 _PROGRAM = "scotch_gmap"
-_NEAREST, _FARTHEST = 8, 128
+_IMBALANCE = 0.05  # share that a device may have beyond its due: the default of `gmap -b`
 # Scotch's distances are integers of at least 1, and sums of bytes times distances must not overflow.
-
-
-@dataclass(frozen=True)
-class ScotchConfig:
-    """Hyper-parameters of Pellegrini and Roman 1996, as Scotch 7 implements it."""
-
-    imbalance: float = 0.05
-    """Share that a device may have beyond its due; Scotch user's guide, `gmap -b` (its default)."""
+_NEAREST, _FARTHEST = 8, 128
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The one placement of Scotch's static mapping over all devices, hosts among them.
 
-    The baseline "Scotch" of Mirhoseini et al. (2017), section 4.2: dual recursive bipartitioning with the computation
-    of ops, the bytes between them, and the devices' compute and communication capacities. As there, memory is ignored:
+    The baseline "Scotch" of Mirhoseini et al. (2017), section 4.2: dual recursive bipartitioning (Pellegrini and Roman
+    1996) with the computation of ops, the bytes between them, and the devices' compute and communication capacities. As there, memory is ignored:
     a placement that does not fit is returned as it is. An op that may not run where Scotch mapped it goes to the
     fastest device that may run it. Scotch uses its own fixed seed; `seed` has no effect.
 
@@ -50,12 +44,14 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """
     with Search(problem, budget, "scotch", seed) as search:
         left_s = None if budget.seconds is None else budget.seconds - search.wall_s
-        search.evaluate(Placement(scotch_assignment(problem, ScotchConfig(), left_s)))
+        search.evaluate(Placement(scotch_assignment(problem, left_s)))
     return search.solution()
 
 
-def scotch_assignment(problem: Problem, config: ScotchConfig, timeout_s: float | None = None) -> IntArray:
-    """`[N]`: vertices weigh seconds (mean over the devices), edges bytes; devices have speeds and distances.
+def scotch_assignment(problem: Problem, timeout_s: float | None = None) -> IntArray:
+    """`[N]` devices of Scotch's mapping.
+
+    Vertices weigh seconds (mean over the devices), edges bytes; devices have speeds and distances.
 
     Raises:
         BudgetExhausted: `timeout_s` passed.
@@ -78,7 +74,7 @@ def scotch_assignment(problem: Problem, config: ScotchConfig, timeout_s: float |
         files[0].write_text(source, "ascii")
         files[1].write_text(target, "ascii")
         # `-Cd`: the same answer every time, on any number of threads.
-        command = [program, *map(str, files), "-Cd", f"-b{config.imbalance}"]
+        command = [program, *map(str, files), "-Cd", f"-b{_IMBALANCE}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
@@ -93,17 +89,16 @@ def scotch_assignment(problem: Problem, config: ScotchConfig, timeout_s: float |
     return parts.assignment(problem, part)
 
 
-def source_text(graph: UndirectedGraph, seconds: FloatArray) -> str:
+def source_text(graph: csr_array, seconds: FloatArray) -> str:
     """Scotch's source graph (user's guide, section 5.1): weights on edges and vertices, numbered from 0, no labels.
 
     A row is the vertex's weight, its degree, then the weight and the other end of each edge.
     """
     weights = whole_numbers(seconds)
-    edges = np.stack([whole_numbers(graph.edge_bytes, total=1 << 22, least=1), graph.neighbours], axis=1)
-    bounds = zip(graph.offsets[:-1].tolist(), graph.offsets[1:].tolist(), strict=True)
+    edges = np.stack([whole_numbers(graph.data, total=1 << 22, least=1), graph.indices], axis=1)
     rows = [
         " ".join(map(str, (weight, end - begin, *edges[begin:end].ravel().tolist())))
-        for weight, (begin, end) in zip(weights.tolist(), bounds, strict=True)
+        for weight, (begin, end) in zip(weights.tolist(), pairwise(graph.indptr.tolist()), strict=True)
     ]
     return "\n".join(["0", f"{len(rows)} {len(edges)}", "0 011", *rows]) + "\n"
 

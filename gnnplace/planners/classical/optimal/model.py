@@ -27,11 +27,12 @@ def interchangeable_devices(problem: Problem) -> list[list[int]]:
     """Groups of two or more devices that may swap without changing any schedule, each in rising order."""
     groups: list[list[int]] = []
     for device in range(problem.topology.num_devices):
-        home = next((group for group in groups if all(_may_swap(problem, other, device) for other in group)), None)
-        if home is None:
-            groups.append([device])
+        for group in groups:
+            if all(_may_swap(problem, other, device) for other in group):
+                group.append(device)
+                break
         else:
-            home.append(device)
+            groups.append([device])
     return [group for group in groups if len(group) > 1]
 
 
@@ -50,30 +51,23 @@ def _may_swap(problem: Problem, first: int, second: int) -> bool:
     topology, count = problem.topology, problem.topology.num_devices
     swapped = np.arange(count)
     swapped[[first, second]] = second, first
-    columns = (
-        problem.op_time_s,
-        problem.action_mask,
-        topology.memory_bytes,
-        topology.dispatch_overhead_s,
-        topology.segment_overhead_s,
-        topology.intake_bandwidth_bytes_per_s,
-    )
+    columns = [
+        *(problem.op_time_s, problem.action_mask, topology.memory_bytes, topology.dispatch_overhead_s),
+        *(topology.segment_overhead_s, topology.intake_bandwidth_bytes_per_s),
+    ]
     if any(not np.array_equal(column, column[..., swapped]) for column in columns):
         return False
-    twin: dict[int, int] = {}
+    links: list[tuple[int, int]] = []
     for source, target in np.ndindex(count, count):
         route, other = topology.route(source, target), topology.route(int(swapped[source]), int(swapped[target]))
         if (route is None) != (other is None) or len(route or ()) != len(other or ()):
             return False
-        for here, there in zip(route or (), other or (), strict=True):
-            if topology.latency_s[here] != topology.latency_s[there]:
-                return False
-            if topology.bandwidth_bytes_per_s[here] != topology.bandwidth_bytes_per_s[there]:
-                return False
-            channel = int(topology.link_channel[there])
-            if twin.setdefault(int(topology.link_channel[here]), channel) != channel:
-                return False
-    return len(set(twin.values())) == len(twin)
+        links.extend(zip(route or (), other or (), strict=True))
+    here, there = np.array(links, dtype=np.int64).reshape(-1, 2).T
+    rates = topology.latency_s, topology.bandwidth_bytes_per_s
+    channels = set(zip(topology.link_channel[here].tolist(), topology.link_channel[there].tolist(), strict=True))
+    one_to_one = all(len(set(ends)) == len(channels) for ends in zip(*channels, strict=True))
+    return one_to_one and all(np.array_equal(rate[here], rate[there]) for rate in rates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +123,8 @@ class IntervalModel:
         self._channel_load: dict[int, list[cp_model.LinearExprT]] = defaultdict(list)
         self.on = self._assignment()
         self.hops: list[Hop] = []
-        self._hops_of: dict[int, list[Hop]] = defaultdict(list)
+        self.hops_of: dict[int, list[Hop]] = defaultdict(list)
+        """Every hop that a tensor may take."""
         self.start: list[cp_model.IntVar] = []
         self.end: list[cp_model.IntVar] = []
         self.waits: list[cp_model.IntVar] = []
@@ -156,10 +151,6 @@ class IntervalModel:
         """Devices that may run the op."""
         allowed: list[int] = np.flatnonzero(self.problem.action_mask[self.problem.unit_of_op[op]]).tolist()
         return allowed
-
-    def hops_of(self, tensor: int) -> list[Hop]:
-        """Every hop that a tensor may take."""
-        return self._hops_of[tensor]
 
     def hint(self, schedule: Schedule) -> None:
         """Starts the search at a schedule."""
@@ -232,9 +223,8 @@ class IntervalModel:
         """Adds the transfers of one tensor to one device, from every device that may run its producer."""
         model, topology, graph = self.model, self.problem.topology, self.problem.graph
         producer, num_bytes = int(graph.tensor_producer[tensor]), int(graph.tensor_bytes[tensor])
-        starts: list[
-            cp_model.IntVar
-        ] = []  # of the first hop, the second, ...; all sources share them, as only one is used
+        # Starts of the first hop, the second, ...; all sources share them, as only one of them sends the tensor.
+        starts: list[cp_model.IntVar] = []
         for source in self.devices_of(producer):
             route = topology.route(source, target)
             if source == target:
@@ -255,7 +245,7 @@ class IntervalModel:
                           ready, starts[place], size)  # fmt: skip
                 self._channel_load[channel].append(size * sent)
                 self.hops.append(hop)
-                self._hops_of[tensor].append(hop)
+                self.hops_of[tensor].append(hop)
                 if self.timed:
                     model.add(hop.start >= ready).only_enforce_if(sent)
                 ready = hop.end

@@ -96,23 +96,19 @@ def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = Op
     Raises:
         MissingDependency: OR-Tools is not installed.
     """
-    _require_ortools()
-    with Search(problem, budget, "optimal", seed) as search:
-        _begin(search, seed, config)
-        if search.best_s <= 0:
-            search.lower_bound_s = 0.0
-        elif _transfers(problem) <= config.max_transfers:
-            _solve_in_passes(search, config)
-    return search.solution()
-
-
-def _require_ortools() -> None:
     try:
         import ortools.sat.python.cp_model  # noqa: F401
     except ImportError:
         raise MissingDependency(
             "planner 'optimal' needs OR-Tools, which is not installed: pip install 'gnnplace[optimal]'"
         ) from None
+    with Search(problem, budget, "optimal", seed) as search:
+        _begin(search, seed, config)
+        if search.best_s <= 0:
+            search.lower_bound_s = 0.0
+        elif problem.graph.num_tensors * problem.topology.num_devices**2 <= config.max_transfers:
+            _solve_in_passes(search, config)
+    return search.solution()
 
 
 def _begin(search: Search, seed: int, config: OptimalConfig) -> None:
@@ -130,12 +126,11 @@ def _begin(search: Search, seed: int, config: OptimalConfig) -> None:
     search.stage("annealing")
 
 
-def _transfers(problem: Problem) -> int:
-    return problem.graph.num_tensors * problem.topology.num_devices**2
-
-
 def _solve_in_passes(search: Search, config: OptimalConfig) -> None:
-    work, passes = _work(search.budget, config), _passes(search.problem, config)
+    passes = _passes(search.problem, config)
+    work = config.unlimited_work if search.budget.seconds is None else np.inf
+    if search.budget.evaluations is not None:
+        work = config.work_per_evaluation * search.budget.evaluations
     for rules in passes:
         proven = search.best_s <= (search.lower_bound_s or 0.0) * (1.0 + config.tolerance)
         if proven or work <= 0.0 or not search.remaining:
@@ -152,24 +147,12 @@ def _passes(problem: Problem, config: OptimalConfig) -> tuple[str, ...]:
     """All passes where the model has the evaluator's times and is small enough; else only the first."""
     topology = problem.topology
     free_segments = not topology.segment_overhead_s.any() and np.isinf(topology.intake_bandwidth_bytes_per_s).all()
-    exact = (
-        problem.objective == "latency"
-        and free_segments
-        and _has_exact_times(problem)
-        and _pairs(problem) <= config.max_pairs
-    )
-    return _PASSES if exact else _PASSES[:1]
+    exact = problem.objective == "latency" and free_segments and _has_exact_times(problem)
+    return _PASSES if exact and _pairs(problem) <= config.max_pairs else _PASSES[:1]
 
 
 def _pairs(problem: Problem) -> int:
     return problem.graph.num_ops**2 * problem.topology.num_devices
-
-
-def _work(budget: Budget, config: OptimalConfig) -> float:
-    """CP-SAT's deterministic time for all passes; infinite where only seconds end the search."""
-    if budget.evaluations is not None:
-        return config.work_per_evaluation * budget.evaluations
-    return config.unlimited_work if budget.seconds is None else np.inf
 
 
 def _seconds_left(search: Search, config: OptimalConfig) -> float:
@@ -254,13 +237,9 @@ def _solve(solver: cp_model.CpSolver, schedule: IntervalModel, found: list[Place
     class Collector(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
             on = [self.boolean_value(here) for row in schedule.on for here in row]
-            starts, ends = ([self.value(time) for time in times] for times in (schedule.start, schedule.end))
-            found.append(
-                Placement(
-                    schedule.assignment(on),
-                    start_order_priorities(np.array(starts), np.array(ends)) if schedule.timed else None,
-                )
-            )
+            starts, ends = (np.array([self.value(time) for time in times]) for times in (schedule.start, schedule.end))
+            priorities = start_order_priorities(starts, ends) if schedule.timed else None
+            found.append(Placement(schedule.assignment(on), priorities))
 
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(solver.solve, schedule.model, Collector())

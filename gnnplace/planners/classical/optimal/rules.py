@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ from gnnplace.planners.classical.optimal.model import TICKS, Hop, IntervalModel
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
+
+    _Uses = dict[int, list[tuple[cp_model.IntervalVar, int]]]
 
 __all__ = ["bound_by_paths", "limit_memory", "never_idle", "path_ticks", "pay_overheads", "serve_in_turn"]
 
@@ -29,14 +30,6 @@ _APART = 1
 """Ticks between events of one instant: durations are rounded down, so their sums may differ by this."""
 
 
-@dataclass(frozen=True)
-class _Use:
-    """Bytes on a device while an interval lasts."""
-
-    interval: cp_model.IntervalVar
-    num_bytes: int
-
-
 def limit_memory(schedule: IntervalModel) -> None:
     """Adds rule 4: weights and live tensors fit into each memory. Devices that hold everything get no constraint.
 
@@ -47,13 +40,14 @@ def limit_memory(schedule: IntervalModel) -> None:
     graph, topology = schedule.problem.graph, schedule.problem.topology
     total = graph.total_weight_bytes + int(graph.tensor_bytes.sum()) + int(graph.workspace_bytes.max(initial=0))
     grain = max(1, -(-total // _MAX_GRAINS))
-    uses = _uses(schedule) if schedule.timed and (topology.memory_bytes < total).any() else {}
-    for device in np.flatnonzero(topology.memory_bytes < total).tolist():
+    tight = np.flatnonzero(topology.memory_bytes < total).tolist()
+    uses: _Uses = _uses(schedule) if tight and schedule.timed else defaultdict(list)
+    for device in tight:
         room = -(-int(topology.memory_bytes[device]) // grain)
         free = schedule.model.new_int_var(0, room, "")
         schedule.model.add(sum([*_resident(schedule, device, grain), free]) <= room)
-        live = [use for use in uses.get(device, []) if use.num_bytes >= grain]
-        schedule.model.add_cumulative([use.interval for use in live], [use.num_bytes // grain for use in live], free)
+        live = [(interval, num_bytes // grain) for interval, num_bytes in uses[device] if num_bytes >= grain]
+        schedule.model.add_cumulative([interval for interval, _ in live], [grains for _, grains in live], free)
 
 
 def _resident(schedule: IntervalModel, device: int, grain: int) -> list[cp_model.LinearExprT]:
@@ -74,20 +68,21 @@ def _resident(schedule: IntervalModel, device: int, grain: int) -> list[cp_model
     return terms
 
 
-def _uses(schedule: IntervalModel) -> dict[int, list[_Use]]:
-    """Tensors and workspaces with the intervals in which they are live, by device."""
+def _uses(schedule: IntervalModel) -> _Uses:
+    """Intervals in which tensors and workspaces are live, with their bytes, by device."""
     graph, model = schedule.problem.graph, schedule.model
-    uses: dict[int, list[_Use]] = defaultdict(list)
+    uses: _Uses = defaultdict(list)
 
-    def hold(device: int, num_bytes: int, span: tuple[cp_model.LinearExprT, cp_model.LinearExprT],
-             if_there: cp_model.IntVar) -> None:  # fmt: skip
+    def hold(
+        device: int, num_bytes: int, begin: cp_model.LinearExprT, end: cp_model.LinearExprT, if_there: cp_model.IntVar
+    ) -> None:
         size = model.new_int_var(0, TICKS + 1, "")
-        uses[device].append(_Use(model.new_optional_interval_var(span[0], size, span[1], if_there, ""), num_bytes))
+        uses[device].append((model.new_optional_interval_var(begin, size, end, if_there, ""), num_bytes))
 
     for op in np.flatnonzero(graph.workspace_bytes).tolist():
+        num_bytes = int(graph.workspace_bytes[op])
         for device in schedule.devices_of(op):
-            hold(device, int(graph.workspace_bytes[op]), (schedule.start[op], schedule.end[op]),
-                 schedule.op_on(op, device))  # fmt: skip
+            hold(device, num_bytes, schedule.start[op], schedule.end[op], schedule.op_on(op, device))
     for tensor in np.flatnonzero(graph.tensor_bytes).tolist():
         producer, num_bytes = int(graph.tensor_producer[tensor]), int(graph.tensor_bytes[tensor])
         readers = graph.consumers_of(tensor).tolist()
@@ -96,18 +91,18 @@ def _uses(schedule: IntervalModel) -> dict[int, list[_Use]]:
             here = schedule.op_on(producer, device)
             for op in readers:
                 model.add(released >= schedule.end[op]).only_enforce_if([here, schedule.op_on(op, device)])
-            for hop in schedule.hops_of(tensor):
+            for hop in schedule.hops_of[tensor]:
                 if hop.is_first and hop.source == device:
                     model.add(released >= hop.end).only_enforce_if(hop.sent)
-            hold(device, num_bytes, (schedule.start[producer], released), here)
-        for hop in schedule.hops_of(tensor):
+            hold(device, num_bytes, schedule.start[producer], released, here)
+        for hop in schedule.hops_of[tensor]:
             if hop.is_last:
                 released = model.new_int_var(0, TICKS, "")
                 model.add(released >= hop.end).only_enforce_if(hop.sent)
                 for op in readers:
                     there = schedule.op_on(op, hop.target)
                     model.add(released >= schedule.end[op]).only_enforce_if([hop.sent, there])
-                hold(hop.target, num_bytes, (hop.start, released), hop.sent)
+                hold(hop.target, num_bytes, hop.start, released, hop.sent)
     return uses
 
 
@@ -194,7 +189,7 @@ def pay_overheads(schedule: IntervalModel) -> None:
             from_afar = [
                 hop.sent
                 for tensor in problem.graph.inputs_of(op).tolist()
-                for hop in schedule.hops_of(tensor)
+                for hop in schedule.hops_of[tensor]
                 if hop.is_last and hop.target == device
             ]
             model.add_bool_or([~schedule.waits[op], ~schedule.op_on(op, device), *from_afar])
@@ -245,7 +240,7 @@ def _ready(schedule: IntervalModel, op: int) -> cp_model.IntVar:
         for device in schedule.devices_of(op):
             at_home = [last, schedule.op_on(op, device), schedule.op_on(producer, device)]
             model.add(ready <= schedule.end[producer] + _APART).only_enforce_if(at_home)
-        for hop in schedule.hops_of(tensor):
+        for hop in schedule.hops_of[tensor]:
             if hop.is_last:
                 from_afar = [last, schedule.op_on(op, hop.target), hop.sent]
                 model.add(ready <= hop.end + _APART).only_enforce_if(from_afar)
