@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -87,28 +87,37 @@ def anneal(
     if not problem.num_moves:
         return
     proposals_at = proposals_at or (lambda _: config.proposals)
-    moves, proposed_from = _Moves(search, rng, proposals_at(assignment)), assignment
+    proposals, proposed_from = proposals_at(assignment), assignment
     unlimited = config.unlimited_evaluations_per_unit * problem.num_units if search.budget.is_unlimited else None
     clock = SearchClock(search, max_evaluations=unlimited)
-    cycle, scale_s = 0, _sampled_rise_s(moves, assignment, value, clock, config)
+
+    def moved_from(assignment: IntArray) -> tuple[IntArray, float]:
+        # A full evaluation: the incremental one would first have to evaluate the assignment that it starts from.
+        moved = problem.local_search.propose(assignment, proposals, rng)
+        return moved, float(search.evaluate_batch(moved[None])[0])
+
+    after_s: list[float] = []
+    while len(after_s) < config.sampled_moves and clock.share_done < config.sampled_share:
+        after_s.append(moved_from(assignment)[1])
+    # A placement that does not fit costs a penalty, which carries no information about the other moves.
+    cycle, scale_s = 0, typical_rise_s(value, np.array(after_s), problem.worst_case_s)
     cycles = max(1, clock.expected_evaluations // (config.cycle_evaluations_per_move * problem.num_moves))
     while (done := cycles * clock.share_done) < cycles:
         if int(done) > cycle and search.best is not None:
             cycle, assignment, value = int(done), search.best.assignment, search.best_s
         now_s = temperature_s(scale_s, done, config)
         if assignment is not proposed_from:
-            moves, proposed_from = replace(moves, proposals=proposals_at(assignment)), assignment
+            proposals, proposed_from = proposals_at(assignment), assignment
         if problem.evaluator.kind == "measured":
-            moved, after = moves.draw(assignment)
-            if accepts(value, after, now_s, rng):
-                assignment, value = moved, after
+            moved, moved_s = moved_from(assignment)
+            if accepts(value, moved_s, now_s, rng):
+                assignment, value = moved, moved_s
         else:
             per_evaluation = cycles * clock.share_per_evaluation
             in_cycle = math.ceil((int(done) + 1 - done) / max(per_evaluation, _SMALLEST_STEP))
             count = min(in_cycle, max(1, _OPS_PER_WALK // (problem.local_search.ops_per_evaluation + _OPS_PER_MOVE)))
             last_s = now_s * config.final_ratio ** min(1.0, count * per_evaluation)
-            request = WalkRequest(assignment, count, now_s, last_s, moves.proposals)
-            assignment = search.walk(request, rng).assignment
+            assignment = search.walk(WalkRequest(assignment, count, now_s, last_s, proposals), rng).assignment
 
 
 def temperature_s(scale_s: float, done: float, config: AnnealingConfig) -> float:
@@ -121,29 +130,3 @@ def typical_rise_s(before_s: float, after_s: FloatArray, limit_s: float) -> floa
     """Seconds by which the median worsening move is worse, of those whose `after_s` is within the limit; 0 without any."""
     worse = after_s[(after_s > before_s) & (after_s <= limit_s)]
     return float(np.median(worse)) - before_s if worse.size else 0.0
-
-
-def _sampled_rise_s(
-    moves: _Moves, assignment: IntArray, value: float, clock: SearchClock, config: AnnealingConfig
-) -> float:
-    """The typical rise of a few moves from the start."""
-    after_s: list[float] = []
-    while len(after_s) < config.sampled_moves and clock.share_done < config.sampled_share:
-        after_s.append(moves.draw(assignment)[1])
-    # A placement that does not fit costs a penalty, which carries no information about the other moves.
-    return typical_rise_s(value, np.array(after_s), moves.search.problem.worst_case_s)
-
-
-@dataclass(frozen=True, eq=False)
-class _Moves:
-    """Random moves of a search."""
-
-    search: Search
-    rng: np.random.Generator
-    proposals: Proposals
-
-    def draw(self, assignment: IntArray) -> tuple[IntArray, float]:
-        """`[N]` an assignment one move away, and its penalised seconds; one evaluation."""
-        moved = self.search.problem.local_search.propose(assignment, self.proposals, self.rng)
-        # A full evaluation: the incremental one would first have to evaluate the assignment that it starts from.
-        return moved, float(self.search.evaluate_batch(moved[None])[0])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
+from gnnplace.planners.classical.partition_graph import participants
 from gnnplace.planners.search import Search, Solution
 
 __all__ = ["balanced_cuts", "expert_assignment", "fastest_first", "plan"]
@@ -59,13 +60,10 @@ def balanced_cuts(seconds: FloatArray) -> IntArray:
     largest, _ = _cuts(loads, np.maximum)
     fits = loads <= largest * (1 + 1e-9)
     _, origin = _cuts(np.where(fits, loads, np.inf) ** 2, np.add)
-    device_of_stage = np.zeros(num_stages, dtype=np.int64)
-    end = num_stages
+    ends = [num_stages]
     for device in reversed(range(num_devices)):
-        begin = int(origin[device, end])
-        device_of_stage[begin:end] = device
-        end = begin
-    return device_of_stage
+        ends.append(int(origin[device, ends[-1]]))
+    return np.repeat(np.arange(num_devices), -np.diff(ends)[::-1])
 
 
 def _cuts(cost: FloatArray, combine: np.ufunc) -> tuple[float, IntArray]:
@@ -89,11 +87,8 @@ def fastest_first(problem: Problem) -> IntArray:
 
 def _devices(problem: Problem) -> IntArray:
     """The accelerators that exchange tensors with the fastest one, fastest first; the hosts where there are none."""
-    able: BoolArray = np.asarray(problem.action_mask.any(axis=0) | (problem.num_units == 0))
-    accelerator = np.array([not device.is_host for device in problem.topology.devices])
-    chosen = able & accelerator if (able & accelerator).any() else able
     order = fastest_first(problem)
-    order = order[chosen[order]]
+    order = order[participants(problem, hosts=False)[order]]
     return np.asarray(order[problem.topology.exchanges[order[0]][order]])
 
 

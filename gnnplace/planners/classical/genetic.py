@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.search import Search, Solution
@@ -21,30 +20,20 @@ class GeneticConfig:
 
     generations: int = 50
     """Generations that the population size lets fit into the budget."""
-    min_population: int = 10
-    max_population: int = 500
-    unlimited_population: int = 100
-    """Population where the budget has no limit of evaluations."""
     elite_share: float = 0.2
     """Share of the population that is passed on unchanged. Recommended: 0.1 to 0.25."""
     mutant_share: float = 0.1
     """Share of the population that is new random chromosomes. Recommended: 0.1 to 0.3."""
     elite_inheritance: float = 0.7
     """Chance that a key comes from the elite parent. Recommended: above 0.5, up to 0.8."""
-    batch_size: int = 16
-    """Placements that are evaluated together."""
-    unlimited_evaluations_per_unit: int = 1000
-    """Evaluations per unit where the budget is unlimited."""
-    patience: int = 20
-    """Generations in a row without a new placement that end the search."""
 
-    def __post_init__(self) -> None:
-        least = min(self.min_population, self.max_population, self.unlimited_population)
-        if least < 3:
-            raise InvalidInput(
-                f"a population of {least} was asked for; min_, max_ and unlimited_population must be at least 3: "
-                "one of the elite, one child and one mutant"
-            )
+
+_MIN_POPULATION, _MAX_POPULATION = 10, 500
+_BATCH_SIZE = 16  # placements that are evaluated together
+_PATIENCE = 20  # generations in a row without a new placement that end the search
+# Where the budget is unlimited:
+_UNLIMITED_POPULATION = 100
+_UNLIMITED_EVALUATIONS_PER_UNIT = 1000
 
 
 def plan(problem: Problem, budget: Budget, seed: int, config: GeneticConfig = GeneticConfig()) -> Solution:
@@ -64,12 +53,12 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GeneticConfig = Ge
     4.001
     """
     rng = np.random.default_rng(seed)
-    budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
+    budget = budget.bounded(_UNLIMITED_EVALUATIONS_PER_UNIT * problem.num_units)
     with Search(problem, budget, "genetic", seed) as search:
         keys = rng.random((population_size(budget.evaluations, config), *problem.action_mask.shape))
-        fitness = _Fitness(search, config)
+        fitness = _Fitness(search)
         seconds = fitness.evaluate(keys)
-        while fitness.idle < config.patience:
+        while fitness.idle < _PATIENCE:
             order = np.argsort(seconds, kind="stable")
             keys, elite_s = keys[order], seconds[order]
             keys, num_elite = next_generation(keys, rng, config)
@@ -80,9 +69,9 @@ def plan(problem: Problem, budget: Budget, seed: int, config: GeneticConfig = Ge
 def population_size(evaluations: int | None, config: GeneticConfig) -> int:
     """Chromosomes of a generation; every generation but the first evaluates all but its elite."""
     if evaluations is None:
-        return config.unlimited_population
+        return _UNLIMITED_POPULATION
     fitting = int(evaluations / (1 + (config.generations - 1) * (1 - config.elite_share)))
-    return min(max(fitting, config.min_population), config.max_population)
+    return min(max(fitting, _MIN_POPULATION), _MAX_POPULATION)
 
 
 def next_generation(keys: FloatArray, rng: np.random.Generator, config: GeneticConfig) -> tuple[FloatArray, int]:
@@ -108,9 +97,8 @@ def decode(keys: FloatArray, action_mask: BoolArray) -> IntArray:
 class _Fitness:
     """Penalised seconds of chromosomes; evaluates every placement once."""
 
-    def __init__(self, search: Search, config: GeneticConfig) -> None:
-        self._search, self._batch_size = search, config.batch_size
-        self._known: dict[bytes, float] = {}
+    def __init__(self, search: Search) -> None:
+        self._search, self._known = search, dict[bytes, float]()
         self.idle = 0
         """Calls in a row without a new placement."""
 
@@ -121,8 +109,8 @@ class _Fitness:
         names = [row.tobytes() for row in units]
         fresh = list({name: row for row, name in enumerate(names) if name not in self._known}.values())
         self.idle = 0 if fresh else self.idle + 1
-        for begin in range(0, len(fresh), self._batch_size):
-            rows = fresh[begin : begin + self._batch_size]
+        for begin in range(0, len(fresh), _BATCH_SIZE):
+            rows = fresh[begin : begin + _BATCH_SIZE]
             seconds = self._search.evaluate_batch(units[rows][:, problem.unit_of_op])
             self._known.update((names[row], value) for row, value in zip(rows, seconds.tolist(), strict=True))
         return np.array([self._known[name] for name in names])

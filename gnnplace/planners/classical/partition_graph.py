@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from gnnplace.arrays import FloatArray, IntArray, csr
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem
 
-__all__ = ["Nets", "Parts", "nets_of", "parts_of", "undirected_graph", "whole_numbers"]
+__all__ = ["Nets", "Parts", "nets_of", "participants", "parts_of", "undirected_graph", "whole_numbers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +69,20 @@ def nets_of(problem: Problem) -> Nets:
     return Nets(offsets, units, tensors)
 
 
-def parts_of(problem: Problem, hosts: bool) -> Parts:
-    """The accelerators, or every device with `hosts`, that can exchange tensors with the fastest of them.
+def participants(problem: Problem, hosts: bool) -> BoolArray:
+    """`[D]` true for the accelerators, and with `hosts` for all devices, that may run any unit.
 
-    A device that may run no unit takes no part, and there are no more parts than units. Hosts take part where no
-    accelerator can. Twice the speed means half the seconds for the same units.
+    Hosts take part where no accelerator can.
+    """
+    able: BoolArray = problem.action_mask.any(axis=0) | (problem.num_units == 0)
+    accelerator = [not device.is_host for device in problem.topology.devices]
+    return able & accelerator if (able & accelerator).any() and not hosts else able
+
+
+def parts_of(problem: Problem, hosts: bool) -> Parts:
+    """The participants that can exchange tensors with the fastest of them, and no more than there are units.
+
+    Twice the speed means half the seconds for the same units.
     """
     unit_s = problem.unit_time_s
     finite = np.isfinite(unit_s)
@@ -82,9 +91,7 @@ def parts_of(problem: Problem, hosts: bool) -> Parts:
     own_s = np.where(finite, unit_s, 0.0).sum(axis=0)
     ideal_s = np.where(finite, fastest_s[:, None], 0.0).sum(axis=0)
     slowness = np.divide(own_s, ideal_s, out=np.ones_like(own_s), where=ideal_s > 0)
-    accelerator = np.array([not device.is_host for device in problem.topology.devices])
-    able = finite.any(axis=0) | (problem.num_units == 0)
-    chosen = np.flatnonzero(able & (accelerator | hosts) if (able & accelerator).any() else able)
+    chosen = np.flatnonzero(participants(problem, hosts))
     chosen = chosen[np.argsort(slowness[chosen], kind="stable")]
     near = chosen[problem.topology.exchanges[chosen[0]][chosen]]
     devices = near[: max(1, problem.num_units)]

@@ -16,11 +16,14 @@ from gnnplace.schedule import Schedule
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["TICKS", "Hop", "IntervalModel", "in_order", "interchangeable_devices"]
+__all__ = ["NEVER", "TICKS", "Hop", "IntervalModel", "in_order", "interchangeable_devices"]
 
 
 TICKS = 10**7
 """Ticks of the horizon. With 50 roundings in a row a bound loses 5e-6 of itself."""
+
+NEVER = 2 * TICKS
+"""Ticks to a place that an op or a tensor cannot reach; beyond the horizon, and small enough to add up."""
 
 
 def interchangeable_devices(problem: Problem) -> list[list[int]]:
@@ -119,6 +122,10 @@ class IntervalModel:
         self.tick_s = horizon_s / TICKS
         self.timed = problem.objective == "latency"
         self.value = self.model.new_int_var(min(TICKS, self.ticks(at_least_s)), TICKS, "value")
+        self.run_ticks = np.full(problem.op_time_s.shape, NEVER, dtype=np.int64)
+        """`[N, D]` ticks of each op without overheads."""
+        allowed = problem.action_mask[problem.unit_of_op]
+        self.run_ticks[allowed] = problem.op_time_s[allowed] / self.tick_s
         self._device_load: dict[int, list[cp_model.LinearExprT]] = defaultdict(list)
         self._channel_load: dict[int, list[cp_model.LinearExprT]] = defaultdict(list)
         self.on = self._assignment()
@@ -181,8 +188,9 @@ class IntervalModel:
         problem, model = self.problem, self.model
         intervals: dict[int, list[cp_model.IntervalVar]] = defaultdict(list)
         for op in range(problem.graph.num_ops):
+            sizes = self.run_ticks[op].tolist()
             for device in self.devices_of(op):
-                self._device_load[device].append(self.ticks(problem.op_time_s[op, device]) * self.op_on(op, device))
+                self._device_load[device].append(sizes[device] * self.op_on(op, device))
             if not self.timed:
                 continue
             start, end, waits = self.new_time(), self.new_time(), model.new_bool_var("")
@@ -191,11 +199,10 @@ class IntervalModel:
             self.waits.append(waits)
             model.add(end <= self.value)
             for device in self.devices_of(op):
-                op_s, overhead_s = float(problem.op_time_s[op, device]), problem.topology.dispatch_overhead_s[device]
-                size = self.ticks(op_s) + (self.ticks(op_s + overhead_s) - self.ticks(op_s)) * waits
-                intervals[device].append(
-                    model.new_optional_interval_var(start, size, end, self.op_on(op, device), f"op{op} on {device}")
-                )
+                with_overhead_s = problem.op_time_s[op, device] + problem.topology.dispatch_overhead_s[device]
+                size, here = sizes[device], self.op_on(op, device)
+                size += (self.ticks(with_overhead_s) - size) * waits
+                intervals[device].append(model.new_optional_interval_var(start, size, end, here, f"op{op} on {device}"))
         for on_device in intervals.values():
             model.add_no_overlap(on_device)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.classical.optimal.model import TICKS, Hop, IntervalModel
+from gnnplace.planners.classical.optimal.model import NEVER, TICKS, Hop, IntervalModel
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -22,9 +22,6 @@ __all__ = ["bound_by_paths", "limit_memory", "never_idle", "path_ticks", "pay_ov
 
 _MAX_GRAINS = 10**9
 """Grains of memory in total. A larger total is counted in grains of several bytes, rounded in favour of fitting."""
-
-_NEVER = 2 * TICKS
-"""Ticks to a place that an op or a tensor cannot reach; beyond the horizon, and small enough to add up."""
 
 _APART = 1
 """Ticks between events of one instant: durations are rounded down, so their sums may differ by this."""
@@ -115,7 +112,7 @@ def bound_by_paths(schedule: IntervalModel) -> None:
     if not schedule.timed:
         return
     before, after = path_ticks(schedule)
-    for op, whole in enumerate(before + _run_ticks(schedule) + after):
+    for op, whole in enumerate(before + schedule.run_ticks + after):
         devices = schedule.devices_of(op)
         to_it, from_it = (sum(int(ticks[op, d]) * schedule.op_on(op, d) for d in devices) for ticks in (before, after))
         schedule.model.add(schedule.start[op] >= to_it)
@@ -131,32 +128,23 @@ def path_ticks(schedule: IntervalModel) -> tuple[IntArray, IntArray]:
     Every input, and every consumer, may choose its own devices for the rest of the path, so no schedule is faster.
     Durations are rounded down one by one, as in the model.
     """
-    graph, run = schedule.problem.graph, _run_ticks(schedule)
-    transit = _transit_ticks(schedule)
+    graph, unit, run = schedule.problem.graph, schedule.problem.unit_of_op, schedule.run_ticks
+    transit, same_device = _transit_ticks(schedule), np.where(np.eye(run.shape[1], dtype=np.bool_), 0, NEVER)
+    uses = [
+        (producer, op, same_device if unit[producer] == unit[op] else transit[tensor])
+        for op in graph.topological_order.tolist()
+        for tensor, producer in zip(
+            graph.inputs_of(op).tolist(), graph.tensor_producer[graph.inputs_of(op)], strict=True
+        )
+    ]
     before, after = np.zeros_like(run), np.zeros_like(run)
-    order = graph.topological_order.tolist()
-    for op in order:
-        for tensor in graph.inputs_of(op).tolist():
-            producer = int(graph.tensor_producer[tensor])
-            done = before[producer] + run[producer]
-            arrival = (done[:, None] + _between(schedule, transit[tensor], producer, op)).min(axis=0)
-            before[op] = np.maximum(before[op], np.minimum(arrival, _NEVER))
-    for op in reversed(order):
-        for tensor in graph.inputs_of(op).tolist():
-            producer = int(graph.tensor_producer[tensor])
-            rest = (_between(schedule, transit[tensor], producer, op) + run[op] + after[op]).min(axis=1)
-            after[producer] = np.maximum(after[producer], np.minimum(rest, _NEVER))
+    for producer, op, between in uses:
+        arrival = ((before[producer] + run[producer])[:, None] + between).min(axis=0)
+        before[op] = np.maximum(before[op], np.minimum(arrival, NEVER))
+    for producer, op, between in reversed(uses):
+        rest = (between + run[op] + after[op]).min(axis=1)
+        after[producer] = np.maximum(after[producer], np.minimum(rest, NEVER))
     return before, after
-
-
-def _run_ticks(schedule: IntervalModel) -> IntArray:
-    """`[N, D]` ticks of each op without overheads."""
-    problem = schedule.problem
-    run = np.full(problem.op_time_s.shape, _NEVER, dtype=np.int64)
-    for op in range(problem.graph.num_ops):
-        for device in schedule.devices_of(op):
-            run[op, device] = schedule.ticks(problem.op_time_s[op, device])
-    return run
 
 
 def _transit_ticks(schedule: IntervalModel) -> IntArray:
@@ -167,16 +155,8 @@ def _transit_ticks(schedule: IntervalModel) -> IntArray:
         route = topology.route(source, target)
         for tensor, num_bytes in enumerate(graph.tensor_bytes.tolist()):
             hops = (schedule.ticks(topology.links[link].transfer_s(num_bytes)) for link in route or ())
-            transit[tensor, source, target] = _NEVER if route is None else min(_NEVER, sum(hops))
+            transit[tensor, source, target] = NEVER if route is None else min(NEVER, sum(hops))
     return transit
-
-
-def _between(schedule: IntervalModel, transit: IntArray, producer: int, consumer: int) -> IntArray:
-    """`[D, D]` ticks of a tensor between two ops; ops of one unit share a device."""
-    unit = schedule.problem.unit_of_op
-    if unit[producer] != unit[consumer]:
-        return transit
-    return np.where(np.eye(len(transit), dtype=np.bool_), 0, _NEVER)
 
 
 def pay_overheads(schedule: IntervalModel) -> None:
@@ -197,8 +177,6 @@ def pay_overheads(schedule: IntervalModel) -> None:
         model.add(schedule.start[op] <= _APART).only_enforce_if(at_zero)
         reasons = [schedule.waits[op], at_zero]
         for other in np.flatnonzero(~above[:, op]).tolist():
-            if other == op:
-                continue
             follows = model.new_bool_var("")
             reasons.append(follows)
             followers[other].append(follows)
@@ -219,8 +197,6 @@ def never_idle(schedule: IntervalModel) -> None:
     for op in range(num_ops):
         model.add(schedule.start[op] <= ready[op]).only_enforce_if(schedule.waits[op])
         for other in np.flatnonzero(~above[op] & ~above[:, op]).tolist():
-            if other == op:
-                continue
             ran_before, comes_later = model.new_bool_var(""), model.new_bool_var("")
             model.add(schedule.end[other] <= schedule.start[op]).only_enforce_if(ran_before)
             model.add(ready[other] >= schedule.start[op]).only_enforce_if(comes_later)
@@ -261,7 +237,8 @@ def serve_in_turn(schedule: IntervalModel) -> None:
     producer = schedule.problem.graph.tensor_producer
 
     def is_later(one: Hop, two: Hop) -> bool:
-        return one.is_first and two.is_first and bool(above[producer[one.tensor], producer[two.tensor]])
+        ends = producer[one.tensor], producer[two.tensor]
+        return one.is_first and two.is_first and ends[0] != ends[1] and bool(above[ends])
 
     by_channel: dict[int, list[Hop]] = defaultdict(list)
     for hop in schedule.hops:
@@ -311,11 +288,9 @@ def _decide_tie(schedule: IntervalModel, one: Hop, two: Hop, in_turn: cp_model.I
 
 
 def _ancestors(problem: Problem) -> BoolArray:
-    """`[N, N]` true where the second op precedes the first, directly or not: `[descendant, ancestor]`."""
-    graph = problem.graph
-    above = np.zeros((graph.num_ops, graph.num_ops), dtype=np.bool_)
-    for op in graph.topological_order.tolist():
-        for successor in graph.successors[graph.successor_offsets[op] : graph.successor_offsets[op + 1]].tolist():
-            above[successor] |= above[op]
-            above[successor, op] = True
+    """`[N, N]` true where the second op is the first one or precedes it, directly or not: `[descendant, ancestor]`."""
+    above = np.eye(problem.graph.num_ops, dtype=np.bool_)
+    for op in problem.graph.topological_order.tolist():
+        for tensor in problem.graph.inputs_of(op).tolist():
+            above[op] |= above[problem.graph.tensor_producer[tensor]]
     return above
