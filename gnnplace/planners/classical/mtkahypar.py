@@ -159,12 +159,8 @@ class _Cutter:
     """Partitions of one problem's hypergraph, from the library in an isolated process."""
 
     def __init__(self, problem: Problem, process: IsolatedProcess[Hypergraph, list[int]], timeout_s: float) -> None:
-        self._nets, self._mask, self._process, self._timeout_s = (
-            nets_of(problem),
-            problem.action_mask,
-            process,
-            timeout_s,
-        )
+        self._mask, self._nets = problem.action_mask, nets_of(problem)
+        self._process, self._timeout_s = process, timeout_s
         latency_s, per_byte_s = problem.topology.mean_transfer
         num_bytes = problem.graph.tensor_bytes[self._nets.tensors].astype(np.float64)
         self._net_weights = whole_numbers(latency_s + per_byte_s * num_bytes, least=1).tolist()
