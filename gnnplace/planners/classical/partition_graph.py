@@ -74,7 +74,7 @@ def participants(problem: Problem, hosts: bool) -> BoolArray:
 
     Hosts take part where no accelerator can.
     """
-    able: BoolArray = problem.action_mask.any(axis=0) | (problem.num_units == 0)
+    able: BoolArray = np.logical_or(problem.action_mask.any(axis=0), problem.num_units == 0)
     accelerator = [not device.is_host for device in problem.topology.devices]
     return able & accelerator if (able & accelerator).any() and not hosts else able
 

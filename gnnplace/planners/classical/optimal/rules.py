@@ -130,12 +130,11 @@ def path_ticks(schedule: IntervalModel) -> tuple[IntArray, IntArray]:
     """
     graph, unit, run = schedule.problem.graph, schedule.problem.unit_of_op, schedule.run_ticks
     transit, same_device = _transit_ticks(schedule), np.where(np.eye(run.shape[1], dtype=np.bool_), 0, NEVER)
+    reads = [(op, tensor) for op in graph.topological_order.tolist() for tensor in graph.inputs_of(op).tolist()]
+    producers = [int(graph.tensor_producer[tensor]) for _, tensor in reads]
     uses = [
         (producer, op, same_device if unit[producer] == unit[op] else transit[tensor])
-        for op in graph.topological_order.tolist()
-        for tensor, producer in zip(
-            graph.inputs_of(op).tolist(), graph.tensor_producer[graph.inputs_of(op)], strict=True
-        )
+        for producer, (op, tensor) in zip(producers, reads, strict=True)
     ]
     before, after = np.zeros_like(run), np.zeros_like(run)
     for producer, op, between in uses:
