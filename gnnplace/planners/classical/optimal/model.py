@@ -122,7 +122,7 @@ class IntervalModel:
         self.tick_s = horizon_s / TICKS
         self.timed = problem.objective == "latency"
         self.value = self.model.new_int_var(min(TICKS, self.ticks(at_least_s)), TICKS, "value")
-        self.run_ticks = np.full(problem.op_time_s.shape, NEVER, dtype=np.int64)
+        self.run_ticks: IntArray = np.full(problem.op_time_s.shape, NEVER, dtype=np.int64)
         """`[N, D]` ticks of each op without overheads."""
         allowed = problem.action_mask[problem.unit_of_op]
         self.run_ticks[allowed] = problem.op_time_s[allowed] / self.tick_s
