@@ -1,4 +1,4 @@
-"""Which placement is the answer: by simulated seconds, or by placements that were executed side by side."""
+"""The choice of the answer: by simulated seconds, or between placements that were executed side by side."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Finalist:
 def finalists_of(planner: str, searched: Sequence[Placement], rehearsed: Mapping[str, Placement]) -> list[Finalist]:
     """The best few placements of the search, each once and best first, and those of other planners.
 
-    The search kept the lowest of many single measurements, which more likely than not was a lucky one. So the next best
-    placements run again as well.
+    The search kept the lowest of many single measurements, which was probably a lucky one; so the next best placements are
+    executed as well.
     """
     different: dict[bytes, Placement] = {}
     for placement in searched:
         different.setdefault(placement.assignment.tobytes(), placement)
     found = [
-        Finalist(planner if rank == 1 else f"{planner}, rank {rank}", planner, placement)
+        Finalist(f"{planner}, rank {rank}" if rank > 1 else planner, planner, placement)
         for rank, placement in enumerate(different.values(), start=1)
     ]
     return [*found, *(Finalist(name, name, placement) for name, placement in rehearsed.items())]
@@ -68,7 +68,7 @@ def executed_plan(
     comparison: Comparison,
     search: MeasuredSearch,
 ) -> Plan:
-    """The fastest of the finalists; the single device if none beats it beyond the noise.
+    """The fastest finalist; the single device if no finalist beats it beyond the noise.
 
     Raises:
         MeasurementFailed: no placement could be executed.
@@ -91,30 +91,13 @@ def executed_plan(
         raise MeasurementFailed(
             f"no placement could be executed ({measured.failure}); without measuring, the simulator still gives an answer"
         )
-    placement, evaluation = setup.evaluate_groups(chosen)
-    rows = _rows(solution, pairs, dict.fromkeys(finalist.planner for finalist in finalists))
-    record = _record(measured, finalists, comparison, search)
-    return Plan(
-        setup, solution, placement, evaluation, rows, measured=record, warnings=tuple(warnings), kept=kept
-    )  # fmt: skip
-
-
-def _beats(measured: Evaluation, single: Evaluation) -> bool:
-    """The intervals of the two do not touch."""
-    return measured.makespan_s + measured.spread_s < single.makespan_s - single.spread_s
-
-
-def _record(
-    taken: Evaluation, finalists: Sequence[Finalist], comparison: Comparison, search: MeasuredSearch
-) -> MeasuredRecord:
-    """The answer's measured seconds beside those of every finalist and of the plain session."""
-    labels = [*(finalist.label for finalist in finalists), f"one session on {comparison.single_device}"]
-    evaluations = [*comparison.evaluations, *([] if comparison.single is None else [comparison.single])]
-    return {
-        "median_s": taken.makespan_s,
-        "spread_s": taken.spread_s,
-        "repeats": taken.repeats,
-        "single_session_s": None if comparison.single is None else comparison.single.makespan_s,
+    labels = [*(finalist.label for finalist in finalists), f"one session on {device}"]
+    evaluations = [*comparison.evaluations, *([] if single is None else [single])]
+    record: MeasuredRecord = {
+        "median_s": measured.makespan_s,
+        "spread_s": measured.spread_s,
+        "repeats": measured.repeats,
+        "single_session_s": None if single is None else single.makespan_s,
         "runs": [
             {"label": label, "median_s": run.makespan_s, "spread_s": run.spread_s, "repeats": run.repeats}
             for label, run in zip(labels, evaluations, strict=False)
@@ -122,22 +105,27 @@ def _record(
         ],
         "search": search,
     }
-
-
-def _rows(
-    solution: Solution, pairs: Sequence[tuple[Finalist, Evaluation]], planners: Mapping[str, None]
-) -> tuple[PlannerRow, ...]:
-    """The fastest finalist of each planner; only the chosen planner's search took measured time."""
     best = {finalist.planner: evaluation for finalist, evaluation in reversed(pairs)}
-    return tuple(
-        {
-            "planner": name,
-            "makespan_s": finite(best[name].makespan_s),
-            "gap": None,
-            "evaluations": solution.evaluations if name == solution.planner else 0,
-            "wall_s": solution.wall_s if name == solution.planner else 0.0,
-            "feasible": best[name].feasible,
-            "error": best[name].failure or None,
-        }
-        for name in planners
-    )
+    names = dict.fromkeys(finalist.planner for finalist in finalists)
+    rows = tuple(_row(name, best[name], solution) for name in names)
+    placement, evaluation = setup.evaluate_groups(chosen)
+    return Plan(setup, solution, placement, evaluation, rows, measured=record, warnings=tuple(warnings), kept=kept)
+
+
+def _beats(measured: Evaluation, single: Evaluation) -> bool:
+    """The intervals of the two do not touch."""
+    return measured.makespan_s + measured.spread_s < single.makespan_s - single.spread_s
+
+
+def _row(planner: str, best: Evaluation, solution: Solution) -> PlannerRow:
+    """The fastest finalist of a planner; only the chosen planner searched by executing."""
+    searched = planner == solution.planner
+    return {
+        "planner": planner,
+        "makespan_s": finite(best.makespan_s),
+        "gap": None,
+        "evaluations": solution.evaluations if searched else 0,
+        "wall_s": solution.wall_s if searched else 0.0,
+        "feasible": best.feasible,
+        "error": best.failure or None,
+    }

@@ -32,17 +32,9 @@ from gnnplace.planners.search import Planner
 from gnnplace.run_record import MeasuredSearch
 
 __all__ = [
-    "FINALISTS",
-    "MEASURE_OPTIONS",
-    "REQUESTS",
-    "ExecutedHere",
-    "executed_here",
-    "executed_placement",
-    "measured_evaluator",
-    "profile_model",
-    "profiled",
-    "profiled_anew",
-]
+    "FINALISTS", "MEASURE_OPTIONS", "REQUESTS", "ExecutedHere", "executed_here", "executed_placement",
+    "measured_evaluator", "profile_model", "profiled", "profiled_anew",
+]  # fmt: skip
 
 MEASURE_OPTIONS = MeasureOptions()
 """Limits and stopping rules of measurements."""
@@ -51,18 +43,18 @@ REQUESTS = 8
 FINALISTS = 3
 """Number of placements of an executed search that are executed side by side in the end."""
 _MAX_PAIRS = 6
-"""Maximum number of device pairs of which every link is probed before placements are executed; a probe takes some seconds."""
+"""Maximum number of device pairs of which every link is probed before a search; a probe takes some seconds."""
 _SHARES_OF_GROUPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.05)
-"""Random placements of every new model, by their number of segments as a share of the op groups."""
+"""Segments of the random placements that profile a new model, as fractions of its number of op groups."""
 _PATIENT = StoppingRule(min_repeats=10, max_repeats=60, max_s=6.0, relative_spread=0.01)
-"""Stopping rule for these placements, which run in turns."""
+"""Stopping rule of these placements, which run in turns."""
 
 
 def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
-    """The costs of this machine with those of this model; unknown costs are measured and stored.
+    """The costs of this machine and of this model; measures and stores unknown costs.
 
-    With at most six pairs of devices, every link is probed. With more pairs, one link is probed for each pair of device kinds,
-    and the other links get the median of their kinds.
+    Up to six pairs of devices, it probes every link. With more pairs, it probes one link per pair of device kinds, and the other
+    links get the median of their kinds.
 
     Raises:
         UnsupportedModel: there is no ONNX model.
@@ -99,9 +91,9 @@ def _profile_unknown(model: OnnxModel, topology: Topology, seed: int) -> None:
 def profiled_anew(
     model: OnnxModel, topology: Topology, seed: int, pairs: Sequence[tuple[str, str]] | None = None
 ) -> tuple[CostStore, dict[str, FittedRoofline]]:
-    """Measures a model even if it is known; returns the costs of this machine and the roofline fitted to each device kind.
+    """Measures a model even if it is known; gives the costs of this machine and the roofline fitted to each device kind.
 
-    Links are probed between the devices of `pairs`; None: between every two devices.
+    It probes the links between the devices of `pairs`; None: between every two devices.
 
     Raises:
         InvalidTopology: a device is not on this machine.
@@ -119,15 +111,14 @@ def profiled_anew(
 
 
 def profile_model(workload: Workload, topology: Topology, seed: int, out: Path | None = None) -> dict[str, Any]:
-    """Measures a model anew, and writes all costs of these kinds of devices and of the links between them to `out`.
+    """Measures a model anew, and writes all known costs of these kinds of devices and their links to `out`.
 
     Returns:
         The object that `gnnplace profile --json` prints.
     """
-    first, *others = workload.models
-    for other in others:
+    for other in workload.models[1:]:
         profiled_anew(other, topology, seed, pairs=())
-    costs, fits = profiled_anew(first, topology, seed)
+    costs, fits = profiled_anew(workload.models[0], topology, seed)
     known = costs.of_devices(topology.devices)
     if out is not None:
         write_costs(known, out)
@@ -143,7 +134,7 @@ def profile_model(workload: Workload, topology: Topology, seed: int, out: Path |
 
 
 def _unknown_pairs(topology: Topology, known: CostStore) -> list[tuple[str, str]]:
-    """The pairs of devices whose link is to be probed; see `profiled`."""
+    """The pairs of devices with a link to probe; see `profiled`."""
     kind_of = {device.name: device.kind for device in topology.devices}
     pairs = device_pairs(topology)
     new = {pair: kinds for pair in pairs if (kinds := (kind_of[pair[0]], kind_of[pair[1]])) not in known.links}
@@ -171,25 +162,23 @@ def _measure_segments(model: OnnxModel, topology: Topology, costs: CostStore, se
 
 
 def measured_evaluator(setup: ProblemSetup, options: MeasureOptions | None = None) -> MeasuredEvaluator:
-    """Executes placements of the op groups of a setup, and stores what it measures; None: `MEASURE_OPTIONS`."""
+    """Executes placements of the op groups and stores the measurements; None: `MEASURE_OPTIONS`."""
     options = dataclasses.replace(options or MEASURE_OPTIONS, dims_objective=setup.dims_objective)
     kept = Kept(measurement_store(), setup.op_time_s)
     return MeasuredEvaluator(setup.grouped_model, setup.topology, setup.group_evaluator, options, kept)
 
 
 def _pipelined(options: MeasureOptions) -> MeasureOptions:
-    """The options for many requests at once; a repeat of many requests needs fewer repeats."""
-
-    def fewer(rule: StoppingRule, repeats: int) -> StoppingRule:
-        return dataclasses.replace(rule, warmup=1, min_repeats=min(repeats, rule.min_repeats))
-
-    return dataclasses.replace(
-        options, requests=REQUESTS, search=fewer(options.search, 3), final=fewer(options.final, 6)
+    """The options for consecutive requests, with fewer repeats."""
+    search, final = (
+        dataclasses.replace(rule, warmup=1, min_repeats=min(repeats, rule.min_repeats))
+        for rule, repeats in ((options.search, 3), (options.final, 6))
     )
+    return dataclasses.replace(options, requests=REQUESTS, search=search, final=final)
 
 
 def executed_placement(setup: ProblemSetup, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
-    """The measured cost of one placement of every op, and the segments in which it ran.
+    """The measured cost of a placement of every op, alone and pipelined, and the segments in which it ran.
 
     Raises:
         MeasurementFailed: the placement could not be executed.

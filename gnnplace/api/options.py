@@ -1,4 +1,4 @@
-"""The options of a search, as an object or as keyword arguments, and the sizes of symbolic dimensions."""
+"""Options of a search, as an object or as keyword arguments, and sizes of symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -15,26 +15,20 @@ from gnnplace.evaluation import DimsObjective, Objective
 from gnnplace.planners.budget import Budget, Progress
 
 __all__ = [
-    "MAX_SHAPES",
-    "Dims",
-    "Keywords",
-    "PlaceOptions",
-    "options_from",
-    "shapes_of",
-    "sizes_between",
+    "MAX_SHAPES", "Dims", "Keywords", "PlaceOptions", "options_from", "shapes_of", "sizes_between",
     "with_keyword_signature",
-]
+]  # fmt: skip
 
 
 Dims = Mapping[str, int | Sequence[int]]
-"""By dimension one size, or several."""
+"""One or several sizes by name of the dimension."""
 
 MAX_SHAPES = 32
-"""Each is simulated for every placement that is evaluated."""
+"""Maximum number of shapes; every evaluation simulates each of them."""
 
 
 def sizes_between(low: int, high: int) -> tuple[int, ...]:
-    """The sizes that stand for a range: its ends and what lies between them by ratio.
+    """The sizes that stand for a range: its ends and their geometric mean.
 
     >>> sizes_between(1, 64)
     (1, 8, 64)
@@ -43,7 +37,7 @@ def sizes_between(low: int, high: int) -> tuple[int, ...]:
 
 
 def shapes_of(dims: Dims) -> tuple[dict[str, int], ...]:
-    """Every combination of sizes, that of the largest ones first.
+    """Every combination of sizes, the largest sizes first.
 
     >>> shapes_of({"batch": (1, 8), "sequence": 16})
     ({'batch': 8, 'sequence': 16}, {'batch': 1, 'sequence': 16})
@@ -100,7 +94,7 @@ class PlaceOptions:
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
     """Receives the state of the running search."""
     on_warning: Callable[[str], None] = field(default=lambda text: None, compare=False)
-    """Receives the warnings of `compare`, whose rows have no place for them."""
+    """Receives the warnings of `compare` and `profile`, whose results do not contain them."""
 
     @property
     def budget(self) -> Budget:
@@ -129,7 +123,7 @@ class Keywords(TypedDict, total=False):
 
 
 def options_from(options: PlaceOptions | None, keywords: Keywords) -> PlaceOptions:
-    """The options with the keyword arguments in place of its fields.
+    """The options; keyword arguments replace their fields.
 
     Raises:
         TypeError: a keyword is not a field of `PlaceOptions`.
@@ -141,7 +135,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def with_keyword_signature(function: _Function) -> _Function:
-    """Lists the fields of `PlaceOptions` in the signature that `help` and completion show."""
+    """Adds the fields of `PlaceOptions` to the signature that `help` and completion show."""
     signature = inspect.signature(function)
     fields = inspect.signature(PlaceOptions).parameters.values()
     parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "keywords"]

@@ -1,4 +1,4 @@
-"""The main path: load the workload, set up the problem, search, judge, and make the plan."""
+"""The main path: load the workload, set up the problem, search, choose the answer, and make the plan."""
 
 from __future__ import annotations
 
@@ -34,11 +34,9 @@ __all__ = ["Devices", "compare", "evaluate", "place", "plan_of", "problem", "pro
 
 Devices = str | Path | Topology
 BASELINES = ("single", "heft")
-"""Planners that run with every simulated search; they take one or a few evaluations each."""
+"""Planners that run before every simulated search, with one or a few evaluations each."""
 REHEARSED = ("single", "heft", "annealing")
 """Planners whose simulated answers are executed side by side with the best placements of an executed search."""
-GIVEN = "given"
-"""Name of the planner in the plan of a placement that the caller made."""
 
 
 @with_keyword_signature
@@ -96,10 +94,10 @@ def compare(
     options: PlaceOptions | None = None,
     **keywords: Unpack[Keywords],
 ) -> list[PlannerRow]:
-    """A row per planner, each with the same budget and seed, by simulated seconds; the row of a planner that fails has an `error`.
+    """A row per planner with the same budget and seed, by simulated seconds; the row of a planner that fails has an `error`.
 
-    Ctrl-C ends the comparison; planners that did not run have no row. With `ray`, planners run side by side on the hosts of a
-    cluster and find the same placements; each row then names its host.
+    After Ctrl-C, planners that have not run have no row. With `ray`, planners run side by side on the hosts of a cluster and
+    find the same placements; each row names its host.
 
     >>> rows = compare("zoo:layered_200", "k40x2", ["single", "heft"])
     >>> [(row["planner"], row["feasible"]) for row in rows]
@@ -131,10 +129,10 @@ def evaluate(
     options: PlaceOptions | None = None,
     **keywords: Unpack[Keywords],
 ) -> dict[str, Any]:
-    """The cost of a given placement: the object that `gnnplace evaluate --json` prints.
+    """The cost of a placement: the object that `gnnplace evaluate --json` prints.
 
-    With `measure`, the placement is executed: `makespan_s` is measured, and `throughput_s` is the measured seconds per
-    pipelined step; memory, busy time and transferred bytes are simulated.
+    With `measure`, the placement is executed: `makespan_s` is measured, and so are the seconds per pipelined step
+    (`throughput_s`). Memory, busy time and transferred bytes are always simulated.
 
     >>> plan = place("zoo:layered_200", "k40x2", planner="heft")
     >>> evaluate("zoo:layered_200", "k40x2", plan.placement)["makespan_s"] == plan.makespan_s
@@ -146,13 +144,12 @@ def evaluate(
         MeasurementFailed: the placement failed when it was executed, or other work keeps a device busy.
     """
     options = options_from(options, keywords)
-    setup, warnings = _set_up(model, devices, options)
-    given = _checked(setup, placement)
-    evaluation = setup.evaluator.evaluate(given)
-    found = setup.workload.segments(given.assignment, setup.simulator.schedule(given).order())
+    plan = _plan_of(model, devices, placement, options)
     if options.measure:
-        evaluation, found = executed_placement(setup, given)
-    names = setup.topology.device_names
+        evaluation, found = executed_placement(plan.setup, plan.placement)
+    else:
+        evaluation, found = plan.evaluation, plan.segments
+    names = plan.setup.topology.device_names
     return {
         "evaluator": evaluation.evaluator,
         "makespan_s": finite(evaluation.makespan_s),
@@ -164,7 +161,7 @@ def evaluate(
         "segments": len(found),
         "spread_s": evaluation.spread_s,
         "repeats": evaluation.repeats,
-        "warnings": list(warnings),
+        "warnings": list(plan.warnings),
     }
 
 
@@ -176,9 +173,9 @@ def plan_of(
     options: PlaceOptions | None = None,
     **keywords: Unpack[Keywords],
 ) -> Plan:
-    """The plan of a given placement of every op: its simulated seconds, schedule, memory, and files.
+    """The plan of the caller's placement of every op: its simulated seconds, schedule, memory, and files.
 
-    Nothing is searched or measured. A placement that does not fit makes a plan whose evaluation is infeasible.
+    It neither searches nor measures. The plan of a placement that does not fit has an infeasible evaluation.
 
     >>> from gnnplace import Op, OpGraph, Tensor
     >>> pair = OpGraph.build("pair", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 4, ("b",))])
@@ -190,13 +187,7 @@ def plan_of(
         InvalidPlacement: the placement is not for this model and these devices.
         UnsupportedModel: the model cannot be read.
     """
-    options = replace(options_from(options, keywords), measure=False)
-    setup, _ = _set_up(model, devices, options)
-    given = _checked(setup, placement)
-    evaluation = setup.evaluator.evaluate(given)
-    seconds = setup.problem(setup.evaluator).penalised_s(evaluation)
-    solution = Solution(GIVEN, options.seed, given, seconds, 1, 0.0, ((1, 0.0, seconds),))
-    return Plan(setup, solution, given, evaluation, ())
+    return _plan_of(model, devices, placement, replace(options_from(options, keywords), measure=False))
 
 
 @with_keyword_signature
@@ -243,8 +234,8 @@ def profile(
 ) -> dict[str, Any]:
     """Measures every op of a model on real devices and every link: the object that `gnnplace profile --json` prints.
 
-    The measurements are stored for later searches on this machine. `out` gets all known costs of these kinds of devices. Of the
-    options, `dims`, `custom_ops`, `seed`, `force` and `on_warning` count.
+    Later searches on this machine use the measurements. The file `out` receives all known costs of these kinds of devices. Of
+    the options, `dims`, `custom_ops`, `seed`, `force` and `on_warning` count.
 
     >>> costs = profile("model.onnx", "cpu:0,cpu:1", out="costs.json")  # doctest: +SKIP
 
@@ -265,7 +256,7 @@ def profile(
 def _set_up(
     model: ModelSource, devices: Devices, options: PlaceOptions, over_hosts: Hosts | None = None, to_run: bool = False
 ) -> tuple[ProblemSetup, tuple[str, ...]]:
-    """The workload on the devices, and warnings; with `to_run` a zoo model for real devices is built, so that it can run."""
+    """The workload on the devices, and warnings; with `to_run`, zoo models for real devices are built."""
     cost: CostModel | None = None
     warnings: tuple[str, ...] = ()
     if over_hosts is not None:
@@ -282,17 +273,21 @@ def _set_up(
     return ProblemSetup.build(workload, topology, cost, options), warnings
 
 
-def _checked(setup: ProblemSetup, placement: str | Path | Placement) -> Placement:
-    """The given placement, which may be a file."""
+def _plan_of(model: ModelSource, devices: Devices, placement: str | Path | Placement, options: PlaceOptions) -> Plan:
+    """The plan of the caller's placement, by simulated seconds."""
+    setup, warnings = _set_up(model, devices, options)
     graph, topology = setup.workload.graph, setup.topology
     if not isinstance(placement, Placement):
         placement = load_placement(Path(placement), graph, topology, setup.workload.sha256)
     check_legal(graph, topology, placement)
-    return placement
+    evaluation = setup.evaluator.evaluate(placement)
+    seconds = setup.problem(setup.evaluator).penalised_s(evaluation)
+    solution = Solution("given", options.seed, placement, seconds, 1, 0.0, ((1, 0.0, seconds),))
+    return Plan(setup, solution, placement, evaluation, (), warnings=warnings)
 
 
 def _search_simulated(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Plan:
-    """The baselines and the chosen planner by simulated seconds; a cluster simulates the large batches of the latter."""
+    """The baselines and the chosen planner by simulated seconds; a cluster simulates large batches of the chosen planner."""
     excluded: list[str] = []
     with ExitStack() as stack:
         evaluator = None
@@ -312,7 +307,7 @@ def _search_simulated(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts |
 
 
 def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: AbstractContextManager[Executor]) -> Plan:
-    """The chosen planner, and then its best placements side by side with those of simulated planners."""
+    """The chosen planner, then its best placements side by side with those of simulated planners."""
     runs = [Run(name, load_planner(name), Budget()) for name in REHEARSED if name != options.planner]
     rehearsed: dict[str, Placement] = {}
     for found in attempts(setup, runs, options.seed):
@@ -331,8 +326,7 @@ def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: Abst
                 finalists = finalists_of(options.planner, search.fastest[:1] or [solution.placement], {})
                 comparison = executor.remembered([finalist.placement for finalist in finalists])
             plan = executed_plan(setup, solution, finalists, comparison, search.counts)
-            chosen = Placement(setup.coarsening.project(plan.placement.assignment))
-            segments = executor.segments_of(chosen)
+            segments = executor.segments_of(Placement(setup.coarsening.project(plan.placement.assignment)))
             plan = replace(plan, warnings=(*search.warnings, *plan.warnings), measured_segments=segments)
             return plan.cut_short() if interrupted else plan
 

@@ -1,4 +1,4 @@
-"""The answer of `place`: a placement, its cost, how it compares, and the files that it is saved to."""
+"""The answer of `place`: a placement, its cost, a comparison, and the files of a saved plan."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.api.record import edges_record, ops_record, steps_record, transfers_record
-from gnnplace.api.timeline import critical_path, memory_over_time
+from gnnplace.api.record import (
+    critical_path,
+    edges_record,
+    memory_over_time,
+    ops_record,
+    steps_record,
+    transfers_record,
+)
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
 from gnnplace.files import new_folder, write_text
@@ -22,7 +28,7 @@ from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.segments import Segment, segment_numbers
 from gnnplace.placement import Placement, save_placement
 from gnnplace.planners.search import Solution
-from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, ShapeRecord, Summary, finite
+from gnnplace.run_record import MeasuredRecord, MeasuredSummary, PlannerRow, RunRecord, ShapeRecord, Summary, finite
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s
@@ -35,7 +41,7 @@ _VERSIONED = ("gnnplace", "numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "d
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A placement of a model with its cost, its schedule, and a comparison with simple placements.
+    """A placement of a model with its cost, its schedule, and a comparison with other planners.
 
     >>> from gnnplace import place
     >>> plan = place("zoo:layered_200", "k40x2", planner="heft")
@@ -59,18 +65,19 @@ class Plan:
     kept: str | None = None
     """Planner of `placement`, if it is not the chosen planner."""
     measured_segments: tuple[Segment, ...] | None = None
-    """Segments that were executed side by side."""
+    """Segments in which the placement was executed."""
     interrupted: bool = False
     """Whether Ctrl-C ended the search."""
 
     def cut_short(self) -> Plan:
-        """The same plan with a warning that Ctrl-C ended the search."""
-        warning = f"interrupted after {self.solution.evaluations} evaluations of {self.solution.planner!r}: this is the best so far"
+        """The plan with a warning that Ctrl-C ended the search."""
+        count, planner = self.solution.evaluations, self.solution.planner
+        warning = f"interrupted after {count} evaluations of {planner!r}: this is the best so far"
         return replace(self, interrupted=True, warnings=(*self.warnings, warning))
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments that run: the measured ones, else those of the simulated schedule."""
+        """The segments of a saved plan: those that were executed, else those of the simulated schedule."""
         if self.measured_segments is not None:
             return self.measured_segments
         return self.setup.workload.segments(self.placement.assignment, self.schedule.order())
@@ -82,12 +89,12 @@ class Plan:
 
     @property
     def makespan_s(self) -> float:
-        """Seconds of one step: measured if the placement was executed, else simulated."""
+        """Seconds of one step, measured or simulated."""
         return self.evaluation.makespan_s if self.measured is None else self.measured["median_s"]
 
     @cached_property
     def bound(self) -> LowerBound:
-        """Lower bound of the seconds of any placement, by the cost model."""
+        """Lower bound of the seconds of all placements, by the cost model."""
         return self.setup.bound_with(self.solution)
 
     @property
@@ -96,18 +103,19 @@ class Plan:
 
         The bound comes from the cost model, so the gap of a measured plan includes the errors of that model.
         """
-        bound = self.bound.value_s
-        return self._objective_s / bound - 1.0 if bound > 0 else 0.0
-
-    @property
-    def _objective_s(self) -> float:
-        if self.measured is not None or self.setup.objective == "latency":
-            return self.makespan_s
-        return self.evaluation.period_s
+        simulates_period = self.measured is None and self.setup.objective == "throughput"
+        seconds, bound_s = self.evaluation.period_s if simulates_period else self.makespan_s, self.bound.value_s
+        return seconds / bound_s - 1.0 if bound_s > 0 else 0.0
 
     def summary(self, out: Path | None = None) -> Summary:
-        """The object that `gnnplace place --json` prints; `out` is the folder that the plan was saved to."""
-        measured = self.measured
+        """The object that `gnnplace place --json` prints; `out` is the folder of the saved plan."""
+        measured: MeasuredSummary | None = None
+        if self.measured is not None:
+            row = self.measured
+            measured = {
+                "median_s": row["median_s"], "spread_s": row["spread_s"], "repeats": row["repeats"],
+                "single_session_s": row["single_session_s"],
+            }  # fmt: skip
         return {
             "model": self.setup.workload.name,
             "ops": self.setup.workload.graph.num_ops,
@@ -115,14 +123,7 @@ class Plan:
             "planner": self.solution.planner,
             "objective": self.setup.objective,
             "makespan_s": finite(self.makespan_s),
-            "measured": None
-            if measured is None
-            else {
-                "median_s": measured["median_s"],
-                "spread_s": measured["spread_s"],
-                "repeats": measured["repeats"],
-                "single_session_s": measured["single_session_s"],
-            },
+            "measured": measured,
             "feasible": self.evaluation.feasible,
             "lower_bound_s": self.bound.value_s,
             "gap": finite(self.gap),
@@ -169,7 +170,7 @@ class Plan:
         write_text(folder / "run.json", json.dumps(record) + "\n")
 
     def why_infeasible(self) -> str:
-        """One line that names the devices without enough memory, and the bytes that are missing."""
+        """One line that names the devices without enough memory, and the missing bytes."""
         if self.evaluation.failure:
             return self.evaluation.failure
         lacking = [
@@ -183,7 +184,7 @@ class Plan:
         )
 
     def record(self, out: Path | None = None, command: Sequence[str] | None = None) -> RunRecord:
-        """All of `run.json`; `out` is the folder that the plan is saved to, and `command` replaces this program's arguments."""
+        """The content of `run.json`; `out` is the folder of the saved plan, and `command` replaces this program's arguments."""
         setup, solution, schedule = self.setup, self.solution, self.schedule
         graph, topology = setup.workload.graph, setup.topology
         own = setup.for_planner(solution.planner)
@@ -216,7 +217,7 @@ class Plan:
 
     @property
     def shapes(self) -> list[ShapeRecord]:
-        """The dimensions of every shape with the simulated seconds of one step; empty for an op graph."""
+        """The dimensions of every shape, and the simulated seconds of one step; empty for an op graph."""
         return [
             {"dims": dict(model.dims), "makespan_s": finite(simulator.evaluate(self.placement).makespan_s)}
             for model, simulator in zip(self.setup.workload.models, self.setup.simulators, strict=False)

@@ -1,4 +1,4 @@
-"""A workload on devices: costs, simulators of the whole graph and of its groups, and the problem that planners get."""
+"""A workload on devices: costs, simulators of the whole graph and of its op groups, and the problem for planners."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ProblemSetup:
     groups_chosen: bool = False
     """The caller chose the number of groups, so every planner gets these groups."""
     fused: IntArray | None = None
-    """`[N]` equal numbers for ops that some device runs as one kernel; None: never profiled."""
+    """`[N]` equal numbers for ops that some device runs as one kernel; None if no device was profiled."""
 
     @classmethod
     def build(
@@ -81,11 +81,11 @@ class ProblemSetup:
         cost: CostModel | None = None,
         options: PlaceOptions = PlaceOptions(),
     ) -> ProblemSetup:
-        """A workload on devices with costs from `cost`; None: from earlier measurements on this machine, else from the roofline.
+        """A workload on devices with the costs of `cost`; None: those measured on this machine, else those of the roofline.
 
-        Of the options, `objective`, `max_groups`, `dims_objective` and `measure` count. Measured costs belong to a kind of device,
-        so they never apply to presets. Ops that the runtime of these devices fuses share a group. When placements are executed,
-        every planner decides on groups, since each group is compiled once.
+        Of the options, `objective`, `max_groups`, `dims_objective` and `measure` count. Measured costs belong to kinds of
+        devices of this machine and never apply to presets. Ops that their runtime fuses share a group. With `measure`, every
+        planner decides on groups, since each group is compiled once.
 
         Raises:
             InvalidTopology: the devices state too little for an op.
@@ -108,7 +108,7 @@ class ProblemSetup:
         )
 
     def for_planner(self, name: str) -> ProblemSetup:
-        """This setup; for large graphs and planners that can place them op by op, the same setup without groups."""
+        """The setup of a planner: without groups if the graph is large and the planner can place it op by op."""
         if self.groups_chosen or name not in PLANNERS or not PLANNERS[name].takes_all_ops:
             return self
         large = self.workload.graph.num_ops > LARGE and self._of_ops.coarsening.graph.num_ops > LARGE
@@ -137,7 +137,7 @@ class ProblemSetup:
 
     @cached_property
     def evaluator(self) -> SimulatedEvaluator:
-        """Simulator of the whole graph at all shapes, which decides on simulated seconds."""
+        """Simulator of the whole graph at all shapes."""
         return over_shapes(self.simulators, self.dims_objective)
 
     @cached_property
@@ -168,10 +168,7 @@ class ProblemSetup:
         return GroupedModel(self.workload.models, self.coarsening.graph, self.coarsening.group_of_op)
 
     def problem(self, evaluator: Evaluator | None = None, executed_at_once: int = 1) -> Problem:
-        """The problem of placing the op groups; `evaluator` replaces the simulator of the whole graph.
-
-        `executed_at_once` is the number of placements that the evaluator executes at the same time.
-        """
+        """The problem of placing the op groups; `evaluator` replaces the simulator, and executes `executed_at_once` placements."""
         simulated, grouped = self.evaluator, self.group_simulators is not self.simulators
         if grouped:
             pairs = zip(self.simulators, self.group_simulators, strict=True)
@@ -190,7 +187,7 @@ class ProblemSetup:
 
     @cached_property
     def bound(self) -> LowerBound:
-        """Lower bound of the seconds of any placement; at several shapes, the greatest or the mean of their bounds."""
+        """Lower bound of the seconds of all placements; at several shapes, the greatest or the mean of their bounds."""
         bounds = [
             lower_bound(graph, self.topology, op_time_s, self.objective)
             for graph, op_time_s in zip(self.workload.graphs, self.op_times_s, strict=True)
@@ -201,7 +198,7 @@ class ProblemSetup:
 
     def bound_with(self, solution: Solution) -> LowerBound:
         """The greater of `bound` and the bound that the planner proved."""
-        # A planner's proof holds for the first shape: it bounds the longest time of all shapes, but not their mean.
+        # The planner proves a bound for the first shape, which bounds the longest time of all shapes but not their mean.
         proves = not self._has_several_shapes or self.dims_objective == "worst"
         proven_s = (solution.lower_bound_s or 0.0) if proves else 0.0
         return LowerBound(proven_s, f"proof by {solution.planner}") if proven_s > self.bound.value_s else self.bound
@@ -213,7 +210,7 @@ class ProblemSetup:
         return finite(seconds / bound_s - 1.0) if bound_s > 0 else None
 
     def evaluate_groups(self, placement: Placement) -> tuple[Placement, Evaluation]:
-        """A placement of the op groups as one of every op, and the simulated cost of that."""
+        """The placement of every op that follows from one of the op groups, and its simulated cost."""
         whole = expanded(self.coarsening, placement)
         return whole, self.evaluator.evaluate(whole)
 
@@ -223,10 +220,10 @@ class ProblemSetup:
 
 
 def topology_of(devices: str | Path | Topology) -> Topology:
-    """The topology of a device set; `auto` lists GPUs only when ONNX Runtime can use them.
+    """The topology of a device set; `auto` includes GPUs if ONNX Runtime can use them.
 
     Raises:
-        InvalidTopology: they cannot be understood, or are not on this machine.
+        InvalidTopology: the devices cannot be understood, or are not on this machine.
     """
     return devices if isinstance(devices, Topology) else load_topology(str(devices), with_gpus=cuda_is_offered())
 
@@ -246,7 +243,7 @@ def _fused(workload: Workload, topology: Topology) -> IntArray | None:
 
 
 def stored_costs(model: str | None = None) -> CostStore:
-    """The costs that were measured on this machine; `model` is the key of the model whose own measurements come first.
+    """The costs measured on this machine; measurements of the model with the key `model` take precedence.
 
     Raises:
         MeasurementFailed: the file of the measurements cannot be read.
@@ -255,10 +252,10 @@ def stored_costs(model: str | None = None) -> CostStore:
 
 
 def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStore:
-    """The store of the measurements with this machine and this ONNX Runtime, or with what `facts` describe.
+    """The store of measurements by this machine and ONNX Runtime, or by the machines that `facts` describe.
 
     Raises:
-        MeasurementFailed: the file cannot be made, or is something else.
+        MeasurementFailed: the file cannot be made, or is no store.
     """
     runtimes = installed_versions("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
     return MeasurementStore(_measurements_file(), {**machine_facts(), **runtimes} if facts is None else facts)

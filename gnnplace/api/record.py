@@ -1,27 +1,31 @@
-"""The parts of `run.json` that are computed: ops, edges, transfers, search steps, and why an op may not move."""
+"""The computed parts of `run.json`: ops, edges, transfers, the critical path, memory over time, and search steps."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate, groupby
 
 import numpy as np
 
 from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.arrays import BoolArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement, allowed_mask
 from gnnplace.planners.search import Solution
-from gnnplace.run_record import OpsRecord, StepRecord, TransferRecord, finite
-from gnnplace.schedule import Schedule
+from gnnplace.run_record import Link, OpsRecord, StepRecord, TransferRecord, finite
+from gnnplace.schedule import Schedule, memory_changes
 
-__all__ = ["edges_record", "ops_record", "steps_record", "transfers_record"]
+__all__ = ["critical_path", "edges_record", "memory_over_time", "ops_record", "steps_record", "transfers_record"]
 
 _MAX_SHAPE_TEXT = 300
 """Characters of an op's shapes in the record."""
 _MAX_NAMED_OPS = 20
-"""Ops of a search step that the record names; it always has their number."""
+"""Number of moved ops that the record names per search step."""
+_MAX_LEVELS = 2000
+"""Number of memory levels per device; longer curves keep the peak of each of this number of intervals."""
 
 
 def ops_record(setup: ProblemSetup, own: ProblemSetup, placement: Placement, schedule: Schedule) -> OpsRecord:
@@ -45,9 +49,36 @@ def _shapes(signature: str) -> str:
     """`float32[1,8] -> float32[1,8]` of `ai.onnx::Relu(float32[1,8])->(float32[1,8]){}`; empty for an op without shapes."""
     _, bracket, rest = signature.partition("(")
     inputs, arrow, rest = rest.partition(")->(")
-    outputs = rest.partition("){")[0]
-    text = f"{inputs} -> {outputs}" if bracket and arrow else ""
+    text = f"{inputs} -> {rest.partition('){')[0]}" if bracket and arrow else ""
     return text if len(text) <= _MAX_SHAPE_TEXT else f"{text[:_MAX_SHAPE_TEXT]}…"
+
+
+def _obstacles(setup: ProblemSetup) -> list[str]:
+    """`[N]` the reasons why an op cannot move to some devices, or not alone; empty if there is none."""
+    graph, devices = setup.workload.graph, setup.topology.devices
+    allowed, runs = allowed_mask(graph, setup.topology), np.isfinite(setup.op_time_s)
+    groups, colocated = setup.coarsening.group_of_op.tolist(), graph.colocation.tolist()
+    group_sizes, colocated_sizes = Counter(groups), Counter(colocated)
+    weights = graph.memory_bytes + graph.workspace_bytes
+
+    def listed(chosen: BoolArray) -> str:
+        return ", ".join(device.name for device, is_chosen in zip(devices, chosen, strict=True) if is_chosen)
+
+    texts = []
+    for op in range(graph.num_ops):
+        reasons = []
+        if not allowed[op].all():
+            reasons.append(f"The model allows only {listed(allowed[op]) or 'no device'}.")
+        if (allowed[op] & ~runs[op]).any():
+            reasons.append(f"Only {listed(allowed[op] & runs[op]) or 'no device'} can run it.")
+        if full := listed(weights[op] > setup.topology.memory_bytes):
+            reasons.append(f"It needs more memory than {full} has.")
+        if colocated[op] >= 0 and (others := colocated_sizes[colocated[op]] - 1):
+            reasons.append(f"It shares a device with {others} others of {graph.colocation_names[colocated[op]]!r}.")
+        if others := group_sizes[groups[op]] - 1:
+            reasons.append(f"It moves with the {others} others of its group.")
+        texts.append(" ".join(reasons))
+    return texts
 
 
 def edges_record(graph: OpGraph) -> list[tuple[int, int, int]]:
@@ -58,24 +89,24 @@ def edges_record(graph: OpGraph) -> list[tuple[int, int, int]]:
 
 
 def transfers_record(graph: OpGraph, topology: Topology, schedule: Schedule) -> list[TransferRecord]:
-    """The transfers of a schedule."""
+    """The transfers of a schedule, hop by hop."""
+    columns = (
+        schedule.transfer_tensor,
+        schedule.transfer_link,
+        schedule.transfer_start_s,
+        schedule.transfer_end_s,
+    )
     return [
         {
             "tensor": graph.op_names[graph.tensor_producer[tensor]],
             "source": topology.device_index[topology.links[link].source],
             "target": topology.device_index[topology.links[link].target],
-            "start_s": float(start),
-            "end_s": float(end),
+            "start_s": start_s,
+            "end_s": end_s,
             "bytes": int(graph.tensor_bytes[tensor]),
             "channel": topology.links[link].channel,
         }
-        for tensor, link, start, end in zip(
-            schedule.transfer_tensor,
-            schedule.transfer_link,
-            schedule.transfer_start_s,
-            schedule.transfer_end_s,
-            strict=True,
-        )
+        for tensor, link, start_s, end_s in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 
@@ -102,37 +133,94 @@ def steps_record(problem: Problem, solution: Solution) -> list[StepRecord]:
     ]
 
 
-def _obstacles(setup: ProblemSetup) -> list[str]:
-    """`[N]` sentences that say why an op may not go to some devices, or not alone; empty for a free op."""
-    graph, topology = setup.workload.graph, setup.topology
-    allowed = allowed_mask(graph, topology)
-    runs = np.isfinite(setup.op_time_s)
-    groups, colocated = setup.coarsening.group_of_op.tolist(), graph.colocation.tolist()
-    group_sizes, colocated_sizes = Counter(groups), Counter(colocated)
-    weights = graph.memory_bytes + graph.workspace_bytes
-    names = topology.device_names
-    texts = []
-    for op in range(graph.num_ops):
-        reasons = []
-        if not allowed[op].all():
-            reasons.append(f"The model allows only {_listed(names, allowed[op])}.")
-        if (allowed[op] & ~runs[op]).any():
-            reasons.append(f"Only {_listed(names, allowed[op] & runs[op])} can run it.")
-        full = [
-            device.name
-            for device in topology.devices
-            if device.memory_bytes is not None and weights[op] > device.memory_bytes
-        ]
-        if full:
-            reasons.append(f"It needs more memory than {', '.join(full)} has.")
-        if colocated[op] >= 0 and colocated_sizes[colocated[op]] > 1:
-            others, name = colocated_sizes[colocated[op]] - 1, graph.colocation_names[colocated[op]]
-            reasons.append(f"It shares a device with {others} others of {name!r}.")
-        if group_sizes[groups[op]] > 1:
-            reasons.append(f"It moves with the {group_sizes[groups[op]] - 1} others of its group.")
-        texts.append(" ".join(reasons))
-    return texts
+def critical_path(graph: OpGraph, topology: Topology, schedule: Schedule) -> list[Link]:
+    """The ops and transfers that determine the makespan, in order: each one starts when the one before it ends.
+
+    The path leads backwards from the last end. An op waits for its inputs and the op before it on its device; a transfer waits
+    for its producer or the hop before it, and the transfer before it on its channel. The latest end counts; of equal ends, the
+    first in this order.
+    """
+    if not graph.num_ops:
+        return []
+    events = _Events(graph, topology, schedule)
+    ends: list[Link] = [("op", int(np.argmax(schedule.end_s)))]
+    if len(schedule.transfer_end_s):
+        ends.append(("transfer", int(np.argmax(schedule.transfer_end_s))))
+    event: Link | None = max(ends, key=events.end_s)
+    path: dict[Link, None] = {}
+    while event is not None:
+        path[event] = None
+        # Events without duration may wait for each other in a circle.
+        event = max((other for other in events.before(event) if other not in path), key=events.end_s, default=None)
+    return list(path)[::-1]
 
 
-def _listed(names: tuple[str, ...], chosen: BoolArray) -> str:
-    return ", ".join(name for name, is_chosen in zip(names, chosen.tolist(), strict=True) if is_chosen) or "no device"
+class _Events:
+    """The ops and transfers of a schedule, and those that each of them may have waited for."""
+
+    def __init__(self, graph: OpGraph, topology: Topology, schedule: Schedule) -> None:
+        self._graph, self._schedule = graph, schedule
+        channel = topology.link_channel[schedule.transfer_link]
+        self._previous = {
+            "op": _previous(schedule.assignment, schedule.start_s, schedule.end_s),
+            "transfer": _previous(channel, schedule.transfer_start_s, schedule.transfer_end_s),
+        }
+        links = [topology.links[link] for link in schedule.transfer_link.tolist()]
+        self._source = [topology.device_index[link.source] for link in links]
+        targets = [topology.device_index[link.target] for link in links]
+        wanted = zip(schedule.transfer_tensor.tolist(), schedule.transfer_target.tolist(), targets, strict=True)
+        self._arriving = {key: row for row, key in enumerate(wanted)}  # (tensor, final device, end of this hop)
+
+    def end_s(self, event: Link) -> float:
+        kind, index = event
+        return float((self._schedule.end_s if kind == "op" else self._schedule.transfer_end_s)[index])
+
+    def before(self, event: Link) -> Iterator[Link]:
+        kind, index = event
+        schedule = self._schedule
+        if kind == "op":
+            device = int(schedule.assignment[index])
+            for tensor in self._graph.inputs_of(index).tolist():
+                yield self._arrival(tensor, device, device)
+        else:
+            tensor, target = int(schedule.transfer_tensor[index]), int(schedule.transfer_target[index])
+            yield self._arrival(tensor, target, self._source[index])
+        if (previous := int(self._previous[kind][index])) >= 0:
+            yield kind, previous
+
+    def _arrival(self, tensor: int, target: int, device: int) -> Link:
+        """The hop that brings a tensor for `target` to `device`; its producer if there is none."""
+        row = self._arriving.get((tensor, target, device))
+        return ("op", int(self._graph.tensor_producer[tensor])) if row is None else ("transfer", row)
+
+
+def _previous(place: IntArray, start_s: FloatArray, end_s: FloatArray) -> IntArray:
+    """`[N]` the event before each one in its place (device or channel); -1 for the first ones."""
+    order = np.lexsort((end_s, start_s, place))
+    previous = np.full(len(place), -1, dtype=np.int64)
+    same = place[order[1:]] == place[order[:-1]]
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
+
+
+def memory_over_time(graph: OpGraph, topology: Topology, schedule: Schedule) -> list[list[tuple[float, int]]]:
+    """Per device, (seconds, bytes from then on) at every change of its memory, in order."""
+    resident, changes = memory_changes(graph, topology, schedule)
+    curves = (_levels(start_bytes, several) for start_bytes, several in zip(resident, changes, strict=True))
+    return [_thinned(curve, schedule.makespan_s) for curve in curves]
+
+
+def _levels(start_bytes: int, changes: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Levels after the changes of each instant; changes at infinite time never happen."""
+    known = sorted(change for change in changes if np.isfinite(change[0]))
+    times = [0.0, *(time for time, _ in known)]
+    levels = accumulate((change for _, change in known), initial=start_bytes)
+    instants = groupby(zip(times, levels, strict=True), key=lambda step: step[0])
+    return [(time, list(steps)[-1][1]) for time, steps in instants]
+
+
+def _thinned(curve: list[tuple[float, int]], makespan_s: float) -> list[tuple[float, int]]:
+    if len(curve) <= _MAX_LEVELS or makespan_s <= 0:
+        return curve
+    intervals = groupby(curve, key=lambda step: int(step[0] / makespan_s * _MAX_LEVELS))
+    return [(steps[0][0], max(level for _, level in steps)) for steps in (list(group) for _, group in intervals)]

@@ -1,4 +1,4 @@
-"""Planners at work on a problem: one after the other here, or side by side on the hosts of a cluster."""
+"""Runs of planners on a problem: one after the other here, or side by side on the hosts of a cluster."""
 
 from __future__ import annotations
 
@@ -30,18 +30,9 @@ if TYPE_CHECKING:
     from gnnplace.training.process_group import StartGroup
 
 __all__ = [
-    "LEARNED",
-    "Attempt",
-    "ExecutedSearch",
-    "Executor",
-    "Hosts",
-    "Run",
-    "attempt",
-    "attempts",
-    "chosen_planner",
-    "hosts_at",
-    "until_interrupted",
-]
+    "LEARNED", "Attempt", "ExecutedSearch", "Executor", "Hosts", "Run", "attempt", "attempts", "chosen_planner",
+    "hosts_at", "until_interrupted",
+]  # fmt: skip
 
 LEARNED = "gnn"
 """The planner that can start from a trained policy."""
@@ -67,7 +58,7 @@ def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A planner with its budget, and the evaluator if it is not the setup's simulator."""
+    """A planner with its budget, and an evaluator in place of the setup's simulator."""
 
     name: str
     planner: Planner
@@ -114,7 +105,7 @@ class Attempt:
 
 
 def attempt(setup: ProblemSetup, run: Run, seed: int) -> Attempt:
-    """Runs one planner; a planner that fails gives an attempt with its error."""
+    """Runs one planner."""
     begin_s = time.perf_counter()
     own = setup.for_planner(run.name)
     try:
@@ -125,7 +116,7 @@ def attempt(setup: ProblemSetup, run: Run, seed: int) -> Attempt:
 
 
 def attempts(setup: ProblemSetup, runs: Iterable[Run], seed: int) -> Iterator[Attempt]:
-    """Runs planners one after the other; the last attempt is the one that Ctrl-C interrupted."""
+    """Runs planners one after the other; an attempt that Ctrl-C interrupted is the last one."""
     for run in runs:
         found = attempt(setup, run, seed)
         yield found
@@ -134,7 +125,7 @@ def attempts(setup: ProblemSetup, runs: Iterable[Run], seed: int) -> Iterator[At
 
 
 def until_interrupted(items: Iterable[T]) -> tuple[list[T], bool]:
-    """The items that came before Ctrl-C, and whether Ctrl-C ended them.
+    """The items before Ctrl-C, and whether Ctrl-C ended them.
 
     Raises:
         KeyboardInterrupt: before the first item.
@@ -178,16 +169,16 @@ class Executor(Protocol):
 
 
 class Hosts(Protocol):
-    """The hosts of a cluster, as the Ray plug-in offers them; every method connects if there is no connection yet."""
+    """The hosts of a cluster, which the Ray plug-in implements; every method connects if there is no connection yet."""
 
     def connection(self) -> AbstractContextManager[None]:
-        """One connection for all that happens within the block."""
+        """One connection for the whole block."""
 
     def own(self, devices: object) -> bool:
-        """Whether devices of several hosts are meant: they are named so, or `auto` stands for a cluster of several hosts."""
+        """Whether the device set spans hosts: its names have hosts, or it is `auto` on a cluster of several hosts."""
 
     def topology(self, devices: str) -> Topology:
-        """Devices of several hosts; links that were never probed are probed first."""
+        """Devices of several hosts; probes unknown links first."""
 
     def profiled(
         self, workload: Workload, devices: str, options: PlaceOptions
@@ -208,7 +199,7 @@ class Hosts(Protocol):
     def rows(
         self, setup: ProblemSetup, planners: Sequence[str], options: PlaceOptions
     ) -> Iterator[tuple[int, PlannerRow]]:
-        """The rows of a comparison with the index of the planner, as they become known."""
+        """The rows of a comparison with the index of the planner, in order of completion."""
 
     def process_group(self) -> StartGroup:
         """Starts the processes of a training run on the hosts."""
@@ -218,7 +209,7 @@ class Hosts(Protocol):
 
 
 def hosts_at(address: str | None) -> Hosts | None:
-    """The cluster at an address of Ray; None without an address. Only here is `gnnplace.distributed` loaded.
+    """The Ray cluster at an address; None without an address. Nothing else loads `gnnplace.distributed`.
 
     Raises:
         MissingDependency: the plug-in is not installed.

@@ -1,4 +1,4 @@
-"""Endless problems to train on: random graphs and the zoo's training families, on random device sets."""
+"""Endless problems for training: random graphs and the zoo's training families, on random device sets."""
 
 from __future__ import annotations
 
@@ -26,44 +26,45 @@ from gnnplace.training.search_ppo import TrainingProblem
 __all__ = ["ProblemRanges", "SampledProblems", "training_families", "training_graphs"]
 
 _TEMPERATURES = (2e-3, 1e-4)
-"""First and last of a walk, as fractions of the seconds that it begins with."""
+"""First and last temperature of a walk, as fractions of the seconds of its start."""
 
 
 @dataclass(frozen=True)
 class ProblemRanges:
-    """What training problems are drawn from."""
+    """The distribution of training problems."""
 
     min_units: int = 40
     max_units: int = 250
     growth: int = 300
-    """Problems until the largest ones are `max_units`, a quarter of a run with defaults on two cores; the limit grows by the same factor each time."""
+    """Number of problems until the largest ones have `max_units`, a quarter of a default run on two cores; the limit grows
+    geometrically."""
     zoo_share: float = 0.35
-    """Of the problems, those on networks of the zoo; the others are on random graphs."""
+    """Fraction of problems on networks of the zoo; the others are on random graphs."""
     max_zoo_ops: int = 4000
-    """Networks with more ops are left out: reading one takes seconds, simulating it op by op milliseconds."""
+    """Maximum ops of these networks; reading a larger one takes seconds, and simulating it op by op milliseconds."""
     type_spread: float = 0.6
-    """Largest standard deviation of the logarithm of what op types cost more or less on a kind of device; from 0."""
+    """Maximum standard deviation of the logarithm of an op type's cost factor on a kind of device; the minimum is 0."""
     max_pairs: int = 900
-    """Units times devices: what a search of training costs grows with them. Larger problems are drawn again."""
+    """Maximum units times devices, which determines the cost of a training search; larger problems are drawn again."""
     constructions: int = 40
-    """Placements built in one go, of which the best is the start."""
+    """Number of constructed placements, of which the best is the start."""
     least_headroom: float = 0.01
-    """On most problems searches end alike after a few hundred evaluations; they teach nothing, and are drawn again. This is by how
-    much a longer walk from the start must at least beat a shorter one, in the logarithm of the seconds, each the best of two."""
+    """Minimum advantage of a longer over a shorter walk from the start, in the logarithm of the seconds, each the best of two.
+    On most problems all searches end alike after a few hundred evaluations; such problems teach nothing and are drawn again."""
     headroom_evaluations: tuple[int, int] = (300, 3000)
-    """Of the shorter and the longer walk."""
+    """Evaluations of the shorter and of the longer walk."""
     max_draws: int = 30
-    """After so many problems the last one that fits is taken."""
+    """Number of draws after which the last problem that fits is taken."""
     devices: DeviceRanges = DeviceRanges()
 
     def unit_limit(self, number: int) -> float:
-        """The most units that problem `number` is drawn with."""
+        """Maximum units of problem `number`."""
         return float(self.min_units * (self.max_units / self.min_units) ** min(1.0, number / max(1, self.growth)))
 
 
 @dataclass(frozen=True)
 class SampledProblems:
-    """A source of problems: problem `number` follows from the seed and that number alone.
+    """A source of problems; the seed and the number alone determine a problem.
 
     >>> problems = SampledProblems(seed=0)
     >>> problems(3).name == problems(3).name
@@ -74,15 +75,15 @@ class SampledProblems:
     ranges: ProblemRanges = ProblemRanges()
 
     def __call__(self, number: int) -> TrainingProblem:
-        """A graph on devices where searches differ, with the best of a few constructions to start from."""
+        """A graph on devices on which searches differ, with the best of a few constructions as its start."""
         fitting = None
         for draw in range(self.ranges.max_draws):
-            exercise = self._drawn(number, np.random.default_rng([self.seed, number, draw]))
-            if exercise is None:
+            problem = self._drawn(number, np.random.default_rng([self.seed, number, draw]))
+            if problem is None:
                 continue
-            if _headroom(exercise, self.ranges) >= self.ranges.least_headroom:
-                return exercise
-            fitting = exercise
+            if _headroom(problem, self.ranges) >= self.ranges.least_headroom:
+                return problem
+            fitting = problem
         if fitting is None:
             raise GnnplaceError(
                 f"problem {number} of seed {self.seed}: none of {self.ranges.max_draws} draws is small enough and fits; choose another seed"
@@ -90,24 +91,25 @@ class SampledProblems:
         return fitting
 
     def _drawn(self, number: int, rng: np.random.Generator) -> TrainingProblem | None:
-        """None where it is too large, or no start fits."""
+        """None if the problem is too large or no start fits."""
         ranges = self.ranges
         units = round(float(np.exp(rng.uniform(np.log(ranges.min_units), np.log(ranges.unit_limit(number))))))
-        setting = _setting(_graph(rng, units, ranges), units, rng, ranges)
-        problem = setting.problem()
+        setup = _set_up(_graph(rng, units, ranges), units, rng, ranges)
+        problem = setup.problem()
         if problem.num_units * problem.topology.num_devices > ranges.max_pairs:
             return None
         starts, start_s = np.zeros((0, problem.graph.num_ops), dtype=np.int64), np.zeros(0)
-        with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:  # HEFT may use up all
+        # HEFT may use all evaluations, which ends the block before there are starts.
+        with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
             starts, start_s = evaluate_starts(search, ranges.constructions, rng)
         if not len(starts) or not start_s[0] <= problem.worst_case_s:
             return None
-        name = f"{setting.workload.name} on {setting.topology.name}"
+        name = f"{setup.workload.name} on {setup.topology.name}"
         return TrainingProblem(name, problem, starts[0], float(start_s[0]))
 
 
 def training_families() -> tuple[str, ...]:
-    """The families that training problems are drawn from, generated ones too; those of the test split are none of them."""
+    """The families of training problems, also the generated ones; no family of the test split is among them."""
     from models_zoo.networks.catalog import FAMILIES
 
     return tuple(name for name, family in FAMILIES.items() if family.split == "train")
@@ -115,7 +117,7 @@ def training_families() -> tuple[str, ...]:
 
 @cache
 def training_graphs(max_ops: int) -> Mapping[str, Sequence[str]]:
-    """The networks of the zoo to train on, by family, that have at most that many ops."""
+    """The zoo's training networks with at most `max_ops` ops, by family."""
     from models_zoo.networks.catalog import GENERATED
     from models_zoo.networks.shipped import has_structure, manifest
 
@@ -125,7 +127,7 @@ def training_graphs(max_ops: int) -> Mapping[str, Sequence[str]]:
 
 
 def _graph(rng: np.random.Generator, units: int, ranges: ProblemRanges) -> OpGraph:
-    """A random graph of that many ops, or a network of the zoo, whatever its size: it will be coarsened."""
+    """A random graph of `units` ops, or a network of the zoo of any size, which is then coarsened."""
     from models_zoo.networks.generated.sampling import sample_graph
 
     if rng.random() >= ranges.zoo_share:
@@ -142,29 +144,26 @@ def _structure(key: str) -> OpGraph:
     return read_structure(key)
 
 
-def _setting(graph: OpGraph, units: int, rng: np.random.Generator, ranges: ProblemRanges) -> ProblemSetup:
+def _set_up(graph: OpGraph, units: int, rng: np.random.Generator, ranges: ProblemRanges) -> ProblemSetup:
     topology = sample_devices(rng, ranges.devices)
     cost = PerTypeCost(RooflineCost(), int(rng.integers(2**31)), rng.uniform(0.0, ranges.type_spread))
-    setting = replace(
-        ProblemSetup.build(Workload.of(graph), topology, cost, PlaceOptions(max_groups=units)), num_threads=1
-    )
+    built = ProblemSetup.build(Workload.of(graph), topology, cost, PlaceOptions(max_groups=units))
+    setup = replace(built, num_threads=1)
     host = topology.num_devices - 1
-    alone = setting.simulator.evaluate(Placement(np.full(graph.num_ops, host)))
+    alone = setup.simulator.evaluate(Placement(np.full(graph.num_ops, host)))
     needed_bytes = int(alone.peak_memory_bytes[host])
-    return replace(setting, topology=limit_memory(topology, needed_bytes, rng, ranges.devices))
+    return replace(setup, topology=limit_memory(topology, needed_bytes, rng, ranges.devices))
 
 
-def _headroom(exercise: TrainingProblem, ranges: ProblemRanges) -> float:
+def _headroom(problem: TrainingProblem, ranges: ProblemRanges) -> float:
     """See `ProblemRanges.least_headroom`."""
-    search, proposals = exercise.problem.local_search, AnnealingConfig().proposals
-    warm_s, cold_s = (temperature * exercise.start_s for temperature in _TEMPERATURES)
-    shorter_s, longer_s = (
-        min(
-            search.walk(
-                WalkRequest(exercise.start, evaluations, warm_s, cold_s, proposals), np.random.default_rng(seed)
-            ).best_s
-            for seed in range(2)
-        )
+    search, proposals = problem.problem.local_search, AnnealingConfig().proposals
+    warm_s, cold_s = (temperature * problem.start_s for temperature in _TEMPERATURES)
+    requests = (
+        WalkRequest(problem.start, evaluations, warm_s, cold_s, proposals)
         for evaluations in ranges.headroom_evaluations
+    )
+    shorter_s, longer_s = (
+        min(search.walk(request, np.random.default_rng(seed)).best_s for seed in range(2)) for request in requests
     )
     return float(np.log(shorter_s / longer_s))

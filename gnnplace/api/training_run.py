@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -151,9 +152,9 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     for name, count in {"updates": updates, "processes": processes}.items():
         if count is not None and count < 1:
             raise GnnplaceError(f"--{name} is {count}; expected at least 1")
-    out, start = Path(out), None if policy is None else Path(policy)
+    files, start, hosts = RunFiles(Path(out)), None if policy is None else Path(policy), hosts_at(ray)
     if resume:
-        settings = stored_settings(out)
+        settings = stored_settings(files.out)
         given = {"updates": updates, "processes": processes, "seed": seed, "policy": start and start.name}
         _refuse_changes({**given, "ablation": ablation}, settings)
     else:
@@ -161,20 +162,16 @@ def train(  # noqa: PLR0913 each option of a run is an argument
             raise GnnplaceError(
                 f"--ablation {ablation}: the network of {start.name} is as it is; leave one of the two out"
             )
-        settings = settings or TrainSettings.of(updates or _UPDATES, processes or _num_cores(ray), seed or 0, ablation)
-        settings = _begin(RunFiles(out), settings, start)
-    end_s = None if minutes is None else time.monotonic() + 60 * minutes
-    hosts = hosts_at(ray)
+        if settings is None:
+            num_processes = processes or (len(allowed_cores()) if hosts is None else hosts.num_cores())
+            settings = TrainSettings.of(updates or _UPDATES, num_processes, seed or 0, ablation)
+        settings = _begin(files, settings, start)
+    end_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
     control = RunControl(
-        lambda: should_stop() or (end_s is not None and time.monotonic() >= end_s),
+        lambda: should_stop() or time.monotonic() >= end_s,
         process_group if hosts is None else hosts.process_group(),
     )
-    return _resumed(RunFiles(out), settings, control, on_update, None if ray is None else on_warning)
-
-
-def _num_cores(ray: str | None) -> int:
-    hosts = hosts_at(ray)
-    return len(allowed_cores()) if hosts is None else hosts.num_cores()
+    return _resumed(files, settings, control, on_update, None if hosts is None else on_warning)
 
 
 def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> None:
@@ -232,7 +229,7 @@ def _resumed(
     on_update: Callable[[Row], None],
     on_loss: Callable[[str], None] | None,
 ) -> dict[str, Any]:
-    """The policy's card after all remaining updates; with `on_loss`, a lost process costs the updates since the checkpoint."""
+    """The policy's card after all remaining updates; with `on_loss`, the run resumes itself after a lost process."""
     losses, saved = 0, -1
     while True:
         try:

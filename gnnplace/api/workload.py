@@ -1,4 +1,4 @@
-"""Models of any kind (ONNX file, op-graph file, zoo name, object) as op graphs."""
+"""Models from any source (ONNX file, op-graph file, zoo name, object) as op graphs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def load_workload(
         model: the file, the name, or the object.
         dims: sizes of symbolic dimensions; several sizes of one dimension make several shapes.
         custom_ops: shared libraries with operators that ONNX Runtime does not have.
-        to_run: build the ONNX model of a zoo name, which takes a while; without it the op graph that ships is read.
+        to_run: build the ONNX model of a zoo name, which takes a while, instead of reading the op graph that ships.
 
     Raises:
         UnsupportedModel: the file is missing or is no model, or has no such dimensions.
@@ -94,9 +94,9 @@ def load_workload(
     if isinstance(model, OpGraph):
         return Workload.of(model)
     if isinstance(model, OnnxModel):
-        shapes = shapes_of(dims or {})
         typed = with_inferred_types(model, infer_types, model.dims)
-        return _at_shapes(at_dims(typed, shapes[0]) if dims else typed, shapes)
+        first, *others = shapes_of(dims or {})
+        return _at_shapes(at_dims(typed, first) if dims else typed, others)
     if str(model).startswith(_ZOO):
         return _zoo_workload(str(model).removeprefix(_ZOO), dims, to_run)
     path = Path(model)
@@ -105,17 +105,16 @@ def load_workload(
             raise UnsupportedModel(f"{path}: an op graph has no symbolic dimensions; leave --dim out")
         graph = read_graph(path)
         return Workload.of(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    shapes = shapes_of(dims or {})
-    return _at_shapes(read_onnx(path, shapes[0], custom_ops, infer_types), shapes)
+    first, *others = shapes_of(dims or {})
+    return _at_shapes(read_onnx(path, first, custom_ops, infer_types), others)
 
 
-def _at_shapes(first: OnnxModel, shapes: Sequence[Mapping[str, int]]) -> Workload:
-    """The model, which was read at the first shape, at all shapes."""
-    return Workload.of(first, *(at_dims(first, dims) for dims in shapes[1:]))
+def _at_shapes(first: OnnxModel, others: Sequence[Mapping[str, int]]) -> Workload:
+    return Workload.of(first, *(at_dims(first, dims) for dims in others))
 
 
 def _zoo_workload(text: str, dims: Dims | None, to_run: bool) -> Workload:
-    """The op graph that ships under a zoo name; the built model if none ships, or if it is to run."""
+    """The op graph that ships under a zoo name; the built model if none ships or with `to_run`."""
     from models_zoo.networks.zoo_name import parse_zoo_name
 
     name = parse_zoo_name(text)

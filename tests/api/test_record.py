@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
-from gnnplace.api.timeline import critical_path, memory_over_time
+from gnnplace.api.record import critical_path, memory_over_time
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
