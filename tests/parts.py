@@ -1,10 +1,24 @@
-"""Parts of placed models, made from ONNX's text form."""
+"""Parts of placed models, from ONNX's text form and from models of tests."""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import onnx
 
+from gnnplace.onnx_io.manifest import write_parts
+from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.segments import segments
 from gnnplace.onnx_io.split import Part
+from gnnplace.running.session import PARTS
 
-__all__ = ["add_one", "part"]
+__all__ = ["add_one", "part", "save"]
+
+
+def save(model: OnnxModel, assignment: Sequence[int], folder: Path) -> int:
+    """Writes the parts of a model whose ops are on `cpu:0` and `cpu:1`; the number of parts."""
+    found = segments(model.graph, assignment, model.graph.topological_order)
+    write_parts(model, found, ("cpu:0", "cpu:1"), folder / PARTS)
+    return len(found)
 
 
 def part(graph: str, device: str, key: str | None = None) -> Part:

@@ -1,4 +1,4 @@
-"""What tests of several devices need."""
+"""Requirements of tests on several devices."""
 
 import pytest
 

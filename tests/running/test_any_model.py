@@ -1,4 +1,4 @@
-"""Unusual models, cut where it hurts most, give what one plain session of the file gives."""
+"""Unusual models, cut at the hardest places, have the outputs of one plain session of the file."""
 
 import json
 import re
@@ -33,7 +33,7 @@ Feed = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A model as text, and what it is run with, one after the other."""
+    """A model as text, and the feeds of consecutive runs."""
 
     text: str
     feeds: tuple[Feed, ...]
@@ -175,13 +175,13 @@ CASES = {
 
 
 def saved(path: Path, proto: onnx.ModelProto) -> OnnxModel:
-    """Written to a file, and read from there as `gnnplace.place` does."""
+    """The model as `gnnplace.place` reads it from a file."""
     onnx.save(proto, path)
     return read_onnx(path, infer_types=infer_types)
 
 
 def place(model: OnnxModel, assignment: Sequence[int], folder: Path) -> int:
-    """Writes the placed model and its parts; how many values cross between devices."""
+    """Writes the placed model and its parts; the number of values that cross between devices."""
     found = segments(model.graph, assignment, model.graph.topological_order, model.constant_ops)
     write_placed(model, TOPOLOGY, assignment, segment_numbers(found, model.graph.num_ops), folder / "placed.onnx")
     manifest = write_parts(model, found, NAMES, folder / PARTS)
@@ -194,7 +194,7 @@ def plain(path: Path) -> ort.InferenceSession:
 
 
 def placements(num_ops: int) -> Iterator[list[int]]:
-    """All on one, every other op elsewhere both ways, and at random."""
+    """All ops on one device, alternating devices in both orders, and random devices."""
     yield [0] * num_ops
     yield [op % 2 for op in range(num_ops)]
     yield [(op + 1) % 2 for op in range(num_ops)]
@@ -217,7 +217,7 @@ def assert_equal(found: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_placement_of_an_unusual_model_gives_the_outputs_of_one_session(name: str, tmp_path: Path) -> None:
+def test_every_placement_of_an_unusual_model_has_the_outputs_of_one_session(name: str, tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(CASES[name].text))
     session = plain(model.path)
     expected = [session.run(None, dict(feed)) for feed in CASES[name].feeds]
@@ -242,7 +242,7 @@ def test_a_placement_made_at_one_shape_runs_at_others_from_the_model_file_alone(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_annotation_alone_runs_every_model_as_it_was_placed(name: str, tmp_path: Path) -> None:
+def test_the_annotated_model_file_alone_runs_as_placed(name: str, tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(CASES[name].text))
     session = plain(model.path)
     for assignment in list(placements(model.graph.num_ops))[1:4]:
@@ -253,11 +253,11 @@ def test_the_annotation_alone_runs_every_model_as_it_was_placed(name: str, tmp_p
         with Session(alone) as placed:
             for feed in CASES[name].feeds:
                 assert_equal(placed.run(None, feed), session.run(None, dict(feed)))
-        assert list(alone.parent.iterdir()) == [alone]  # nothing is left beside it
+        assert list(alone.parent.iterdir()) == [alone]  # no other file remains
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_program_that_knows_only_the_manifest_runs_the_parts_with_onnx_runtime(name: str, tmp_path: Path) -> None:
+def test_the_manifest_suffices_to_run_the_parts_with_onnx_runtime_alone(name: str, tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(CASES[name].text))
     place(model, [op % 2 for op in range(model.graph.num_ops)], tmp_path)
     manifest = json.loads((tmp_path / PARTS / MANIFEST).read_text())
@@ -274,7 +274,7 @@ def test_a_program_that_knows_only_the_manifest_runs_the_parts_with_onnx_runtime
     assert all(re.fullmatch(r"part-\d{4}\.onnx", part["file"]) for part in manifest["parts"])
 
 
-def test_a_constant_in_a_body_may_lie_in_another_file(tmp_path: Path) -> None:
+def test_a_constant_in_a_body_may_be_in_another_file(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, bool on) => (float[2] y)
         { a = Exp(x)  c = If (on) <then_branch = t () => (float[2] p) { k = Constant<value = float[2] {5, 6}>()  p = Add(a, k) },
                                    else_branch = e () => (float[2] q) { q = Neg(a) }>  y = Mul(c, a) }"""
@@ -348,7 +348,7 @@ GOOD: Feed = {
         {"k": np.array([1, 2], ">i8")},
     ],
 )
-def test_inputs_are_taken_and_refused_as_onnx_runtime_does(change: Feed, tmp_path: Path) -> None:
+def test_inputs_are_accepted_and_refused_as_by_onnx_runtime(change: Feed, tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(FED))
     feed = {name: value for name, value in {**GOOD, **change}.items() if not isinstance(value, str)}
     try:
@@ -366,7 +366,7 @@ def test_inputs_are_taken_and_refused_as_onnx_runtime_does(change: Feed, tmp_pat
             assert "\n" not in str(caught.value)
 
 
-def test_a_scalar_that_onnx_runtime_wants_as_an_array_is_taken_as_one(tmp_path: Path) -> None:
+def test_a_scalar_is_accepted_where_onnx_runtime_expects_an_array(tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", onnx.parser.parse_model(FED))
     wanted = plain(model.path).run(None, {**GOOD, "r": np.array(2, np.float32)})
     for assignment in ([0] * model.graph.num_ops, [op % 2 for op in range(model.graph.num_ops)]):

@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime does not have, from a shared library: cut between devices like any other."""
+"""Operators from a shared library, in models that are cut between devices."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model.onnx"
 
 
-def test_a_model_of_a_registered_library_is_cut_at_random_and_runs(model: Path, tmp_path: Path) -> None:
+def test_a_model_with_operators_of_a_library_is_cut_and_runs(model: Path, tmp_path: Path) -> None:
     library = Path(extensions.get_library_path())
     options = ort.SessionOptions()
     options.register_custom_ops_library(str(library))

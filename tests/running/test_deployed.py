@@ -85,7 +85,7 @@ def placed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("saved", ["", "placed.onnx"], ids=["folder", "model file"])
-def test_a_session_opens_and_gives_the_outputs_of_the_full_installation(
+def test_a_session_has_the_outputs_of_the_full_installation(
     deployed: Callable[..., str], placed: Path, saved: str
 ) -> None:
     script = """

@@ -1,4 +1,4 @@
-"""Devices with memory of their own: copies run beside computing, each value crosses once, and none on a CPU."""
+"""Devices with memory of their own: copies overlap computing, and each value is copied once."""
 
 from collections.abc import Callable, Mapping
 from threading import Event, current_thread
@@ -48,7 +48,7 @@ class StandIn:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """That of `cpu:1`."""
+    """The memory of `cpu:1`."""
     made = StandIn()
     monkeypatch.setattr(worker, "device_memory", lambda device: made if device.name == "cpu:1" else None)
     return made
@@ -68,7 +68,7 @@ def feed(number: float) -> dict[str, np.ndarray]:
     return {"x": np.full(2, number, np.float32)}
 
 
-def test_each_value_crosses_once_and_what_stays_is_not_copied(memory: StandIn) -> None:
+def test_each_value_is_copied_once_and_resident_values_never(memory: StandIn) -> None:
     with PlacedRunner(parts(), ["x"], ["y", "b"]) as runner:
         for number in range(5):
             y, b = runner.run(None, feed(number))
@@ -81,7 +81,7 @@ def test_each_value_crosses_once_and_what_stays_is_not_copied(memory: StandIn) -
     assert memory.threads == {"cpu:1 copies"}
 
 
-def test_a_device_that_shares_the_memory_is_handed_what_is_there(
+def test_a_device_that_shares_the_memory_reads_values_without_a_copy(
     memory: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PartSession, "shares_memory_with", lambda session, reader: reader == "cpu:0")
@@ -90,13 +90,13 @@ def test_a_device_that_shares_the_memory_is_handed_what_is_there(
     assert (memory.out, memory.into) == ([], [4])
 
 
-def test_an_output_that_nobody_asked_for_stays(memory: StandIn) -> None:
+def test_an_unwanted_output_is_not_copied(memory: StandIn) -> None:
     with PlacedRunner(parts()[:2], ["x"], ["a", "b", "c"]) as runner:
         assert runner.run(["c"], feed(1))[0].tolist() == [-4, -4]
     assert memory.out == [-4]
 
 
-def test_the_next_request_arrives_and_runs_while_copies_of_the_one_before_leave(
+def test_the_next_request_runs_while_outputs_of_the_previous_one_are_copied(
     memory: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second_arrived, second_runs = Event(), Event()
@@ -164,10 +164,10 @@ def test_state_that_a_device_makes_and_reads_is_not_copied(memory: StandIn) -> N
         assert [as_numpy(state.value(name))[0] for name in ("s", "t")] == [s, t]
 
 
-def test_cpus_have_no_memory_to_copy_to() -> None:
+def test_only_gpus_have_memory_of_their_own() -> None:
     assert device_memory(parse_device("cpu:0")) is None
     gpu = device_memory(parse_device("cuda:1"))
     assert isinstance(gpu, DeviceMemory)
-    for value in (np.array(["text"]), [np.zeros(1)], None):  # what is no tensor of numbers goes to a session as it is
+    for value in (np.array(["text"]), [np.zeros(1)], None):  # sessions take other values unchanged
         assert gpu.from_host(value) is value
         assert gpu.to_host(value) is value

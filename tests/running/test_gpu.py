@@ -1,10 +1,8 @@
-"""GPUs for real: whole ones, limited ones and slices of one; skipped where there is none."""
+"""Real GPUs: whole ones, limited ones and slices of one; skipped where there is none."""
 
-import os
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from gnnplace.devices.detect import gpus, multiprocessors
@@ -12,15 +10,12 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring.link_probe import probe_link, probing_process
 from gnnplace.measuring.profile import profile_model
-from gnnplace.measuring.timing import StoppingRule
-from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.devices import create_session, cuda_is_offered, parse_device
 from gnnplace.running.gpu_slices import slice_stream
 from gnnplace.running.runner import PlacedRunner
+from tests.measuring_processes import CORE, QUICK, parsed, read
 
-CORE = f"cpu:{min(os.sched_getaffinity(0))}"
-QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
 CHAIN = ("MatMul(x, x)", "Tanh(v0)", "MatMul(v1, v1)", "Softmax(v2)", "MatMul(v3, v1)", "Exp(v4)")
 
 pytestmark = [
@@ -28,10 +23,6 @@ pytestmark = [
     pytest.mark.skipif(not cuda_is_offered(), reason="ONNX Runtime here has no CUDA provider"),
     pytest.mark.skipif(not gpus(), reason="no GPU here"),
 ]
-
-
-def proto(text: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
 
 
 def op(index: int) -> str:
@@ -44,29 +35,29 @@ def placed(devices: list[str]) -> list[Part]:
     for index, call in enumerate(CHAIN):
         inputs = tuple(dict.fromkeys(call[call.index("(") + 1 : -1].split(", ")))
         declared = ", ".join(f"float[64, 64] {name}" for name in inputs)
-        data = proto(f"({declared}) => (float[64, 64] v{index}) {{ {op(index)} }}").SerializeToString()
+        data = parsed(f"({declared}) => (float[64, 64] v{index}) {{ {op(index)} }}").SerializeToString()
         parts.append(Part(op(index), devices[index % len(devices)], data, inputs, (f"v{index}",)))
     return parts
 
 
 def check_against_plain(devices: list[str]) -> None:
-    """The chain on these devices gives what a plain session on a core gives, again and again."""
+    """The chain on these devices has the outputs of a plain session on a core in each of several runs."""
     text = "(float[64, 64] x) => (float[64, 64] v1, float[64, 64] v5) { " + " ".join(map(op, range(len(CHAIN)))) + " }"
     feed = {"x": np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)}
-    expected = create_session(proto(text).SerializeToString(), parse_device(CORE)).run(None, feed)
+    expected = create_session(parsed(text).SerializeToString(), parse_device(CORE)).run(None, feed)
     with PlacedRunner(placed(devices), ["x"], ["v1", "v5"]) as runner:
         for _ in range(20):
             for found, wanted in zip(runner.run(None, feed), expected, strict=True):
                 np.testing.assert_allclose(found, wanted, rtol=2e-2, atol=1e-3)  # TensorFloat-32 on the GPU
 
 
-def test_a_gpu_and_a_core_give_what_a_plain_session_gives() -> None:
+def test_a_gpu_and_a_core_have_the_outputs_of_a_plain_session() -> None:
     check_against_plain(["cuda:0", CORE])
     check_against_plain(["cuda:0"])
 
 
-def test_a_model_beyond_the_memory_limit_fails_and_says_so() -> None:
-    data = proto("(float[4096, 4096] x) => (float[4096, 4096] y) { a = MatMul(x, x) y = Exp(a) }").SerializeToString()
+def test_a_model_beyond_the_memory_limit_fails_with_the_name_of_the_device() -> None:
+    data = parsed("(float[4096, 4096] x) => (float[4096, 4096] y) { a = MatMul(x, x) y = Exp(a) }").SerializeToString()
     part = Part("large", "cuda:0[memory=16MiB]", data, ("x",), ("y",))
     with (
         pytest.raises(MeasurementFailed, match=r"'cuda:0\[memory=16MiB\]'"),
@@ -76,20 +67,20 @@ def test_a_model_beyond_the_memory_limit_fails_and_says_so() -> None:
 
 
 def test_an_op_without_a_kernel_is_named_and_does_not_run_on_the_cpu() -> None:
-    data = proto("(float[8] x) => (float[N] y) { a = Exp(x) y = Unique(a) }").SerializeToString()
+    data = parsed("(float[8] x) => (float[N] y) { a = Exp(x) y = Unique(a) }").SerializeToString()
     with pytest.raises(MeasurementFailed, match=r"'cuda:0' cannot run these ops.*Unique"):
         create_session(data, parse_device("cuda:0"))
 
 
 def test_shapes_may_be_computed_on_the_cpu() -> None:
     text = "(float[N, 4] x) => (float[K] y) { a = Exp(x) s = Shape(a) p = ReduceProd(s) y = Reshape(a, p) }"
-    session = create_session(proto(text).SerializeToString(), parse_device("cuda:0"))
+    session = create_session(parsed(text).SerializeToString(), parse_device("cuda:0"))
     assert session.run(None, {"x": np.zeros((2, 4), np.float32)})[0].tolist() == [1] * 8
 
 
 def test_a_profile_has_the_seconds_of_the_ops(tmp_path: Path) -> None:
-    onnx.save(proto("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }"), tmp_path / "m.onnx")
-    op_s, _ = profile_model(read_onnx(tmp_path / "m.onnx"), "cuda:0", {"x": np.zeros((64, 64), np.float32)}, QUICK)
+    model = read("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }", tmp_path)
+    op_s, _ = profile_model(model, "cuda:0", {"x": np.zeros((64, 64), np.float32)}, QUICK)
     assert 0 < op_s.sum() < 1
 
 

@@ -1,4 +1,4 @@
-"""Models beyond what one file, or one look at every node too many, can take."""
+"""Models too large for one file, or for a visit of every node per part."""
 
 import json
 import os
@@ -49,7 +49,7 @@ print(json.dumps({"before": before, "peak": peak_bytes(), "parts": len(found), "
 
 
 def large_model(folder: Path) -> Path:
-    """2.4 GB of tables in a file with holes; a row of each is looked up, and those are added up."""
+    """2.4 GB of tables in a file with holes; the model adds up one row of each."""
     folder.mkdir()
     with (folder / "tables.bin").open("wb") as file:
         file.truncate(TABLES * TABLE_BYTES)

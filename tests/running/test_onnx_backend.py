@@ -23,7 +23,7 @@ loaded = cache(backend_cases)
 
 
 def sample_by_op() -> list[BackendCase]:
-    """By name, the first case of a single op of each type, and each case of several ops with a type that none before has."""
+    """By name, the first case of a single op of each type, and each case of several ops with a new type."""
     seen: set[tuple[bool, str]] = set()
     found = []
     for case in loaded("node"):
@@ -49,7 +49,7 @@ def not_as_plain(cases: Iterable[BackendCase]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("travels", [False, True])
 @pytest.mark.parametrize("family", ["simple", "pytorch-converted", "pytorch-operator"])
-def test_whatever_a_plain_session_passes_of_a_family_the_parts_pass(family: str, travels: bool) -> None:
+def test_the_parts_pass_each_case_of_a_family_that_a_plain_session_passes(family: str, travels: bool) -> None:
     cases = loaded(family)
     assert len(cases) >= 23
     assert not_as_plain(case.travelling() if travels else case for case in cases) == {}
@@ -57,13 +57,13 @@ def test_whatever_a_plain_session_passes_of_a_family_the_parts_pass(family: str,
 
 @pytest.mark.parametrize("travels", [False, True])
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_whatever_a_plain_session_passes_of_a_sample_of_each_op_the_parts_pass(shard: int, travels: bool) -> None:
+def test_the_parts_pass_each_sampled_case_that_a_plain_session_passes(shard: int, travels: bool) -> None:
     cases = sample_by_op()
     assert len({case.op_types for case in cases if len(case.op_types) == 1}) > 180
     assert not_as_plain(case.travelling() if travels else case for case in cases[shard::SHARDS]) == {}
 
 
-def test_models_of_several_ops_are_cut_and_those_of_one_op_go_the_whole_way() -> None:
+def test_models_of_several_ops_are_cut() -> None:
     segments = {case.name: placed_outcome(case, 0).segments for case in loaded("simple")}
     assert segments["test_single_relu_model"] == 1
     assert segments["test_sequence_model8"] > 1
@@ -71,7 +71,7 @@ def test_models_of_several_ops_are_cut_and_those_of_one_op_go_the_whole_way() ->
     assert placed_outcome(relu.travelling(), 0).segments == 3
 
 
-def made_up(text: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> BackendCase:
+def small_case(text: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> BackendCase:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
     return BackendCase("made_up", "simple", model.SerializeToString(), (([*inputs], [*outputs]),), 1e-3, 1e-7)
 
@@ -80,8 +80,8 @@ ADD = "(float[2] x) => (float[2] y) { a = Add(x, x)  y = Add(a, x) }"
 X = np.array([1, 2], np.float32)
 
 
-def test_a_wrong_result_of_the_parts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = made_up(ADD, [X], [3 * X])
+def test_a_wrong_result_of_the_parts_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = small_case(ADD, [X], [3 * X])
     assert compare(case, 0)["placed"] == {"verdict": "passes", "reason": "", "segments": 2}
     right = PlacedModel.run
     monkeypatch.setattr(PlacedModel, "run", lambda *given: [1.002 * array for array in right(*given)])
@@ -91,8 +91,8 @@ def test_a_wrong_result_of_the_parts_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert not_as_plain([case]).keys() == {"made_up"}
 
 
-def test_an_error_of_a_kind_that_nobody_expects_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = made_up(ADD, [X], [3 * X])
+def test_an_unexpected_kind_of_error_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = small_case(ADD, [X], [3 * X])
 
     def broken(*given: Any) -> None:
         raise KeyError("lost")
@@ -102,12 +102,12 @@ def test_an_error_of_a_kind_that_nobody_expects_is_noticed(monkeypatch: pytest.M
     assert not_as_plain([case]).keys() == {"made_up"}
 
 
-def test_outputs_that_are_not_as_expected_agree_with_those_of_a_plain_session() -> None:
-    found = compare(made_up(ADD, [X], [4 * X]), 0)
+def test_unexpected_outputs_agree_with_those_of_a_plain_session() -> None:
+    found = compare(small_case(ADD, [X], [4 * X]), 0)
     assert (found["plain"]["verdict"], found["placed"]["verdict"]) == ("differs", "agrees")
-    found = compare(made_up(ADD, [np.ones(3, np.float32)], [X]), 0)
+    found = compare(small_case(ADD, [np.ones(3, np.float32)], [X]), 0)
     assert (found["plain"]["verdict"], found["placed"]["verdict"]) == ("fails", "fails")
-    found = compare(made_up(ADD.replace("Add(a", "Odd(a"), [X], [X]), 0)
+    found = compare(small_case(ADD.replace("Add(a", "Odd(a"), [X], [X]), 0)
     assert (found["plain"]["verdict"], found["placed"]["verdict"]) == ("refuses", "refuses")
 
 
@@ -125,16 +125,16 @@ def test_outputs_that_are_not_as_expected_agree_with_those_of_a_plain_session() 
         (np.array(["a"], object), np.array(["b"], object)),
     ],
 )
-def test_the_comparison_sees_every_kind_of_difference(expected: Any, found: Any) -> None:
-    case = made_up(ADD, [X], [X])
+def test_the_comparison_detects_every_kind_of_difference(expected: Any, found: Any) -> None:
+    case = small_case(ADD, [X], [X])
     case.check([expected], [expected])
     for pair in (([expected], [found]), ([expected, X], [expected])):
         with pytest.raises((AssertionError, ValueError)):
             case.check(*pair)
 
 
-def test_onnx_runner_of_tests_takes_the_backend() -> None:
-    loaded("node")  # without the warnings of computing what is expected
+def test_the_test_runner_of_onnx_accepts_the_backend() -> None:
+    loaded("node")  # now, because computing the expected outputs warns
     suite = Runner(PlacedBackend, __name__).include("^test_(clip|sequence_model4|Sigmoid)_cpu$").test_suite
     result = unittest.TestResult()
     suite.run(result)
@@ -142,13 +142,13 @@ def test_onnx_runner_of_tests_takes_the_backend() -> None:
     assert (result.failures, result.errors) == ([], [])
 
 
-def test_it_is_for_the_cpu() -> None:
+def test_the_backend_supports_only_the_cpu() -> None:
     assert PlacedBackend.supports_device("CPU")
     assert not PlacedBackend.supports_device("CUDA")
 
 
-def test_a_model_runs_on_the_devices_that_are_named() -> None:
-    model = made_up(ADD, [X], [X]).proto
+def test_a_model_runs_on_the_stated_devices() -> None:
+    model = small_case(ADD, [X], [X]).proto
     assert PlacedBackend.prepare(model).num_segments == 2
     prepared = PlacedBackend.prepare(model, devices=["cpu:1"])
     assert prepared.num_segments == 1
@@ -173,7 +173,7 @@ def test_a_node_runs_alone() -> None:
 
 
 def test_a_travelling_case_keeps_its_meaning() -> None:
-    case = made_up("(float[2] x) => (float[2] y, float[2] x) { y = Neg(x) }", [X], [-X, X]).travelling()
+    case = small_case("(float[2] x) => (float[2] y, float[2] x) { y = Neg(x) }", [X], [-X, X]).travelling()
     assert case.op_types == ("Identity", "Neg", "Identity", "Identity")
     assert compare(case, 0)["placed"]["verdict"] == "passes"
     assert compare(replace(case, data=(([X], [X, X]),)), 0)["plain"]["verdict"] == "differs"

@@ -1,4 +1,4 @@
-"""A second provider for real: OpenVINO on the CPU, beside ONNX Runtime's own kernels.
+"""A second real provider: OpenVINO on the CPU, beside ONNX Runtime's own kernels.
 
 `onnxruntime-openvino` shares its files with `onnxruntime`, so `make test` unpacks it into `build/openvino`, and the first
 test runs the others in a process that finds it there.
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
 
@@ -23,17 +22,14 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring import busy
 from gnnplace.measuring.profile import measured_costs, profile_model
-from gnnplace.measuring.timing import StoppingRule
-from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 from gnnplace.running.devices import create_session, parse_device
 from gnnplace.running.runner import PlacedRunner
 from models_zoo.networks.light import write_light_model
+from tests.measuring_processes import CORES, QUICK, parsed, read
 
-CORES = sorted(os.sched_getaffinity(0))
 BUILD = Path(__file__).parents[2] / "build" / "openvino"
-QUICK = StoppingRule(warmup=1, min_repeats=3, max_repeats=3)
 PLAIN, OTHER = f"cpu:{CORES[0]}", f"ep:OpenVINO:CPU[cores={CORES[-1]}]"
 SPEC = f"{PLAIN},{OTHER}"
 
@@ -44,7 +40,7 @@ openvino = pytest.mark.skipif(not is_here, reason="runs in the process that the 
 
 @pytest.mark.skipif(is_here, reason="this process has OpenVINO already")
 @pytest.mark.skipif(not (BUILD / "onnxruntime").is_dir(), reason=f"no OpenVINO in {BUILD}; make test unpacks it")
-def test_all_that_follows_holds_where_openvino_is_installed(tmp_path: Path) -> None:
+def test_the_other_tests_of_this_file_pass_where_openvino_is_installed(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(BUILD), str(root)])
     run = subprocess.run(
@@ -61,19 +57,17 @@ def test_all_that_follows_holds_where_openvino_is_installed(tmp_path: Path) -> N
 
 @pytest.fixture
 def real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """SqueezeNet, and a cache of costs that is empty."""
+    """SqueezeNet, with an empty cache of costs."""
     monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
     write_light_model("squeezenet", tmp_path / "squeezenet.onnx")
     return tmp_path / "squeezenet.onnx"
 
 
-def proto(text: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
-
-
 @openvino
 @two_cores
-def test_a_real_model_cut_between_the_providers_gives_what_one_session_gives(real_model: Path, tmp_path: Path) -> None:
+def test_a_real_model_cut_between_the_providers_has_the_outputs_of_one_session(
+    real_model: Path, tmp_path: Path
+) -> None:
     plan = gnnplace.place(real_model, SPEC, gnnplace.PlaceOptions(planner="single"))
     by_tens = Placement(np.arange(len(plan.placement.assignment)) // 10 % 2)
     dataclasses.replace(plan, placement=by_tens).save(tmp_path / "placed")
@@ -87,8 +81,8 @@ def test_a_real_model_cut_between_the_providers_gives_what_one_session_gives(rea
 
 
 @openvino
-def test_every_op_is_on_the_provider() -> None:
-    data = proto("(float[N, 4] x) => (float[N, 4] y) { a = Exp(x) y = Relu(a) }").SerializeToString()
+def test_openvino_runs_every_op() -> None:
+    data = parsed("(float[N, 4] x) => (float[N, 4] y) { a = Exp(x) y = Relu(a) }").SerializeToString()
     (part,) = create_session(data, parse_device(OTHER)).get_provider_graph_assignment_info()
     assert (part.ep_name, [node.op_type for node in part.get_nodes()]) == (
         "OpenVINOExecutionProvider",
@@ -111,23 +105,25 @@ def test_every_op_is_on_the_provider() -> None:
         ),
     ],
 )
-def test_ops_that_it_cannot_run_are_named_and_do_not_run_on_the_cpu(text: str, message: str) -> None:
+def test_ops_that_openvino_cannot_run_are_named_and_do_not_run_on_the_cpu(text: str, message: str) -> None:
     with pytest.raises(MeasurementFailed, match=message) as error:
-        create_session(proto(text).SerializeToString(), parse_device(OTHER))
+        create_session(parsed(text).SerializeToString(), parse_device(OTHER))
     assert "\n" not in str(error.value)
 
 
 @openvino
-def test_an_option_that_it_does_not_know_is_refused() -> None:
-    data = proto("(float[4] x) => (float[4] y) { y = Exp(x) }").SerializeToString()
+def test_an_option_unknown_to_openvino_is_refused() -> None:
+    data = parsed("(float[4] x) => (float[4] y) { y = Exp(x) }").SerializeToString()
     with pytest.raises(MeasurementFailed, match="OpenVINOExecutionProvider refuses the model"):
         create_session(data, parse_device("ep:OpenVINO:CPU[no_such_option=1]"))
 
 
 @openvino
-def test_its_threads_stay_on_the_cores_of_the_name(threads: Callable[[], dict[str, set[int]]]) -> None:
+def test_the_threads_of_openvino_stay_on_the_cores_in_the_device_name(
+    threads: Callable[[], dict[str, set[int]]],
+) -> None:
     before = threads()
-    data = proto("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }").SerializeToString()
+    data = parsed("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }").SerializeToString()
     with PlacedRunner([Part("p", OTHER, data, ("x",), ("y",))], ["x"], ["y"]) as runner:
         runner.run(None, {"x": np.zeros((64, 64), np.float32)})
         new = {name: cores for name, cores in threads().items() if name not in before}
@@ -143,19 +139,18 @@ def threads() -> Callable[[], dict[str, set[int]]]:
 @openvino
 def test_ops_share_the_seconds_of_the_session_in_proportion_to_their_roofline(tmp_path: Path) -> None:
     text = "(float[256, 256] x) => (float[256, 256] y) { a = MatMul(x, x) y = Exp(a) }"
-    onnx.save(proto(text), tmp_path / "m.onnx")
-    model = read_onnx(tmp_path / "m.onnx")
+    model = read(text, tmp_path)
     op_s, _ = profile_model(model, OTHER, {"x": np.zeros((256, 256), np.float32)}, QUICK)
     assert op_s[0] > 5 * op_s[1] > 0
 
 
 @openvino
 @two_cores
-def test_its_costs_are_those_of_a_kind_of_its_own_and_its_links_are_probed(tmp_path: Path) -> None:
-    onnx.save(proto("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }"), tmp_path / "m.onnx")
+def test_openvino_devices_have_a_kind_costs_and_links_of_their_own(tmp_path: Path) -> None:
+    model = read("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }", tmp_path)
     topology = load_topology(SPEC)
     plain, other = (device.kind for device in topology.devices)
-    store, _, _ = measured_costs(read_onnx(tmp_path / "m.onnx"), topology, np.random.default_rng(0), QUICK)
+    store, _, _ = measured_costs(model, topology, np.random.default_rng(0), QUICK)
     assert store.kinds.keys() == {plain, other}
     assert store.kinds[plain].op_s.keys() == store.kinds[other].op_s.keys()
     assert store.links.keys() == {(plain, other), (other, plain)}

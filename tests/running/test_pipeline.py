@@ -1,4 +1,4 @@
-"""Several requests at once: the oldest first, in a bounded number, and none disturbed by another."""
+"""Several requests at once: the oldest first, at most a stated number, and each independent of the others."""
 
 import gc
 import threading
@@ -21,9 +21,10 @@ from tests.parts import add_one, part
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
 _PATIENCE_S = 20.0
+Install = Callable[[Callable[[str, str, float], None]], None]
 
 
-def to_and_fro(devices: str = "010") -> list[Part]:
+def back_and_forth(devices: str = "010") -> list[Part]:
     return [add_one(f"v{i}", f"v{i + 1}", f"cpu:{device}") for i, device in enumerate(devices)]
 
 
@@ -37,8 +38,8 @@ def feed(number: float, size: int = 2) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def before_each_part(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, str, float], None]], None]:
-    """Has a function called with device, value name and first number before a part runs."""
+def before_each_part(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs a function that is called with device, value name and first number before a part runs."""
 
     def install(call: Callable[[str, str, float], None]) -> None:
         run = PartSession.run
@@ -60,9 +61,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_a_device_goes_on_with_the_oldest_request_that_is_ready(
-    before_each_part: Callable[[Callable[[str, str, float], None]], None],
-) -> None:
+def test_a_device_goes_on_with_the_oldest_request_that_is_ready(before_each_part: Install) -> None:
     order: list[tuple[str, int]] = []
     all_here, second_begun = Event(), Event()
 
@@ -78,16 +77,14 @@ def test_a_device_goes_on_with_the_oldest_request_that_is_ready(
             until(lambda: not runner.devices._workers[0].inbox.empty())
 
     before_each_part(note)
-    with PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=3) as runner:
+    with PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=3) as runner:
         futures = [runner.submit(None, feed(10 * number)) for number in (1, 2, 3)]
         all_here.set()
         assert [future.result(_PATIENCE_S)[0][0] for future in futures] == [13, 23, 33]
     assert order[:3] == [("v0", 1), ("v0", 2), ("v2", 1)]
 
 
-def test_a_device_begins_the_next_request_while_it_would_wait(
-    before_each_part: Callable[[Callable[[str, str, float], None]], None],
-) -> None:
+def test_a_device_begins_the_next_request_instead_of_waiting(before_each_part: Install) -> None:
     second_begun = Event()
 
     def note(device: str, name: str, value: float) -> None:
@@ -97,14 +94,12 @@ def test_a_device_begins_the_next_request_while_it_would_wait(
             assert second_begun.wait(_PATIENCE_S)
 
     before_each_part(note)
-    with PlacedRunner(to_and_fro(), ["v0"], ["v3"]) as runner:
+    with PlacedRunner(back_and_forth(), ["v0"], ["v3"]) as runner:
         assert [outputs[0][0] for outputs in runner.run_many(None, [feed(10), feed(20)])] == [13, 23]
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 2, 5])
-def test_no_more_requests_are_under_way_than_allowed(
-    before_each_part: Callable[[Callable[[str, str, float], None]], None], max_in_flight: int
-) -> None:
+def test_no_more_requests_are_under_way_than_allowed(before_each_part: Install, max_in_flight: int) -> None:
     running: set[int] = set()
     most = 0
 
@@ -117,7 +112,7 @@ def test_no_more_requests_are_under_way_than_allowed(
             running.discard(number)
 
     before_each_part(note)
-    with PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=max_in_flight) as runner:
+    with PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=max_in_flight) as runner:
         futures = [runner.submit(None, feed(10 * number)) for number in range(12)]
         assert [future.result(_PATIENCE_S)[0][0] for future in futures] == [10 * n + 3 for n in range(12)]
         many = runner.run_many(None, (feed(10 * number) for number in range(9)))
@@ -127,17 +122,17 @@ def test_no_more_requests_are_under_way_than_allowed(
 
 def test_a_number_of_requests_below_one_is_refused() -> None:
     with pytest.raises(InvalidInput, match="max_in_flight is 0; expected at least 1"):
-        PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=0)
+        PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=0)
 
 
 def test_by_default_two_requests_per_device_are_under_way() -> None:
     for devices, expected in (("010", 4), ("000", 2)):
-        with PlacedRunner(to_and_fro(devices), ["v0"], ["v3"]) as runner:
+        with PlacedRunner(back_and_forth(devices), ["v0"], ["v3"]) as runner:
             assert runner.max_in_flight == expected
 
 
 @pytest.mark.parametrize("devices", ["0", "000", "010"])
-def test_many_feeds_are_read_only_so_far_ahead_and_answered_in_order(devices: str) -> None:
+def test_run_many_reads_a_bounded_number_of_feeds_ahead_and_keeps_their_order(devices: str) -> None:
     read: list[int] = []
 
     def feeds() -> Iterator[dict[str, np.ndarray]]:
@@ -145,7 +140,7 @@ def test_many_feeds_are_read_only_so_far_ahead_and_answered_in_order(devices: st
             read.append(number)
             yield feed(number)
 
-    with PlacedRunner(to_and_fro(devices), ["v0"], [f"v{len(devices)}"]) as runner:
+    with PlacedRunner(back_and_forth(devices), ["v0"], [f"v{len(devices)}"]) as runner:
         found = []
         for number, (outputs,) in enumerate(runner.run_many(None, feeds())):
             found.append(outputs[0])
@@ -165,7 +160,7 @@ def test_a_failing_request_fails_alone() -> None:
                     assert future.result(_PATIENCE_S)[0].tolist() == [number + 2] * 3
 
 
-def test_values_of_a_failed_request_are_let_go_on_all_devices() -> None:
+def test_all_devices_release_the_values_of_a_failed_request() -> None:
     parts = [add_one("v0", "v1", "cpu:0"), *three_only()[1:]]
     freed = Event()
 
@@ -181,7 +176,7 @@ def test_values_of_a_failed_request_are_let_go_on_all_devices() -> None:
         until(lambda: gc.collect() >= 0 and freed.is_set())
 
 
-def test_many_that_meet_a_failure_raise_it_and_leave_the_runner_usable() -> None:
+def test_run_many_raises_a_failure_and_leaves_the_runner_usable() -> None:
     with PlacedRunner(three_only(), ["v0"], ["v3"]) as runner:
         answers = runner.run_many(None, [feed(number, 4 if number == 1 else 3) for number in range(5)])
         assert next(answers)[0].tolist() == [2] * 3
@@ -192,9 +187,7 @@ def test_many_that_meet_a_failure_raise_it_and_leave_the_runner_usable() -> None
         assert runner.run(None, feed(5, 3))[0].tolist() == [7] * 3
 
 
-def test_closing_fails_what_is_under_way_and_what_still_waits_for_room(
-    before_each_part: Callable[[Callable[[str, str, float], None]], None],
-) -> None:
+def test_closing_fails_requests_under_way_and_refuses_waiting_ones(before_each_part: Install) -> None:
     entered, may_go_on = Event(), Event()
 
     def hold(device: str, name: str, value: float) -> None:
@@ -202,7 +195,7 @@ def test_closing_fails_what_is_under_way_and_what_still_waits_for_room(
         assert may_go_on.wait(_PATIENCE_S)
 
     before_each_part(hold)
-    runner = PlacedRunner(to_and_fro(), ["v0"], ["v3"], max_in_flight=2)
+    runner = PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=2)
     futures: list[Future[list[Any]]] = [runner.submit(None, feed(0)) for _ in range(2)]
     refused: list[str] = []
 
@@ -230,7 +223,7 @@ def test_closing_fails_what_is_under_way_and_what_still_waits_for_room(
 
 @pytest.mark.parametrize("devices", ["0", "000", "010"])
 def test_a_callback_may_run_submit_and_close(devices: str) -> None:
-    runner = PlacedRunner(to_and_fro(devices), ["v0"], [f"v{len(devices)}"], max_in_flight=1)
+    runner = PlacedRunner(back_and_forth(devices), ["v0"], [f"v{len(devices)}"], max_in_flight=1)
     found: list[float] = []
     over = Event()
 
@@ -250,7 +243,7 @@ def test_a_callback_may_run_submit_and_close(devices: str) -> None:
 
 
 @pytest.mark.parametrize("devices", ["0", "000", "010"])
-def test_callers_of_several_threads_get_their_own_answers(devices: str) -> None:
+def test_callers_on_several_threads_get_the_outputs_of_their_own_requests(devices: str) -> None:
     wrong: list[float] = []
 
     def call(number: int) -> None:
@@ -260,7 +253,7 @@ def test_callers_of_several_threads_get_their_own_answers(devices: str) -> None:
             if found != value + len(devices):
                 wrong.append(found)
 
-    with PlacedRunner(to_and_fro(devices), ["v0"], [f"v{len(devices)}"]) as runner:
+    with PlacedRunner(back_and_forth(devices), ["v0"], [f"v{len(devices)}"]) as runner:
         callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
         for caller in callers:
             caller.start()
@@ -269,10 +262,10 @@ def test_callers_of_several_threads_get_their_own_answers(devices: str) -> None:
     assert wrong == []
 
 
-def test_threads_end_when_a_used_runner_is_forgotten() -> None:
+def test_threads_end_when_a_used_runner_is_garbage_collected() -> None:
     before = threading.active_count()
     for devices in ("010", "000"):
-        runner = PlacedRunner(to_and_fro(devices), ["v0"], ["v3"])
+        runner = PlacedRunner(back_and_forth(devices), ["v0"], ["v3"])
         assert runner.run(None, feed(1))[0][0] == 4
         assert runner.submit(None, feed(1)).result(_PATIENCE_S)[0][0] == 4
         assert threading.active_count() > before

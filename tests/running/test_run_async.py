@@ -1,6 +1,5 @@
 """`Session.run_async` and `submit`, beside ONNX Runtime's own."""
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -13,10 +12,9 @@ import onnxruntime as ort
 import pytest
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
-from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.segments import segments
-from gnnplace.running.session import PARTS, Session
+from gnnplace.running.session import Session
+from tests.parts import save
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
@@ -28,14 +26,13 @@ Answer = tuple[list[Any], Any, str]
 def placed(request: pytest.FixtureRequest, small_model: Callable[[str], OnnxModel], tmp_path: Path) -> OnnxModel:
     """The model `branches`, with its parts in `tmp_path`."""
     model = small_model("branches")
-    found = segments(model.graph, request.param, model.graph.topological_order)
-    write_parts(model, found, ("cpu:0", "cpu:1"), tmp_path / PARTS)
+    save(model, request.param, tmp_path)
     return model
 
 
 def plain(model: OnnxModel) -> ort.InferenceSession:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 2  # ONNX Runtime's own refuses to be asynchronous with one
+    options.intra_op_num_threads = 2  # with one thread ONNX Runtime refuses asynchronous runs
     options.log_severity_level = 4
     return ort.InferenceSession(str(model.path), options, providers=["CPUExecutionProvider"])
 
@@ -52,7 +49,9 @@ def answer(session: Any, names: list[str] | None, given: Mapping[str, Any], user
 
 
 @pytest.mark.parametrize("names", [None, [], ["both"], ["both", "y"]])
-def test_a_callback_gets_what_a_plain_sessions_gets(placed: OnnxModel, tmp_path: Path, names: list[str] | None) -> None:
+def test_a_callback_gets_the_outputs_of_a_plain_session(
+    placed: OnnxModel, tmp_path: Path, names: list[str] | None
+) -> None:
     user_data = {"mine": 1}
     with Session(tmp_path) as session:
         found, wanted = answer(session, names, feed(), user_data), answer(plain(placed), names, feed(), user_data)
@@ -73,12 +72,12 @@ def test_a_callback_gets_what_a_plain_sessions_gets(placed: OnnxModel, tmp_path:
     ],
     ids=["a part fails", "dtype", "unknown input", "unknown output"],
 )
-def test_an_error_arrives_as_text_where_a_plain_session_sends_it_too(
+def test_errors_arrive_as_text_as_from_a_plain_session(
     placed: OnnxModel, tmp_path: Path, names: list[str] | None, given: dict[str, np.ndarray]
 ) -> None:
     with Session(tmp_path) as session:
-        for asked in (session, plain(placed)):
-            outputs, user_data, error = answer(asked, names, given, "mine")
+        for either in (session, plain(placed)):
+            outputs, user_data, error = answer(either, names, given, "mine")
             assert (outputs, user_data) == ([], "mine")
             assert isinstance(error, str)
             assert error
@@ -87,12 +86,12 @@ def test_an_error_arrives_as_text_where_a_plain_session_sends_it_too(
 
 def test_a_missing_input_is_raised_at_once_as_by_a_plain_session(placed: OnnxModel, tmp_path: Path) -> None:
     with Session(tmp_path) as session:
-        for asked in (session, plain(placed)):
+        for either in (session, plain(placed)):
             with pytest.raises(ValueError, match=r"missing|Required"):
-                asked.run_async(None, {"x": feed()["x"]}, lambda *_: None, None)
+                either.run_async(None, {"x": feed()["x"]}, lambda *_: None, None)
 
 
-def test_a_callback_that_raises_is_reported_and_disturbs_nobody(
+def test_a_callback_that_raises_is_logged_and_affects_no_other_request(
     placed: OnnxModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(outputs: list[Any], user_data: Any, error: str) -> None:
@@ -104,7 +103,7 @@ def test_a_callback_that_raises_is_reported_and_disturbs_nobody(
     assert "of the callback" in caplog.text
 
 
-def test_callbacks_run_on_one_thread_which_is_not_the_callers(placed: OnnxModel, tmp_path: Path) -> None:
+def test_all_callbacks_run_on_one_other_thread(placed: OnnxModel, tmp_path: Path) -> None:
     threads: Queue[int] = Queue()
     with Session(tmp_path) as session:
         for _ in range(10):
@@ -114,7 +113,7 @@ def test_callbacks_run_on_one_thread_which_is_not_the_callers(placed: OnnxModel,
     assert threading.get_ident() not in found
 
 
-def test_a_future_gives_what_run_gives_or_raises(placed: OnnxModel, tmp_path: Path) -> None:
+def test_a_future_has_the_outputs_or_the_error_of_run(placed: OnnxModel, tmp_path: Path) -> None:
     with Session(tmp_path) as session:
         futures = [session.submit(["y"], feed(z=feed()["z"] + number)) for number in range(8)]
         assert not futures[-1].cancel()
@@ -129,7 +128,7 @@ def test_a_future_gives_what_run_gives_or_raises(placed: OnnxModel, tmp_path: Pa
         session.submit(None, feed())
 
 
-def test_many_feeds_are_answered_in_order(placed: OnnxModel, tmp_path: Path) -> None:
+def test_outputs_of_many_feeds_arrive_in_order(placed: OnnxModel, tmp_path: Path) -> None:
     feeds = [feed(z=feed()["z"] * number) for number in range(9)]
     with Session(tmp_path, max_in_flight=3) as session:
         assert session.max_in_flight == 3
@@ -138,9 +137,3 @@ def test_many_feeds_are_answered_in_order(placed: OnnxModel, tmp_path: Path) -> 
             np.testing.assert_array_equal(value, session.run(["y"], given)[0])
         with pytest.raises(InvalidInput, match="'x' is missing"):
             next(session.run_many(None, [{}]))
-
-
-def test_the_manifest_of_the_parts_says_on_how_many_devices_they_are(placed: OnnxModel, tmp_path: Path) -> None:
-    used = {part["device"] for part in json.loads((tmp_path / PARTS / "manifest.json").read_text())["parts"]}
-    with Session(tmp_path) as session:
-        assert session.max_in_flight == 2 * len(used)

@@ -1,4 +1,4 @@
-"""Training steps through a placed model: state in, state out."""
+"""Training steps of a placed model and the state between them."""
 
 import json
 from collections.abc import Callable
@@ -11,11 +11,10 @@ import onnxruntime as ort
 import pytest
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
-from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.metadata import STATE_KEY
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.segments import segments
-from gnnplace.running.session import PARTS, Session
+from gnnplace.running.session import Session
+from tests.parts import save
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
 
@@ -36,11 +35,6 @@ def model(onnx_model: Callable[[onnx.ModelProto], OnnxModel]) -> OnnxModel:
     proto = onnx.parser.parse_model(STEP)
     proto.metadata_props.add(key=STATE_KEY, value=json.dumps(PAIRS))
     return onnx_model(proto)
-
-
-def save(model: OnnxModel, assignment: list[int], folder: Path) -> None:
-    found = segments(model.graph, assignment, model.graph.topological_order)
-    write_parts(model, found, ("cpu:0", "cpu:1"), folder / PARTS)
 
 
 def first_state() -> dict[str, Any]:
@@ -73,7 +67,7 @@ def by_hand(model: OnnxModel) -> tuple[list[float], dict[str, np.ndarray]]:
     return losses, state
 
 
-def test_steps_of_any_placement_give_the_losses_and_the_state_of_a_plain_session(
+def test_steps_of_any_placement_have_the_losses_and_the_state_of_a_plain_session(
     model: OnnxModel, tmp_path: Path
 ) -> None:
     losses, wanted = by_hand(model)
@@ -92,15 +86,15 @@ def test_steps_of_any_placement_give_the_losses_and_the_state_of_a_plain_session
 
 
 @pytest.mark.parametrize("assignment", [[0] * 15, [0, 1] * 7 + [0]], ids=["one device", "two devices"])
-def test_nothing_that_a_caller_holds_shares_memory_with_the_state(
+def test_arrays_of_the_caller_share_no_memory_with_the_state(
     model: OnnxModel, tmp_path: Path, assignment: list[int]
 ) -> None:
     losses, wanted = by_hand(model)
     save(model, assignment, tmp_path)
     with Session(tmp_path) as session:
-        given = first_state()
-        loop = session.training_loop(given)
-        for array in given.values():
+        arrays = first_state()
+        loop = session.training_loop(arrays)
+        for array in arrays.values():
             array[...] = 77
         for batch, loss in zip(batches(), losses, strict=True):
             outputs = loop.step(batch, ["loss", "w_new", "b_new", "kept"])
@@ -124,7 +118,7 @@ def test_a_step_that_fails_leaves_the_state_as_it_was(model: OnnxModel, tmp_path
             assert float(loop.step(batch)[0]) == pytest.approx(loss, rel=1e-5)
 
 
-def test_pairs_may_be_given_and_wrong_ones_are_named(
+def test_pairs_are_an_argument_and_wrong_ones_are_named(
     onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
 ) -> None:
     model = onnx_model(onnx.parser.parse_model(STEP))

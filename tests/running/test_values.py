@@ -1,4 +1,4 @@
-"""Element types that numpy lacks go through sessions and between devices as arrays of `ml_dtypes`."""
+"""Element types that numpy lacks are arrays of `ml_dtypes` in sessions and between devices."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,19 +12,13 @@ import pytest
 
 from gnnplace.errors import InvalidInput
 from gnnplace.measuring.plain_session import PlainSession
-from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.segments import segments
 from gnnplace.onnx_io.value_types import NARROW, numpy_dtype
-from gnnplace.running.session import PARTS, Session
+from gnnplace.running.session import Session
 from gnnplace.running.values import as_numpy, from_python
+from tests.parts import save
 
 Build = Callable[[onnx.ModelProto], OnnxModel]
-DEVICES = ("cpu:0", "cpu:1")
-
-
-def save(model: OnnxModel, assignment: list[int], folder: Path) -> None:
-    write_parts(model, segments(model.graph, assignment, model.graph.topological_order), DEVICES, folder / PARTS)
 
 
 def test_narrow_types_are_those_that_onnx_has_and_numpy_lacks() -> None:
@@ -35,7 +29,7 @@ def test_narrow_types_are_those_that_onnx_has_and_numpy_lacks() -> None:
 
 @pytest.mark.parametrize("element", NARROW)
 @pytest.mark.parametrize("shape", [(3,), (), (0, 2), (2, 3)])
-def test_arrays_of_narrow_types_come_back_from_a_tensor(element: str, shape: tuple[int, ...]) -> None:
+def test_arrays_of_narrow_types_survive_a_round_trip_through_a_tensor(element: str, shape: tuple[int, ...]) -> None:
     array = np.ones(shape).astype(numpy_dtype(element))
     tensor = from_python(array)
     assert (tensor.data_type(), tensor.shape()) == (f"tensor({element})", list(shape))
@@ -47,7 +41,7 @@ def test_arrays_of_narrow_types_come_back_from_a_tensor(element: str, shape: tup
 @pytest.mark.usefixtures("needs_two_cores")
 @pytest.mark.parametrize("element", ["bfloat16", "float8e4m3fn", "int4"])
 @pytest.mark.parametrize("assignment", [[0, 0, 0], [0, 1, 0], [1, 0, 0]])
-def test_narrow_types_are_fed_handed_over_and_returned(
+def test_narrow_types_are_inputs_and_outputs_of_placed_models(
     element: str, assignment: list[int], onnx_model: Build, tmp_path: Path
 ) -> None:
     model = onnx_model(
@@ -72,7 +66,7 @@ def test_narrow_types_are_fed_handed_over_and_returned(
 
 
 @pytest.mark.usefixtures("needs_two_cores")
-def test_a_narrow_type_between_two_devices_is_as_it_was(onnx_model: Build, tmp_path: Path) -> None:
+def test_narrow_types_are_handed_over_between_devices_unchanged(onnx_model: Build, tmp_path: Path) -> None:
     model = onnx_model(
         onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
             g (float[3] f) => (float[3] y) { a = Cast<to=16>(f)  b = Cast<to=22>(a)  y = Cast<to=1>(b) }""")
@@ -99,7 +93,7 @@ def test_float8_beside_strings_is_float8(onnx_model: Build, tmp_path: Path) -> N
         assert np.float32(z).tolist() == [3, 4]
 
 
-def test_an_input_that_no_op_reads_may_be_given_to_a_model_in_one_piece(onnx_model: Build, tmp_path: Path) -> None:
+def test_a_model_in_one_piece_accepts_an_input_that_no_op_reads(onnx_model: Build, tmp_path: Path) -> None:
     model = onnx_model(
         onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
             g (float[2] x, float[2] unread) => (float[2] y) { y = Neg(x) }""")
