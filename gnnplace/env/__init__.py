@@ -2,8 +2,7 @@
 
 In reading order:
 
-- `units.py`: the problem as arrays over units;
-- `timing.py`: start, end and slack of ops in the current schedules;
+- `timing.py`: the problem and the current schedules as arrays;
 - `batch.py`: `PlacementBatch`, which steps several placements at once;
 - `placement_env.py`: `PlacementEnv`, the Gymnasium environment of one placement.
 """

@@ -1,64 +1,23 @@
-"""The environment over several placements of one problem, and its source of runtimes."""
+"""The environment over several placements of one problem."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.env.timing import Timing, empty_timing, refresh
-from gnnplace.env.units import UnitTables, unit_tables
+from gnnplace.env.timing import Timing, empty_timing, refresh, unit_tables
 from gnnplace.errors import InvalidAction, InvalidGraph
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement, check_legal
 
-__all__ = ["EnvConfig", "PlacementBatch", "ProblemRuntime", "Runtime", "reference_s"]
+__all__ = ["EnvConfig", "PlacementBatch", "Runtime"]
 
-
-class Runtime(Protocol):
-    """Penalised seconds of placements and moves; a planner's implementation counts calls against its budget."""
-
-    @property
-    def lookahead_is_exact(self) -> bool:
-        """Whether `evaluate_moves` gives the same seconds as evaluating the moved placements."""
-
-    def evaluate_batch(self, assignments: IntArray) -> FloatArray:
-        """`[B]` penalised seconds of `[B, N]` assignments."""
-
-    def evaluate_moves(self, assignment: IntArray, units: IntArray, devices: IntArray) -> FloatArray:
-        """`[M]` penalised seconds after moving `units[m]` to `devices[m]`, each from `assignment`."""
-
-
-@dataclass(frozen=True, eq=False)
-class ProblemRuntime:
-    """Runtimes from the problem's evaluator and estimator, without a budget."""
-
-    problem: Problem
-
-    @property
-    def lookahead_is_exact(self) -> bool:
-        """True when evaluator and estimator are the same simulator."""
-        return self.problem.evaluator.kind == "simulated"
-
-    def evaluate_batch(self, assignments: IntArray) -> FloatArray:
-        """`[B]` penalised seconds, from the evaluator."""
-        return self.problem.penalised_batch_s(self.problem.evaluator.evaluate_batch(assignments))
-
-    def evaluate_moves(self, assignment: IntArray, units: IntArray, devices: IntArray) -> FloatArray:
-        """`[M]` penalised seconds, from the estimator."""
-        ops = self.problem.unit_of_op[None, :] == units[:, None]
-        return self.problem.penalised_batch_s(self.problem.estimator.evaluate_moves(assignment, ops, devices))
-
-
-def reference_s(problem: Problem, runtime: Runtime, start_s: float) -> float:
-    """Seconds that rewards are divided by: of the best single device, or of the start if none can run everything."""
-    if not len(problem.devices_for_all):
-        return start_s
-    singles = np.repeat(problem.devices_for_all[:, None], problem.graph.num_ops, axis=1)
-    best_s = float(runtime.evaluate_batch(singles).min())
-    return best_s if best_s < problem.worst_case_s else start_s
+Runtime = Callable[[IntArray], FloatArray]
+"""`[B]` penalised seconds of `[B, N]` assignments; a planner's implementation counts them against its budget."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +43,11 @@ class PlacementBatch:
         problem: Problem,
         config: EnvConfig = EnvConfig(),
         runtime: Runtime | None = None,
-        tables: UnitTables | None = None,
         reference: float | None = None,
     ) -> None:
         """An environment without placements; `reset` starts an episode.
 
-        `tables` and `reference` (seconds) are computed unless they are passed.
+        `runtime` replaces the problem's evaluator. `reference` (seconds) is computed unless it is passed.
 
         Raises:
             InvalidGraph: the graph has no ops.
@@ -98,8 +56,7 @@ class PlacementBatch:
             raise InvalidGraph(f"graph {problem.graph.name!r} has no ops; there is nothing to place")
         self.problem = problem
         self.config = config
-        self.runtime: Runtime = runtime if runtime is not None else ProblemRuntime(problem)
-        self.tables = tables if tables is not None else unit_tables(problem)
+        self.tables = unit_tables(problem)
         self.failed_s = 4.0 * max(problem.worst_case_s, 1e-9)
         self.step_index = 0
         self.visited: IntArray = np.arange(problem.num_units)
@@ -108,6 +65,8 @@ class PlacementBatch:
         self.best_assignments: IntArray = np.zeros((0, problem.graph.num_ops), dtype=np.int64)
         self.timing: Timing = empty_timing(problem, 0)
         self.candidate_s: FloatArray | None = None
+        self._runtime: Runtime = self._evaluated if runtime is None else runtime
+        self._lookahead_is_exact = runtime is None and problem.evaluator.kind == "simulated"
         self._reference = reference
         self._routable = np.isfinite(self.tables.route_latency_s)
         self._neighbours = _neighbours(problem)
@@ -122,7 +81,7 @@ class PlacementBatch:
         """
         for start in np.unique(starts, axis=0):
             check_legal(self.problem.graph, self.problem.topology, Placement(start))
-        seconds = self.runtime.evaluate_batch(starts) if start_s is None else start_s
+        seconds = self._runtime(starts) if start_s is None else start_s
         self.seconds = np.minimum(seconds, self.failed_s)
         self.best_seconds = self.seconds.copy()
         self.best_assignments = starts.copy()
@@ -132,7 +91,7 @@ class PlacementBatch:
         for row, start in enumerate(starts):
             refresh(self.problem, self.tables, self.timing, row, start)
         if self._reference is None:
-            self._reference = max(reference_s(self.problem, self.runtime, float(self.seconds.min())), 1e-12)
+            self._reference = max(self._single_device_s(float(self.seconds.min())), 1e-12)
         self._look_ahead()
         return self
 
@@ -165,7 +124,7 @@ class PlacementBatch:
     @property
     def devices(self) -> IntArray:
         """`[B]` device of the current unit."""
-        return self.timing.assignment[:, self.tables.unit_ops[self.tables.unit_offsets[self.unit]]]
+        return self.timing.assignment[:, self.problem.unit_ops[self.unit][0]]
 
     @property
     def action_mask(self) -> BoolArray:
@@ -189,12 +148,11 @@ class PlacementBatch:
         after = self.seconds.copy()
         if len(moved):
             assignments = self.timing.assignment[moved]
-            ops = self.tables.unit_ops[self.tables.unit_offsets[self.unit] : self.tables.unit_offsets[self.unit + 1]]
-            assignments[:, ops] = actions[moved, None]
-            if self.candidate_s is not None and self.runtime.lookahead_is_exact:
+            assignments[:, self.problem.unit_ops[self.unit]] = actions[moved, None]
+            if self.candidate_s is not None and self._lookahead_is_exact:
                 after[moved] = self.candidate_s[moved, actions[moved]]
             else:
-                after[moved] = np.minimum(self.runtime.evaluate_batch(assignments), self.failed_s)
+                after[moved] = np.minimum(self._runtime(assignments), self.failed_s)
             for row, assignment in zip(moved.tolist(), assignments, strict=True):
                 refresh(self.problem, self.tables, self.timing, row, assignment)
         rewards = (self.seconds - after) / self.reference_s
@@ -206,6 +164,18 @@ class PlacementBatch:
         self._look_ahead()
         return rewards
 
+    def _evaluated(self, assignments: IntArray) -> FloatArray:
+        return self.problem.penalised_batch_s(self.problem.evaluator.evaluate_batch(assignments))
+
+    def _single_device_s(self, start_s: float) -> float:
+        """Seconds of the best single device, or `start_s` if none can run everything."""
+        problem = self.problem
+        if not len(problem.devices_for_all):
+            return start_s
+        singles = np.repeat(problem.devices_for_all[:, None], problem.graph.num_ops, axis=1)
+        best_s = float(self._runtime(singles).min())
+        return best_s if best_s < problem.worst_case_s else start_s
+
     def _check(self, actions: IntArray) -> None:
         if self.is_done:
             raise InvalidAction(f"step {self.step_index} comes after the end of the episode; reset first")
@@ -213,7 +183,7 @@ class PlacementBatch:
         known = (actions >= 0) & (actions < mask.shape[1])
         wrong = np.flatnonzero(~known | ~mask[np.arange(len(mask)), np.where(known, actions, 0)])
         if len(wrong):
-            name = self.problem.graph.op_names[self.tables.unit_ops[self.tables.unit_offsets[self.unit]]]
+            name = self.problem.graph.op_names[self.problem.unit_ops[self.unit][0]]
             raise InvalidAction(
                 f"action {actions[wrong[0]]} for op {name!r} is forbidden by the mask {mask[wrong[0]].tolist()}; "
                 "choose a device whose entry is true"
@@ -224,18 +194,16 @@ class PlacementBatch:
         self.candidate_s = None
         if not self.config.lookahead or self.is_done:
             return
-        mask, here = self.action_mask, self.devices
-        candidate_s = np.full(mask.shape, np.inf)
-        rows = np.arange(len(mask))
-        candidate_s[rows, here] = self.seconds
+        problem, mask, here, rows = self.problem, self.action_mask, self.devices, np.arange(self.num_placements)
+        self.candidate_s = np.full(mask.shape, np.inf)
+        self.candidate_s[rows, here] = self.seconds
         mask[rows, here] = False
         for row in rows.tolist():
             devices = np.flatnonzero(mask[row])
             if len(devices):
-                units = np.full(len(devices), self.unit, dtype=np.int64)
-                moved_s = self.runtime.evaluate_moves(self.timing.assignment[row], units, devices)
-                candidate_s[row, devices] = np.minimum(moved_s, self.failed_s)
-        self.candidate_s = candidate_s
+                ops = np.tile(problem.unit_of_op == self.unit, (len(devices), 1))
+                moves = problem.estimator.evaluate_moves(self.timing.assignment[row], ops, devices)
+                self.candidate_s[row, devices] = np.minimum(problem.penalised_batch_s(moves), self.failed_s)
 
 
 def _neighbours(problem: Problem) -> list[tuple[IntArray, IntArray]]:

@@ -18,8 +18,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.batch import EnvConfig, PlacementBatch, Runtime
 from gnnplace.evaluation import Problem
 
-__all__ = ["Observation", "PlacementEnv", "observation_space", "observe", "static_observation"]
-
+__all__ = ["Observation", "PlacementEnv"]
 
 LARGEST = 1e6
 """Limit of all ratios, since a space needs finite bounds."""
@@ -27,8 +26,7 @@ LARGEST = 1e6
 Observation = dict[str, Any]
 
 
-def observation_space(problem: Problem) -> spaces.Dict:
-    """Shape and bounds of every entry of an observation."""
+def _observation_space(problem: Problem) -> spaces.Dict:
     units, devices, edges = problem.num_units, problem.topology.num_devices, len(problem.graph.edges[0])
     static: dict[str, spaces.Space[Any]] = {
         "unit_time": _amount(units, devices),
@@ -52,7 +50,7 @@ def observation_space(problem: Problem) -> spaces.Dict:
     return spaces.Dict({"static": spaces.Dict(static), "dynamic": spaces.Dict(dynamic)})
 
 
-def static_observation(batch: PlacementBatch) -> dict[str, NDArray[np.generic]]:
+def _static_observation(batch: PlacementBatch) -> dict[str, NDArray[np.generic]]:
     """The static entries: unit times per device, memory, one edge per tensor and consumer, capacities."""
     problem, tables = batch.problem, batch.tables
     allowed = problem.action_mask
@@ -71,7 +69,7 @@ def static_observation(batch: PlacementBatch) -> dict[str, NDArray[np.generic]]:
     }
 
 
-def observe(batch: PlacementBatch, static: Mapping[str, NDArray[np.generic]]) -> Observation:
+def _observe(batch: PlacementBatch, static: Mapping[str, NDArray[np.generic]]) -> Observation:
     """The observation of the first placement before the current step; after the last step, the last unit stays current."""
     timing, tables = batch.timing, batch.tables
     makespan_s = max(float(timing.makespan_s[0]), 1e-30)
@@ -138,9 +136,9 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         """
         self.batch = PlacementBatch(problem, config, runtime)
         self.start = np.array(start, dtype=np.int64)
-        self.observation_space = observation_space(problem)
+        self.observation_space = _observation_space(problem)
         self.action_space = spaces.Discrete(problem.topology.num_devices)
-        self._static = static_observation(self.batch)
+        self._static = _static_observation(self.batch)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -153,7 +151,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         super().reset(seed=seed)
         start = np.array((options or {}).get("start", self.start), dtype=np.int64)
         self.batch.reset(start[None, :])
-        return observe(self.batch, self._static), self._info()
+        return _observe(self.batch, self._static), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated (always false), and the current and best seconds with the best assignment.
@@ -162,12 +160,11 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
             InvalidAction: the mask forbids the device, or the episode is over.
         """
         reward = float(self.batch.step(np.array([action], dtype=np.int64))[0])
-        return observe(self.batch, self._static), reward, self.batch.is_done, False, self._info()
+        return _observe(self.batch, self._static), reward, self.batch.is_done, False, self._info()
 
     def action_masks(self) -> BoolArray:
         """`[D]` true where the current unit may go; libraries with masked policies look for this name."""
-        mask: BoolArray = self.batch.action_mask[0]
-        return mask
+        return np.asarray(self.batch.action_mask[0])
 
     def _info(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Times in the schedules of several placements: when ops run, when tensors arrive, and the slack of each op."""
+"""A problem and the schedules of several placements as plain arrays: when ops run and tensors arrive, and slack."""
 
 from __future__ import annotations
 
@@ -7,12 +7,58 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.env.units import UnitTables
+from gnnplace.arrays import FloatArray, IntArray, csr, frozen
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 
-__all__ = ["Timing", "empty_timing", "refresh", "tail_s"]
+__all__ = ["Timing", "UnitTables", "empty_timing", "refresh", "tail_s", "unit_tables"]
+
+
+class UnitTables(NamedTuple):
+    """Static arrays of one problem. A unit is a colocation group or a free op; its ops move together."""
+
+    unit_of_op: IntArray  # [N]
+    unit_offsets: IntArray  # [U + 1]
+    unit_ops: IntArray  # [N] ops grouped by unit
+    op_time_s: FloatArray  # [N, D] infinite where the op cannot run
+    unit_time_s: FloatArray  # [U, D]
+    topological_position: IntArray  # [N]
+    unit_memory_bytes: FloatArray  # [U] resident, each shared weight split evenly among its consumers
+    input_offsets: IntArray  # [N + 1]
+    input_tensors: IntArray
+    output_offsets: IntArray  # [N + 1]
+    tensor_producer: IntArray  # [T]
+    tensor_bytes: FloatArray  # [T]
+    consumer_offsets: IntArray  # [T + 1]
+    consumers: IntArray
+    route_latency_s: FloatArray  # [D, D] summed over the hops; infinite where there is no route
+    route_s_per_byte: FloatArray  # [D, D]
+
+
+def unit_tables(problem: Problem) -> UnitTables:
+    """The arrays of a problem."""
+    graph = problem.graph
+    unit_offsets, unit_ops = csr(problem.unit_of_op, np.arange(graph.num_ops), problem.num_units)
+    op_bytes, sharers = graph.memory_bytes.astype(np.float64), np.diff(graph.weight_offsets)
+    np.add.at(op_bytes, graph.weight_consumers, np.repeat(graph.weight_bytes / np.maximum(sharers, 1), sharers))
+    return UnitTables(
+        unit_of_op=problem.unit_of_op,
+        unit_offsets=unit_offsets,
+        unit_ops=unit_ops,
+        op_time_s=frozen(problem.op_time_s, np.float64),
+        unit_time_s=problem.unit_time_s,
+        topological_position=np.argsort(graph.topological_order),
+        unit_memory_bytes=np.bincount(problem.unit_of_op, weights=op_bytes, minlength=problem.num_units),
+        input_offsets=graph.input_offsets,
+        input_tensors=graph.input_tensors,
+        output_offsets=graph.output_offsets,
+        tensor_producer=graph.tensor_producer,
+        tensor_bytes=graph.tensor_bytes.astype(np.float64),
+        consumer_offsets=graph.consumer_offsets,
+        consumers=graph.consumers,
+        route_latency_s=problem.topology.route_latency_s,
+        route_s_per_byte=problem.topology.route_s_per_byte,
+    )
 
 
 class Timing(NamedTuple):
@@ -28,43 +74,33 @@ class Timing(NamedTuple):
     makespan_s: FloatArray  # [B]
 
 
-class _Transfers(NamedTuple):
-    tensor: IntArray  # [K]
-    target: IntArray  # [K]
-    end_s: FloatArray  # [K]
-
-
 def empty_timing(problem: Problem, num_placements: int) -> Timing:
     """Arrays for the schedules of `B` placements."""
     ops, tensors, devices = problem.graph.num_ops, problem.graph.num_tensors, problem.topology.num_devices
+    per_op, per_device = (num_placements, ops), (num_placements, devices)
     return Timing(
-        assignment=np.zeros((num_placements, ops), dtype=np.int64),
-        start_s=np.zeros((num_placements, ops)),
-        end_s=np.zeros((num_placements, ops)),
-        slack_s=np.zeros((num_placements, ops)),
-        arrival_s=np.full((num_placements, tensors, devices), np.inf),
-        busy_s=np.zeros((num_placements, devices)),
-        peak_memory_bytes=np.zeros((num_placements, devices)),
-        makespan_s=np.zeros(num_placements),
-    )
+        np.zeros(per_op, dtype=np.int64), np.zeros(per_op), np.zeros(per_op), np.zeros(per_op),
+        np.full((num_placements, tensors, devices), np.inf), np.zeros(per_device), np.zeros(per_device), np.zeros(num_placements),
+    )  # fmt: skip
 
 
 def refresh(problem: Problem, tables: UnitTables, timing: Timing, row: int, assignment: IntArray) -> None:
     """Writes the estimator's schedule of `assignment` `[N]` to one row; this counts as no evaluation."""
     schedule = problem.estimator.schedule(Placement(assignment))
     order = np.lexsort((tables.topological_position, schedule.end_s, schedule.start_s))
-    makespan_s = schedule.makespan_s
-    transfers = _Transfers(schedule.transfer_tensor, schedule.transfer_target, schedule.transfer_end_s)
+    transfers = schedule.transfer_tensor, schedule.transfer_target, schedule.transfer_end_s
     arrival_s = _arrivals(tables, assignment, schedule.end_s, transfers)
     timing.assignment[row] = assignment
     timing.start_s[row] = schedule.start_s
     timing.end_s[row] = schedule.end_s
     timing.arrival_s[row] = arrival_s
-    timing.slack_s[row] = _slack(tables, assignment, schedule.start_s, schedule.end_s, arrival_s, order, makespan_s)
+    timing.slack_s[row] = _slack(
+        tables, assignment, schedule.start_s, schedule.end_s, arrival_s, order, schedule.makespan_s
+    )
     durations = schedule.end_s - schedule.start_s
     timing.busy_s[row] = np.bincount(assignment, weights=durations, minlength=problem.topology.num_devices)
     timing.peak_memory_bytes[row] = schedule.peak_memory_bytes
-    timing.makespan_s[row] = makespan_s
+    timing.makespan_s[row] = schedule.makespan_s
 
 
 def tail_s(timing: Timing) -> FloatArray:
@@ -73,13 +109,16 @@ def tail_s(timing: Timing) -> FloatArray:
 
 
 @njit(cache=True, nogil=True)
-def _arrivals(tables: UnitTables, assignment: IntArray, end_s: FloatArray, transfers: _Transfers) -> FloatArray:
+def _arrivals(
+    tables: UnitTables, assignment: IntArray, end_s: FloatArray, transfers: tuple[IntArray, IntArray, FloatArray]
+) -> FloatArray:
     """`[T, D]` the producer's end on its own device, the end of the last hop on others."""
     tensors, devices = len(tables.tensor_producer), tables.op_time_s.shape[1]
     arrival_s = np.full((tensors, devices), -1.0)
-    for row in range(len(transfers.tensor)):
-        tensor, target = transfers.tensor[row], transfers.target[row]
-        arrival_s[tensor, target] = max(arrival_s[tensor, target], transfers.end_s[row])
+    transfer_tensor, transfer_target, transfer_end_s = transfers
+    for row in range(len(transfer_tensor)):
+        tensor, target = transfer_tensor[row], transfer_target[row]
+        arrival_s[tensor, target] = max(arrival_s[tensor, target], transfer_end_s[row])
     for tensor in range(tensors):
         producer = tables.tensor_producer[tensor]
         arrival_s[tensor, assignment[producer]] = end_s[producer]

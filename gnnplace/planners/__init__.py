@@ -6,7 +6,6 @@ In reading order:
 - `search.py`: the budgeted search that every planner runs in, and its solution;
 - `catalog.py`: the planners by name;
 - `metropolis.py`: the acceptance rule of simulated annealing, and the clock of a search;
-- `policy_search.py`: a search guided by a policy;
 - `classical/`: one published method per file;
 - `gnn/`: the improver;
 - `papers/`: the learned methods that it is compared with.

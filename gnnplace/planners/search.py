@@ -20,7 +20,7 @@ from gnnplace.interruption import interrupts_told
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 
-__all__ = ["BudgetExhausted", "Planner", "Search", "Seen", "Solution", "Step"]
+__all__ = ["BudgetExhausted", "Planner", "Search", "Seen", "ShareUsed", "Solution", "Step"]
 
 
 class Seen:
@@ -49,15 +49,11 @@ class Seen:
 
 
 class BudgetExhausted(Exception):
-    """The search has no budget left; the `with` block of `Search` catches it.
+    """The search has no budget left; the `with` block of `Search` catches it."""
 
-    >>> from gnnplace.sim.example import diamond
-    >>> search = Search(diamond(), Budget(evaluations=0), "nothing", seed=0)
-    >>> search.evaluate(Placement(np.array([0, 0, 0, 0])))
-    Traceback (most recent call last):
-        ...
-    gnnplace.planners.search.BudgetExhausted
-    """
+
+class ShareUsed(BudgetExhausted):
+    """A stage has used its share of the budget."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,20 +123,6 @@ class Search:
     >>> solution = search.solution()
     >>> solution.placement.assignment.tolist(), round(solution.objective_s, 3), solution.stages
     ([0, 0, 1, 1], 4.001, (('alone', 6.0),))
-
-    A part of a search works on op groups, here for half of the budget; two walks then use the rest:
-
-    >>> from gnnplace.evaluation import Proposals
-    >>> from gnnplace.graph.coarsen import coarsen
-    >>> problem, steps = diamond(), Proposals(0.8, 0.5, 3.0)
-    >>> groups = coarsen(problem.graph, max_groups=1, max_fraction=1.0)
-    >>> with Search(problem, Budget(evaluations=10), "by hand", seed=0) as search:
-    ...     with search.part(problem.over_groups(groups), 0.5, groups) as part:
-    ...         alone = part.evaluate(Placement(np.array([1])))
-    ...     request = WalkRequest(search.best.assignment, 4, 0.0, 0.0, steps)
-    ...     walks = search.walk_side_by_side([request, request], np.random.default_rng(0))
-    >>> alone, search.evaluations, search.best_s <= alone
-    (6.0, 9, True)
     """
 
     problem: Problem
@@ -174,6 +156,15 @@ class Search:
             return 0
         return 2**31 if self.budget.evaluations is None else max(0, self.budget.evaluations - self.evaluations)
 
+    @property
+    def used_share(self) -> float:
+        """Share of the budget that is used, in evaluations or in seconds, whichever is larger."""
+        evaluations, seconds = self.budget.evaluations, self.budget.seconds
+        return max(
+            0.0 if evaluations is None else self.evaluations / max(1, evaluations),
+            0.0 if seconds is None else self.wall_s / max(1e-9, seconds),
+        )
+
     def evaluate(self, placement: Placement) -> float:
         """Penalised seconds of one placement; one evaluation."""
         self._claim(1)
@@ -191,6 +182,20 @@ class Search:
         self._report()
         return values
 
+    def evaluate_to_learn(self, assignments: IntArray, end_share: float = 1.0) -> FloatArray:
+        """`[B]` penalised seconds of `[B, N]` assignments, all of them evaluated.
+
+        Raises:
+            ShareUsed: the search has used `end_share` of its budget.
+            BudgetExhausted: the budget ended within the batch; a learner must not learn from infinite seconds.
+        """
+        if self.used_share >= end_share:
+            raise ShareUsed
+        seconds = self.evaluate_batch(assignments)
+        if not np.isfinite(seconds).all() and not self.remaining:
+            raise BudgetExhausted
+        return seconds
+
     def evaluate_moves(self, assignment: IntArray, units: IntArray, devices: IntArray) -> FloatArray:
         """`[M]` penalised seconds after moving `units[m]` to `devices[m]`, each from `assignment`; `M` evaluations.
 
@@ -200,17 +205,16 @@ class Search:
         values = np.full(len(units), np.inf)
         if not count:
             return values
+        units, devices, unit_of_op = units[:count], devices[:count], self.problem.unit_of_op
+        moved = unit_of_op == units[:, None]
         if self.problem.evaluator.kind == "simulated":
-            ops = (
-                self.problem.unit_of_op[None, :] == units[:count, None]
-                if self._grouped
-                else self._only_ops[units[:count]]
-            )
-            batch = self.problem.estimator.evaluate_moves(assignment, ops, devices[:count])
+            # Indices of single ops take less time than masks.
+            ops = moved if self.problem.num_units < len(unit_of_op) else np.argsort(unit_of_op)[units]
+            batch = self.problem.estimator.evaluate_moves(assignment, ops, devices)
         else:
-            batch = self.problem.evaluator.evaluate_batch(self._moved(assignment, units[:count], devices[:count]))
+            batch = self.problem.evaluator.evaluate_batch(np.where(moved, devices[:, None], assignment))
         values[:count] = self.problem.penalised_batch_s(batch)
-        self._note_batch(values[:count], lambda index: self._moved(assignment, units[[index]], devices[[index]])[0])
+        self._note_batch(values[:count], lambda index: np.where(moved[index], devices[index], assignment))
         self._report()
         return values
 
@@ -245,15 +249,15 @@ class Search:
             end_share: Share of the budget at which the part ends quietly.
             coarsening: Groups of the part's problem, if it has groups.
         """
-        budget = self.budget
+        evaluations, seconds = self.budget.evaluations, self.budget.seconds
+        budget = replace(
+            self.budget,
+            evaluations=None if evaluations is None else math.ceil(end_share * evaluations),
+            seconds=None if seconds is None else end_share * seconds,
+        )
         part = Search(
-            problem,
-            replace(
-                budget,
-                evaluations=None if budget.evaluations is None else math.ceil(end_share * budget.evaluations),
-                seconds=None if budget.seconds is None else end_share * budget.seconds,
-            ),
-            self.planner, self.seed, evaluations=self.evaluations, known_s=min(self.best_s, self.known_s), _begin_s=self._begin_s,
+            problem, budget, self.planner, self.seed, evaluations=self.evaluations, known_s=min(self.best_s, self.known_s),
+            _begin_s=self._begin_s,
         )  # fmt: skip
         try:
             yield part
@@ -295,7 +299,7 @@ class Search:
                 raise KeyboardInterrupt from None
             self.interrupted = True
             return True
-        return kind is BudgetExhausted
+        return isinstance(error, BudgetExhausted)
 
     def _take_over(self, part: Search, coarsening: Coarsening | None) -> None:
         """Adds the evaluations and improvements of a part to this search."""
@@ -316,18 +320,6 @@ class Search:
                     coarsening.expand(part.best.assignment),
                     None if priorities is None else coarsening.expand(priorities),
                 )
-
-    @property
-    def _grouped(self) -> bool:
-        return self.problem.num_units < self.problem.graph.num_ops
-
-    @property
-    def _only_ops(self) -> IntArray:
-        """`[U]` the op of each unit, where every unit is one op."""
-        return np.argsort(self.problem.unit_of_op)
-
-    def _moved(self, assignment: IntArray, units: IntArray, devices: IntArray) -> IntArray:
-        return np.where(self.problem.unit_of_op[None, :] == units[:, None], devices[:, None], assignment[None, :])
 
     def _claim(self, wanted: int) -> int:
         count = min(wanted, self.remaining)
@@ -352,6 +344,5 @@ class Search:
 
     def _report(self) -> None:
         if self.budget.on_progress is not None:
-            self.budget.on_progress(
-                Progress(self.planner, self.evaluations, self.wall_s, min(self.best_s, self.known_s))
-            )
+            best_s = min(self.best_s, self.known_s)
+            self.budget.on_progress(Progress(self.planner, self.evaluations, self.wall_s, best_s))

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.env.timing import Timing
-from gnnplace.env.units import UnitTables
+from gnnplace.env.timing import Timing, UnitTables
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
 

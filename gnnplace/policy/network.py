@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gnnplace.env.units import UnitTables, unit_tables
+from gnnplace.env.timing import UnitTables, unit_tables
 from gnnplace.evaluation import Problem
 from gnnplace.policy.dgl_graph import HAS_DGL, dgl_messages, to_dgl
 from gnnplace.policy.encoder import MessagePassing, MessagePassingEncoder, torch_messages

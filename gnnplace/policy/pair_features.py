@@ -12,8 +12,7 @@ import numpy as np
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.env.timing import Timing, tail_s
-from gnnplace.env.units import UnitTables
+from gnnplace.env.timing import Timing, UnitTables, tail_s
 from gnnplace.policy.features import Float32Array, GraphFeatures
 
 __all__ = ["CONTEXT", "PAIR", "pair_features"]

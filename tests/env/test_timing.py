@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.env.timing import empty_timing, refresh, tail_s
-from gnnplace.env.units import unit_tables
+from gnnplace.env.timing import empty_timing, refresh, tail_s, unit_tables
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from tests.toy_problems import full_mesh, problem_on, random_layers
 

@@ -18,13 +18,12 @@ from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.gnn.moves import known_seconds, note_seconds, placement_hash, recall_s, unit_hashes
-from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, draw_pair
+from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, PolicySearch, draw_pair
 from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.gnn.search import RevisitConfig, _temperature_s, _warmth, revisit
 from gnnplace.planners.gnn.stretch import rebuild, stretch_tables
 from gnnplace.planners.metropolis import SearchClock
-from gnnplace.planners.policy_search import CountedRuntime, PolicySearch, ShareUsed
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Search, ShareUsed
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
 from gnnplace.training.search_trace import SearchTrace
@@ -101,13 +100,6 @@ def test_a_measured_problem_executes_only_what_is_counted() -> None:
     assert solution.evaluations == len(measured.executed) == 60
 
 
-def test_lookahead_is_counted() -> None:
-    search = Search(two_chains(), Budget(10), "test", 0)
-    moves = np.zeros(6, dtype=np.int64), np.array([0, 1]), np.array([1, 1])
-    assert CountedRuntime(search).evaluate_moves(*moves).tolist() == [5.0, 5.0]
-    assert search.evaluations == 2
-
-
 def test_the_larger_the_graph_the_sooner_it_is_walked() -> None:
     problem, config = random_layers(2), GnnConfig(revisit_evaluations_per_unit=20, least_evaluations_per_unit=2)
     units, devices = problem.num_units, problem.topology.num_devices
@@ -120,10 +112,9 @@ def test_the_larger_the_graph_the_sooner_it_is_walked() -> None:
 
 def test_a_stage_ends_at_its_share_of_the_budget() -> None:
     search = Search(two_chains(), Budget(10), "test", 0)
-    runtime = CountedRuntime(search, end_share=0.5)
-    runtime.evaluate_batch(np.zeros((5, 6), dtype=np.int64))
+    search.evaluate_to_learn(np.zeros((5, 6), dtype=np.int64), end_share=0.5)
     with pytest.raises(ShareUsed):
-        runtime.evaluate_batch(np.zeros((1, 6), dtype=np.int64))
+        search.evaluate_to_learn(np.zeros((1, 6), dtype=np.int64), end_share=0.5)
     assert search.evaluations == 5
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from gnnplace.planners.budget import Budget
+from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.gnn.search import RevisitConfig, revisit
-from gnnplace.planners.policy_search import PolicySearch, ShareUsed, used_share
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Search, ShareUsed
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.search_ppo import (
     SearchPpoConfig,
@@ -68,7 +68,7 @@ def fine_tune(
     search, updates = policy_search.search, list[SearchPpoUpdate]()
     optimizer = ppo_optimizer(policy_search.network, config.ppo.learning_rate)
     with suppress(ShareUsed):  # seconds can run out at any step
-        while used_share(search) < end_share:
+        while search.used_share < end_share:
             assert search.best is not None
             start, start_s = search.best.assignment, search.best_s
             traces = [SearchTrace() for _ in range(config.searches)]

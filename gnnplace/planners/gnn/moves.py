@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.graph.unit_graph import UnitGraph, first_above, grow_cluster
 from gnnplace.interruption import interrupts_held
-from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, draw_pair
+from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair
 from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
-from gnnplace.planners.policy_search import PolicySearch
 from gnnplace.training.search_trace import SearchTrace
 
 __all__ = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -17,7 +16,6 @@ from gnnplace.graph.units import coarsen_units, joined_units
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, plain_options
 from gnnplace.planners.classical.list_schedule import list_schedule
-from gnnplace.planners.policy_search import ShareUsed
 from gnnplace.planners.search import Search
 
 __all__ = ["MultilevelConfig", "RefinementConfig", "clustered", "refine", "search_levels"]
@@ -118,7 +116,7 @@ def search_levels(
     search.stage("schedules")
     coarsening = coarsen_units(search.problem.graph, config.coarsest_groups)
     coarse = search.problem.over_groups(coarsening)
-    with search.part(coarse, config.coarsest_share, coarsening) as part, suppress(ShareUsed):
+    with search.part(coarse, config.coarsest_share, coarsening) as part:
         assert search.best is not None
         part.evaluate_batch(coarsening.project(search.best.assignment)[None])
         improve(part, rng)

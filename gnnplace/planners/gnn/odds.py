@@ -11,18 +11,32 @@ from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import Timing, empty_timing, refresh
-from gnnplace.planners.policy_search import PolicySearch
+from gnnplace.planners.search import Search
 from gnnplace.policy.features import sweep_features
+from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.policy.pair_features import PAIR, pair_features
 from gnnplace.policy.pair_scores import HeadParts, head_parts, pair_scores
+from gnnplace.training.search_trace import SearchTrace
 
-__all__ = ["MoveOdds", "Odds", "OddsConfig", "OddsTable", "draw_pair"]
+__all__ = ["MoveOdds", "Odds", "OddsConfig", "OddsTable", "PolicySearch", "draw_pair"]
 
 
 _ROOMY = 0.5
 """Share of a device's memory in use that stands for enough room."""
 _LEAST_TOTAL = 1e-200
 """Sum of odds below which a table is scaled up."""
+
+
+@dataclass(frozen=True, eq=False)
+class PolicySearch:
+    """A search and the policy that guides it."""
+
+    search: Search
+    inputs: PolicyInputs
+    network: PolicyNetwork
+    rng: np.random.Generator
+    trace: SearchTrace | None = None
+    """Record of the policy's inputs and moves, for learning from them; None records nothing."""
 
 
 @dataclass(frozen=True)

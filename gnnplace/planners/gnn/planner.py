@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,8 @@ from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
+from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.gnn.search import RevisitConfig, WalkConfig, revisit, walk
-from gnnplace.planners.policy_search import PolicySearch, ShareUsed, used_share
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy
@@ -86,44 +86,38 @@ def plan(
         return plan_measured(problem, budget, seed, planner, config.execution)
     rng = np.random.default_rng(seed)
     network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
+    count = config.max_starts
+    if budget.evaluations is not None:
+        count = min(count, int(config.starts_share * budget.evaluations))
     with Search(problem, budget, "gnn", seed) as search, one_thread():
         if problem.graph.num_ops > multilevel.more_ops_than:
-            search_levels(search, rng, partial(_improve_coarse, network=network, config=config), multilevel)
-            return search.solution()
-        count = config.max_starts
-        if budget.evaluations is not None:
-            count = min(count, int(config.starts_share * budget.evaluations))
-        _, seconds = evaluate_starts(search, count, rng)
-        search.stage("starts")
-        if np.isfinite(seconds).any() and problem.num_moves:
-            policy_search = PolicySearch(search, policy_inputs(problem), network, rng)
-            with suppress(ShareUsed):  # seconds can run out at any step
-                _improve(policy_search, config)
+            search_levels(search, rng, partial(_improve, network=network, config=config), multilevel)
+        else:
+            _improve(search, rng, network, replace(config, max_starts=count))
     return search.solution()
 
 
-def _improve_coarse(search: Search, rng: np.random.Generator, network: PolicyNetwork, config: GnnConfig) -> None:
-    """Runs all stages on a coarse graph, from its best start."""
-    evaluate_starts(search, config.max_starts, rng)
-    _improve(PolicySearch(search, policy_inputs(search.problem), network, rng), config)
-
-
-def _improve(policy_search: PolicySearch, config: GnnConfig) -> None:
-    """Runs all stages after the starts, each from the best placement so far."""
-    search = policy_search.search
+def _improve(search: Search, rng: np.random.Generator, network: PolicyNetwork, config: GnnConfig) -> None:
+    """Runs all stages, each from the best placement so far, until the budget ends."""
+    _, seconds = evaluate_starts(search, config.max_starts, rng)
+    search.stage("starts")
+    if not np.isfinite(seconds).any() or not search.problem.num_moves:
+        return
+    policy_search = PolicySearch(search, policy_inputs(search.problem), network, rng)
     if config.fine_tuning_share:
-        end_share = min(1.0, used_share(search) + config.fine_tuning_share)
+        end_share = min(1.0, search.used_share + config.fine_tuning_share)
         fine_tune(policy_search, end_share, config.fine_tuning, config.revisit)
         search.stage("fine-tuning")
     end_share = 1.0
     if search.budget.seconds is not None:
-        begin_share = used_share(search)
+        begin_share = search.used_share
         end_share = begin_share + config.revisit_share * (1.0 - begin_share)
     assert search.best is not None
     limit = _revisit_limit(search.problem, config)
     revisit(policy_search, (search.best.assignment, search.best_s), end_share, config.revisit, limit)
     search.stage("revisit")
-    if search.remaining and _placements(search.problem) > search.evaluations:
+    num_placements = math.prod(search.problem.action_mask.sum(axis=1).tolist())
+    if search.remaining and num_placements > search.evaluations:
         walk(policy_search, config.walk)
         search.stage("walk")
 
@@ -133,9 +127,3 @@ def _revisit_limit(problem: Problem, config: GnnConfig) -> int:
     affordable = config.revisit_pairs // (problem.num_units * problem.topology.num_devices)
     affordable = max(affordable, config.least_evaluations_per_unit * problem.num_units)
     return min(affordable, config.revisit_evaluations_per_unit * problem.num_units)
-
-
-def _placements(problem: Problem) -> float:
-    """Number of placements that the action mask allows."""
-    with np.errstate(over="ignore"):
-        return float(np.prod(problem.action_mask.sum(axis=1), dtype=np.float64))

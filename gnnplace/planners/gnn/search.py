@@ -13,9 +13,8 @@ from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.gnn.moves import KINDS, Candidates, Moves, MovesConfig
-from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig
+from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, PolicySearch
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
-from gnnplace.planners.policy_search import CountedRuntime, PolicySearch
 from gnnplace.planners.search import Search, Step
 
 __all__ = ["RevisitConfig", "WalkConfig", "revisit", "walk"]
@@ -75,7 +74,7 @@ def revisit(
 ) -> None:
     """Searches from `start` (an assignment `[N]` and its seconds) up to `end_share` of the budget, or for `limit` evaluations."""
     search, rng, trace = policy_search.search, policy_search.rng, policy_search.trace
-    runtime, unit_of_op = CountedRuntime(search, end_share), search.problem.unit_of_op
+    unit_of_op = search.problem.unit_of_op
     moves = Moves(policy_search, config.moves, config.lookahead)
     current_s = start[1]
     moves.move_odds.update(start[0])
@@ -87,7 +86,7 @@ def revisit(
         drawn = moves.draw(min(config.lookahead, clock.evaluations_left), current_s)
         best_s = search.best_s
         if len(drawn.devices):
-            seconds = runtime.evaluate_batch(drawn.devices[:, unit_of_op])
+            seconds = search.evaluate_to_learn(drawn.devices[:, unit_of_op], end_share)
             if trace is not None:
                 trace.note_evaluations(seconds.tolist())
             moves.learn(drawn, seconds.tolist(), current_s)

@@ -23,7 +23,6 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.learning import MovingAverage
 from gnnplace.planners.papers.seq2seq.network import PUBLISHED, Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.sampling import Sampled, Sampler, search_with
-from gnnplace.planners.policy_search import used_share
 from gnnplace.planners.search import Solution
 
 __all__ = ["PAPER", "ColocRlConfig", "plan", "reinforce_loss"]
@@ -59,7 +58,7 @@ def _learn(sampler: Sampler, config: ColocRlConfig) -> None:
     baseline = MovingAverage(config.policy.baseline_decay, failing)
     while True:
         sampled = sampler.draw()
-        if used_share(sampler.search) > config.failing_share:
+        if sampler.search.used_share > config.failing_share:
             sampled = sampled.without_failures
         if len(sampled.rewards):
             sampler.step(reinforce_loss(sampler.policy, sampled, baseline.advantages(sampled.rewards)))

@@ -27,7 +27,6 @@ from gnnplace.planners.papers.learning import (
     relative_runtime,
     single_device_s,
 )
-from gnnplace.planners.policy_search import used_share
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.network import one_thread, seeded
 
@@ -210,7 +209,7 @@ def learn(search: Search, policy: GroupedPolicy | DirectPolicy, config: Hierarch
     optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
     baseline = MovingAverage(config.baseline_decay)
     while True:
-        ent_coef = config.ent_coef * max(0.0, 1.0 - used_share(search))
+        ent_coef = config.ent_coef * max(0.0, 1.0 - search.used_share)
         devices, log_probs, entropy = policy.draw(generator)
         seconds = search.evaluate_batch(devices[:, problem.unit_of_op])
         if not search.remaining:

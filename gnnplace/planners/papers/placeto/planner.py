@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,6 @@ from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.papers.learning import relative_runtime, single_device_s
 from gnnplace.planners.papers.placeto.features import DynamicFeatures, StaticInputs, dynamic_features, static_inputs
 from gnnplace.planners.papers.placeto.network import PlacetoNetwork
-from gnnplace.planners.policy_search import CountedRuntime, ShareUsed, used_share
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.network import one_thread, seeded
 from gnnplace.training.search_ppo import returns_to_go
@@ -93,8 +91,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PlacetoConfig = Pl
             evaluate_heft(search)
             search.stage("heft")
         if search.best is not None and np.isfinite(search.best_s) and len(problem.movable_units):
-            with suppress(ShareUsed):
-                _learn(search, (search.best.assignment, search.best_s), config)
+            _learn(search, (search.best.assignment, search.best_s), config)
     return search.solution()
 
 
@@ -112,12 +109,12 @@ def _learn(search: Search, start: tuple[IntArray, float], config: PlacetoConfig)
     problem, reference_s, limit = search.problem, single_device_s(search.problem), search.budget.evaluations
     static = static_inputs(problem)
     learner = Learner(build_network(static.num_devices, config, search.seed), static, config)
-    batch = PlacementBatch(problem, runtime=CountedRuntime(search), reference=reference_s)
+    batch = PlacementBatch(problem, runtime=search.evaluate_to_learn, reference=reference_s)
     starts, start_s = np.tile(start[0], (config.num_envs, 1)), np.full(config.num_envs, start[1])
     generator = torch.Generator().manual_seed(search.seed)
     max_steps = np.inf if limit is None else max(1, config.steps_per_evaluation * limit)
     num_steps = 0
-    while (done := max(used_share(search), num_steps / max_steps)) < 1.0:
+    while (done := max(search.used_share, num_steps / max_steps)) < 1.0:
         batch.reset(starts, start_s, static.visited)
         episodes = roll_out(batch, learner.network, static, reference_s, generator)
         num_steps += episodes.actions.numel()

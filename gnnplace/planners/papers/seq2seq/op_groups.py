@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.env.units import unit_tables
+from gnnplace.env.timing import unit_tables
 from gnnplace.evaluation import Problem
 from gnnplace.policy.features import NUM_TYPE_BUCKETS, Float32Array, type_bucket
 
