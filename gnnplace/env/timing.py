@@ -48,7 +48,7 @@ def unit_tables(problem: Problem) -> UnitTables:
         op_time_s=frozen(problem.op_time_s, np.float64),
         unit_time_s=problem.unit_time_s,
         topological_position=np.argsort(graph.topological_order),
-        unit_memory_bytes=np.bincount(problem.unit_of_op, weights=op_bytes, minlength=problem.num_units),
+        unit_memory_bytes=frozen(np.bincount(problem.unit_of_op, op_bytes, problem.num_units), np.float64),
         input_offsets=graph.input_offsets,
         input_tensors=graph.input_tensors,
         output_offsets=graph.output_offsets,
