@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.graph.op_graph import OpGraph
 
@@ -67,56 +68,61 @@ def check_schedule(graph: OpGraph, topology: Topology, op_time_s: FloatArray, sc
     >>> check_schedule(problem.graph, problem.topology, problem.op_time_s, too_early)[0]
     'op left starts at 0.5 s, its inputs are there at 1.0 s'
     """
+    hops = _hops(schedule)
     return [
-        *_durations(graph, topology, op_time_s, schedule),
-        *_transfers(graph, topology, schedule),
-        *_precedence(graph, schedule),
-        *_exclusive(graph, topology, schedule),
-        *_work_conserving(graph, schedule),
+        *_durations(graph, topology, op_time_s, schedule, hops),
+        *_transfers(graph, topology, schedule, hops),
+        *_precedence(graph, schedule, hops),
+        *_exclusive(graph, topology, schedule, hops),
         *_colocation(graph, schedule),
         *_memory(graph, topology, schedule),
     ]
 
 
-def _durations(graph: OpGraph, topology: Topology, op_time_s: FloatArray, schedule: Schedule) -> Iterator[str]:
+class _Hop(NamedTuple):
+    """One hop of the transfer of a tensor to a device."""
+
+    tensor: int
+    target: int
+    link: int
+    start_s: float
+    end_s: float
+
+
+def _hops(schedule: Schedule) -> list[_Hop]:
+    columns = (
+        schedule.transfer_tensor, schedule.transfer_target, schedule.transfer_link, schedule.transfer_start_s,
+        schedule.transfer_end_s,
+    )  # fmt: skip
+    return [_Hop(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def _durations(
+    graph: OpGraph, topology: Topology, op_time_s: FloatArray, schedule: Schedule, hops: list[_Hop]
+) -> Iterator[str]:
     """An op takes its time, the dispatch overhead after its device sat idle, and the costs of a segment that it begins.
 
     A copy that arrives at the start of an op of zero length may count for that op or for the next one.
     """
-    sending = _sending(graph, schedule)
-    for device in range(topology.num_devices):
-        arrived_s, arrived_bytes = _arrived(graph, topology, schedule, device)
+    producers, consumers = graph.edges
+    sending = set(producers[schedule.assignment[producers] != schedule.assignment[consumers]].tolist())
+    ends_at = [topology.device_index[link.target] for link in topology.links]
+    for index, device in enumerate(topology.devices):
+        arrived = [hop for hop in hops if hop.target == index == ends_at[hop.link]]
+        arrived_s = np.array([hop.end_s for hop in arrived])
+        arrived_bytes = graph.tensor_bytes[[hop.tensor for hop in arrived]].astype(np.float64)
         last_start, last_end, sent = -1.0, 0.0, False
-        for op in _on_device(schedule, device):
+        for op in _on_device(schedule, index):
             start, lasts = schedule.start_s[op], schedule.end_s[op] - schedule.start_s[op]
-            expected = op_time_s[op, device]
-            expected += topology.devices[device].dispatch_overhead_s if start > last_end else 0.0
+            expected = op_time_s[op, index] + (device.dispatch_overhead_s if start > last_end else 0.0)
+            late = arrived_s > last_start
             possible = [
-                expected + _segment_s(topology.devices[device], arrived_bytes[(arrived_s <= start) & late], sent)
-                for late in (
-                    (arrived_s > last_start),
-                    (arrived_s >= last_start),
-                    (arrived_s > last_start) & (arrived_s < start),
-                )
+                expected + _segment_s(device, arrived_bytes[(arrived_s <= start) & counted], sent)
+                for counted in (late, arrived_s >= last_start, late & (arrived_s < start))
             ]
             if not min(possible) * (1 - 1e-9) - 1e-15 <= lasts <= max(possible) * (1 + 1e-9) + 1e-15:
                 yield f"op {graph.op_names[op]} lasts {lasts} s, not {possible[0]} s"
-            last_start, last_end, sent = start, schedule.end_s[op], sending[op]
-
-
-def _sending(graph: OpGraph, schedule: Schedule) -> BoolArray:
-    """`[N]` true where another device reads an output of the op."""
-    producers, consumers = graph.edges
-    found = np.zeros(graph.num_ops, dtype=np.bool_)
-    found[producers[schedule.assignment[producers] != schedule.assignment[consumers]]] = True
-    return found
-
-
-def _arrived(graph: OpGraph, topology: Topology, schedule: Schedule, device: int) -> tuple[FloatArray, FloatArray]:
-    """Arrival times of copies on a device, and their bytes."""
-    ends_here = np.array([topology.device_index[link.target] == device for link in topology.links], dtype=np.bool_)
-    rows = np.flatnonzero((schedule.transfer_target == device) & ends_here[schedule.transfer_link])
-    return schedule.transfer_end_s[rows], graph.tensor_bytes[schedule.transfer_tensor[rows]].astype(np.float64)
+            last_start, last_end, sent = start, schedule.end_s[op], op in sending
 
 
 def _segment_s(device: Device, arrived_bytes: FloatArray, sent: bool) -> float:
@@ -126,118 +132,91 @@ def _segment_s(device: Device, arrived_bytes: FloatArray, sent: bool) -> float:
     return taken_in_s + (device.segment_overhead_s if begins else 0.0)
 
 
-def _transfers(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
+def _transfers(graph: OpGraph, topology: Topology, schedule: Schedule, hops: list[_Hop]) -> Iterator[str]:
     """Each needed copy is sent exactly once, hop by hop along its route, not before it exists."""
-    hops: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in range(len(schedule.transfer_tensor)):
-        hops[int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])].append(row)
-    needed: set[tuple[int, int]] = set()
-    for tensor in range(graph.num_tensors):
-        home = int(schedule.assignment[graph.tensor_producer[tensor]])
-        targets = {int(schedule.assignment[op]) for op in graph.consumers_of(tensor)} - {home}
-        for target in targets:
-            needed.add((tensor, target))
-            rows = sorted(hops[tensor, target], key=lambda row: schedule.transfer_start_s[row])
-            route = topology.route(home, target)
+    links: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for hop in sorted(hops, key=lambda hop: hop.start_s):
+        links[hop.tensor, hop.target].append(hop.link)
+    names = topology.device_names
+    for tensor, home in enumerate(schedule.assignment[graph.tensor_producer].tolist()):
+        for target in {*schedule.assignment[graph.consumers_of(tensor)].tolist()} - {home}:
+            found, route = links.pop((tensor, target), []), topology.route(home, target)
             if route is None:
-                yield f"tensor {tensor} has no route from {topology.device_names[home]} to {topology.device_names[target]}"
-                continue
-            if sorted(schedule.transfer_link[rows].tolist()) != sorted(route):
-                yield f"tensor {tensor} to {topology.device_names[target]} takes links {schedule.transfer_link[rows]}, not {route}"
-                continue
-            exists = schedule.end_s[graph.tensor_producer[tensor]]
-            for link in route:
-                row = next(row for row in rows if schedule.transfer_link[row] == link)
-                start, end = schedule.transfer_start_s[row], schedule.transfer_end_s[row]
-                if start < exists:
-                    yield f"tensor {tensor} is sent at {start} s but exists at {exists} s"
-                if not np.isclose(end - start, topology.links[link].transfer_s(graph.tensor_bytes[tensor]), atol=1e-15):
-                    yield f"tensor {tensor} occupies link {link} for {end - start} s"
-                exists = end
-    for extra in set(hops) - needed:
-        yield f"tensor {extra[0]} is sent to device {extra[1]}, where nobody needs it"
+                yield f"tensor {tensor} has no route from {names[home]} to {names[target]}"
+            elif sorted(found) != sorted(route):
+                yield f"tensor {tensor} to {names[target]} takes links {found}, not {route}"
+    for tensor, target in links:
+        yield f"tensor {tensor} is sent to device {target}, where nobody needs it"
+    for hop, exists in zip(hops, _requested_s(graph, topology, schedule, hops), strict=True):
+        lasts = hop.end_s - hop.start_s
+        if hop.start_s < exists:
+            yield f"tensor {hop.tensor} is sent at {hop.start_s} s but exists at {exists} s"
+        if not np.isclose(lasts, topology.links[hop.link].transfer_s(graph.tensor_bytes[hop.tensor]), atol=1e-15):
+            yield f"tensor {hop.tensor} occupies link {hop.link} for {lasts} s"
 
 
-def _arrivals(graph: OpGraph, schedule: Schedule) -> dict[tuple[int, int], float]:
-    """The time from which each (tensor, device) can be used."""
-    arrival = {
-        (tensor, int(schedule.assignment[op])): float(schedule.end_s[op])
-        for tensor, op in enumerate(graph.tensor_producer.tolist())
-    }
-    for row in range(len(schedule.transfer_tensor)):
-        key = int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])
-        arrival[key] = max(arrival.get(key, 0.0), float(schedule.transfer_end_s[row]))
-    return arrival
-
-
-def _ready_s(graph: OpGraph, schedule: Schedule) -> list[float]:
-    """`[N]` time at which the last input of each op is on its device; infinite if one never is."""
-    arrival = _arrivals(graph, schedule)
-    return [
-        max((arrival.get((int(t), int(schedule.assignment[op])), np.inf) for t in graph.inputs_of(op)), default=0.0)
-        for op in range(graph.num_ops)
-    ]
-
-
-def _precedence(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
-    for op, ready in enumerate(_ready_s(graph, schedule)):
-        if schedule.start_s[op] < ready:
-            yield f"op {graph.op_names[op]} starts at {schedule.start_s[op]} s, its inputs are there at {ready} s"
-
-
-def _exclusive(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
-    """Devices and channels do one thing at a time; channels serve in order of request."""
-    for device in range(topology.num_devices):
-        yield from _overlaps(
-            topology.device_names[device], schedule.start_s, schedule.end_s, _on_device(schedule, device)
-        )
-    requested = _requests(graph, topology, schedule)
-    for channel, name in enumerate(topology.channel_names):
-        rows = np.flatnonzero(topology.link_channel[schedule.transfer_link] == channel)
-        order = rows[np.lexsort((schedule.transfer_end_s[rows], schedule.transfer_start_s[rows]))]
-        yield from _overlaps(name, schedule.transfer_start_s, schedule.transfer_end_s, order.tolist())
-        free = 0.0
-        for earlier, row in zip([None, *order.tolist()], order.tolist(), strict=False):
-            if earlier is not None and requested[row] < requested[earlier]:
-                yield f"channel {name} serves transfer {row} after {earlier}, which asked later"
-            if not np.isclose(schedule.transfer_start_s[row], max(free, requested[row]), rtol=1e-12, atol=0.0):
-                yield f"channel {name} starts transfer {row} at {schedule.transfer_start_s[row]}, not {max(free, requested[row])}"
-            free = float(schedule.transfer_end_s[row])
-
-
-def _requests(graph: OpGraph, topology: Topology, schedule: Schedule) -> FloatArray:
-    """`[K]` earliest start of each hop: the end of the producer, or of the previous hop."""
-    requested = np.zeros(len(schedule.transfer_tensor))
-    end: dict[tuple[int, int, int], float] = {}
-    for row in range(len(requested)):
-        key = int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row]), int(schedule.transfer_link[row])
-        end[key] = float(schedule.transfer_end_s[row])
-    for row in range(len(requested)):
-        tensor, target = int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])
-        producer = int(graph.tensor_producer[tensor])
+def _requested_s(graph: OpGraph, topology: Topology, schedule: Schedule, hops: list[_Hop]) -> list[float]:
+    """Earliest start of each hop: the end of the producer, or of the hop before it on the route."""
+    end_s = {hop[:3]: hop.end_s for hop in hops}
+    requested = []
+    for tensor, target, link, *_ in hops:
+        producer = graph.tensor_producer[tensor]
         route = topology.route(int(schedule.assignment[producer]), target) or ()
-        hop = route.index(int(schedule.transfer_link[row])) if int(schedule.transfer_link[row]) in route else 0
-        requested[row] = schedule.end_s[producer] if hop == 0 else end.get((tensor, target, route[hop - 1]), np.inf)
+        before = route[: route.index(link)] if link in route else ()
+        exists = end_s.get((tensor, target, before[-1]), np.inf) if before else float(schedule.end_s[producer])
+        requested.append(exists)
     return requested
 
 
-def _overlaps(name: str, start: FloatArray, end: FloatArray, rows: Sequence[int]) -> Iterator[str]:
-    for before, after in pairwise(rows):
-        if start[after] < end[before]:
-            yield f"{name} does two things at once: until {end[before]} s and from {start[after]} s"
-
-
-def _work_conserving(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
-    """A device never idles while one of its ops is ready."""
-    ready = _ready_s(graph, schedule)
-    for device in np.unique(schedule.assignment).tolist():
-        free = 0.0
-        rows = _on_device(schedule, device)
-        earliest = np.minimum.accumulate([ready[op] for op in reversed(rows)])[::-1]
-        for position, op in enumerate(rows):
-            if schedule.start_s[op] > max(free, float(earliest[position])):
+def _precedence(graph: OpGraph, schedule: Schedule, hops: list[_Hop]) -> Iterator[str]:
+    """No op starts before its inputs are on its device, and a device never idles while one of its ops is ready."""
+    produced = zip(
+        schedule.assignment[graph.tensor_producer].tolist(), schedule.end_s[graph.tensor_producer], strict=True
+    )
+    arrival = {(tensor, device): float(end_s) for tensor, (device, end_s) in enumerate(produced)}
+    for hop in hops:
+        arrival[hop[:2]] = max(arrival.get(hop[:2], 0.0), hop.end_s)
+    device_of = schedule.assignment.tolist()
+    ready = [
+        max((arrival.get((tensor, device), np.inf) for tensor in graph.inputs_of(op).tolist()), default=0.0)
+        for op, device in enumerate(device_of)
+    ]
+    for op, name in enumerate(graph.op_names):
+        if schedule.start_s[op] < ready[op]:
+            yield f"op {name} starts at {schedule.start_s[op]} s, its inputs are there at {ready[op]} s"
+    for device in sorted(set(device_of)):
+        free, ops = 0.0, _on_device(schedule, device)
+        earliest = np.minimum.accumulate([ready[op] for op in reversed(ops)])[::-1]
+        for op, earliest_s in zip(ops, earliest.tolist(), strict=True):
+            if schedule.start_s[op] > max(free, earliest_s):
                 yield f"device {device} idles before op {graph.op_names[op]} while an op is ready"
             free = float(schedule.end_s[op])
+
+
+def _exclusive(graph: OpGraph, topology: Topology, schedule: Schedule, hops: list[_Hop]) -> Iterator[str]:
+    """Devices and channels do one thing at a time; channels serve in order of request."""
+    for device, name in enumerate(topology.device_names):
+        ops = _on_device(schedule, device)
+        yield from _overlaps(name, [(schedule.start_s[op], schedule.end_s[op]) for op in ops])
+    requested = _requested_s(graph, topology, schedule, hops)
+    for channel, name in enumerate(topology.channel_names):
+        rows = [row for row, hop in enumerate(hops) if topology.link_channel[hop.link] == channel]
+        rows.sort(key=lambda row: (hops[row].start_s, hops[row].end_s))
+        yield from _overlaps(name, [(hops[row].start_s, hops[row].end_s) for row in rows])
+        for earlier, row in pairwise(rows):
+            if requested[row] < requested[earlier]:
+                yield f"channel {name} serves transfer {row} after {earlier}, which asked later"
+        free = 0.0
+        for row in rows:
+            if not np.isclose(hops[row].start_s, max(free, requested[row]), rtol=1e-12, atol=0.0):
+                yield f"channel {name} starts transfer {row} at {hops[row].start_s}, not {max(free, requested[row])}"
+            free = hops[row].end_s
+
+
+def _overlaps(name: str, spans: Sequence[tuple[float, float]]) -> Iterator[str]:
+    for (_, end), (start, _) in pairwise(spans):
+        if start < end:
+            yield f"{name} does two things at once: until {end} s and from {start} s"
 
 
 def _colocation(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
@@ -259,12 +238,11 @@ def memory_changes(
     >>> [change for change in changes[0] if change[1]][:2]  # the first op's output, until its last use ends
     [(0.0, 8), (5.0, -8)]
     """
-    resident = [0] * topology.num_devices
-    for op, device in enumerate(schedule.assignment.tolist()):
-        resident[device] += int(graph.memory_bytes[op])
-    for weight, size in enumerate(graph.weight_bytes.tolist()):
-        for device in {int(schedule.assignment[op]) for op in graph.weights_of(weight)}:
-            resident[device] += size
+    device_of = schedule.assignment.tolist()
+    resident = np.zeros(topology.num_devices, dtype=np.int64)
+    np.add.at(resident, device_of, graph.memory_bytes)
+    for weight, size in enumerate(graph.weight_bytes):
+        resident[np.unique(schedule.assignment[graph.weights_of(weight)])] += size
     changes: list[list[tuple[float, int]]] = [[] for _ in range(topology.num_devices)]
 
     def hold(device: int, start: float, end: float, size: int) -> None:
@@ -273,28 +251,24 @@ def memory_changes(
 
     last_hop_start: dict[tuple[int, int], float] = {}
     first_hop_end: dict[int, float] = defaultdict(float)
-    for row in range(len(schedule.transfer_tensor)):
-        link = topology.links[schedule.transfer_link[row]]
-        tensor, target = int(schedule.transfer_tensor[row]), int(schedule.transfer_target[row])
-        if topology.device_index[link.target] == target:
-            last_hop_start[tensor, target] = float(schedule.transfer_start_s[row])
-        if topology.device_index[link.source] == schedule.assignment[graph.tensor_producer[tensor]]:
-            first_hop_end[tensor] = max(first_hop_end[tensor], float(schedule.transfer_end_s[row]))
-    for op, device in enumerate(schedule.assignment.tolist()):
-        hold(device, float(schedule.start_s[op]), float(schedule.end_s[op]), int(graph.workspace_bytes[op]))
-    for tensor, size in enumerate(graph.tensor_bytes.tolist()):
-        producer = int(graph.tensor_producer[tensor])
-        home = int(schedule.assignment[producer])
-        last_use: dict[int, float] = {home: first_hop_end[tensor]}
-        for op in graph.consumers_of(tensor).tolist():
-            device = int(schedule.assignment[op])
-            last_use[device] = max(last_use.get(device, 0.0), float(schedule.end_s[op]))
-        if not len(graph.consumers_of(tensor)):
-            last_use[home] = np.inf
+    for hop in _hops(schedule):
+        link = topology.links[hop.link]
+        if topology.device_index[link.target] == hop.target:
+            last_hop_start[hop.tensor, hop.target] = hop.start_s
+        if topology.device_index[link.source] == device_of[graph.tensor_producer[hop.tensor]]:
+            first_hop_end[hop.tensor] = max(first_hop_end[hop.tensor], hop.end_s)
+    start_s, end_s = schedule.start_s.tolist(), schedule.end_s.tolist()
+    for op, size in enumerate(graph.workspace_bytes.tolist()):
+        hold(device_of[op], start_s[op], end_s[op], size)
+    for tensor, (producer, size) in enumerate(zip(graph.tensor_producer, graph.tensor_bytes.tolist(), strict=True)):
+        home, consumers = device_of[producer], graph.consumers_of(tensor).tolist()
+        last_use = {home: first_hop_end[tensor] if consumers else np.inf}
+        for op in consumers:
+            last_use[device_of[op]] = max(last_use.get(device_of[op], 0.0), end_s[op])
         for device, end in last_use.items():
-            start = float(schedule.start_s[producer]) if device == home else last_hop_start.get((tensor, device), 0.0)
+            start = start_s[producer] if device == home else last_hop_start.get((tensor, device), 0.0)
             hold(device, start, end, size)
-    return resident, changes
+    return resident.tolist(), changes
 
 
 def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
@@ -302,9 +276,9 @@ def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[
     resident, changes = memory_changes(graph, topology, schedule)
     # Memory freed at an instant serves what starts at that instant. Events of zero length have an order within the instant
     # that times do not show; then the peak is only known to lie between two values.
-    instantaneous = bool((schedule.end_s == schedule.start_s).any()) or bool(
-        (schedule.transfer_end_s == schedule.transfer_start_s).any()
-    )
+    instantaneous = (schedule.end_s == schedule.start_s).any() or (
+        schedule.transfer_end_s == schedule.transfer_start_s
+    ).any()
     for device, rows in enumerate(changes):
         least = resident[device] + _peak(sorted(rows))
         most = resident[device] + _peak(sorted(rows, key=lambda row: (row[0], -row[1]))) if instantaneous else least
@@ -321,4 +295,4 @@ def _peak(changes: Sequence[tuple[float, int]]) -> int:
 def _on_device(schedule: Schedule, device: int) -> list[int]:
     """The ops of one device in execution order."""
     ops = np.flatnonzero(schedule.assignment == device)
-    return [int(op) for op in ops[np.lexsort((schedule.end_s[ops], schedule.start_s[ops]))]]
+    return ops[np.lexsort((schedule.end_s[ops], schedule.start_s[ops]))].tolist()

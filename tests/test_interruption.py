@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from gnnplace.interruption import first_interrupt_noted, interrupts_held
+from gnnplace.interruption import deferred_interrupts, stop_requests
 
 
 def interrupt() -> None:
@@ -18,10 +18,10 @@ def test_the_first_ctrl_c_is_noted_and_the_second_ends_the_block() -> None:
     events: list[str] = []
 
     def work() -> None:
-        with first_interrupt_noted(on_first=lambda: events.append("first")) as is_asked:
-            events.append(str(is_asked()))
+        with stop_requests(on_first=lambda: events.append("first")) as is_requested:
+            events.append(str(is_requested()))
             interrupt()
-            events.append(str(is_asked()))
+            events.append(str(is_requested()))
             interrupt()
             events.append("never")
 
@@ -31,11 +31,11 @@ def test_the_first_ctrl_c_is_noted_and_the_second_ends_the_block() -> None:
 
 
 def test_after_an_earlier_ctrl_c_the_next_one_is_the_second() -> None:
-    with pytest.raises(KeyboardInterrupt), first_interrupt_noted(asked=True):
+    with pytest.raises(KeyboardInterrupt), stop_requests(requested=True):
         interrupt()
 
 
-@pytest.mark.parametrize("block", [first_interrupt_noted, interrupts_held])
+@pytest.mark.parametrize("block", [stop_requests, deferred_interrupts])
 def test_after_a_block_the_handler_of_ctrl_c_is_restored(block: Callable[[], AbstractContextManager[object]]) -> None:
     before = signal.getsignal(signal.SIGINT)
     with block():
@@ -47,7 +47,7 @@ def test_a_held_ctrl_c_takes_effect_at_the_end_of_the_block() -> None:
     events: list[str] = []
 
     def work() -> None:
-        with interrupts_held():
+        with deferred_interrupts():
             interrupt()
             events.append("inside")
         events.append("never")
@@ -58,8 +58,8 @@ def test_a_held_ctrl_c_takes_effect_at_the_end_of_the_block() -> None:
 
 
 def test_a_held_ctrl_c_reaches_the_handler_of_the_outer_block() -> None:
-    with first_interrupt_noted() as is_asked:
-        with interrupts_held():
+    with stop_requests() as is_requested:
+        with deferred_interrupts():
             interrupt()
-            assert not is_asked()
-        assert is_asked()
+            assert not is_requested()
+        assert is_requested()

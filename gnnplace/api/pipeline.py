@@ -20,7 +20,7 @@ from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import MeasuredCost
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
-from gnnplace.interruption import first_interrupt_noted
+from gnnplace.interruption import stop_requests
 from gnnplace.measuring.busy import check_free
 from gnnplace.measuring.measured_evaluator import Comparison
 from gnnplace.placement import Placement, check_legal, load_placement
@@ -300,7 +300,7 @@ def _search_simulated(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts |
         found, interrupted = until_interrupted(attempts(setup, runs.values(), options.seed))
     solution, _, _ = found[-1].answer()
     interrupted = interrupted or solution.interrupted
-    with first_interrupt_noted(interrupted):  # a first Ctrl-C here changes nothing: the search is over
+    with stop_requests(interrupted):  # a first Ctrl-C here changes nothing: the search is over
         plan = simulated_plan(setup, found, options.planner)
         plan = replace(plan, warnings=(*excluded, *plan.warnings))
         return plan.cut_short() if interrupted else plan
@@ -321,7 +321,7 @@ def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: Abst
         finalists = finalists_of(options.planner, [solution.placement, *search.fastest], rehearsed)
         comparison = None if solution.interrupted else _side_by_side(executor, finalists)
         interrupted = comparison is None
-        with first_interrupt_noted(interrupted):  # a first Ctrl-C here changes nothing: the search is over
+        with stop_requests(interrupted):  # a first Ctrl-C here changes nothing: the search is over
             if comparison is None:
                 finalists = finalists_of(options.planner, search.fastest[:1] or [solution.placement], {})
                 comparison = executor.remembered([finalist.placement for finalist in finalists])

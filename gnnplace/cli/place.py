@@ -11,7 +11,7 @@ from gnnplace.cli import options
 from gnnplace.cli.completion import planners as planner_names
 from gnnplace.cli.output import hint, note, print_answer, print_json, print_table, search_progress, warn
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
-from gnnplace.interruption import first_interrupt_noted
+from gnnplace.interruption import stop_requests
 from gnnplace.units import format_s
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def place(
         if json:
             print_json(plan.summary())
         raise InfeasiblePlacement(plan.why_infeasible())
-    with first_interrupt_noted(plan.interrupted, lambda: note("writing what was found; Ctrl-C again ends at once")):
+    with stop_requests(plan.interrupted, lambda: note("writing what was found; Ctrl-C again ends at once")):
         saved = None if out is None else plan.save(out)
         if trace is not None:
             write_trace(plan.record(saved), trace)

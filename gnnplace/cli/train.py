@@ -13,7 +13,7 @@ import typer
 
 from gnnplace.cli.options import JsonOption, QuietOption, RayOption
 from gnnplace.cli.output import NOTES, bar, hint, note, print_answer, print_json, warn
-from gnnplace.interruption import first_interrupt_noted
+from gnnplace.interruption import stop_requests
 from gnnplace.training import Ablation
 from gnnplace.units import format_s
 
@@ -50,7 +50,7 @@ def train(
     from gnnplace.api.training_run import RunFiles
     from gnnplace.api.training_run import train as run
 
-    with first_interrupt_noted(on_first=_note_ending) as interrupted, _progress() as show:
+    with stop_requests(on_first=_note_ending) as interrupted, _progress() as show:
         card = run(
             out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
             minutes=minutes, ray=ray, on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,

@@ -16,7 +16,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem, Walk, WalkRequest
 from gnnplace.graph.coarsen import Coarsening
-from gnnplace.interruption import interrupts_told
+from gnnplace.interruption import noticed_interrupts
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 
@@ -287,7 +287,7 @@ class Search:
         )  # fmt: skip
 
     def __enter__(self) -> Search:
-        self._interrupt_came = self._open.enter_context(interrupts_told())
+        self._interrupt_came = self._open.enter_context(noticed_interrupts())
         return self
 
     def __exit__(

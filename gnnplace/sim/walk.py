@@ -19,7 +19,7 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem, Proposals, Walk, WalkRequest
 from gnnplace.graph.unit_graph import UnitGraph
-from gnnplace.interruption import interrupts_held
+from gnnplace.interruption import deferred_interrupts
 from gnnplace.sim.engine import advance, result
 from gnnplace.sim.proposals import ProposalTables, draw_move, proposal_tables
 from gnnplace.sim.state import NO_RECORDING, EngineState, Recording, engine_state, reset
@@ -149,7 +149,7 @@ class Walker:
         tables, devices = proposal_tables(self.problem, proposals), self._device_of_unit(assignment)
         if len(tables.units):
             scratch = np.empty((3, len(devices)), dtype=np.int64)
-            with interrupts_held():
+            with deferred_interrupts():
                 count, device = draw_move(self.problem.unit_graph, tables, devices, rng, scratch)
             devices[scratch[0, :count]] = device
         return devices[self.problem.unit_of_op]
@@ -167,7 +167,7 @@ class Walker:
             state = self._idle.pop()
         except IndexError:
             state = engine_state(self.tables)
-        with interrupts_held():
+        with deferred_interrupts():
             value_s, best_s, count = _metropolis(task, state, found, rng)
         self._idle.append(state)
         return Walk(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.graph.unit_graph import UnitGraph, first_above, grow_cluster
-from gnnplace.interruption import interrupts_held
+from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair
 from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
 from gnnplace.training.search_trace import SearchTrace
@@ -129,7 +129,7 @@ class Moves:
             current_s=current_s,
         )
         now = _Now(self._tables, self.move_odds.odds, rule)
-        with interrupts_held():
+        with deferred_interrupts():
             found, draws, better_s = _draw(now, self._known, drawn, self._rng)
         if self._trace is not None:
             _write(self._trace, drawn, draws)
