@@ -295,4 +295,4 @@ def _peak(changes: Sequence[tuple[float, int]]) -> int:
 def _on_device(schedule: Schedule, device: int) -> list[int]:
     """The ops of one device in execution order."""
     ops = np.flatnonzero(schedule.assignment == device)
-    return ops[np.lexsort((schedule.end_s[ops], schedule.start_s[ops]))].tolist()
+    return list(map(int, ops[np.lexsort((schedule.end_s[ops], schedule.start_s[ops]))]))
