@@ -27,8 +27,7 @@ CPU_PROVIDER, CUDA_PROVIDER, _SUFFIX = "CPUExecutionProvider", "CUDAExecutionPro
 
 _HOST = r"(?:(?P<host>[^\s/,\[\]]+)/)?"
 _NAME = re.compile(
-    _HOST
-    + r"(?:cpu:(?P<first>[0-9]+)(?:-(?P<last>[0-9]+))?|cuda:(?P<gpu>[0-9]{1,5})|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
+    _HOST + r"(?:cpu:(?P<cores>[0-9]+(?:-[0-9]+)?)|cuda:(?P<gpu>[0-9]{1,5})|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
     r"(?:\[(?P<options>[^\[\]]*)\])?"
 )
 _BETWEEN = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
@@ -105,12 +104,12 @@ def parse_real(name: str) -> RealDevice:
     host = match["host"] or ""
     options = _options(name, match["options"])
     memory_bytes = _memory_bytes(name, options.pop("memory", None))
-    if match["first"] is not None:
+    if match["cores"] is not None:
         if options:
             raise InvalidTopology(f"device {name!r}: a core has no option {next(iter(options))!r}; it has memory")
-        cores = _cores(name, match["first"], match["last"])
-        return RealDevice(name, cores=cores, memory_bytes=memory_bytes, host=host)
-    cores = _core_option(name, options.pop("cores", None))
+        return RealDevice(name, cores=_cores(name, match["cores"]), memory_bytes=memory_bytes, host=host)
+    stated = options.pop("cores", None)
+    cores = () if stated is None else _cores(name, stated)
     if match["gpu"] is None:
         provider = match["provider"].removesuffix(_SUFFIX) + _SUFFIX
         if provider in {CPU_PROVIDER, CUDA_PROVIDER}:
@@ -134,22 +133,17 @@ def _options(name: str, text: str | None) -> dict[str, str]:
     return found
 
 
-def _cores(name: str, first: str, last: str | None) -> tuple[int, ...]:
-    if max(len(first), len(last or "")) > _DIGITS:
+def _cores(name: str, text: str) -> tuple[int, ...]:
+    """The cores of a text such as `1` or `0-3`."""
+    if re.fullmatch(r"[0-9]+(?:-[0-9]+)?", text) is None:
+        raise InvalidTopology(f"device {name!r}: cores={text} is no set of cores; write cores=1 or cores=0-3")
+    first, _, last = text.partition("-")
+    if max(len(first), len(last)) > _DIGITS:
         raise InvalidTopology(f"device {name!r}: no machine has so many cores; {_FORMS}")
     cores = tuple(range(int(first), int(last or first) + 1))
     if not cores:
         raise InvalidTopology(f"device {name!r} is an empty set of cores; write the smaller core first")
     return cores
-
-
-def _core_option(name: str, text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
-    if match is None:
-        raise InvalidTopology(f"device {name!r}: cores={text} is no set of cores; write cores=1 or cores=0-3")
-    return _cores(name, match[1], match[2])
 
 
 def _memory_bytes(name: str, text: str | None) -> int | None:

@@ -131,7 +131,7 @@ class RayHosts:
             role = measuring(evaluator, timeout_s, options.force)
             pool = stack.enter_context(Pool[Job, Answer](role, measuring_options(timeout_s), on_warning))
             pool.wait_ready()
-            evaluator.elsewhere = HostsMeasuring(pool)
+            evaluator.elsewhere = HostsMeasuring(pool).answers
             try:
                 yield pool.num_workers
             finally:

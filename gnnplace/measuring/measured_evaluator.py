@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 from gnnplace.running.devices import parse_device
 
-__all__ = ["Comparison", "JobRunner", "Kept", "MeasuredEvaluator", "executed"]
+__all__ = ["Comparison", "Kept", "MeasuredEvaluator", "executed"]
 
 _Key = tuple[bytes, bytes]
 _Parts = tuple[Part, ...]
@@ -51,11 +51,8 @@ class Comparison:
     single_device: str | None
 
 
-class JobRunner(Protocol):
-    """Executes jobs on machines with the same devices as this one."""
-
-    def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
-        """Index and answer of each job, as they arrive."""
+RunJobs = Callable[[Sequence[Job]], Iterator[tuple[int, Answer]]]
+"""Executes jobs on machines with the same devices as this one; index and answer of each job, as they arrive."""
 
 
 class MeasuredEvaluator:
@@ -87,8 +84,8 @@ class MeasuredEvaluator:
         """Number of placements that were executed during the search."""
         self.recalled = 0
         """Number of placements that the store knew."""
-        self.elsewhere: JobRunner | None = None
-        """Runner of the search's jobs; None: this machine. All runners share the plain session measured here."""
+        self.elsewhere: RunJobs | None = None
+        """Runs the jobs of the search; None: this machine. All machines share the plain session measured here."""
         self.executing_s = 0.0
         """Seconds spent executing models during the search."""
         self.retried = 0
@@ -216,52 +213,49 @@ class MeasuredEvaluator:
         """Cost of each placement; executes the unknown ones."""
         # Each result tightens the rule for the next placement here; other machines take all placements at once.
         for batch in [placements] if self.elsewhere is not None else [[placement] for placement in placements]:
-            waiting: dict[_Key, _Execution] = {}
-            for placement in batch:
-                key = _key(placement)
-                if key not in self._known and key not in waiting:
-                    result = self._without_executing(placement)
+            waiting = []
+            for key, placement in {_key(placement): placement for placement in batch}.items():
+                if key not in self._known:
+                    simulated = self._simulated.evaluate(placement)
+                    result = self._without_executing(placement, simulated)
                     if isinstance(result, Evaluation):
                         self._known[key] = placement, result
                     else:
-                        waiting[key] = result
+                        waiting.append((placement, simulated, result))
             self._execute(waiting)
         return [self._known[_key(placement)][1] for placement in placements]
 
-    def _without_executing(self, placement: Placement) -> Evaluation | _Execution:
-        """The cost where the store knows it or the placement cannot run, else the pending execution."""
-        simulated = self._simulated.evaluate(placement)
+    def _without_executing(self, placement: Placement, simulated: Evaluation) -> Evaluation | _Parts:
+        """The cost where the store knows it or the placement cannot run, else the parts to execute."""
         if not np.isfinite(simulated.makespan_s):
             return executed(simulated, None, simulated.failure or "an op has no device or a tensor no route")
         try:
-            execution = _Execution(placement, simulated, self._segment_parts(placement))
+            parts = self._segment_parts(placement)
         except UnsupportedModel as error:
             return executed(simulated, None, str(error))
         if self._kept is not None and self.single is not None:
-            stored = self._kept.store.placement(self._model_key, execution.stored_pieces)
+            stored = self._kept.store.placement(self._model_key, _pieces(parts))
             if stored is not None:
                 self.recalled += 1
                 self._best_ratio = min(self._best_ratio, stored.ratio)
                 single_s = self.single.makespan_s
                 return _measured(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
-        return execution
+        return parts
 
-    def _execute(self, waiting: Mapping[_Key, _Execution]) -> None:
+    def _execute(self, waiting: Sequence[tuple[Placement, Evaluation, _Parts]]) -> None:
         """Executes placements and records each cost as soon as it is known."""
         self.measurements += len(waiting)
         abandon_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
         rule = replace(self._options.search, abandon_at=abandon_at)
-        jobs = [self._job([execution.parts], rule) for execution in waiting.values()]
-        executions = list(waiting.items())
-        answers = enumerate(map(self._worker.run, jobs)) if self.elsewhere is None else self.elsewhere.answers(jobs)
+        jobs = [self._job([parts], rule) for _, _, parts in waiting]
+        answers = enumerate(map(self._worker.run, jobs)) if self.elsewhere is None else self.elsewhere(jobs)
         for index, answer in answers:
-            key, execution = executions[index]
+            placement, simulated, parts = waiting[index]
             self.retried += answer.retries
-            self._known[key] = execution.placement, self._recorded(execution, answer)
+            self._known[_key(placement)] = placement, self._recorded(simulated, parts, answer)
 
-    def _recorded(self, execution: _Execution, answer: Answer) -> Evaluation:
+    def _recorded(self, simulated: Evaluation, parts: _Parts, answer: Answer) -> Evaluation:
         """The cost that an execution shows; the store keeps it."""
-        simulated = execution.simulated
         self.executing_s += answer.executing_s
         if answer.samples is None or self.single is None:
             return executed(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
@@ -272,8 +266,8 @@ class MeasuredEvaluator:
             interval = median_interval(ratios)
             seconds = float(np.median(answer.samples[0]))
             measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
-            self._keep(lambda store: store.add_placement(self._model_key, execution.stored_pieces, measured))
-            self._keep_segments(execution.parts, answer)
+            self._keep(lambda store: store.add_placement(self._model_key, _pieces(parts), measured))
+            self._keep_segments(parts, answer)
         return executed(simulated, ratios * self.single.makespan_s)
 
     def _keep_segments(self, parts: Sequence[Part], answer: Answer) -> None:
@@ -341,18 +335,9 @@ class MeasuredEvaluator:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Execution:
-    """A placement that has to be executed."""
-
-    placement: Placement
-    simulated: Evaluation
-    parts: _Parts
-
-    @property
-    def stored_pieces(self) -> list[list[Any]]:
-        """Device and ops of each part: the key of the placement in the store."""
-        return [[part.device, part.key] for part in self.parts]
+def _pieces(parts: _Parts) -> list[object]:
+    """Device and ops of each part: the key of a placement in the store."""
+    return [[part.device, part.key] for part in parts]
 
 
 def executed(simulated: Evaluation, row_s: FloatArray | None, failure: str = "") -> Evaluation:

@@ -136,8 +136,8 @@ def provider_options(device: RealDevice) -> dict[str, str]:
             found["num_of_threads"] = str(len(device.cores))
     if device.family == "cuda" and device.memory_bytes is not None:
         found |= {"gpu_mem_limit": str(device.memory_bytes), "arena_extend_strategy": "kSameAsRequested"}
-    if device.sms is not None and (handle := slice_stream(device).handle) is not None:
-        found["user_compute_stream"] = str(handle)
+    if device.sms is not None and isinstance(stream := slice_stream(device), int):
+        found["user_compute_stream"] = str(stream)
     return {**found, **device.options}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tokenize
 import zipfile
 import zlib
@@ -59,8 +60,7 @@ def _checked_value(info: ValueInfo, value: Any) -> Any:
         value = as_numpy(value._get_c_value())
     if not isinstance(value, np.ndarray):
         value = np.asarray(value, dtype=expected)
-    fits = value.dtype.kind in "OUS" if element == "string" else value.dtype.name == expected.name
-    if not fits:
+    if value.dtype.kind not in "OUS" if element == "string" else value.dtype.name != expected.name:
         raise InvalidInput(f"the model input {info.name!r} is of dtype {value.dtype.name}; expected {expected.name}")
     if info.shape and value.ndim != len(info.shape):  # ONNX Runtime takes any shape where a scalar is declared
         raise InvalidInput(
@@ -127,7 +127,4 @@ def _bytes_by_header(member: IO[bytes]) -> int:
         raise ValueError("an array holds objects, which are never unpickled")
     if any(size < 0 for size in shape):
         raise ValueError(f"the shape is {shape}")
-    size = dtype.itemsize
-    for length in shape:
-        size *= length
-    return member.tell() + size
+    return member.tell() + dtype.itemsize * math.prod(shape)

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from gnnplace.devices.real_names import RealDevice
 
-__all__ = ["SliceStream", "green_stream", "shared_slices", "slice_stream"]
-
+__all__ = ["green_stream", "shared_slices", "slice_stream"]
 
 _DEFAULT_SPLIT, _SINGLE_MULTIPROCESSORS = 0, 1  # CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
 
 
-@dataclass(frozen=True)
-class SliceStream:
-    """The stream on which the kernels of a slice run."""
+def slice_stream(device: RealDevice) -> int | str:
+    """The CUDA stream that all sessions of a slice share, made once per process.
 
-    handle: int | None
-    """A CUDA stream that all sessions of the slice share; None: each session has its own stream on the whole GPU."""
-    reason: str = ""
-    """The reason for which the slice is not isolated."""
-
-
-def slice_stream(device: RealDevice) -> SliceStream:
-    """The stream of a slice, made once per process; without cuda-bindings or driver support, None and the reason."""
+    Without cuda-bindings or driver support, the reason: each session then has its own stream on the whole GPU.
+    """
     assert device.gpu is not None
     assert device.sms is not None
     return _slice_stream(device.gpu, device.sms, device.slice)
@@ -36,9 +27,9 @@ def shared_slices(devices: Iterable[RealDevice]) -> tuple[str, ...]:
     """A warning for each slice that shares its multiprocessors with the rest of the GPU."""
     streams = {device.name: slice_stream(device) for device in devices if device.sms is not None}
     return tuple(
-        f"{name} is not isolated and may use the whole GPU, so slices slow each other down: {stream.reason}"
-        for name, stream in streams.items()
-        if stream.handle is None
+        f"{name} is not isolated and may use the whole GPU, so slices slow each other down: {reason}"
+        for name, reason in streams.items()
+        if isinstance(reason, str)
     )
 
 
@@ -77,12 +68,12 @@ def green_stream(driver: Any, gpu: int, sms: int, index: int) -> int:
 
 
 @cache
-def _slice_stream(gpu: int, sms: int, index: int) -> SliceStream:
+def _slice_stream(gpu: int, sms: int, index: int) -> int | str:
     try:
         from cuda.bindings import driver
     except ImportError:
-        return SliceStream(None, "cuda-bindings is not installed")
+        return "cuda-bindings is not installed"
     try:
-        return SliceStream(green_stream(driver, gpu, sms, index))
+        return green_stream(driver, gpu, sms, index)
     except RuntimeError as error:  # cuda-bindings also raises it for a missing driver or function
-        return SliceStream(None, " ".join(str(error).split()))
+        return " ".join(str(error).split())

@@ -24,7 +24,6 @@ from gnnplace.running.session import PARTS, Session
 
 __all__ = ["DEVICES", "PlacedBackend", "PlacedModel"]
 
-
 DEVICES = ("cpu:0", "cpu:1")
 """Devices by default."""
 

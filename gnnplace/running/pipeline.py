@@ -68,11 +68,7 @@ class Pipeline(LocalDevices):
     """Several devices, each with a thread, and up to `max_in_flight` requests under way."""
 
     def __init__(self, workers: Sequence[Worker], cache: SessionCache | None, max_in_flight: int) -> None:
-        """Starts the threads, which create their sessions side by side.
-
-        Raises:
-            GnnplaceError: a session cannot be created.
-        """
+        """Starts the threads, which create their sessions side by side."""
         super().__init__(workers)
         self._slots = Semaphore(max_in_flight)
         self._numbers = count()
@@ -128,11 +124,6 @@ class OneDevice(LocalDevices):
     """At most one device, whose steps run on the calling thread, pinned meanwhile; one caller at a time."""
 
     def __init__(self, worker: Worker | None, cache: SessionCache | None) -> None:
-        """Creates the sessions.
-
-        Raises:
-            GnnplaceError: a session cannot be created.
-        """
         super().__init__([] if worker is None else [worker])
         self._worker = worker
         self.turn = Lock()

@@ -47,14 +47,8 @@ class PlacedRunner:
     ) -> None:
         """Creates all sessions. `parts` are in a global run order; `inputs` and `outputs` are those of the model.
 
-        `devices_of` makes what runs the steps; None: threads of this process, with sessions from `cache`.
-
-        Raises:
-            InvalidPlacement: the parts do not fit together.
-            InvalidTopology: a device is not on this machine.
-            MissingDependency: ONNX Runtime has no provider for a device.
-            MeasurementFailed: ONNX Runtime refuses a part; the message names it.
-            InvalidInput: `max_in_flight` is less than one.
+        `devices_of` makes the devices; None: threads of this process, with sessions from `cache`. The errors are those of
+        `Session`, and InvalidPlacement if the parts do not fit together.
         """
         if max_in_flight is not None and max_in_flight < 1:
             raise InvalidInput(f"max_in_flight is {max_in_flight}; expected at least 1 request under way")
@@ -141,13 +135,9 @@ class PlacedRunner:
                 self.devices.give_up(request)
 
     def submit(self, output_names: OutputNames, input_feed: Feed, run_options: Options = None) -> Future[list[Any]]:
-        """A future of the outputs; the call waits while `max_in_flight` submitted requests have not been delivered.
+        """A future of the outputs, as `Session.submit` describes it; it cannot be cancelled.
 
-        The future carries the error of a part that fails, and cannot be cancelled. One thread delivers all results and
-        runs the callbacks; a callback may submit, and does not wait for deliveries then.
-
-        Raises:
-            InvalidInput: an input is missing, an output is unknown, or the runner is closed.
+        One thread delivers all results and runs the callbacks; a callback may submit, and does not wait for deliveries then.
         """
         wanted = output_names or self.outputs
         self._check_names(wanted, input_feed)

@@ -74,7 +74,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         pool: Pool[Any, Any] = Pool(role, options or measuring_options(OPTIONS.timeout_s))
         ends.append(pool.close)
         pool.wait_ready()
-        evaluator.elsewhere = HostsMeasuring(pool)
+        evaluator.elsewhere = HostsMeasuring(pool).answers
         return Opened(evaluator, pool, store)
 
     yield make

@@ -13,7 +13,6 @@ from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependenc
 from gnnplace.onnx_io.split import Part
 from gnnplace.running import devices
 from gnnplace.running.devices import create_session, is_real, parse_device, pinned, provider_options
-from gnnplace.running.gpu_slices import SliceStream
 from gnnplace.running.part_session import PartSession
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -68,9 +67,9 @@ def test_provider_options_follow_from_the_device_and_from_the_options_in_its_nam
 
 
 def test_sessions_of_a_slice_share_its_stream_and_without_one_make_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "slice_stream", lambda device: SliceStream(4096 + device.slice))
+    monkeypatch.setattr(devices, "slice_stream", lambda device: 4096 + device.slice)
     assert provider_options(parse_device("cuda:0[sms=8,slice=1]")) == {"device_id": "0", "user_compute_stream": "4097"}
-    monkeypatch.setattr(devices, "slice_stream", lambda device: SliceStream(None, "no driver"))
+    monkeypatch.setattr(devices, "slice_stream", lambda device: "no driver")
     assert provider_options(parse_device("cuda:0[sms=8]")) == {"device_id": "0"}
 
 

@@ -93,9 +93,9 @@ def halves() -> list[str]:
 
 def test_two_slices_of_a_gpu_run_side_by_side_each_on_its_stream() -> None:
     first, second = (slice_stream(parse_device(name)) for name in halves())
-    assert first.handle is not None, first.reason
-    assert second.handle is not None, second.reason
-    assert first.handle != second.handle
+    assert isinstance(first, int), first
+    assert isinstance(second, int), second
+    assert first != second
     check_against_plain(halves())
 
 
