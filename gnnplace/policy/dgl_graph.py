@@ -6,34 +6,32 @@ import os
 import sys
 import types
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
-from gnnplace.policy.encoder import MessagePassing
+from gnnplace.policy.encoder import EdgeMean, MessagePassing
 from gnnplace.policy.features import GraphFeatures
 
 __all__ = ["HAS_DGL", "dgl_messages", "to_dgl"]
 
 
 def _import_dgl() -> Any:
-    """The dgl module, made to import beside a current torch; None where dgl is not installed (it has no wheel for Python 3.13).
+    """The dgl module beside a current torch; None where dgl is not installed (it has no wheel for Python 3.13).
 
-    Its optional part `dgl.graphbolt` loads a library that was built for older versions of torch and fails. Nothing here
-    needs it, so an empty module stands in. With DGLBACKEND set, dgl writes no configuration file to the home directory.
+    An empty module replaces its optional part `dgl.graphbolt`, which loads a library that was built for older versions of torch
+    and fails. With DGLBACKEND set, dgl writes no configuration file to the home directory.
     """
     sys.modules.setdefault("dgl.graphbolt", types.ModuleType("dgl.graphbolt"))
     backend = os.environ.get("DGLBACKEND")
     os.environ["DGLBACKEND"] = "pytorch"
     try:
-        with warnings.catch_warnings():
-            # dgl's own imports use names that numpy, torch and setuptools have deprecated.
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
-            warnings.filterwarnings("ignore", category=FutureWarning)
-            warnings.filterwarnings("ignore", category=SyntaxWarning)  # where its files are not compiled yet
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # its imports use deprecated names of numpy, torch and setuptools
             import dgl
             import dgl.ops
     except ModuleNotFoundError as error:
@@ -74,25 +72,15 @@ def to_dgl(problem: Problem, features: GraphFeatures) -> Any:
     return graph
 
 
-class DglEdgeMean:
-    """Mean messages on a DGLGraph.
+def dgl_messages(graph: Any) -> MessagePassing:
+    """Message passing on DGL along the edges of `graph` and of its reverse.
 
-    It calls DGL's operators directly: message functions over named data cost more than the arithmetic at these sizes.
+    It calls DGL's sum directly: message functions over named data cost more than the arithmetic at these sizes, and DGL's mean counts
+    the edges every time, which doubles its time.
     """
 
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
-        self._sources = graph.edges()[0]
-        self._count = graph.in_degrees().clamp(min=1)[:, None, None].to(torch.float32)
+    def mean(directed: Any) -> EdgeMean:
+        count = directed.in_degrees().clamp(min=1)[:, None, None]
+        return EdgeMean(directed.edges()[0], count, partial(dgl.ops.copy_e_sum, directed))
 
-    def __call__(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        messages = torch.relu(nodes.index_select(0, self._sources) + edges)
-        # DGL's own mean takes twice as long as its sum: it counts the edges every time.
-        mean: Tensor = dgl.ops.copy_e_sum(self._graph, messages) / self._count
-        return mean
-
-
-def dgl_messages(graph: Any) -> MessagePassing:
-    """Message passing on DGL along the edges of `graph` and of its reverse."""
-    reverse = dgl.reverse(graph, copy_ndata=False, copy_edata=False)
-    return MessagePassing(DglEdgeMean(graph), DglEdgeMean(reverse))
+    return MessagePassing(mean(graph), mean(dgl.reverse(graph, copy_ndata=False, copy_edata=False)))

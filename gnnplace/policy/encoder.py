@@ -1,13 +1,13 @@
 """Graph encoder: rounds of mean messages along the edges of the unit graph, from features to embeddings.
 
-`MessagePassing` is the interface to the library that computes the messages: DGL (`dgl_graph`) or plain torch (`torch_messages`).
-Both give the same numbers, so the weights of a policy serve both.
+DGL (`dgl_graph`) or plain torch (`torch_messages`) sums the messages. Both give the same numbers, so the weights of a policy serve
+both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,14 +23,21 @@ __all__ = [
 ]
 
 
-class EdgeMean(Protocol):
+@dataclass(frozen=True, eq=False)
+class EdgeMean:
     """Mean messages along `E` directed edges between `U` units."""
+
+    sources: Tensor  # [E]
+    count: Tensor  # [U, 1, 1] edges into each unit, at least 1
+    sum_into: Callable[[Tensor], Tensor]
+    """Sums messages `[E, B, H]` over the edges into each unit `[U, B, H]`."""
 
     def __call__(self, nodes: Tensor, edges: Tensor) -> Tensor:
         """`[U, B, H]` mean of `relu(nodes[source] + edges)` over the edges into each unit; 0 for a unit without edges.
 
         `nodes` is `[U, B, H]`, `edges` `[E, B, H]`.
         """
+        return self.sum_into(torch.relu(nodes.index_select(0, self.sources) + edges)) / self.count
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,22 +48,17 @@ class MessagePassing:
     from_consumers: EdgeMean
 
 
-class TorchEdgeMean:
-    """Mean messages by torch's indexing."""
-
-    def __init__(self, sources: Tensor, targets: Tensor, num_units: int) -> None:
-        self._sources, self._targets = sources, targets
-        self._count = torch.bincount(targets, minlength=num_units).clamp(min=1)[:, None, None]
-
-    def __call__(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        messages = torch.relu(nodes.index_select(0, self._sources) + edges)
-        zeros = messages.new_zeros(len(self._count), *messages.shape[1:])
-        return zeros.index_add(0, self._targets, messages) / self._count
-
-
 def torch_messages(ends: Tensor, num_units: int) -> MessagePassing:
     """Message passing in plain torch along the edges `ends` `[2, E]` between units."""
-    return MessagePassing(TorchEdgeMean(ends[0], ends[1], num_units), TorchEdgeMean(ends[1], ends[0], num_units))
+
+    def mean(sources: Tensor, targets: Tensor) -> EdgeMean:
+        def sum_into(messages: Tensor) -> Tensor:
+            return messages.new_zeros(num_units, *messages.shape[1:]).index_add(0, targets, messages)
+
+        return EdgeMean(sources, torch.bincount(targets, minlength=num_units).clamp(min=1)[:, None, None], sum_into)
+
+    producers, consumers = ends
+    return MessagePassing(mean(producers, consumers), mean(consumers, producers))
 
 
 class MeanRound(nn.Module):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import FloatArray, IntArray, csr, frozen
 from gnnplace.env.timing import Timing, UnitTables
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
@@ -156,13 +156,12 @@ def _levels(problem: Problem, op_s: FloatArray) -> tuple[FloatArray, FloatArray]
     graph = problem.graph
     latency_s, s_per_byte = problem.topology.mean_transfer
     edge_s = np.asarray(latency_s + s_per_byte * graph.tensor_bytes[graph.consumer_tensor], dtype=np.float64)
-    bottom = upward_rank(graph.topological_order, op_s, graph.successor_offsets, graph.successors, edge_s)
+    order, (sources, targets) = graph.topological_order, graph.edges
+    bottom = upward_rank(order, op_s, graph.successor_offsets, graph.successors, edge_s)
+    offsets, edges = csr(targets, np.arange(len(targets)), graph.num_ops)
+    through_s = upward_rank(frozen(order[::-1], np.int64), op_s, offsets, sources[edges], edge_s[edges])
     top = np.zeros(graph.num_ops)
-    sources, targets = graph.edges
-    entries = np.split(np.arange(len(sources)), graph.successor_offsets[1:-1])
-    for op in graph.topological_order.tolist():
-        row = entries[op]
-        np.maximum.at(top, targets[row], top[op] + op_s[op] + edge_s[row])
+    np.maximum.at(top, targets, through_s[sources] + edge_s)
     longest = max(float(bottom.max()), 1e-30)
     by_unit = np.zeros((2, problem.num_units))
     np.maximum.at(by_unit[0], problem.unit_of_op, top / longest)
@@ -173,10 +172,10 @@ def _levels(problem: Problem, op_s: FloatArray) -> tuple[FloatArray, FloatArray]
 def _type_buckets(problem: Problem) -> IntArray:
     """`[U]` the bucket of the longest op of each unit."""
     op_s = np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0).sum(axis=1)
-    buckets = np.zeros(problem.num_units, dtype=np.int64)
-    for op in np.argsort(op_s, kind="stable").tolist():
-        buckets[problem.unit_of_op[op]] = type_bucket(problem.graph.op_types[op])
-    return buckets
+    longest_last = np.argsort(op_s, kind="stable")
+    op_of_unit = np.zeros(problem.num_units, dtype=np.int64)
+    op_of_unit[problem.unit_of_op[longest_last]] = longest_last
+    return np.array([type_bucket(problem.graph.op_types[op]) for op in op_of_unit.tolist()], dtype=np.int64)
 
 
 def _device_features(problem: Problem, tables: UnitTables, mean_unit_s: float) -> Float32Array:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from gnnplace.policy.dgl_graph import HAS_DGL, dgl_messages, to_dgl
 from gnnplace.policy.encoder import MessagePassing, MessagePassingEncoder, torch_messages
 from gnnplace.policy.features import DEVICE_FEATURES, GraphFeatures, graph_features
 from gnnplace.policy.pair_features import CONTEXT, PAIR
+from gnnplace.policy.pair_scores import HeadParts
 
 __all__ = [
     "CandidateMoves",
@@ -23,7 +25,6 @@ __all__ = [
     "PolicyInputs",
     "PolicyNetwork",
     "build_policy",
-    "masked_logits",
     "one_thread",
     "policy_inputs",
     "seeded",
@@ -39,11 +40,6 @@ PRIOR = {
 }
 """Initial weights of the head's linear score: an op with slack stays where it is; a critical one goes where the longest path, the
 transfers or the busiest device get shorter."""
-
-
-def masked_logits(logits: Tensor, mask: Tensor) -> Tensor:
-    """The logits `[..., D]` with minus infinity where `mask` is false: probability exactly 0."""
-    return logits.masked_fill(~mask, -torch.inf)
 
 
 class PairHead(nn.Module):
@@ -68,7 +64,7 @@ class PairHead(nn.Module):
     def forward(
         self, unit: Tensor, graph: Tensor, devices: Tensor, pair: Tensor, context: Tensor, mask: Tensor
     ) -> Tensor:
-        """Masked logits `[R, D]` of `R` units.
+        """Logits `[R, D]` of `R` units; minus infinity, for probability 0, where `mask` is false.
 
         `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, F]`, `mask` `[R, D]`.
         """
@@ -77,20 +73,18 @@ class PairHead(nn.Module):
         # In place, since at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
         hidden = nn.functional.linear(pair, pair_weight).add_(nn.functional.linear(devices, device_weight))
         hidden = hidden.add_(of_unit[:, None, :]).relu_()
-        return masked_logits((self.prior(pair) + self.score(hidden)).squeeze(-1), mask)
+        logits: Tensor = (self.prior(pair) + self.score(hidden)).squeeze(-1)
+        return logits.masked_fill(~mask, -torch.inf)
 
-    def parts(self, unit: Tensor, graph: Tensor, devices: Tensor) -> tuple[Tensor, ...]:
-        """The terms of `forward` that pair features do not change, for embeddings `[U, H]` of all units and `[H]` of the graph.
-
-        Weights of the linear score `[F]`; of pair `[F, H]` and context `[C, H]` in the hidden layer; of the hidden layer's score
-        `[H]`; then the contributions of units `[U, H]` and devices `[D, H]` to the hidden layer.
-        """
-        unit_weight, context_weight = torch.split(self.unit.weight, [unit.shape[-1], len(CONTEXT)], dim=1)
+    def parts(self, units: Tensor, devices: Tensor) -> HeadParts:
+        """The parts for the compiled head, from embeddings `[U, H]` of all units and features `[D, F]` of the devices."""
+        unit_weight, context_weight = torch.split(self.unit.weight, [units.shape[-1], len(CONTEXT)], dim=1)
         pair_weight, device_weight = self._pair_weights()
-        units = nn.functional.linear(unit, unit_weight, self.unit.bias) + self.graph(graph)
-        return (
-            self.prior.weight[0], pair_weight.T, context_weight.T, self.score.weight[0], units, devices @ device_weight.T,
+        of_units = nn.functional.linear(units, unit_weight, self.unit.bias) + self.graph(units.mean(dim=0))
+        parts = (
+            self.prior.weight[0], pair_weight.T, context_weight.T, self.score.weight[0], of_units, devices @ device_weight.T,
         )  # fmt: skip
+        return HeadParts(*(np.ascontiguousarray(part.detach().numpy()) for part in parts))
 
     def _pair_weights(self) -> list[Tensor]:
         """The layer over [pair, device] in two parts, since devices are the same for all units."""
@@ -170,11 +164,14 @@ class PolicyNetwork(nn.Module):
         """Masked logits `[R, D]` from the embeddings `[U, B, H]` of `encode`."""
         unit = embeddings[moves.units, moves.rows]
         graph = embeddings.mean(dim=0)[moves.rows]
-        devices = self.device_features(inputs)
-        logits: Tensor = self.head(unit, graph, devices, moves.pair, moves.context, moves.mask)
+        logits: Tensor = self.head(unit, graph, self._devices(inputs), moves.pair, moves.context, moves.mask)
         return logits
 
-    def device_features(self, inputs: PolicyInputs) -> Tensor:
+    def head_parts(self, inputs: PolicyInputs, embeddings: Tensor) -> HeadParts:
+        """The parts of the compiled head, from the embeddings `[U, 1, H]` of one placement."""
+        return self.head.parts(embeddings[:, 0], self._devices(inputs))
+
+    def _devices(self, inputs: PolicyInputs) -> Tensor:
         """`[D, F]` features of the devices; zeros where the configuration leaves them out."""
         return inputs.devices if self.config.device_features else torch.zeros_like(inputs.devices)
 

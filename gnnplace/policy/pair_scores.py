@@ -1,7 +1,7 @@
 """The head of the policy, compiled for searches that score one placement of one problem after another.
 
-Between two encodings of the graph the contributions of units and devices to a score stay the same: `head_parts` computes them
-once, and `pair_scores` adds those of the pair's own features.
+Between two encodings of the graph the contributions of units and devices to a score stay the same: `PolicyNetwork.head_parts`
+computes them once, and `pair_scores` adds those of the pair's own features.
 """
 
 from __future__ import annotations
@@ -10,30 +10,22 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from torch import Tensor
 
 from gnnplace.arrays import FloatArray
 from gnnplace.policy.features import Float32Array
-from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 
-__all__ = ["HeadParts", "head_parts", "pair_scores"]
+__all__ = ["HeadParts", "pair_scores"]
 
 
 class HeadParts(NamedTuple):
-    """Weights of the head, and the contributions of units and devices to its hidden layer."""
+    """The terms of `PairHead.forward` that pair features do not change."""
 
-    prior: Float32Array  # [F]
-    pair: Float32Array  # [F, H]
-    context: Float32Array  # [C, H]
-    score: Float32Array  # [H]
-    units: Float32Array  # [U, H]
-    devices: Float32Array  # [D, H]
-
-
-def head_parts(network: PolicyNetwork, inputs: PolicyInputs, embeddings: Tensor) -> HeadParts:
-    """The parts for the embeddings `[U, 1, H]` of one placement."""
-    parts = network.head.parts(embeddings[:, 0], embeddings[:, 0].mean(dim=0), network.device_features(inputs))
-    return HeadParts(*(np.ascontiguousarray(part.detach().numpy()) for part in parts))
+    prior: Float32Array  # [F] weights of the linear score
+    pair: Float32Array  # [F, H] weights of pair features in the hidden layer
+    context: Float32Array  # [C, H] weights of context features in the hidden layer
+    score: Float32Array  # [H] weights of the hidden layer in the score
+    units: Float32Array  # [U, H] contributions of units to the hidden layer
+    devices: Float32Array  # [D, H] contributions of devices to the hidden layer
 
 
 @njit(cache=True, nogil=True, fastmath=True)

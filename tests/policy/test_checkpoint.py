@@ -36,15 +36,19 @@ def test_a_saved_policy_comes_back_with_its_card(saved: Path) -> None:
     assert card["parameters"] == sum(p.numel() for p in expected.parameters())
 
 
-def test_other_features_are_refused(saved: Path) -> None:
-    change(saved, feature_version=0)
-    with pytest.raises(InvalidPolicy, match=f"feature version 0, this version has {FEATURE_VERSION}"):
-        load_policy(saved)
-
-
-def test_other_shapes_are_refused(saved: Path) -> None:
-    change(saved, config={**SMALL, "hidden": 16})
-    with pytest.raises(InvalidPolicy, match=r"tensor 'encoder.inputs.bias' has the shape"):
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"feature_version": 0}, f"feature version 0, this version has {FEATURE_VERSION}"),
+        ({"config": {**SMALL, "hidden": 16}}, r"tensor 'encoder.inputs.bias' has the shape"),
+        ({"format": "something else"}, "is this the card of a policy"),
+    ],
+)
+def test_another_format_and_other_features_or_shapes_are_refused(
+    saved: Path, entries: dict[str, object], message: str
+) -> None:
+    change(saved, **entries)
+    with pytest.raises(InvalidPolicy, match=message):
         load_policy(saved)
 
 
@@ -87,10 +91,4 @@ def test_broken_and_missing_files_are_refused_in_one_line(saved: Path) -> None:
         load_policy(saved)
     saved.with_suffix(".json").unlink()
     with pytest.raises(InvalidPolicy, match="check the path"):
-        load_policy(saved)
-
-
-def test_a_card_of_another_format_is_refused(saved: Path) -> None:
-    change(saved, format="something else")
-    with pytest.raises(InvalidPolicy, match="is this the card of a policy"):
         load_policy(saved)

@@ -1,9 +1,11 @@
-"""Features are relative, finite, and say what they promise."""
+"""Features are relative and finite, and have the values computed by hand."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gnnplace.env.timing import Timing, empty_timing, refresh
+from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.policy.features import NODE_FEATURES, graph_features, sweep_features, type_bucket
@@ -12,26 +14,22 @@ from gnnplace.policy.pair_features import PAIR, pair_features
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 
 
-def timing_of(problem: Problem, assignments: np.ndarray) -> Timing:
-    """The schedules of `[B, N]` assignments."""
-    timing = empty_timing(problem, len(assignments))
-    for row, assignment in enumerate(assignments):
-        refresh(problem, policy_inputs(problem).tables, timing, row, assignment)
-    return timing
+def features_of(problem: Problem, assignment: np.ndarray) -> list[np.ndarray]:
+    """Node, edge, device, pair and context features of all units, and the mask."""
+    inputs, units, timing = policy_inputs(problem), np.arange(problem.num_units), empty_timing(problem, 1)
+    refresh(problem, inputs.tables, timing, 0, assignment)
+    pairs = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes)
+    return [*sweep_features(inputs.features, inputs.tables, timing), inputs.features.devices, *pairs]
 
 
 def pairs(problem: Problem, assignment: np.ndarray) -> dict[str, np.ndarray]:
     """Pair features of every unit by name, `[U, D]` each."""
-    inputs, units = policy_inputs(problem), np.arange(problem.num_units)
-    timing = timing_of(problem, assignment[None])
-    pair, _, _ = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes)
+    pair = features_of(problem, assignment)[3]
     return {name: pair[:, :, column] for column, name in enumerate(PAIR._fields)}
 
 
 def scaled(problem: Problem, factor: float) -> Problem:
-    """Every op takes `factor` times as long, and every link too."""
-    from dataclasses import replace
-
+    """The same problem with all times of ops and links multiplied by `factor`."""
     links = tuple(
         replace(link, latency_s=link.latency_s * factor, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / factor)
         for link in problem.topology.links
@@ -46,16 +44,7 @@ def test_features_do_not_change_when_all_times_are_scaled() -> None:
         np.testing.assert_allclose(first, second, atol=2e-3)
 
 
-def features_of(problem: Problem, assignment: np.ndarray) -> list[np.ndarray]:
-    """Everything that the network is given."""
-    inputs, units = policy_inputs(problem), np.arange(problem.num_units)
-    timing = timing_of(problem, assignment[None])
-    capacity = problem.topology.memory_bytes
-    pair, context, _ = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, capacity)
-    return [*sweep_features(inputs.features, inputs.tables, timing), inputs.features.devices, pair, context]
-
-
-def test_an_op_type_never_seen_has_a_bucket_and_the_unknown_one_is_kept_free() -> None:
+def test_an_unseen_op_type_has_a_bucket_other_than_that_of_unknown_types() -> None:
     assert type_bucket("Unknown") == 0
     assert type_bucket("Conv") == 59
     assert all(1 <= type_bucket(f"Custom{i}") <= 63 for i in range(500))
@@ -71,15 +60,9 @@ def test_ops_without_time_bytes_or_edges_give_finite_features(num_ops: int) -> N
 def test_devices_that_may_not_run_an_op_are_masked_and_stay_finite() -> None:
     graph = OpGraph.build("partly", [Op("a", devices=("d0",)), Op("b")], [Tensor("a", 0, ("b",))])
     problem = problem_on(graph, full_mesh(2), np.array([[1.0, np.inf], [1.0, 2.0]]))
-    inputs = policy_inputs(problem)
-    timing = timing_of(problem, np.zeros((1, 2), dtype=np.int64))
-    units = np.arange(2)
-    pair, _, mask = pair_features(
-        inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes
-    )
+    *features, mask = features_of(problem, np.zeros(2, dtype=np.int64))
     assert mask.tolist() == [[True, False], [True, True]]
-    assert np.isfinite(pair).all()
-    assert all(np.isfinite(values).all() for values in features_of(problem, np.zeros(2, dtype=np.int64)))
+    assert all(np.isfinite(values).all() for values in features)
 
 
 def test_pair_features_of_a_cut_chain_are_those_computed_by_hand() -> None:
@@ -94,7 +77,7 @@ def test_pair_features_of_a_cut_chain_are_those_computed_by_hand() -> None:
     np.testing.assert_allclose(values["ready_change"][2], [-np.log(2.0), 0.0], rtol=1e-6)
 
 
-def test_free_memory_says_what_fits() -> None:
+def test_a_device_fits_a_unit_where_its_memory_suffices() -> None:
     values = pairs(two_chains(memory_bytes=60), np.zeros(6, dtype=np.int64))
     # 60 bytes of weights and some activations are more than the 60 of d0; one op of 10 on d1 fits.
     assert values["fits"].tolist() == [[0.0, 1.0]] * 6

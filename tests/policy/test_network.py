@@ -1,4 +1,4 @@
-"""Encoder, head and the whole network."""
+"""Encoder, head, the compiled head and the whole network."""
 
 import numpy as np
 import pytest
@@ -15,46 +15,50 @@ from gnnplace.policy.network import (
     PolicyInputs,
     PolicyNetwork,
     build_policy,
-    masked_logits,
     policy_inputs,
 )
 from gnnplace.policy.pair_features import CONTEXT, PAIR, pair_features
+from gnnplace.policy.pair_scores import pair_scores
 from tests.toy_problems import random_layers, renamed, two_chains
 
 needs_dgl = pytest.mark.skipif(not HAS_DGL, reason="dgl has no wheel for this Python")
 
 
 def lively(seed: int = 0, config: PolicyConfig = PolicyConfig()) -> PolicyNetwork:
-    """A network whose scores depend on everything, as after training."""
+    """A network whose scores depend on all inputs, as after training."""
     network = build_policy(seed, config)
-    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        network.head.score.weight.copy_(torch.randn(network.head.score.weight.shape, generator=generator))
+        network.head.score.weight.normal_(generator=torch.Generator().manual_seed(seed))
     return network
+
+
+def inputs_of(
+    problem: Problem, assignments: np.ndarray, with_dgl: bool = HAS_DGL
+) -> tuple[PolicyInputs, torch.Tensor, torch.Tensor, CandidateMoves]:
+    """Static inputs, node and edge features, and all moves of all placements `[B, N]`."""
+    inputs, timing = policy_inputs(problem, with_dgl), empty_timing(problem, len(assignments))
+    for row, assignment in enumerate(assignments):
+        refresh(problem, inputs.tables, timing, row, assignment)
+    nodes, edges = sweep_features(inputs.features, inputs.tables, timing)
+    rows = np.repeat(np.arange(len(assignments)), problem.num_units)
+    units = np.tile(np.arange(problem.num_units), len(assignments))
+    read = pair_features(inputs.features, inputs.tables, timing, rows, units, problem.topology.memory_bytes)
+    moves = CandidateMoves(*(torch.from_numpy(array) for array in (rows, units, *read)))
+    return inputs, torch.from_numpy(nodes), torch.from_numpy(edges), moves
 
 
 def answers(
     problem: Problem, assignments: np.ndarray, network: PolicyNetwork, with_dgl: bool = HAS_DGL
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Embeddings `[U, B, H]` and logits `[B, U, D]` for all units of all placements."""
-    inputs = policy_inputs(problem, with_dgl)
-    timing = empty_timing(problem, len(assignments))
-    for row, assignment in enumerate(assignments):
-        refresh(problem, inputs.tables, timing, row, assignment)
-    nodes, edges = sweep_features(inputs.features, inputs.tables, timing)
-    rows = np.repeat(np.arange(len(assignments)), problem.num_units)
-    units = np.tile(np.arange(problem.num_units), len(assignments))
-    seen = pair_features(inputs.features, inputs.tables, timing, rows, units, problem.topology.memory_bytes)
-    embeddings = network.encode(inputs, torch.from_numpy(nodes), torch.from_numpy(edges))
-    moves = CandidateMoves(*(torch.from_numpy(array) for array in (rows, units, *seen)))
-    logits = network.logits(inputs, embeddings, moves)
-    return embeddings, logits.view(len(assignments), problem.num_units, -1)
+    inputs, nodes, edges, moves = inputs_of(problem, assignments, with_dgl)
+    embeddings = network.encode(inputs, nodes, edges)
+    return embeddings, network.logits(inputs, embeddings, moves).view(len(assignments), problem.num_units, -1)
 
 
 def random_assignments(problem: Problem, count: int) -> np.ndarray:
     """`[count, N]`."""
-    devices = problem.topology.num_devices
-    units = np.random.default_rng(0).integers(0, devices, (count, problem.num_units))
+    units = np.random.default_rng(0).integers(0, problem.topology.num_devices, (count, problem.num_units))
     return units[:, problem.unit_of_op]
 
 
@@ -62,29 +66,51 @@ def random_assignments(problem: Problem, count: int) -> np.ndarray:
 @pytest.mark.parametrize("problem", [random_layers(), two_chains(length=1)], ids=["layers", "no edges"])
 def test_dgl_and_plain_torch_give_the_same_embeddings_logits_and_gradients(problem: Problem) -> None:
     network, assignments = lively(), random_assignments(problem, 4)
-    gradients = []
+    results = []
     for with_dgl in (True, False):
         network.zero_grad()
         embeddings, logits = answers(problem, assignments, network, with_dgl)
         logits.sum().backward()
-        gradients.append((embeddings, logits, *(p.grad for p in network.parameters() if p.grad is not None)))
-    assert len(gradients[0]) > 20
-    for first, second in zip(*gradients, strict=True):
+        results.append((embeddings, logits, *(p.grad for p in network.parameters() if p.grad is not None)))
+    assert len(results[0]) > 20
+    for first, second in zip(*results, strict=True):
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
 
 
-def test_listing_the_ops_in_another_order_reorders_the_answers_and_changes_nothing_else() -> None:
-    problem = random_layers()
+def test_another_order_of_the_ops_reorders_the_answers_and_placements_do_not_mix() -> None:
+    problem, network = random_layers(), lively()
     order = np.random.default_rng(4).permutation(problem.graph.num_ops)
-    other = renamed(problem, order)
-    assignments = random_assignments(problem, 2)
-    network = lively()
+    other, assignments = renamed(problem, order), random_assignments(problem, 2)
     embeddings, logits = answers(problem, assignments, network)
     other_embeddings, other_logits = answers(other, assignments[:, order], network)
-    unit = torch.from_numpy(problem.unit_of_op[order])
-    other_unit = torch.from_numpy(other.unit_of_op.copy())
+    unit, other_unit = torch.from_numpy(problem.unit_of_op[order]), torch.from_numpy(other.unit_of_op.copy())
     torch.testing.assert_close(other_embeddings[other_unit], embeddings[unit], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(other_logits[:, other_unit], logits[:, unit], rtol=1e-4, atol=1e-4)
+    alone, _ = answers(problem, assignments[1:], network)
+    torch.testing.assert_close(alone[:, 0], embeddings[:, 1], rtol=1e-4, atol=1e-5)
+
+
+def reached(rounds: int) -> list[bool]:
+    """Whether the embedding of the middle of a chain of five ops depends on the features of each of them."""
+    problem, network = two_chains(length=5), build_policy(0, PolicyConfig(rounds=rounds))
+    inputs, nodes, edges, _ = inputs_of(problem, np.zeros((1, 10), dtype=np.int64))
+    network.encode(inputs, nodes.requires_grad_(), edges)[4].square().sum().backward()
+    assert nodes.grad is not None
+    return [bool(row.abs().sum() > 0) for row in nodes.grad[::2]]
+
+
+def test_a_round_reaches_one_edge_both_ways_and_two_reach_two() -> None:
+    assert reached(1) == [False, True, True, True, False]
+    assert reached(2) == [True] * 5
+
+
+def test_without_message_passing_an_embedding_depends_on_its_own_unit_alone() -> None:
+    network = build_policy(0, PolicyConfig(message_passing=False))
+    inputs, nodes, edges, _ = inputs_of(random_layers(), np.zeros((1, 30), dtype=np.int64))
+    before = network.encode(inputs, nodes, edges)
+    nodes[3] += 1.0
+    changed = (before != network.encode(inputs, nodes, edges + 1.0)).any(dim=-1).squeeze(-1)
+    assert changed.nonzero().flatten().tolist() == [3]
 
 
 @pytest.mark.parametrize("num_devices", [1, 2, 7])
@@ -93,11 +119,6 @@ def test_one_network_serves_any_number_of_devices(num_devices: int) -> None:
     _, logits = answers(problem, random_assignments(problem, 1), lively())
     assert logits.shape == (1, problem.num_units, num_devices)
     assert torch.isfinite(logits).all()
-
-
-def test_a_masked_device_has_probability_exactly_0() -> None:
-    logits = masked_logits(torch.tensor([[50.0, 1.0, 1.0]]), torch.tensor([[False, True, True]]))
-    assert torch.softmax(logits, dim=-1).tolist() == [[0.0, 0.5, 0.5]]
 
 
 def test_the_same_seed_gives_the_same_network_and_leaves_torchs_generator_alone() -> None:
@@ -120,7 +141,7 @@ def test_the_dgl_graph_holds_units_edges_and_their_features() -> None:
     assert torch.equal(graph.ndata["features"], torch.from_numpy(inputs.features.nodes))
 
 
-def test_the_head_equals_its_formula_with_every_pair_written_out() -> None:
+def test_the_head_equals_its_formula_for_every_pair() -> None:
     torch.manual_seed(0)
     head = PairHead(6)
     torch.nn.init.normal_(head.score.weight)
@@ -137,30 +158,25 @@ def test_the_head_equals_its_formula_with_every_pair_written_out() -> None:
             torch.testing.assert_close(logits[row, device], expected)
 
 
-def inputs_and_moves(devices: float = 0.0) -> tuple[PolicyInputs, CandidateMoves]:
-    """All moves of one placement, with something added to the device features."""
-    problem = random_layers()
-    inputs, units = policy_inputs(problem), np.arange(problem.num_units)
-    timing = empty_timing(problem, 1)
-    refresh(problem, inputs.tables, timing, 0, np.zeros(30, dtype=np.int64))
-    seen = pair_features(inputs.features, inputs.tables, timing, 0 * units, units, problem.topology.memory_bytes)
-    inputs.devices[0] += devices
-    return inputs, CandidateMoves(*(torch.from_numpy(array) for array in (0 * units, units, *seen)))
+@pytest.mark.parametrize("config", [PolicyConfig(), PolicyConfig(hidden=16, device_features=False)])
+def test_the_compiled_head_gives_the_scores_of_the_network(config: PolicyConfig) -> None:
+    network = lively(0, config)
+    inputs, nodes, edges, moves = inputs_of(random_layers(1), np.zeros((1, 30), dtype=np.int64))
+    with torch.no_grad():
+        embeddings = network.encode(inputs, nodes, edges)
+        expected = network.logits(inputs, embeddings, moves).numpy()
+    scores = pair_scores(network.head_parts(inputs, embeddings), moves.pair.numpy(), moves.context.numpy())
+    assert np.abs(expected).max() > 1.0
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_device_features_that_are_switched_off_change_no_answer() -> None:
-    blind = PolicyConfig(device_features=False)
-    embeddings = torch.randn(29, 1, blind.hidden, generator=torch.Generator().manual_seed(0))
-    for network, is_blind in ((lively(0, blind), True), (lively(0), False)):
-        first, second = (
-            network.logits(inputs, embeddings, moves) for inputs, moves in (inputs_and_moves(), inputs_and_moves(1.0))
-        )
-        assert torch.equal(first, second) is is_blind
-
-
-def test_switching_features_off_leaves_the_inputs_as_they_are() -> None:
-    inputs, moves = inputs_and_moves()
+@pytest.mark.parametrize("blind", [True, False])
+def test_device_features_that_are_switched_off_change_no_answer_and_stay_in_the_inputs(blind: bool) -> None:
+    network = lively(0, PolicyConfig(device_features=not blind))
+    inputs, nodes, edges, moves = inputs_of(random_layers(), np.zeros((1, 30), dtype=np.int64))
+    embeddings = network.encode(inputs, nodes, edges)
+    first = network.logits(inputs, embeddings, moves)
+    inputs.devices[0] += 1.0
     before = inputs.devices.clone()
-    config = PolicyConfig(device_features=False)
-    lively(0, config).logits(inputs, torch.zeros(29, 1, config.hidden), moves)
+    assert torch.equal(network.logits(inputs, embeddings, moves), first) is blind
     assert torch.equal(inputs.devices, before)

@@ -1,4 +1,4 @@
-"""The policy that is shipped."""
+"""The shipped policies."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from gnnplace.policy.network import PolicyConfig
 from gnnplace.training import Ablation
 
 
-def test_the_improver_begins_with_it_and_it_fits_this_version() -> None:
+def test_the_improver_starts_from_the_shipped_policy_which_fits_this_version() -> None:
     network, _ = load_policy(SHIPPED_POLICY)
     assert GnnConfig().policy == SHIPPED_POLICY
     assert network.config == PolicyConfig()
@@ -25,12 +25,12 @@ def test_the_improver_begins_with_it_and_it_fits_this_version() -> None:
 
 
 def ablation_of(path: Path) -> Ablation | None:
-    """What the policy was trained without, by its name."""
+    """The part that the policy was trained without, from its name."""
     return next((ablation for ablation in get_args(Ablation) if path.stem.endswith(ablation)), None)
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED_POLICY.parent.glob("*.safetensors")), ids=lambda path: path.stem)
-def test_the_command_on_a_card_still_means_the_training_that_it_had_and_that_was_not_cut_short(path: Path) -> None:
+def test_the_command_on_a_card_has_the_settings_of_its_whole_training(path: Path) -> None:
     network, card = load_policy(path)
     ablation = ablation_of(path)
     without = "" if ablation is None else f" --ablation {ablation}"
@@ -44,15 +44,15 @@ def test_the_command_on_a_card_still_means_the_training_that_it_had_and_that_was
     assert card["start"] is None
 
 
-def test_the_card_says_what_the_stored_bench_says_of_held_out_families() -> None:
+def test_the_card_repeats_the_stored_bench_of_held_out_families() -> None:
     _, card = load_policy(SHIPPED_POLICY)
-    told = card["held_out"]
-    result = SHIPPED_POLICY.parents[2] / told["result"]
+    held_out = card["held_out"]
+    result = SHIPPED_POLICY.parents[2] / held_out["result"]
     if not result.exists():
         pytest.skip("results stay in the repository: an installed package has the policy and its card")
     stored = json.loads(result.read_text(encoding="utf-8"))
-    assert told["command"] == stored["command"]
-    assert told["summary"] == stored["summary"]
+    assert held_out["command"] == stored["command"]
+    assert held_out["summary"] == stored["summary"]
     policies = {
         run["depends_on"] for case in stored["details"]["cases"].values() for run in case["results"]["gnn-zero-shot"]
     }

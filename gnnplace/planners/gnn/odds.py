@@ -15,7 +15,7 @@ from gnnplace.planners.search import Search
 from gnnplace.policy.features import sweep_features
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.policy.pair_features import PAIR, pair_features
-from gnnplace.policy.pair_scores import HeadParts, head_parts, pair_scores
+from gnnplace.policy.pair_scores import HeadParts, pair_scores
 from gnnplace.training.search_trace import SearchTrace
 
 __all__ = ["MoveOdds", "Odds", "OddsConfig", "OddsTable", "PolicySearch", "draw_pair"]
@@ -112,7 +112,7 @@ class MoveOdds:
                 self._trace.note_encoding(*seen)
             with torch.no_grad():
                 embeddings = self._network.encode(self._inputs, *seen)
-                self._parts = head_parts(self._network, self._inputs, embeddings)
+                self._parts = self._network.head_parts(self._inputs, embeddings)
             self._since_encoding = 0
         self._since_encoding += 1
         return self._parts
