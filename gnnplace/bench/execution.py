@@ -77,11 +77,7 @@ class Execution:
 
 
 def bench_execution(options: BenchOptions) -> BenchResult:
-    """Rows of plain sessions on two cores, of the model placed on one core, and of placements by simulated planners.
-
-    Raises:
-        GnnplaceError: no model has the requested name.
-    """
+    """Rows of plain sessions on two cores, of the model placed on one core, and of placements by simulated planners."""
     models = matching({model: model for model in MODELS}, options.only, "model")
     found = run_cases([Execution(model, options.seed) for model in models], execution_result, options)
     rows = [{"model": case.model, **row} for case, result in found.items() for row in result["rows"]]

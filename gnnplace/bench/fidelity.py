@@ -67,11 +67,7 @@ class Case:
 
 
 def bench_fidelity(options: BenchOptions) -> BenchResult:
-    """A row per model and device set; cases run one at a time, as other work would be measured too.
-
-    Raises:
-        GnnplaceError: no model has the requested name.
-    """
+    """A row per model and device set; cases run one at a time, as other work would be measured too."""
     models = matching({model: model for model in MODELS}, options.only, "model")
     cases = [Case(model, devices, options.seed) for devices in _device_sets() for model in models]
     found = run_cases(cases, fidelity_result, options, _progress)
@@ -121,13 +117,17 @@ def fidelity_result(case: Case) -> dict[str, Any]:
                     }
                 )
         device = evaluator.single_device
+    alone_s = None
+    if device is not None:
+        alone = np.full(setting.workload.graph.num_ops, setting.topology.device_index[device])
+        alone_s = setting.simulator.evaluate(Placement(alone)).makespan_s
     slowdown.append(slowdown_together(model, names))
     return {
         "placements": rows,
         "slowdown_together": slowdown,
         "ops": setting.workload.graph.num_ops,
         "groups": setting.coarsening.graph.num_ops,
-        "simulated_single_s": None if device is None else _on_one_device_s(setting, device),
+        "simulated_single_s": alone_s,
         "segment_overhead_s": setting.topology.segment_overhead_s.tolist(),
         "intake_bandwidth_bytes_per_s": [device.intake_bandwidth_bytes_per_s for device in setting.topology.devices],
     }
@@ -152,11 +152,6 @@ def _measured(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _on_one_device_s(setting: ProblemSetup, device: str) -> float:
-    assignment = np.full(setting.workload.graph.num_ops, setting.topology.device_index[device])
-    return setting.simulator.evaluate(Placement(assignment)).makespan_s
-
-
 def _without_segment_costs(setting: ProblemSetup) -> Simulator:
     """A simulator of ops and links alone."""
     devices = tuple(
@@ -174,13 +169,23 @@ def fidelity_row(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
     measured_s, plain_s, simulated_s, without_s, beside_s = (np.array([row[key] for row in ran]) for key in columns)
     slowdown = float(np.mean(result["slowdown_together"]))
     # Ops that run beside others take longer by the factor by which whole models slow each other.
-    slowed_s = simulated_s + (slowdown - 1) * beside_s
-    measured = measured_s / plain_s
-    simulated, slowed, without = (
-        seconds / result["simulated_single_s"] for seconds in (simulated_s, slowed_s, without_s)
-    )
-    error = simulated / measured - 1
-    kinds = np.array([row["kind"] for row in ran])
+    variants = {
+        "": simulated_s,
+        "_slowed": simulated_s + (slowdown - 1) * beside_s,
+        "_without_segment_costs": without_s,
+    }
+    figures: dict[str, float] = {}
+    measured, kinds = measured_s / plain_s, np.array([row["kind"] for row in ran])
+    for suffix, seconds in variants.items():
+        simulated = seconds / result["simulated_single_s"]
+        error = simulated / measured - 1
+        figures[f"spearman{suffix}"] = _rank_correlation(simulated, measured)
+        figures[f"median_error{suffix}"] = _median_size(error)
+        figures[f"bias{suffix}"] = float(np.median(error))
+        if not suffix:
+            figures["worst_error"] = float(error[np.abs(error).argmax()])
+            for kind in dict.fromkeys(kinds.tolist()):
+                figures[f"median_error_{kind}"] = _median_size(error[kinds == kind])
     return {
         "model": case.model,
         "devices": case.devices,
@@ -188,18 +193,9 @@ def fidelity_row(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
         "groups": result["groups"],
         "placements": len(ran),
         "failed": len(result["placements"]) - len(ran),
-        "spearman": _rank_correlation(simulated, measured),
+        **figures,
         "repeatability": _rank_correlation(*np.array([row["halves"] for row in ran]).T),
-        "median_error": _median_size(error),
-        "worst_error": float(error[np.abs(error).argmax()]),
-        "bias": float(np.median(error)),
-        **{f"median_error_{kind}": _median_size(error[kinds == kind]) for kind in dict.fromkeys(kinds.tolist())},
         "slowdown": slowdown,
-        "spearman_slowed": _rank_correlation(slowed, measured),
-        "median_error_slowed": _median_size(slowed / measured - 1),
-        "bias_slowed": float(np.median(slowed / measured - 1)),
-        "spearman_without_segment_costs": _rank_correlation(without, measured),
-        "median_error_without_segment_costs": _median_size(without / measured - 1),
         "median_spread": float(np.median([row["spread_s"] / row["median_s"] for row in ran])),
         "median_error_in_seconds": _median_size(simulated_s / measured_s - 1),
         "plain_session_s": float(np.median(plain_s)),

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,9 @@ from gnnplace.files import append_json_line, read_json_lines, write_json_lines, 
 from gnnplace.report import BENCH_FORMAT
 from gnnplace.versions import installed_versions
 
-__all__ = ["BenchOptions", "BenchResult", "Result", "finished_cases", "library_versions", "matching", "run_cases", "write_result"]  # fmt: skip
+__all__ = [
+    "BenchOptions", "BenchResult", "Result", "check_known", "finished_cases", "library_versions", "matching", "run_cases", "write_result",
+]  # fmt: skip
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -137,6 +139,17 @@ def matching(by_name: Mapping[str, T], only: Sequence[str], noun: str) -> list[T
     return [value for name, value in by_name.items() if not only or any(text in name for text in only)]
 
 
+def check_known(names: Iterable[str], known: Collection[str], noun: str) -> None:
+    """Checks that all names are known.
+
+    Raises:
+        GnnplaceError: a name is unknown; the message calls it by `noun`.
+    """
+    for name in names:
+        if name not in known:
+            raise GnnplaceError(f"there is no {noun} {name!r}; known are {', '.join(known)}")
+
+
 def run_cases(
     cases: Sequence[C],
     run: Callable[[C], Result],
@@ -146,15 +159,10 @@ def run_cases(
 ) -> dict[C, dict[str, Any]]:
     """Results of all cases, in their order; cases in the options' file are not run again.
 
-    The file records the library versions of every case, and cases of other versions are run again. It does not notice
-    changed planners: delete it after a change. Wall seconds include the load of the other processes.
-
-    Args:
-        cases: instances of one frozen dataclass of plain values.
-        run: picklable function that gives the figures of a case.
-        options: file of finished cases, number of processes, cluster, and the receiver of progress lines.
-        describe: progress line of a finished case; None for no line.
-        suffix: appended to the name of the file, for benches with cases of several kinds.
+    Cases are instances of one frozen dataclass of plain values, and `run` can be pickled. The file records the library versions
+    of every case, and cases of other versions are run again. It does not notice changed planners: delete it after a change.
+    `suffix` extends its name where a bench has cases of several kinds. Wall seconds include the load of the other processes.
+    `describe` gives the progress line of a finished case, or None for no line.
 
     Raises:
         GnnplaceError: a case cannot be run, or the file is not one of finished cases.
@@ -190,16 +198,15 @@ def _run_in_processes(
     cases: Sequence[C], run: Callable[[C], Result], jobs: int, store: Callable[[C, Result], None]
 ) -> None:
     with spawned_pool(jobs) as pool:
-        futures = {pool.submit(run, case): case for case in cases}
-        stored = set[C]()
+        left = {pool.submit(run, case): case for case in cases}
         try:
-            for future in as_completed(futures):
-                store(futures[future], future.result())
-                stored.add(futures[future])
+            for future in as_completed(list(left)):
+                store(left[future], future.result())
+                del left[future]
         except BaseException:
             pool.shutdown(cancel_futures=True)  # waits for the running cases, which are worth storing
-            for future, case in futures.items():
-                if case not in stored and not future.cancelled() and future.exception() is None:
+            for future, case in left.items():
+                if not future.cancelled() and future.exception() is None:
                     store(case, future.result())
             raise
 

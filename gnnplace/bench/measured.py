@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api.measuring import MEASURE_OPTIONS
-from gnnplace.bench.harness import BenchOptions, BenchResult, Result, matching, run_cases
+from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.problems import executing, real_setting
-from gnnplace.errors import GnnplaceError
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
@@ -67,14 +66,9 @@ def bench_measured(options: BenchOptions) -> BenchResult:
     """A row per model and planner: the evaluations to come within 2 % of the best known, and how often that failed.
 
     Searches run one at a time, as other work would be measured too.
-
-    Raises:
-        GnnplaceError: no model or planner has the requested name.
     """
     models = matching({model: model for model in MODELS}, options.only, "model")
-    unknown = set(options.rows) - set(PLANNERS)
-    if unknown:
-        raise GnnplaceError(f"bench measured: no row is called {min(unknown)!r}; known are {', '.join(PLANNERS)}")
+    check_known(options.rows, PLANNERS, "row")
     budget = options.evaluations or _EVALUATIONS
     cases = [
         SearchCase(model, planner, seed, budget)
@@ -153,34 +147,31 @@ def measured_rows(results: Mapping[SearchCase, Result], together: Mapping[str, R
     for model, side in together.items():
         finals = {text: None if found is None else found["median_s"] for text, found in side["placements"].items()}
         best_s = min((seconds for seconds in finals.values() if seconds is not None), default=None)
-        for planner in dict.fromkeys(case.planner for case in results):
+        for planner in dict.fromkeys(case.planner for case in results if case.model == model and best_s is not None):
             mine = [result for case, result in results.items() if (case.model, case.planner) == (model, planner)]
-            if mine and best_s is not None:
-                rows.append({"model": model, "planner": planner, **_row(mine, finals, best_s, side["single_s"])})
+            seconds = [finals[result["placement"]] for result in mine]
+            near = [_reached(result, final_s, best_s) for result, final_s in zip(mine, seconds, strict=True)]
+            came = [found for found in near if found is not None]
+            median_s = _median(value for value in seconds if value is not None)
+            rows.append(
+                {
+                    "model": model,
+                    "planner": planner,
+                    "runs": len(mine),
+                    "never_near": len(mine) - len(came),
+                    "evaluations_to_near": _median(count for count, _ in came),
+                    "minutes_to_near": _median(wall_s / 60.0 for _, wall_s in came),
+                    "measured_s": median_s,
+                    "ratio_to_best": None if median_s is None else median_s / best_s,
+                    "speed_up": None if median_s is None or side["single_s"] is None else side["single_s"] / median_s,
+                    "executing_share": _median(result["executing_s"] / max(1e-9, result["wall_s"]) for result in mine),
+                    "minutes": _median(result["wall_s"] / 60.0 for result in mine),
+                    "evaluations": _median(result["evaluations"] for result in mine),
+                    "simulated": _median(result["simulated"] for result in mine),
+                    "by_seed": [None if found is None else list(found) for found in near],
+                }
+            )
     return rows
-
-
-def _row(
-    mine: Sequence[Result], finals: Mapping[str, float | None], best_s: float, single_s: float | None
-) -> dict[str, Any]:
-    seconds = [finals[result["placement"]] for result in mine]
-    near = [_reached(result, final_s, best_s) for result, final_s in zip(mine, seconds, strict=True)]
-    came = [found for found in near if found is not None]
-    median_s = _median(value for value in seconds if value is not None)
-    return {
-        "runs": len(mine),
-        "never_near": len(mine) - len(came),
-        "evaluations_to_near": _median(count for count, _ in came),
-        "minutes_to_near": _median(wall_s / 60.0 for _, wall_s in came),
-        "measured_s": median_s,
-        "ratio_to_best": None if median_s is None else median_s / best_s,
-        "speed_up": None if median_s is None or single_s is None else single_s / median_s,
-        "executing_share": _median(result["executing_s"] / max(1e-9, result["wall_s"]) for result in mine),
-        "minutes": _median(result["wall_s"] / 60.0 for result in mine),
-        "evaluations": _median(result["evaluations"] for result in mine),
-        "simulated": _median(result["simulated"] for result in mine),
-        "by_seed": [None if found is None else list(found) for found in near],
-    }
 
 
 def _reached(result: Result, final_s: float | None, best_s: float) -> tuple[int, float] | None:

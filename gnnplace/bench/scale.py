@@ -67,11 +67,7 @@ CASES = (
 
 
 def bench_scale(options: BenchOptions) -> BenchResult:
-    """A row per graph and device set, then one per ONNX file; cases run one at a time, as seconds are compared.
-
-    Raises:
-        GnnplaceError: no case has the requested name.
-    """
+    """A row per graph and device set, then one per ONNX file; cases run one at a time, as seconds are compared."""
     cases = matching({case.name: case for case in CASES}, options.only, "case")
     rows = list(run_cases(cases, run_case, options, _progress).values())
     return BenchResult("scale", options, rows, _summary(rows), columns=COLUMNS)

@@ -111,7 +111,7 @@ def test_names_act_nowhere_on_the_page(results: dict[SearchCase, dict[str, Any]]
 
 
 def test_a_row_that_there_is_not_is_refused() -> None:
-    with pytest.raises(GnnplaceError, match="no row is called 'gmm'"):
+    with pytest.raises(GnnplaceError, match="there is no row 'gmm'"):
         bench_measured(BenchOptions(rows=("gmm",)))
 
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Literal, get_args
 
-from gnnplace.errors import GnnplaceError
+from gnnplace.bench.harness import check_known
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Planner
@@ -87,9 +87,7 @@ def selected_rows(names: Sequence[str]) -> list[Row]:
     Raises:
         GnnplaceError: a row does not exist.
     """
-    for name in names:
-        if name not in ROWS:
-            raise GnnplaceError(f"there is no row {name!r}; rows are {', '.join(ROWS)}")
+    check_known(names, ROWS, "row")
     return [row for row in ROWS.values() if not names or row.name in names]
 
 

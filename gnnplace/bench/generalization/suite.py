@@ -26,12 +26,7 @@ COLUMNS = ("row", "runs", "mean_ratio", "worst_ratio", "within_2_percent", "infe
 
 
 def bench_generalization(options: BenchOptions) -> BenchResult:
-    """A line per row over all cases; ratios to the best known, and the comparisons that the policy has to pass.
-
-    Raises:
-        GnnplaceError: no case or row has the requested name, the policy does not exist, or the result to extend cannot be
-            taken over.
-    """
+    """A line per row over all cases; ratios to the best known, and the comparisons that the policy has to pass."""
     if options.extend is not None:
         take_over(options.extend, options.cases_file)
     cases = matching({case.name: case for case in CASES}, options.only, "case")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.bench.harness import BenchOptions, Result, run_cases
+from gnnplace.bench.harness import BenchOptions, Result, check_known, run_cases
 from gnnplace.bench.papers.tables import FACTS, Case, Results, TableRow, case_result
 from gnnplace.devices.detect import cpu_model
 from gnnplace.errors import GnnplaceError
@@ -66,28 +66,31 @@ def _progress(case: Case, result: Result) -> str | None:
 
 def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iterator[dict[str, Any]]:
     """A line for each single device and each planner on one row; seconds are null where memory does not suffice."""
-    place = {"row": row.key, "task": row.task, "devices": row.devices}
-    for column, single in _results(row, FACTS, found)[0]["singles"].items():
-        seconds = single["makespan_s"]
-        yield {
-            **place, "planner": column, "makespan_s": seconds, "lowest_s": seconds, "highest_s": seconds, "feasible": [seconds is not None],
-            "evaluations": 1, "to_within_1_percent": None, "wall_s": 0.0, "published_s": row.published.get(column),
-            "error": single["error"], "cpu": cpu_model(),
-        }  # fmt: skip
-    for planner in planners:
-        results = _results(row, planner, found)
+    singles = _results(row, FACTS, found)[0]["singles"]
+    runs = {column: [{**single, "evaluations": 1, "wall_s": 0.0}] for column, single in singles.items()}
+    runs |= {planner: _results(row, planner, found) for planner in planners}
+    for planner, results in runs.items():
         makespans = [np.inf if result["makespan_s"] is None else result["makespan_s"] for result in results]
-        histories = [result["history"] for result in results if result["makespan_s"] is not None]
+        histories = [
+            result["history"] for result in results if result["makespan_s"] is not None and "history" in result
+        ]
         near = [evaluations_to_reach(history, _NEAR * history[-1][1]) for history in histories]
         yield {
-            **place, "planner": planner, "makespan_s": finite(statistics.median(makespans)), "lowest_s": finite(min(makespans)),
-            "highest_s": finite(max(makespans)), "feasible": [result["makespan_s"] is not None for result in results],
+            "row": row.key,
+            "task": row.task,
+            "devices": row.devices,
+            "planner": planner,
+            "makespan_s": finite(statistics.median(makespans)),
+            "lowest_s": finite(min(makespans)),
+            "highest_s": finite(max(makespans)),
+            "feasible": [result["makespan_s"] is not None for result in results],
             "evaluations": max(result["evaluations"] for result in results),
             "to_within_1_percent": statistics.median(count for count in near if count is not None) if near else None,
             "wall_s": statistics.median(result["wall_s"] for result in results),
             "published_s": row.published.get(planner),
-            "error": next((result["error"] for result in results if result["error"]), None), **_machines(results),
-        }  # fmt: skip
+            "error": next((result["error"] for result in results if result["error"]), None),
+            **_machines(results),
+        }
 
 
 def evaluations_to_reach(history: Sequence[Sequence[float]], seconds: float) -> int | None:
@@ -95,8 +98,8 @@ def evaluations_to_reach(history: Sequence[Sequence[float]], seconds: float) -> 
     return next((int(count) for count, best_s in history if best_s <= seconds), None)
 
 
-def _results(row: TableRow, planner: str, found: Results) -> list[Mapping[str, Any]]:
-    return [result for case, result in found.items() if case.row == row.key and case.planner == planner]
+def _results(row: TableRow, planner: str, found: Results) -> list[dict[str, Any]]:
+    return [dict(result) for case, result in found.items() if case.row == row.key and case.planner == planner]
 
 
 def _machines(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -128,9 +131,7 @@ def _stored_table(
         return None
     if options.extend is None or not options.rows:
         raise GnnplaceError("--rows A,B says which planners are run, and --extend RESULT has the others: give both")
-    for name in options.rows:
-        if name not in planners:
-            raise GnnplaceError(f"there is no planner {name!r} in this table; it has {', '.join(planners)}")
+    check_known(options.rows, planners, "planner")
     document = read_json(options.extend, GnnplaceError)
     try:
         cpu, details = document["machine"]["cpu"], document["details"]
