@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.sim.simulator import Simulator
 
-__all__ = ["bench_engine", "four_devices", "layered_graph"]
+__all__ = ["bench_engine"]
 
 SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
 _ROUNDS = 15
@@ -35,24 +37,21 @@ _POPULATION = 4  # factor by which batches are longer, so that waking threads ta
 def bench_engine(options: BenchOptions) -> BenchResult:
     """A row per size and kind of placement."""
     rows = [_row(size, kind, options.seed) for size in SIZES for kind in ("local", "list", "random")]
-    local = [row for row in rows if row["placement"] == "local"]
-    return BenchResult(
-        "engine",
-        options,
-        rows,
-        {
-            "local_max_ns_per_op": max(row["ns_per_op"] for row in local),
-            "local_flatness": max(row["ns_per_op"] for row in local) / min(row["ns_per_op"] for row in local),
-            "random_max_ns_per_op": max(row["ns_per_op"] for row in rows if row["placement"] == "random"),
-            "batch_speed_up_min": min(row["batch_speed_up"] for row in local),
-            "batch_speed_up_median": float(np.median([row["batch_speed_up"] for row in local])),
-            "move_share_mean": float(np.mean([row["move_share"] for row in local])),
-            "move_share_max": max(row["move_share"] for row in local),
-        },
-    )
+    local, drawn = ([row for row in rows if row["placement"] == kind] for kind in ("local", "random"))
+    local_ns = [row["ns_per_op"] for row in local]
+    summary = {
+        "local_max_ns_per_op": max(local_ns),
+        "local_flatness": max(local_ns) / min(local_ns),
+        "random_max_ns_per_op": max(row["ns_per_op"] for row in drawn),
+        "batch_speed_up_min": min(row["batch_speed_up"] for row in local),
+        "batch_speed_up_median": float(np.median([row["batch_speed_up"] for row in local])),
+        "move_share_mean": float(np.mean([row["move_share"] for row in local])),
+        "move_share_max": max(row["move_share"] for row in local),
+    }
+    return BenchResult("engine", options, rows, summary)
 
 
-def layered_graph(num_ops: int, seed: int) -> OpGraph:
+def _layered_graph(num_ops: int, seed: int) -> OpGraph:
     """A layered graph of about the square root of `num_ops` layers, with workspaces, weights and a few shared weights."""
     rng = np.random.default_rng(seed)
     width = max(4, math.isqrt(num_ops) // 2)
@@ -79,19 +78,17 @@ def layered_graph(num_ops: int, seed: int) -> OpGraph:
     return OpGraph.build(f"layered-{num_ops}", ops, tensors, shared)
 
 
-def four_devices() -> Topology:
+def _four_devices() -> Topology:
     """Four devices with a link and channel of its own for every pair."""
-    names = ("d0", "d1", "d2", "d3")
-    devices = tuple(Device(name, memory_bytes=10**12, dispatch_overhead_s=5e-6) for name in names)
-    return Topology("four", devices, tuple(Link(a, b, 1e-5, 1e10) for a in names for b in names if a != b))
+    devices = tuple(Device(f"d{index}", memory_bytes=10**12, dispatch_overhead_s=5e-6) for index in range(4))
+    return Topology("four", devices, tuple(Link(a.name, b.name, 1e-5, 1e10) for a, b in permutations(devices, 2)))
 
 
 def _row(num_ops: int, kind: str, seed: int) -> dict[str, Any]:
-    graph, topology = layered_graph(num_ops, seed), four_devices()
+    graph, topology = _layered_graph(num_ops, seed), _four_devices()
     rng = np.random.default_rng(seed + 1)
     times: FloatArray = rng.uniform(1e-5, 1e-3, (num_ops, 1)) * rng.uniform(0.5, 1.5, (num_ops, 4))
-    one_core = Simulator(graph, topology, times, num_threads=1)
-    two_cores = Simulator(graph, topology, times, num_threads=2)
+    one_core, two_cores = (Simulator(graph, topology, times, num_threads) for num_threads in (1, 2))
     count = max(4, _OPS_PER_ROUND // num_ops)
     placements = _placements(kind, count, Problem(graph, topology, times, one_core, one_core), rng)
     population = np.tile(placements, (_POPULATION, 1))
@@ -101,17 +98,13 @@ def _row(num_ops: int, kind: str, seed: int) -> dict[str, Any]:
     moved_placements = np.repeat(base[None], len(moved), axis=0)
     moved_placements[np.arange(len(moved)), moved] = devices
     one_core.evaluate_moves(base, moved[:8], devices[:8])  # runs the base placement once
-    rounds = np.array(
-        [
-            [
-                _seconds(lambda: one_core.evaluate_batch(population)) / len(population),
-                _seconds(lambda: two_cores.evaluate_batch(population)) / len(population),
-                _seconds(lambda: one_core.evaluate_moves(base, moved, devices)) / len(moved),
-                _seconds(lambda: one_core.evaluate_batch(moved_placements)) / len(moved),
-            ]
-            for _ in range(_ROUNDS)
-        ]
-    )
+    calls: list[tuple[Callable[[], object], int]] = [
+        (partial(one_core.evaluate_batch, population), len(population)),
+        (partial(two_cores.evaluate_batch, population), len(population)),
+        (partial(one_core.evaluate_moves, base, moved, devices), len(moved)),
+        (partial(one_core.evaluate_batch, moved_placements), len(moved)),
+    ]
+    rounds = np.array([[_seconds(call) / count for call, count in calls] for _ in range(_ROUNDS)])
     one_s, two_s, move_s, moved_s = rounds.T
     return {
         "ops": num_ops,

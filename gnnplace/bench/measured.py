@@ -6,6 +6,7 @@ single measurements of which it keeps the least; they are stretched so that the 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,8 +147,8 @@ def measured_rows(results: Mapping[SearchCase, Result], together: Mapping[str, R
     rows = []
     for model, side in together.items():
         finals = {text: None if found is None else found["median_s"] for text, found in side["placements"].items()}
-        best_s = min((seconds for seconds in finals.values() if seconds is not None), default=None)
-        for planner in dict.fromkeys(case.planner for case in results if case.model == model and best_s is not None):
+        best_s = min((seconds for seconds in finals.values() if seconds is not None), default=math.inf)
+        for planner in dict.fromkeys(case.planner for case in results if case.model == model and best_s < math.inf):
             mine = [result for case, result in results.items() if (case.model, case.planner) == (model, planner)]
             seconds = [finals[result["placement"]] for result in mine]
             near = [_reached(result, final_s, best_s) for result, final_s in zip(mine, seconds, strict=True)]

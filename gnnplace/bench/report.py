@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api import place
-from gnnplace.api.options import PlaceOptions
 from gnnplace.bench.harness import BenchOptions, BenchResult
 from gnnplace.files import temporary_folder
 from gnnplace.report.pictures import browser, drawn_page
@@ -64,9 +63,12 @@ def bench_report(options: BenchOptions, sizes: tuple[int, ...] = SIZES) -> Bench
             options.on_progress(f"{size:,} ops: open after {rows[-1]['open_ms']:,.0f} ms")
         version = opened.version
     summary = {
-        "browser": f"Chromium {version}", "pages": _PAGES, "devices": _DEVICES, "slowest_open_ms": max(row["open_ms"] for row in rows),
+        "browser": f"Chromium {version}",
+        "pages": _PAGES,
+        "devices": _DEVICES,
+        "slowest_open_ms": max(row["open_ms"] for row in rows),
         "largest_report_bytes": max(row["report_bytes"] for row in rows),
-    }  # fmt: skip
+    }
     return BenchResult("report", options, rows, summary)
 
 
@@ -74,7 +76,7 @@ def _row(opened: Any, folder: Path, size: int, seed: int) -> dict[str, Any]:
     from models_zoo.networks.generated.layered import Settings, layered
 
     graph = layered(Settings(num_ops=size), np.random.default_rng(seed))
-    plan = place(graph, _DEVICES, PlaceOptions(evaluations=_EVALUATIONS, seed=seed))
+    plan = place(graph, _DEVICES, evaluations=_EVALUATIONS, seed=seed)
     begin_s = time.perf_counter()
     plan.save(folder)
     save_s = time.perf_counter() - begin_s

@@ -94,7 +94,7 @@ def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> Ro
 def measuring_options(timeout_s: float) -> PoolOptions:
     """One worker per host. Its measuring process ends placements that hang, so a silent worker is lost after two tries."""
     limit_s = 2 * timeout_s + _START_S
-    return PoolOptions(per_host=1, prepare_s=limit_s, timeout_s=limit_s, retry_hung=True)
+    return PoolOptions(per_host=1, prepare_s=limit_s, timeout_s=limit_s)
 
 
 class HostsMeasuring:

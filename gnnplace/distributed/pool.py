@@ -182,7 +182,7 @@ class Pool(Generic[ItemT, ResultT]):
         except ray.exceptions.RayError:
             self._workers.restart(run.worker)
             self.tally["lost"] += 1
-            yield from self._again(run, now, "its worker was lost", self._options.tries)
+            yield from self._again(run, now, "its worker was lost")
             return
         if self._is_settled(run, now):
             self.tally["dropped"] += 1
@@ -200,16 +200,16 @@ class Pool(Generic[ItemT, ResultT]):
                 self._workers.restart(run.worker, kill=True)
                 self.tally["hung"] += 1
                 reason = f"took longer than {self._options.timeout_s:.3g} s"
-                yield from self._again(run, now, reason, self._options.tries if self._options.retry_hung else 1)
+                yield from self._again(run, now, reason)
 
-    def _again(self, run: _Run, now: _Progress, reason: str, tries: int) -> Iterator[Done[ResultT]]:
+    def _again(self, run: _Run, now: _Progress, reason: str) -> Iterator[Done[ResultT]]:
         """Puts an item back in front, unless another worker runs it too, or it has cost too many workers."""
         if self._is_settled(run, now):
             return
         now.lost[run.index] += 1
         if any(other.call is now and other.index == run.index for other in self._running.values()):
             return
-        if now.lost[run.index] < tries:
+        if now.lost[run.index] < self._options.tries:
             now.waiting.appendleft(run.index)
         else:
             times = f"{now.lost[run.index]} times, the last time " if now.lost[run.index] > 1 else ""

@@ -42,10 +42,8 @@ class PoolOptions:
     """Seconds to wait for another host when none is left."""
     timeout_s: float = math.inf
     """Seconds of one item, after which its worker is killed."""
-    retry_hung: bool = False
-    """An item beyond `timeout_s` is tried again like one whose worker is lost; otherwise it has failed."""
     tries: int = 3
-    """Lost workers after which an item has failed."""
+    """Lost or killed workers after which an item has failed."""
     copy_after: float = 2.0
     """Multiple of the median seconds of finished items after which an idle worker runs the item too."""
 
@@ -120,8 +118,7 @@ class Workers:
         """Starts missing workers, also on new hosts, and sets hosts aside whose workers take too long to begin.
 
         Raises:
-            GnnplaceError: no host takes part.
-            ProcessLost: no host is left.
+            GnnplaceError: no host takes part, or (as `ProcessLost`) none is left.
         """
         now_s = time.monotonic()
         if now_s - self._looked_s < _LOOK_S:
@@ -133,19 +130,18 @@ class Workers:
             if now_s - worker.since_s > limit_s:
                 reason = "; other work of the cluster may have its cores" if starting else ""
                 self._refuse(worker.node, f"no worker was ready within {limit_s:.0f} s{reason}")
-        known = nodes()
-        alive = {node.node_id for node in known}
-        for worker in [each for each in self.all if not each.is_busy and each.node.node_id not in alive]:
+        known = {node.node_id: node for node in nodes() if node.cores}
+        for worker in [each for each in self.all if not each.is_busy and each.node.node_id not in known]:
             self.remove(worker)
         present = Counter(worker.node.node_id for worker in self.all)
-        for node in known:
+        able = [node for node_id, node in known.items() if node_id not in self._refused]
+        for node in able:
             slots = self._options.per_host or node.cores
-            if node.node_id not in self._refused and node.cores:
-                for _ in range(slots - present[node.node_id]):
-                    self._start(node, node.cores / slots)
+            for _ in range(slots - present[node.node_id]):
+                self._start(node, node.cores / slots)
         if self.all:
             self._had_workers_s = now_s
-        elif self._refused and all(node.node_id in self._refused or not node.cores for node in known):
+        elif self._refused and not able:
             raise GnnplaceError(f"no host of the cluster can take part ({'; '.join(self._refused.values())})")
         elif now_s - self._had_workers_s > self._options.patience_s:
             raise ProcessLost(

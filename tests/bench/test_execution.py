@@ -49,13 +49,8 @@ def test_every_way_runs_and_is_compared_with_the_plain_session(
     monkeypatch.setattr(execution, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
     monkeypatch.setattr(execution, "PLANNERS", ("heft", "annealing"))
     found = execution.execution_result(execution.Execution("some", 0))["rows"]
-    assert [line["placement"] for line in found] == [
-        "two threads",
-        "two threads, spinning",
-        "one core",
-        "heft",
-        "annealing",
-    ]
+    ways = ["two threads", "two threads, spinning", "one core", "heft", "annealing"]
+    assert [line["placement"] for line in found] == ways
     assert all(line["ratio_to_plain"] > 0 and line["repeats"] == 3 for line in found)
     assert [line["simulated_s"] is None for line in found] == [True, True, False, False, False]
     assert os.sched_getaffinity(0) == before

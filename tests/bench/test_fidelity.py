@@ -14,7 +14,7 @@ from gnnplace.api.workload import Workload
 from gnnplace.bench import fidelity
 from gnnplace.bench.fidelity import Case, bench_fidelity, fidelity_row, fidelity_summary
 from gnnplace.bench.fidelity_probes import COUNT, overlap_s, placements_of_every_kind
-from gnnplace.bench.harness import BenchOptions, BenchResult, write_result
+from gnnplace.bench.harness import BenchOptions, write_result
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.devices.spec import load_topology
@@ -46,7 +46,7 @@ RESULT = {
 }  # fmt: skip
 
 
-def test_a_line_says_how_far_off_and_how_well_ranked() -> None:
+def test_a_line_has_errors_and_rank_correlations() -> None:
     line = fidelity_row(CASE, RESULT)
     assert (line["placements"], line["failed"]) == (3, 1)
     assert (line["spearman"], line["repeatability"]) == pytest.approx((1.0, -1.0))
@@ -54,7 +54,7 @@ def test_a_line_says_how_far_off_and_how_well_ranked() -> None:
     assert line["median_error_without_segment_costs"] == pytest.approx(0.5)
     assert line["median_error_random"] == pytest.approx(0.1)
     assert line["slowdown"] == pytest.approx(1.3)
-    assert line["median_error_slowed"] == pytest.approx(0.1)  # 1.1, 0.99 and 1.21 of what was executed
+    assert line["median_error_slowed"] == pytest.approx(0.1)  # 1.1, 0.99 and 1.21 times the measured seconds
     assert line["bias_slowed"] == pytest.approx(0.1)
 
 
@@ -67,7 +67,7 @@ def test_devices_overlap_while_several_compute() -> None:
     assert overlap_s(schedule([0.0, 1.0, 1.0], [4.0, 2.0, 3.0])) == pytest.approx(3.0)
 
 
-def test_totals_count_the_models_that_come_up_to_what_was_wanted() -> None:
+def test_the_summary_counts_the_models_that_reach_the_goals() -> None:
     good, bad = fidelity_row(CASE, RESULT), {**fidelity_row(CASE, RESULT), "spearman": 0.5, "median_error": 0.4}
     summary = fidelity_summary([good, bad])
     assert (summary["models"], summary["spearman_at_least_0.9"], summary["median_error_at_most_0.1"]) == (2, 1, 1)
@@ -113,22 +113,14 @@ def test_a_model_is_simulated_and_executed(
     assert all(0.8 < slowdown < 5 for slowdown in found["slowdown_together"])
 
 
-def stored_result(monkeypatch: pytest.MonkeyPatch) -> BenchResult:
-    """The result of one model, of which every case gives `RESULT`."""
-    monkeypatch.setattr(fidelity, "run_cases", lambda cases, *_: dict.fromkeys(cases, RESULT))
-    return bench_fidelity(BenchOptions(only=("ensemble_mlp",)))
-
-
-def test_the_suite_keeps_every_placement(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = stored_result(monkeypatch)
-    assert [line["model"] for line in result.rows] == ["ensemble_mlp"]
-    assert next(iter(result.details.values()))["placements"] == RESULT["placements"]
-
-
 def test_the_page_has_a_point_for_every_placement_that_ran_and_hostile_names_are_inert(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    write_result(stored_result(monkeypatch), tmp_path / "fidelity.json")
+    monkeypatch.setattr(fidelity, "run_cases", lambda cases, *_: dict.fromkeys(cases, RESULT))
+    result = bench_fidelity(BenchOptions(only=("ensemble_mlp",)))
+    assert [line["model"] for line in result.rows] == ["ensemble_mlp"]
+    assert next(iter(result.details.values()))["placements"] == RESULT["placements"]
+    write_result(result, tmp_path / "fidelity.json")
     document = read_bench(tmp_path / "fidelity.json")
     document["details"] = {"<script>alert(1)</script>": document["details"].popitem()[1]}
     page = write_bench_page(document, tmp_path / "page.html").read_text()

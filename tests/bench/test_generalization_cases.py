@@ -1,4 +1,4 @@
-"""The held-out cases: many, of the sizes that are asked for, and nothing that training could draw."""
+"""The held-out cases have the stated sizes, and training can draw none of them."""
 
 from collections import Counter
 
@@ -18,12 +18,11 @@ from gnnplace.placement import Placement
 from models_zoo.networks.shipped import manifest
 
 
-def test_there_are_sixty_cases_or_more_with_names_of_their_own_and_most_have_at_most_500_groups() -> None:
+def test_cases_have_names_of_their_own_and_most_have_at_most_500_groups() -> None:
     sizes = Counter(case.max_groups for case in CASES)
-    assert len({case.name for case in CASES}) == len(CASES) >= 60
+    assert len({case.name for case in CASES}) == len(CASES)
     assert set(sizes) == {50, 100, 200, 500, 1000, 2000}
     assert sum(count for size, count in sizes.items() if size <= 500) > len(CASES) / 2
-    assert min(sizes.values()) >= 4
 
 
 def test_graphs_of_the_zoo_are_of_the_test_split_and_all_test_families_of_50_ops_take_part() -> None:
@@ -34,10 +33,10 @@ def test_graphs_of_the_zoo_are_of_the_test_split_and_all_test_families_of_50_ops
     assert used == large
 
 
-def test_no_case_is_a_graph_on_the_devices_that_the_papers_tables_have_it_on() -> None:
+def test_no_case_repeats_a_graph_with_its_devices_from_the_papers_tables() -> None:
     looked_at = {(row.workload.removeprefix("zoo:"), row.devices) for row in (*SEEDS_ROWS, *SPOTLIGHT_ROWS)}
     cases = {(case.graph, case.devices) for case in CASES}
-    # Both speak of graphs and devices by the same names, or there would be nothing to share.
+    # Both name graphs and devices alike, or there would be nothing to share.
     assert {graph for graph, _ in cases} & {graph for graph, _ in looked_at} >= {
         "inception_v3:training",
         "nmt_2:training",
@@ -63,7 +62,7 @@ def test_no_device_set_can_be_drawn_and_each_lets_every_two_devices_exchange_dat
     assert any(case.devices == name for case in CASES)
 
 
-def test_what_the_sampler_draws_is_never_called_unlike_training() -> None:
+def test_no_sampled_device_set_is_unlike_training() -> None:
     drawn = [sample_devices(np.random.default_rng(seed)) for seed in range(400)]
     assert {unlike_training(topology) for topology in drawn} == {()}
 
@@ -76,16 +75,10 @@ def test_each_reason_is_found_where_it_holds_and_nowhere_else() -> None:
     assert unlike_training(preset("k40x4"), DeviceRanges(num_devices=(4,))) == ("5 devices",)
 
 
-def test_3_6_and_16_devices_take_part_and_were_never_seen() -> None:
-    counts = {held_out_devices(case.devices).num_devices for case in CASES}
-    unseen = {
-        held_out_devices(case.devices).num_devices for case in CASES if unseen_count(held_out_devices(case.devices))
-    }
-    assert unseen == {3, 6, 16}
-    assert counts > unseen
-
-
-def test_some_graphs_have_op_types_that_no_training_graph_has() -> None:
+def test_some_cases_have_numbers_of_devices_and_op_types_that_no_training_has() -> None:
+    topologies = [held_out_devices(case.devices) for case in CASES]
+    assert {topology.num_devices for topology in topologies if unseen_count(topology)} == {3, 6, 16}
+    assert not all(map(unseen_count, topologies))
     assert "TopK" in set(held_out_graph("moe_8").op_types) - training_types()
     assert {"MatMul", "Conv", "Sum", "Relu"} <= training_types()
 
@@ -102,7 +95,7 @@ def test_a_case_has_50_to_2000_groups(name: str, groups: int) -> None:
     assert setting_of_case(name).problem().num_units == groups
 
 
-def test_tight_memory_is_what_accelerators_hold_together_in_unequal_parts() -> None:
+def test_accelerators_hold_the_share_of_memory_together_in_unequal_parts() -> None:
     setting = setting_of_case("llama_prefill 200 on ring-8 memory 0.8")
     memory = [device.memory_bytes or 0 for device in setting.topology.devices]
     assert memory[0] == pytest.approx(2 * memory[6], rel=1e-6)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gnnplace.bench.generalization.rows import ABLATIONS, ROWS, fingerprint, planner_of, policy_of, selected_rows
+from gnnplace.bench.generalization.rows import ABLATIONS, ROWS, fingerprint, planner_of, policy_of
 from gnnplace.bench.generalization.run import FACTS, Run, run_result, setting_of_case
 from gnnplace.bench.generalization.suite import bench_generalization, take_over
 from gnnplace.bench.harness import BenchOptions, write_result
@@ -41,22 +41,10 @@ def result(seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_every_budget_and_variant_to_be_compared_has_a_row() -> None:
-    counts = {name: row.evaluations for name, row in ROWS.items() if "@" in name}
-    assert counts == {
-        "annealing@200": 200, "annealing@1000": 1000, "annealing@2000": 2000, "annealing@5000": 5000,
-        "annealing@50000": 50_000, "annealing@500000": 500_000,
-        **{f"{name}@{count}": count for name in ("gnn", "gnn-untrained") for count in (200, 1000, 2000, 5000)},
-    }  # fmt: skip
-    assert {row.seconds for row in ROWS.values() if row.planner == "gnn"} == {None, 10.0, 60.0}
+def test_every_ablation_has_a_row_and_zero_shot_searches_have_the_same_budget_per_group() -> None:
     assert {f"gnn-{ablation}" for ablation in (*ABLATIONS, "no-lookahead", "every-step", "fine-tuned")} <= set(ROWS)
     assert ROWS["gnn-zero-shot"].budget(50).evaluations == ROWS["gnn-untrained"].budget(50).evaluations == 1000
     assert ROWS["greedy"].budget(50) == Budget(None, None)
-
-
-def test_an_unknown_row_is_refused() -> None:
-    with pytest.raises(GnnplaceError, match="there is no row 'anealing'"):
-        selected_rows(["anealing"])
 
 
 def test_a_fingerprint_depends_on_the_content_of_the_policy_and_not_on_its_name(policy: Path, tmp_path: Path) -> None:
@@ -135,7 +123,7 @@ def test_finished_runs_are_not_run_again_and_a_new_policy_makes_its_rows_new(
     assert len(lines) == 2
 
 
-def test_a_stored_result_is_extended_by_what_it_lacks(policy: Path, tmp_path: Path, facts: dict[str, Any]) -> None:
+def test_a_stored_result_is_extended_by_the_missing_runs(policy: Path, tmp_path: Path, facts: dict[str, Any]) -> None:
     stored, cases_file = tmp_path / "out.json", tmp_path / "out.json.cases"
     heft = Run(CASE, "heft", 0, fingerprint(ROWS["heft"], None))
     first = write_cases(tmp_path / "first", {Run(CASE, FACTS, 0, ""): facts, heft: result(1e-3)})

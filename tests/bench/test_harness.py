@@ -12,7 +12,7 @@ import pytest
 from gnnplace.bench.harness import BenchOptions, BenchResult, finished_cases, library_versions, matching, run_cases
 from gnnplace.bench.suites import SUITES, run_suite
 from gnnplace.errors import GnnplaceError
-from gnnplace.report.bench_page import write_bench_page
+from gnnplace.report.bench_page import read_bench, write_bench_page
 from tests.finished_cases import write_cases
 
 BY_NAME = {"2017-nmt_2": 1, "2018-nmt_2": 2, "2018-nmt_4": 3, "2018-rnnlm": 4}
@@ -51,9 +51,15 @@ def test_a_part_that_is_in_no_name_is_refused() -> None:
     ("suite", "noun"),
     [("seeds", "row"), ("spotlight", "row"), ("generalization", "case"), ("scale", "case"), ("fidelity", "model")],
 )
-def test_suites_refuse_unknown_rows_and_cases(suite: str, noun: str) -> None:
+def test_suites_refuse_unknown_cases(suite: str, noun: str) -> None:
     with pytest.raises(GnnplaceError, match=f"no {noun} has 'vgg' in its name"):
         run_suite(suite, BenchOptions(only=("vgg",)))
+
+
+@pytest.mark.parametrize("suite", ["measured", "generalization"])
+def test_suites_refuse_unknown_rows(suite: str) -> None:
+    with pytest.raises(GnnplaceError, match=r"there is no row 'anealing'; known are .*annealing"):
+        run_suite(suite, BenchOptions(rows=("anealing",)))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +124,10 @@ def test_a_result_names_its_command_with_all_options() -> None:
     assert json.loads(json.dumps(document))["rows"] == [{"row": 1}]
 
 
-def test_a_suite_without_a_page_is_refused(tmp_path: Path) -> None:
+def test_a_result_without_a_page_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "engine.json").write_text('{"format": "gnnplace.bench/1", "rows": []}', encoding="utf-8")
+    with pytest.raises(GnnplaceError, match=r"engine\.json: is no result of `gnnplace bench seeds`"):
+        read_bench(tmp_path / "engine.json")
     with pytest.raises(GnnplaceError, match="no page for the suite 'execution', only for seeds"):
         write_bench_page({"suite": "execution", "rows": [], "details": {}}, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()

@@ -1,4 +1,4 @@
-"""The bench of reports opens real ones in a real browser, and says how large they are."""
+"""The bench of reports opens real reports in a real browser and measures their sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnnplace.report.pictures import chromium
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed; apt install chromium")
 
 
-def test_a_row_has_the_size_of_a_report_and_the_times_of_what_can_be_done_with_it() -> None:
+def test_a_row_has_the_size_of_a_report_and_the_times_of_every_action() -> None:
     result = bench_report(BenchOptions(), sizes=(30, 600))
     few, many = result.rows
     assert (few["ops"], few["groups"], few["open_group_ms"]) == (30, 30, None)

@@ -32,7 +32,7 @@ def test_towers_share_nothing_but_their_input_and_their_sum() -> None:
 
 def test_memory_of_a_stage_is_not_that_of_the_one_before() -> None:
     row: dict[str, Any] = {}
-    with stage(row, "large"), mmap(-1, 2**26) as block:  # an array may be given memory that the process already had
+    with stage(row, "large"), mmap(-1, 2**26) as block:  # an array may reuse memory of the process
         for _ in range(2**6):
             block.write(bytes(2**20))
     with stage(row, "small"):
@@ -51,14 +51,14 @@ def test_a_case_has_seconds_and_peaks_of_every_stage_and_is_compared_in_the_same
     assert row["annealing_groups_makespan_s"] >= row["lower_bound_s"]
 
 
-def test_a_file_is_only_read() -> None:
+def test_an_onnx_file_is_only_read() -> None:
     row = run_case(Case(ONNX, 500))
     assert 500 <= row["ops"] <= 530
     assert "place_s" not in row
     assert row["import_s"] > 0
 
 
-def test_slopes_are_those_of_families_and_ratios_those_against_the_best_of_the_others(
+def test_the_summary_has_slopes_by_family_and_ratios_to_the_best_of_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def made_up(case: Case) -> dict[str, object]:

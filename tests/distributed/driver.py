@@ -12,7 +12,7 @@ from typing import Any
 from gnnplace.bench.harness import BenchOptions, run_cases
 from tests.distributed.work import once
 
-__all__ = ["Case", "run_all"]
+__all__ = ["Case"]
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,8 @@ def squared(marks: Path, case: Case) -> dict[str, Any]:
     return {"square": case.number**2}
 
 
-def run_all(address: str, kept: Path, marks: Path) -> dict[Case, dict[str, Any]]:
-    """The squares of twelve numbers, made on the hosts of a cluster."""
-    cases = [Case(number) for number in range(12)]
-    return run_cases(cases, partial(squared, marks), BenchOptions(ray=address, cases_file=kept))
-
-
 if __name__ == "__main__":
-    found = run_all(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    address, kept, marks = sys.argv[1:]
+    cases = [Case(number) for number in range(12)]
+    found = run_cases(cases, partial(squared, Path(marks)), BenchOptions(ray=address, cases_file=Path(kept)))
     print([result["square"] for result in found.values()])

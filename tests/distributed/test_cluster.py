@@ -16,18 +16,20 @@ import pytest
 
 from gnnplace.distributed import cluster as clusters
 from gnnplace.distributed import connected, hosts
-from gnnplace.distributed.cluster import machine_fingerprint
+from gnnplace.distributed.calls import called_on_all
+from gnnplace.distributed.cluster import machine_fingerprint, nodes
 from gnnplace.distributed.raylets import LocalCluster
+from gnnplace.distributed.training import _free_port
 from gnnplace.errors import GnnplaceError, MissingDependency
 
 
-def test_every_host_has_its_name_its_cores_and_what_it_is(cluster: LocalCluster) -> None:
+def test_every_host_has_its_name_cores_and_fingerprint(cluster: LocalCluster) -> None:
     found = hosts()
     assert [(host.name, host.cores) for host in found] == [("host1", 1), ("host2", 1)]
     assert [host.fingerprint for host in found] == [machine_fingerprint()] * 2
 
 
-def test_a_connection_within_a_connection_is_the_same_one(cluster: LocalCluster) -> None:
+def test_a_nested_connection_is_the_outer_one(cluster: LocalCluster) -> None:
     with connected(cluster.address), connected("auto"):
         assert len(hosts()) == 2
     assert len(hosts()) == 2
@@ -39,12 +41,12 @@ def test_another_cluster_at_the_same_time_is_refused(cluster: LocalCluster) -> N
 
 
 @pytest.mark.parametrize("address", ["somewhere", "ray://10.0.0.1:10001", "10.0.0.1:99999"])
-def test_what_is_no_address_is_said(address: str) -> None:
+def test_a_malformed_address_is_refused(address: str) -> None:
     with pytest.raises(GnnplaceError, match="expected HOST:PORT of a cluster's head node"):
         clusters._check_reachable(address)
 
 
-def test_an_address_where_nobody_answers_is_said() -> None:
+def test_an_address_without_a_cluster_is_refused() -> None:
     with pytest.raises(GnnplaceError, match=r"127\.0\.0\.1:9: no cluster answers there"):
         clusters._check_reachable("127.0.0.1:9")
 
@@ -68,33 +70,34 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPat
         pass
 
 
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise a priority")
+def test_functions_called_on_a_host_have_the_usual_priority(cluster: LocalCluster) -> None:
+    import ray
+
+    assert ray.get(ray.remote(niceness).options(num_cpus=0).remote()) > 0
+    assert called_on_all([(node, niceness, ()) for node in nodes()]) == [0, 0]
+
+
 @pytest.mark.parametrize("mode", ["token", "disabled"])
-def test_a_cluster_begun_by_ray_start_goes_by_the_address_given_with_a_token_and_without(
+def test_a_cluster_begun_by_ray_start_is_reached_by_its_address_with_and_without_a_token(
     mode: str, tmp_path: Path
 ) -> None:
-    port = free_port()
+    port = _free_port()
     environment = {name: text for name, text in os.environ.items() if not name.startswith("RAY_AUTH")}
     environment |= {"RAY_AUTH_MODE": mode, "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("0123456789abcdef" * 4)
-    command = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--block",
-        f"--port={port}",
-        "--num-cpus=1",
-    ]
-    quiet = ["--include-dashboard=false", "--disable-usage-stats", "--node-name=alone"]
-    with subprocess.Popen(
-        [*command, *quiet], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as started:
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
+    start += ["--num-cpus=1", "--include-dashboard=false", "--disable-usage-stats", "--node-name=alone"]
+    with subprocess.Popen(start, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
         try:
             wait_for_port(port)
-            asked = f"with connected('127.0.0.1:{port}'), connected('127.0.0.1:{port}'): print([host.name for host in hosts()])"
-            client = [sys.executable, "-c", f"from gnnplace.distributed import connected, hosts\n{asked}"]
+            names = f"with connected('127.0.0.1:{port}'), connected('127.0.0.1:{port}'): print([host.name for host in hosts()])"
+            client = [sys.executable, "-c", f"from gnnplace.distributed import connected, hosts\n{names}"]
             found = subprocess.run(client, env=environment, capture_output=True, text=True, timeout=60, check=False)
             assert found.stdout == "['alone']\n", found.stderr
         finally:
@@ -103,11 +106,6 @@ def test_a_cluster_begun_by_ray_start_goes_by_the_address_given_with_a_token_and
             started.wait(20)
             for process in psutil.wait_procs(below, timeout=5)[1]:
                 process.kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def wait_for_port(port: int) -> None:

@@ -1,4 +1,4 @@
-"""Throughput of a driver with many hosts, simulated with round costs of messages."""
+"""The bench of Ray: throughput with many hosts by round costs of messages, and a placed model over two hosts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from gnnplace.distributed.bench import sessions
 from gnnplace.distributed.bench.costs import MessageCosts
 from gnnplace.distributed.bench.suite import grown
+from gnnplace.distributed.raylets import LocalCluster
+from gnnplace.measuring.timing import StoppingRule
 
 COSTS = MessageCosts(
     round_trip_s=0.002,
@@ -53,3 +56,17 @@ def test_several_evaluations_per_message_free_the_driver() -> None:
 def test_the_cost_of_each_item_that_is_out_counts_at_every_turn() -> None:
     costs = replace(COSTS, wait_each_s=0.01)
     assert grown(costs, 1, 1, 0.037, 0)["evaluations_per_s"] == pytest.approx(1 / (0.037 + 0.002 + 0.01))
+
+
+def test_a_zoo_model_over_two_hosts_gives_the_outputs_of_the_local_session(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rule in ("_RULE", "_PIPELINED_RULE"):
+        monkeypatch.setattr(sessions, rule, StoppingRule(warmup=0, min_repeats=1, max_repeats=1))
+    lines: list[str] = []
+    found = sessions.measured_sessions(cluster.address, 0, lines.append)
+    assert [line.split(",")[0] for line in lines] == list(found["models"]) == list(sessions.MODELS)
+    assert found["latency_s"] > 0
+    for row in found["models"].values():
+        assert row["largest_difference"] == {"local": 0.0, "one_host": 0.0, "two_hosts": 0.0}
+        assert min(*row["alone_s"].values(), *row["pipelined_s"].values()) > 0
