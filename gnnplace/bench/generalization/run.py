@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api import PlaceOptions, ProblemSetup, Workload
-from gnnplace.bench.generalization.cases import case_of
-from gnnplace.bench.generalization.devices import held_out_devices
-from gnnplace.bench.generalization.graphs import family_of_graph, held_out_graph, training_types
+from gnnplace.bench.generalization.cases import case_of, family_of_graph, held_out_graph, training_types
+from gnnplace.bench.generalization.devices import held_out_devices, unlike_training, unseen_count
 from gnnplace.bench.generalization.rows import ROWS, planner_of
-from gnnplace.bench.generalization.unlike_training import unlike_training, unseen_count
 from gnnplace.bench.problems import accelerators, bytes_alone, compiled_problem, run_planner, with_memory
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.evaluation import Problem
