@@ -31,20 +31,10 @@ from gnnplace.sim.simulator import Simulator
 __all__ = ["MODELS", "Case", "bench_fidelity", "fidelity_result", "fidelity_row", "fidelity_summary"]
 
 MODELS = (
-    "light_squeezenet",
-    "light_shufflenet",
-    "light_inception_v1",
-    "light_inception_v2",
-    "inception_v3:batch=1",
-    "nasnet_mobile:batch=2",
-    "cifar_cell_00:batch=8",
-    "ensemble_cnn:batch=2",
-    "ensemble_mlp",
-    "dlrm_towers:batch=64",
-    "nmt_2:batch=16:hidden=512:steps=6:vocabulary=4000",
-    "ptb_cell_00:batch=8",
-    "bert_base:layers=2:batch=1",
-)
+    "light_squeezenet", "light_shufflenet", "light_inception_v1", "light_inception_v2", "inception_v3:batch=1",
+    "nasnet_mobile:batch=2", "cifar_cell_00:batch=8", "ensemble_cnn:batch=2", "ensemble_mlp", "dlrm_towers:batch=64",
+    "nmt_2:batch=16:hidden=512:steps=6:vocabulary=4000", "ptb_cell_00:batch=8", "bert_base:layers=2:batch=1",
+)  # fmt: skip
 """Zoo models, with batches and depths so small that a step takes about a tenth of a second or less on one core."""
 COLUMNS = (
     "model", "devices", "groups", "placements", "spearman", "repeatability", "median_error", "worst_error", "bias", "slowdown",

@@ -40,7 +40,7 @@ def two_hosts() -> HostsTopology:
     return HostsTopology("two", tuple(HostDevices(Host(name, name, 1, 0, {}), own) for name in ("a", "b")))
 
 
-def test_every_host_says_what_its_devices_are(cluster: Any) -> None:
+def test_every_host_describes_its_own_devices(cluster: Any) -> None:
     topology = devices_on_hosts(HOSTS).topology()
     (here,) = load_topology("cpu:0").devices
     assert topology.device_names == ("host1/cpu:0", "host2/cpu:0")
@@ -68,12 +68,12 @@ def test_auto_is_all_devices_of_all_hosts(cluster: Any) -> None:
         ("host1/cpu:0,host2/cpu:99", "host 'host2': devices 'cpu:99': core 99 is not open to this process"),
     ],
 )
-def test_devices_that_are_not_there_are_one_line(cluster: Any, spec: str, message: str) -> None:
+def test_missing_devices_are_refused_in_one_line(cluster: Any, spec: str, message: str) -> None:
     with pytest.raises(InvalidTopology, match=message.replace("?", r"\?")):
         devices_on_hosts(spec)
 
 
-def test_links_between_hosts_are_probed_once_and_remembered(cluster: Any) -> None:
+def test_links_between_hosts_are_probed_once_and_stored(cluster: Any) -> None:
     probed = probe_host_links([nodes()])
     assert probed["host1", "host2"] == probed["host2", "host1"]
     costs = probed["host1", "host2"]
@@ -84,7 +84,7 @@ def test_links_between_hosts_are_probed_once_and_remembered(cluster: Any) -> Non
     assert 1e6 < costs.bandwidth_bytes_per_s < 1e11
 
 
-def test_what_was_measured_on_a_kind_serves_its_hosts_and_leaves_the_network_as_it_is() -> None:
+def test_measurements_of_a_kind_serve_all_its_hosts_and_leave_the_links_between_hosts_unchanged() -> None:
     hosts = two_hosts()
     kind = hosts.parts[0].topology.devices[0].kind
     measured = CostStore({kind: KindCosts({"Relu 4": 2e-6}, 3e-6)}, {(kind, kind): LinkCosts(1e-9, 1e12)})

@@ -1,14 +1,13 @@
-"""Placements that are executed on several hosts: each once, beside its own plain session, whatever is killed meanwhile."""
+"""Each placement is executed once, on one of several hosts beside its own plain session, even if processes are killed."""
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.distributed.evaluators import HostsMeasuring, measuring, measuring_options
 from gnnplace.distributed.pool import Pool
 from gnnplace.distributed.workers import PoolOptions
+from gnnplace.evaluation import EvaluationBatch
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
@@ -83,21 +83,31 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 
 
 def different(count: int, num_ops: int = 6) -> np.ndarray[Any, Any]:
-    """So many placements, `[B, N]`."""
+    """The first placements, `[B, N]`."""
     return np.array([[row >> op & 1 for op in range(num_ops)] for row in range(1, count + 1)])
 
 
-def wait_for_worker(state: str) -> psutil.Process:
-    """The process of a worker that is doing this now."""
+def working_process() -> psutil.Process:
+    """The process of a worker that runs an item now."""
     for _ in range(600):
         for process in psutil.Process().children(recursive=True):
-            if process.status() != psutil.STATUS_ZOMBIE and f"_Actor.{state}" in " ".join(process.cmdline()):
+            if process.status() != psutil.STATUS_ZOMBIE and "_Actor.work" in " ".join(process.cmdline()):
                 return process
         time.sleep(0.02)
-    raise AssertionError(f"no worker does {state}")
+    raise AssertionError("no worker runs an item")
 
 
-def test_each_placement_is_executed_once_on_one_of_the_hosts_and_kept(opened: Callable[..., Opened]) -> None:
+def during(stop: Callable[[psutil.Process], object], evaluate: Callable[[], EvaluationBatch]) -> EvaluationBatch:
+    """The result of an evaluation during which `stop` is called with the process of a worker."""
+    with ThreadPoolExecutor(1) as threads:
+        stopping = threads.submit(lambda: stop(working_process()))
+        batch = evaluate()
+        stopping.result()
+    assert np.isfinite(batch.makespan_s).all()
+    return batch
+
+
+def test_each_placement_is_executed_once_on_one_of_the_hosts_and_stored(opened: Callable[..., Opened]) -> None:
     there = opened()
     assert there.pool.hosts == ("host1", "host2")
     rows = different(10)
@@ -111,7 +121,7 @@ def test_each_placement_is_executed_once_on_one_of_the_hosts_and_kept(opened: Ca
     again = opened()
     repeated = again.evaluator.evaluate_batch(rows)
     assert (again.evaluator.measurements, again.evaluator.recalled, again.pool.tally["dispatched"]) == (0, 10, 0)
-    # Both are stated by the plain session of the driver: the ratio is what was measured.
+    # The driver multiplies the measured ratio by the time of its own plain session.
     assert again.evaluator.single is not None
     before, now = there.evaluator.single.makespan_s, again.evaluator.single.makespan_s
     assert repeated.makespan_s / now == pytest.approx(batch.makespan_s[:10] / before)
@@ -127,19 +137,7 @@ def test_weights_that_lie_outside_the_parts_are_sent_to_each_host(opened: Callab
 
 def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[..., Opened]) -> None:
     there = opened()
-    killed = []
-
-    def kill() -> None:
-        worker = wait_for_worker("work")
-        os.kill(worker.pid, signal.SIGKILL)
-        killed.append(worker.pid)
-
-    thread = Thread(target=kill)
-    thread.start()
-    batch = there.evaluator.evaluate_batch(different(40))
-    thread.join()
-    assert len(killed) == 1
-    assert np.isfinite(batch.makespan_s).all()
+    during(psutil.Process.kill, lambda: there.evaluator.evaluate_batch(different(40)))
     assert (there.evaluator.measurements, there.evaluator.failed) == (40, 0)
     tally = there.pool.tally
     assert tally["counted"] == 40
@@ -147,23 +145,17 @@ def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[.
     assert tally["dispatched"] == 41 + tally["dropped"]
 
 
-def test_a_host_that_stops_answering_is_given_up_and_its_measurement_made_elsewhere(
+def test_another_host_repeats_the_measurement_of_a_host_that_stops_answering(
     opened: Callable[..., Opened],
 ) -> None:
     there = opened(replace(measuring_options(OPTIONS.timeout_s), timeout_s=4.0, copy_after=1e9))
-    stopped = []
+    stopped: list[psutil.Process] = []
 
-    def stop() -> None:
-        worker = wait_for_worker("work")
+    def stop(worker: psutil.Process) -> None:
         worker.suspend()
         stopped.append(worker)
 
-    thread = Thread(target=stop)
-    thread.start()
-    batch = there.evaluator.evaluate_batch(different(30))
-    thread.join()
-    assert len(stopped) == 1
-    assert np.isfinite(batch.makespan_s).all()
+    during(stop, lambda: there.evaluator.evaluate_batch(different(30)))
     assert (there.pool.tally["counted"], there.pool.tally["hung"], there.evaluator.failed) == (30, 1, 0)
     _, alive = psutil.wait_procs(stopped, timeout=20.0)
     assert alive == []

@@ -1,4 +1,4 @@
-"""What the plug-in decides without a cluster: the single device, and the row of a planner that fails."""
+"""Decisions of the plug-in that need no cluster: the single device, and the row of a planner that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the workers of tests do; what they did is in the files of a folder, as they may not live to tell."""
+"""The work of workers in tests; each item leaves a mark in a folder, as a worker may be killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["marks", "once", "worker"]
 
 
 def marks(folder: Path, name: str) -> int:
-    """How many workers left a mark of that name."""
+    """Number of marks of a name."""
     return len(list(folder.glob(f"{name}.*")))
 
 
@@ -27,7 +27,7 @@ def once(folder: Path, name: str) -> bool:
 
 
 def worker(folder: Path) -> Callable[[str], str]:
-    """Does what an item says: `WORD` or `WORD ARGUMENT`."""
+    """The function of an item, `WORD` or `WORD ARGUMENT`."""
     return partial(_do, folder)
 
 

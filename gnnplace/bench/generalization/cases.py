@@ -49,84 +49,48 @@ class HeldOutCase:
         return zlib.crc32(self.name.encode())
 
 
+_CASES: Mapping[int, Sequence[tuple[Any, ...]]] = {
+    50: (
+        ("nmt_2", "k40x2"), ("inception_v3", "k80x4", 0.4), ("moe_8", "servers-2x4"),
+        ("nasnet_mobile", "phone-3", 0.4), ("ssd_300", "k40x5", 0.4), ("t5_small", "cpus-6"),
+        ("swin_tiny", "cores-4+4", 0.4), ("whisper_tiny", "upload-5"), ("llama_prefill", "v100x2", 0.9),
+        ("unet_diffusion", "ring-8"), ("wavefront_16x16", "servers-4x4"), ("wavefront-24x24", "k80x5"),
+    ),
+    100: (
+        ("nmt_2:training", "v100x2", 0.0, 0.8), ("nmt_4", "p100x15"), ("inception_v3", "k40+p100+v100+a100"),
+        ("moe_8", "k40x2", 0.4), ("nasnet_large", "servers-2x4", 0.4), ("ssd_300", "cores-4+4", 0.9),
+        ("t5_base", "k80x5"), ("swin_tiny", "ethernet-4", 0.4), ("whisper_base", "old-gpus-7"),
+        ("llama_decode", "k40x5", 0.4, 1.5), ("mamba_130m", "v100x2"), ("wavefront_8x64", "cpus-6"),
+        ("wavefront-12x90", "k80x4"), ("layered-far", "upload-5"),
+    ),
+    200: (
+        ("nmt_2", "k40x5"), ("nmt_4:training", "k80x4", 0.0, 1.2), ("inception_v3", "k80x2", 0.4),
+        ("moe_8", "a100-sxmx4"), ("nasnet_mobile", "cpus-6", 0.4), ("unet_diffusion", "k40x2"),
+        ("t5_small", "servers-4x4"), ("swin_tiny", "k40+p100+v100+a100", 0.4),
+        ("whisper_base", "k40x2+v100x3", 0.9), ("llama_prefill", "ring-8", 0.0, 0.8),
+        ("mamba_130m", "k80x5", 0.4), ("wavefront_16x16", "k40x2"), ("wavefront_60x60", "h100-sxmx7"),
+        ("layered-far", "cores-4+4"), ("dag-dense", "old-gpus-7", 0.4), ("layered-dense", "p100x15"),
+    ),
+    500: (
+        ("nmt_4", "k40x2"), ("nmt_8:training", "p100x15", 0.0, 1.5), ("nmt_2:training", "servers-2x4"),
+        ("moe_8", "k80x2", 0.9), ("nasnet_large", "k40x5"), ("nasnet_mobile", "k40+p100+v100+a100", 0.4),
+        ("unet_diffusion", "k80x4", 0.4), ("t5_base", "cores-4+4"), ("swin_tiny", "upload-5"),
+        ("whisper_base", "cpus-6", 0.4), ("llama_decode", "phone-3"), ("wavefront_8x64", "servers-4x4", 0.4),
+        ("wavefront-24x24", "ethernet-4"), ("layered-wide", "k80x5"), ("blocks-wide", "ring-8", 0.4),
+        ("dag-fat", "h100-sxmx7"),
+    ),
+    1000: (
+        ("nmt_8", "servers-2x4"), ("inception_v3:training", "v100x2", 0.4), ("unet_diffusion", "k40x5"),
+        ("phases-long", "k80x4", 0.4), ("wavefront-12x90", "cores-4+4"), ("dag-uneven", "p100x15"),
+    ),
+    2000: (
+        ("nmt_4:training", "k40x5"), ("mamba_130m", "k40x2", 0.4), ("wavefront-40x50", "servers-4x4"),
+        ("phases-wide", "k40+p100+v100+a100"),
+    ),
+}  # fmt: skip
+"""Graph, device set, spread of types and share of memory of each case, by number of groups."""
 CASES: Sequence[HeldOutCase] = tuple(
-    HeldOutCase(*case)
-    for case in (
-        # 50 groups
-        ("nmt_2", 50, "k40x2"),
-        ("inception_v3", 50, "k80x4", 0.4),
-        ("moe_8", 50, "servers-2x4"),
-        ("nasnet_mobile", 50, "phone-3", 0.4),
-        ("ssd_300", 50, "k40x5", 0.4),
-        ("t5_small", 50, "cpus-6"),
-        ("swin_tiny", 50, "cores-4+4", 0.4),
-        ("whisper_tiny", 50, "upload-5"),
-        ("llama_prefill", 50, "v100x2", 0.9),
-        ("unet_diffusion", 50, "ring-8"),
-        ("wavefront_16x16", 50, "servers-4x4"),
-        ("wavefront-24x24", 50, "k80x5"),
-        # 100 groups
-        ("nmt_2:training", 100, "v100x2", 0.0, 0.8),
-        ("nmt_4", 100, "p100x15"),
-        ("inception_v3", 100, "k40+p100+v100+a100"),
-        ("moe_8", 100, "k40x2", 0.4),
-        ("nasnet_large", 100, "servers-2x4", 0.4),
-        ("ssd_300", 100, "cores-4+4", 0.9),
-        ("t5_base", 100, "k80x5"),
-        ("swin_tiny", 100, "ethernet-4", 0.4),
-        ("whisper_base", 100, "old-gpus-7"),
-        ("llama_decode", 100, "k40x5", 0.4, 1.5),
-        ("mamba_130m", 100, "v100x2"),
-        ("wavefront_8x64", 100, "cpus-6"),
-        ("wavefront-12x90", 100, "k80x4"),
-        ("layered-far", 100, "upload-5"),
-        # 200 groups
-        ("nmt_2", 200, "k40x5"),
-        ("nmt_4:training", 200, "k80x4", 0.0, 1.2),
-        ("inception_v3", 200, "k80x2", 0.4),
-        ("moe_8", 200, "a100-sxmx4"),
-        ("nasnet_mobile", 200, "cpus-6", 0.4),
-        ("unet_diffusion", 200, "k40x2"),
-        ("t5_small", 200, "servers-4x4"),
-        ("swin_tiny", 200, "k40+p100+v100+a100", 0.4),
-        ("whisper_base", 200, "k40x2+v100x3", 0.9),
-        ("llama_prefill", 200, "ring-8", 0.0, 0.8),
-        ("mamba_130m", 200, "k80x5", 0.4),
-        ("wavefront_16x16", 200, "k40x2"),
-        ("wavefront_60x60", 200, "h100-sxmx7"),
-        ("layered-far", 200, "cores-4+4"),
-        ("dag-dense", 200, "old-gpus-7", 0.4),
-        ("layered-dense", 200, "p100x15"),
-        # 500 groups
-        ("nmt_4", 500, "k40x2"),
-        ("nmt_8:training", 500, "p100x15", 0.0, 1.5),
-        ("nmt_2:training", 500, "servers-2x4"),
-        ("moe_8", 500, "k80x2", 0.9),
-        ("nasnet_large", 500, "k40x5"),
-        ("nasnet_mobile", 500, "k40+p100+v100+a100", 0.4),
-        ("unet_diffusion", 500, "k80x4", 0.4),
-        ("t5_base", 500, "cores-4+4"),
-        ("swin_tiny", 500, "upload-5"),
-        ("whisper_base", 500, "cpus-6", 0.4),
-        ("llama_decode", 500, "phone-3"),
-        ("wavefront_8x64", 500, "servers-4x4", 0.4),
-        ("wavefront-24x24", 500, "ethernet-4"),
-        ("layered-wide", 500, "k80x5"),
-        ("blocks-wide", 500, "ring-8", 0.4),
-        ("dag-fat", 500, "h100-sxmx7"),
-        # 1,000 groups
-        ("nmt_8", 1000, "servers-2x4"),
-        ("inception_v3:training", 1000, "v100x2", 0.4),
-        ("unet_diffusion", 1000, "k40x5"),
-        ("phases-long", 1000, "k80x4", 0.4),
-        ("wavefront-12x90", 1000, "cores-4+4"),
-        ("dag-uneven", 1000, "p100x15"),
-        # 2,000 groups
-        ("nmt_4:training", 2000, "k40x5"),
-        ("mamba_130m", 2000, "k40x2", 0.4),
-        ("wavefront-40x50", 2000, "servers-4x4"),
-        ("phases-wide", 2000, "k40+p100+v100+a100"),
-    )
+    HeldOutCase(graph, max_groups, *rest) for max_groups, cases in _CASES.items() for graph, *rest in cases
 )
 """Sorted by number of groups. A case has fewer where the graph is smaller or where colocation joins more ops.
 
