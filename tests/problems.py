@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,7 @@ from gnnplace.evaluation import Objective, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.sim.simulator import Simulator
 
-__all__ = ["chain", "connected", "devices_of", "optimum_s", "problem_of", "random_reads"]
+__all__ = ["chain", "connected", "devices_of", "ladders", "optimum_s", "problem_of", "random_reads", "task_problem"]
 
 
 def devices_of(kinds: Iterable[str], memory_bytes: int | None = None) -> tuple[Device, ...]:
@@ -42,6 +42,26 @@ def chain(length: int, memory_bytes: int = 0) -> OpGraph:
     """Ops one after the other, with tensors of no bytes between them."""
     ops = [Op(f"o{i}", memory_bytes=memory_bytes) for i in range(length)]
     return OpGraph.build("chain", ops, [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(length - 1)])
+
+
+def ladders(sizes: Sequence[int], between: Mapping[tuple[int, int], int] = {}, **allowed: tuple[str, ...]) -> OpGraph:
+    """Clusters of ops `c0_0`, `c0_1`, ..., each read by the next two ops of its cluster: 1000 bytes, 10 resident ones.
+
+    `between` gives the bytes from the end of one cluster to the start of another.
+    """
+    names = [[f"c{c}_{i}" for i in range(size)] for c, size in enumerate(sizes)]
+    tensors = [Tensor(row[i], 1000, tuple(row[i + 1 : i + 3])) for row in names for i in range(len(row) - 1)]
+    tensors += [Tensor(names[a][-1], num_bytes, (names[b][0],)) for (a, b), num_bytes in between.items()]
+    ops = [Op(name, memory_bytes=10, devices=allowed.get(name)) for row in names for name in row]
+    return OpGraph.build("ladders", ops, tensors)
+
+
+def task_problem(seconds: ArrayLike, edges: Mapping[tuple[int, int], int]) -> Problem:
+    """The example of a paper: tasks numbered from 1 on connected devices, with seconds for each pair and each edge."""
+    times = np.asarray(seconds, np.float64)
+    tensors = [Tensor(f"n{a}", size, (f"n{b}",)) for (a, b), size in edges.items()]
+    graph = OpGraph.build("paper", [Op(f"n{i + 1}") for i in range(len(times))], tensors)
+    return problem_of(graph, connected(*devices_of("p" * times.shape[1])), times)
 
 
 def random_reads(

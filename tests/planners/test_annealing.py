@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem, Proposals
+from gnnplace.evaluation import Problem, Proposals
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 from gnnplace.planners.classical import annealing, heft
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
 from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.search import Search
-from gnnplace.sim.simulator import Simulator
 from tests.problems import chain, devices_of, optimum_s, problem_of, random_reads
+from tests.toy_problems import MeasuredLike
 
 
 def test_the_typical_rise_is_the_median_of_the_worsening_moves_that_fit() -> None:
@@ -51,26 +51,29 @@ def test_a_cluster_move_crosses_a_barrier_that_single_moves_do_not() -> None:
     assert found == {0.0: 4.0, 1.0: 3.0}
 
 
-def test_every_walk_calls_proposals_at_once_with_its_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def short_walks(monkeypatch: pytest.MonkeyPatch) -> Problem:
+    """A problem on which a compiled walk has 5,000 / (30 + 100) evaluations."""
     monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
-    problem = problem_of(chain(30), devices_of("ddd"), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
-    config, start, asked = AnnealingConfig(), np.zeros(30, dtype=np.int64), list[np.ndarray]()
+    return problem_of(chain(30), devices_of("ddd"), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
+
+
+def test_every_walk_calls_proposals_at_once_with_its_start(short_walks: Problem) -> None:
+    config, start, calls = AnnealingConfig(), np.zeros(30, dtype=np.int64), list[np.ndarray]()
 
     def proposals_at(assignment: np.ndarray) -> Proposals:
-        asked.append(assignment)
+        calls.append(assignment)
         return config.proposals
 
     found = []
-    for ask in (proposals_at, None):
-        with Search(problem, Budget(500), "annealing", 0) as search:
-            anneal(search, start, search.evaluate(Placement(start)), np.random.default_rng(0), config, ask)
+    for function in (proposals_at, None):
+        with Search(short_walks, Budget(500), "annealing", 0) as search:
+            anneal(search, start, search.evaluate(Placement(start)), np.random.default_rng(0), config, function)
         found.append(search.solution())
-    assert asked[0] is start
-    # One evaluation of the start and 50 that set the temperature; the rest in pieces of 5,000 / (30 + 100), of which
+    assert calls[0] is start
+    # One evaluation of the start and 50 that set the temperature; the rest in walks of 5,000 / (30 + 100), of which
     # the first begins at the start like those 50.
-    assert len(asked) == math.ceil((500 - 1 - 50) / (5_000 // 130))
+    assert len(calls) == math.ceil((500 - 1 - 50) / (5_000 // 130))
     # A constant distribution of moves gives the same search as none.
     assert len({tuple((count, best_s) for count, _, best_s in solution.history) for solution in found}) == 1
 
@@ -94,55 +97,40 @@ def test_annealing_is_never_worse_than_where_it_begins() -> None:
     assert annealing.plan(problem, Budget(25), 0).objective_s <= begun
 
 
-def test_a_budget_of_many_pieces_is_used_up_exactly_and_reports_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
-    problem = problem_of(chain(30), devices_of("ddd"), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
+def test_a_budget_of_many_walks_is_used_up_exactly_and_reports_between_them(short_walks: Problem) -> None:
     seen: list[int] = []
-    solution = annealing.plan(problem, Budget(1_234, on_progress=lambda progress: seen.append(progress.evaluations)), 0)
+    solution = annealing.plan(
+        short_walks, Budget(1_234, on_progress=lambda progress: seen.append(progress.evaluations)), 0
+    )
     assert solution.evaluations == seen[-1] == 1_234
     pieces = np.diff([count for count in seen if count > 100])
     assert pieces.max() == 5_000 // (30 + 100)
     counts = [count for count, _, _ in solution.history]
     assert counts == sorted(set(counts))
-    assert problem.penalised_s(problem.evaluator.evaluate(solution.placement)) == solution.objective_s
+    assert short_walks.penalised_s(short_walks.evaluator.evaluate(solution.placement)) == solution.objective_s
 
 
-def test_an_interrupt_between_two_pieces_keeps_the_best_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annealing, "_OPS_PER_WALK", 5_000)
-    problem = problem_of(chain(30), devices_of("ddd"), np.random.default_rng(1).uniform(1.0, 9.0, (30, 3)))
+def test_an_interrupt_between_two_walks_keeps_the_best_of_the_first(short_walks: Problem) -> None:
 
     def interrupt(progress: Progress) -> None:
         if progress.evaluations > 200:
             raise KeyboardInterrupt
 
-    solution = annealing.plan(problem, Budget(100_000, on_progress=interrupt), 0)
+    solution = annealing.plan(short_walks, Budget(100_000, on_progress=interrupt), 0)
     assert solution.interrupted
     assert 200 < solution.evaluations <= 200 + 5_000 // (30 + 100)
-    assert solution.objective_s == problem.penalised_s(problem.evaluator.evaluate(solution.placement))
+    assert solution.objective_s == short_walks.penalised_s(short_walks.evaluator.evaluate(solution.placement))
 
 
-class _Executed:
-    """Says that it measures, and counts what it runs."""
-
-    kind = "measured"
-
-    def __init__(self, simulator: Simulator) -> None:
-        self._simulator = simulator
-        self.executed = 0
-
-    def evaluate(self, placement: Placement) -> Evaluation:
-        self.executed += 1
-        return self._simulator.evaluate(placement)
-
-    def evaluate_batch(self, assignments: np.ndarray) -> EvaluationBatch:
-        self.executed += len(assignments)
-        return self._simulator.evaluate_batch(assignments)
+def test_annealing_ends_when_the_seconds_are_over() -> None:
+    problem = problem_of(chain(10), devices_of("dd"), 1.0)
+    solution = annealing.plan(problem, Budget(None, seconds=0.2), 0)
+    assert solution.evaluations > 2
+    assert not solution.interrupted
 
 
 def test_every_measured_evaluation_is_executed_and_few_of_them_set_the_temperature() -> None:
-    simulator = problem_of(chain(5), devices_of("dd"), 1.0).evaluator
-    assert isinstance(simulator, Simulator)
-    measured = _Executed(simulator)
-    problem = Problem(simulator.graph, simulator.topology, simulator.op_time_s, measured, simulator)  # type: ignore[arg-type]
-    solution = annealing.plan(problem, Budget(30), 0)
-    assert measured.executed == solution.evaluations == 30
+    problem = problem_of(chain(5), devices_of("dd"), 1.0)
+    measured = MeasuredLike(problem)
+    solution = annealing.plan(replace(problem, evaluator=measured), Budget(30), 0)
+    assert len(measured.executed) == solution.evaluations == 30

@@ -18,7 +18,7 @@ from gnnplace.placement import Placement, check_legal
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.classical.metis import metis_assignment
-from tests.problems import connected, problem_of
+from tests.problems import connected, ladders, problem_of
 
 
 def at_speeds(graph: OpGraph, speeds: dict[str, float], memory_bytes: int | None = None) -> Problem:
@@ -27,12 +27,7 @@ def at_speeds(graph: OpGraph, speeds: dict[str, float], memory_bytes: int | None
     return problem_of(graph, connected(*devices, latency_s=1e-3, bandwidth=1e6), 1.0 / np.array(list(speeds.values())))
 
 
-def two_clusters(size: int = 10, **allowed: tuple[str, ...]) -> OpGraph:
-    """Two ladders of ops with many bytes inside each and one byte from the first to the second."""
-    names = [[f"{cluster}{i}" for i in range(size)] for cluster in "ab"]
-    tensors = [Tensor(row[i], 1000, tuple(row[i + 1 : i + 3])) for row in names for i in range(size - 1)]
-    ops = [Op(name, memory_bytes=10, devices=allowed.get(name)) for row in names for name in row]
-    return OpGraph.build("two clusters", ops, [*tensors, Tensor(names[0][-1], 1, (names[1][0],))])
+TWO_CLUSTERS = ladders((10, 10), {(0, 1): 1})
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +37,7 @@ def _needs_pymetis() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
 def test_two_clusters_are_cut_at_the_thin_edge_between_them(seed: int) -> None:
-    solution = load_planner("metis")(at_speeds(two_clusters(), {"gpu0": 1, "gpu1": 1}), Budget(1), seed)
+    solution = load_planner("metis")(at_speeds(TWO_CLUSTERS, {"gpu0": 1, "gpu1": 1}), Budget(1), seed)
     first, second = solution.placement.assignment[:10], solution.placement.assignment[10:]
     assert {*first} != {*second}
     assert len({*first}) == len({*second}) == 1
@@ -69,27 +64,27 @@ def test_the_imbalance_is_the_default_of_the_library_for_the_method_in_use(
 ) -> None:
     part_graph = Mock(return_value=(0, [0] * 20))
     monkeypatch.setattr("pymetis.part_graph", part_graph)
-    metis_assignment(at_speeds(two_clusters(), {f"gpu{i}": 1 for i in range(count)}), 0, hosts=False)
+    metis_assignment(at_speeds(TWO_CLUSTERS, {f"gpu{i}": 1 for i in range(count)}), 0, hosts=False)
     options = part_graph.call_args.kwargs
     assert (options["recursive"], options["options"].ufactor) == (recursive, ufactor)
 
 
 def test_metis_cpu_gives_hosts_work_by_their_speed_and_metis_gives_them_none() -> None:
-    problem = at_speeds(two_clusters(40), {"gpu0": 3, "cpu0": 1})
+    problem = at_speeds(ladders((40, 40), {(0, 1): 1}), {"gpu0": 3, "cpu0": 1})
     without, with_hosts = (load_planner(name)(problem, Budget(1), 0) for name in ("metis", "metis-cpu"))
     assert np.bincount(without.placement.assignment, minlength=2).tolist() == [80, 0]
     assert np.bincount(with_hosts.placement.assignment, minlength=2)[1] == pytest.approx(20, abs=2)
 
 
 def test_an_op_that_no_accelerator_can_run_goes_to_a_host() -> None:
-    problem = at_speeds(two_clusters(a4=("cpu",)), {"gpu0": 1, "cpu0": 1, "gpu1": 1})
+    problem = at_speeds(ladders((10, 10), {(0, 1): 1}, c0_4=("cpu",)), {"gpu0": 1, "cpu0": 1, "gpu1": 1})
     solution = load_planner("metis")(problem, Budget(1), 0)
     check_legal(problem.graph, problem.topology, solution.placement)
     assert np.flatnonzero(solution.placement.assignment == 1).tolist() == [4]
 
 
 def test_a_placement_that_does_not_fit_is_returned_with_its_shortfall() -> None:
-    problem = at_speeds(two_clusters(), {"gpu0": 1, "gpu1": 1}, memory_bytes=50)
+    problem = at_speeds(TWO_CLUSTERS, {"gpu0": 1, "gpu1": 1}, memory_bytes=50)
     solution = load_planner("metis")(problem, Budget(1), 0)
     assert solution.objective_s > problem.worst_case_s
     shortfall = problem.evaluator.evaluate(Placement(solution.placement.assignment)).shortfall_bytes
@@ -102,4 +97,4 @@ def test_a_missing_library_is_an_error_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(MissingDependency, match=r"need pymetis; pip install 'gnnplace\[partition\]'"):
-        load_planner(name)(at_speeds(two_clusters(), {"gpu0": 1, "gpu1": 1}), Budget(1), 0)
+        load_planner(name)(at_speeds(TWO_CLUSTERS, {"gpu0": 1, "gpu1": 1}), Budget(1), 0)

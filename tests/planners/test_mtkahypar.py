@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import sys
@@ -27,7 +26,7 @@ from gnnplace.planners.classical import mtkahypar
 from gnnplace.planners.classical.mtkahypar import MtKahyparConfig, part_limits, plan, unit_bytes
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph
 from gnnplace.planners.classical.partition_graph import parts_of
-from tests.problems import connected, problem_of
+from tests.problems import connected, ladders, problem_of
 
 needs_mtkahypar = pytest.mark.usefixtures("_mtkahypar")
 
@@ -40,14 +39,6 @@ def _mtkahypar() -> None:
 def on_gpus(graph: OpGraph, memory_bytes: Sequence[int | None]) -> Problem:
     devices = (Device(f"gpu{i}", "gpu", room) for i, room in enumerate(memory_bytes))
     return problem_of(graph, connected(*devices, latency_s=1e-3, bandwidth=1e6), 1.0)
-
-
-def clusters(sizes: Sequence[int], **allowed: tuple[str, ...]) -> OpGraph:
-    """Independent chains of ops with 10 resident bytes each, 1000 bytes from one op to the next."""
-    names = [[f"c{c}_{i}" for i in range(size)] for c, size in enumerate(sizes)]
-    tensors = [Tensor(a, 1000, (b,)) for row in names for a, b in itertools.pairwise(row)]
-    ops = [Op(name, memory_bytes=10, devices=allowed.get(name)) for row in names for name in row]
-    return OpGraph.build("clusters", ops, tensors)
 
 
 def test_a_unit_weighs_its_weights_its_share_of_shared_ones_and_some_of_its_results() -> None:
@@ -86,7 +77,7 @@ def test_limits_suffice_and_never_exceed_a_memory(devices: list[tuple[float, flo
 
 @needs_mtkahypar
 def test_clusters_that_fill_a_device_each_are_found_whole() -> None:
-    problem = on_gpus(clusters([8, 8, 8]), [8 * 10 + 4000] * 3)
+    problem = on_gpus(ladders([8, 8, 8]), [8 * 10 + 4000] * 3)
     solution = plan(problem, Budget(200), 0)
     rows = solution.placement.assignment.reshape(3, 8)
     assert (rows == rows[:, :1]).all()
@@ -105,7 +96,7 @@ def test_devices_with_little_memory_get_what_they_hold() -> None:
 @needs_mtkahypar
 def test_an_op_goes_only_where_it_may_run_even_where_the_whole_graph_fits() -> None:
     allowed = {"c0_0": ("gpu1",), "c0_5": ("gpu1",), "c1_3": ("gpu0", "gpu2")}
-    problem = on_gpus(clusters([8, 8], **allowed), [None] * 3)
+    problem = on_gpus(ladders([8, 8], **allowed), [None] * 3)
     solution = plan(problem, Budget(300), 0)
     check_legal(problem.graph, problem.topology, solution.placement)
     assert solution.objective_s == pytest.approx(8.0)  # the first chain on gpu1, the second elsewhere
@@ -130,12 +121,12 @@ def test_a_graph_without_bytes_or_tensors_is_spread() -> None:
 def test_a_missing_library_is_an_error_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mtkahypar", None)
     with pytest.raises(MissingDependency, match=r"needs mtkahypar; pip install 'gnnplace\[partition\]'"):
-        plan(on_gpus(clusters([4, 4]), [None, None]), Budget(10), 0)
+        plan(on_gpus(ladders([4, 4]), [None, None]), Budget(10), 0)
 
 
 @needs_mtkahypar
 def test_a_library_that_died_between_two_partitions_is_started_again() -> None:
-    problem = on_gpus(clusters([4, 4]), [None] * 2)
+    problem = on_gpus(ladders([4, 4]), [None] * 2)
     cut = (np.ones(8), np.full(2, 5.0), parts_of(problem, hosts=True), np.arange(8), None)
     with IsolatedProcess(mtkahypar.partitioner) as process:
         cutter = mtkahypar._Cutter(problem, process, 30.0)
@@ -166,7 +157,7 @@ def hangs_at_start(starts: Path) -> Callable[[Hypergraph], list[int]]:
 @needs_mtkahypar
 def test_a_library_that_crashes_at_every_partition_leaves_the_single_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mtkahypar, "partitioner", exits_at_each_partition)
-    problem = on_gpus(clusters([4, 4]), [None] * 2)
+    problem = on_gpus(ladders([4, 4]), [None] * 2)
     config = MtKahyparConfig(orders=1, imbalances=(0.3,), activation_shares=(1.0,))
     assert plan(problem, Budget(100), 0, config).evaluations == len(problem.single_device_assignments)
 
@@ -177,7 +168,7 @@ def test_a_library_that_does_not_work_is_an_error_with_its_reason(monkeypatch: p
     with pytest.raises(
         MissingDependency, match=r"exit code 1: ImportError: libhwloc.so.15: no such file .* pip install"
     ):
-        plan(on_gpus(clusters([4, 4]), [None, None]), Budget(100), 0)
+        plan(on_gpus(ladders([4, 4]), [None, None]), Budget(100), 0)
 
 
 @needs_mtkahypar
@@ -186,7 +177,7 @@ def test_the_sweep_ends_after_a_few_partitions_that_took_too_long(
 ) -> None:
     starts = tmp_path / "starts"
     monkeypatch.setattr(mtkahypar, "partitioner", partial(hangs_at_start, starts))
-    problem = on_gpus(clusters([4, 4]), [None] * 4)
+    problem = on_gpus(ladders([4, 4]), [None] * 4)
     solution = plan(problem, Budget(100), 0, MtKahyparConfig(timeout_s=1.0, max_timeouts=2))
     assert len(starts.read_text() if starts.exists() else "") <= 2
     assert solution.evaluations == len(problem.single_device_assignments)

@@ -11,12 +11,12 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import peft
 from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.classical.peft import optimistic_cost_table, peft_order, peft_schedule
-from tests.problems import connected, devices_of, problem_of
+from tests.problems import connected, devices_of, problem_of, task_problem
 
 # Arabnejad and Barbosa 2014, figure 1: seconds of ten tasks on three processors, and of the edges.
-PAPER_TIMES = np.array(
-    [[22, 21, 36], [22, 18, 18], [32, 27, 43], [7, 10, 4], [29, 27, 35],
-     [26, 17, 24], [14, 25, 30], [29, 23, 36], [15, 21, 8], [13, 16, 33]], dtype=np.float64,
+PAPER_TIMES = (
+    [22, 21, 36], [22, 18, 18], [32, 27, 43], [7, 10, 4], [29, 27, 35],
+     [26, 17, 24], [14, 25, 30], [29, 23, 36], [15, 21, 8], [13, 16, 33],
 )  # fmt: skip
 PAPER_EDGES = {
     (1, 2): 17, (1, 3): 31, (1, 4): 29, (1, 5): 13, (1, 6): 7, (2, 8): 3, (2, 9): 30, (3, 7): 16,
@@ -24,13 +24,7 @@ PAPER_EDGES = {
 }  # fmt: skip
 
 
-def paper_problem() -> Problem:
-    tensors = [Tensor(f"n{a}", size, (f"n{b}",)) for (a, b), size in PAPER_EDGES.items()]
-    return problem_of(
-        OpGraph.build("paper", [Op(f"n{i + 1}") for i in range(10)], tensors),
-        connected(*devices_of("ppp")),
-        PAPER_TIMES,
-    )
+PAPER = task_problem(PAPER_TIMES, PAPER_EDGES)
 
 
 def random_problem(seed: int) -> Problem:
@@ -44,7 +38,7 @@ def random_problem(seed: int) -> Problem:
 
 
 def naive_peft(problem: Problem) -> tuple[list[int], list[float]]:
-    """The paper's algorithm 1 word by word: devices and start times."""
+    """Algorithm 1 of the paper, step by step: devices and start times."""
     graph, times = problem.graph, problem.op_time_s.tolist()
     devices = range(len(times[0]) if times else 0)
     bytes_of = {
@@ -89,29 +83,26 @@ def naive_peft(problem: Problem) -> tuple[list[int], list[float]]:
 
 
 def test_the_optimistic_cost_table_is_the_papers() -> None:
-    problem = paper_problem()
-    table = optimistic_cost_table(problem)
+    table = optimistic_cost_table(PAPER)
     assert table.tolist() == [
         [64, 68, 86], [42, 39, 42], [27, 41, 43], [42, 39, 50], [28, 37, 28],
         [42, 39, 44], [13, 16, 22], [13, 16, 33], [13, 16, 20], [0, 0, 0],
     ]  # fmt: skip
     assert table.mean(axis=1).round(1).tolist() == [72.7, 41.0, 37.0, 43.7, 31.0, 41.7, 17.0, 20.7, 16.3, 0.0]
-    assert (peft_order(problem, table) + 1).tolist() == [1, 4, 6, 2, 3, 5, 8, 7, 9, 10]
+    assert (peft_order(PAPER, table) + 1).tolist() == [1, 4, 6, 2, 3, 5, 8, 7, 9, 10]
 
 
-def test_peft_needs_122_where_heft_needs_133_as_its_paper_says() -> None:
-    problem = paper_problem()
-    schedule = peft_schedule(problem)
+def test_peft_needs_122_where_heft_needs_133_as_in_its_paper() -> None:
+    schedule = peft_schedule(PAPER)
     assert schedule.end_s.max() == 122.0
     assert (schedule.assignment + 1).tolist() == [1, 1, 1, 1, 3, 2, 1, 2, 3, 2]
-    assert list_schedule(problem).end_s.max() == 133.0
+    assert list_schedule(PAPER).end_s.max() == 133.0
 
 
 def test_the_placement_runs_in_the_order_of_the_schedule() -> None:
-    problem = paper_problem()
-    solution = peft.plan(problem, Budget(1), 0)
-    np.testing.assert_array_equal(solution.placement.assignment, peft_schedule(problem).assignment)
-    assert problem.estimator.schedule(solution.placement).makespan_s == 122.0
+    solution = peft.plan(PAPER, Budget(1), 0)
+    np.testing.assert_array_equal(solution.placement.assignment, peft_schedule(PAPER).assignment)
+    assert PAPER.estimator.schedule(solution.placement).makespan_s == 122.0
     assert solution.objective_s == 122.0
 
 
@@ -124,7 +115,7 @@ def test_the_schedule_equals_that_of_a_naive_scheduler(seed: int) -> None:
     np.testing.assert_allclose(schedule.start_s, start_s, rtol=1e-12)
 
 
-def test_devices_that_may_not_run_an_op_are_not_what_it_hopes_for() -> None:
+def test_the_table_ignores_devices_that_may_not_run_a_child() -> None:
     graph = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 5, ("b",))])
     problem = problem_of(graph, connected(*devices_of("pp")), [[1.0, 1.0], [np.inf, 3.0]])
     assert optimistic_cost_table(problem).tolist() == [[8.0, 3.0], [0.0, 0.0]]

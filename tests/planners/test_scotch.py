@@ -12,12 +12,11 @@ from scipy.sparse import csr_array
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MissingDependency
-from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import check_legal
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import scotch
 from gnnplace.planners.classical.scotch import link_distances, plan, source_text, target_text
-from tests.problems import problem_of
+from tests.problems import ladders, problem_of
 
 needs_scotch = pytest.mark.skipif(shutil.which("scotch_gmap") is None, reason="Debian's scotch is not installed")
 
@@ -30,15 +29,6 @@ def pairs_of_devices(slow_latency_s: float, speeds: tuple[float, ...] = (1, 1, 1
         for a in range(len(speeds)) for b in range(len(speeds)) if a != b
     )  # fmt: skip
     return Topology("pairs", devices, links)
-
-
-def clusters(sizes: tuple[int, ...], between: dict[tuple[int, int], int], **allowed: tuple[str, ...]) -> OpGraph:
-    """Ladders with 1000 bytes a rung; `between` gives the bytes from the end of one to the start of another."""
-    names = [[f"c{c}_{i}" for i in range(size)] for c, size in enumerate(sizes)]
-    tensors = [Tensor(row[i], 1000, tuple(row[i + 1 : i + 3])) for row in names for i in range(len(row) - 1)]
-    tensors += [Tensor(names[a][-1], num_bytes, (names[b][0],)) for (a, b), num_bytes in between.items()]
-    ops = [Op(name, memory_bytes=10, devices=allowed.get(name)) for row in names for name in row]
-    return OpGraph.build("clusters", ops, tensors)
 
 
 def test_a_source_graph_has_vertices_from_0_without_labels_and_each_edge_twice() -> None:
@@ -76,7 +66,7 @@ def test_a_pair_without_a_route_has_the_largest_distance() -> None:
 @needs_scotch
 def test_two_clusters_are_cut_at_the_thin_edge_between_them() -> None:
     topology = pairs_of_devices(1.0, (1, 1))
-    problem = problem_of(clusters((10, 10), {(0, 1): 1}), topology, 1.0)
+    problem = problem_of(ladders((10, 10), {(0, 1): 1}), topology, 1.0)
     assignment = plan(problem, Budget(1), 0).placement.assignment
     assert {*assignment[:10]} != {*assignment[10:]}
     assert len({*assignment[:10]}) == len({*assignment[10:]}) == 1
@@ -84,7 +74,7 @@ def test_two_clusters_are_cut_at_the_thin_edge_between_them() -> None:
 
 @needs_scotch
 def test_clusters_that_exchange_many_bytes_go_to_near_devices() -> None:
-    graph = clusters((16, 16, 16, 16), {(0, 1): 500, (2, 3): 500, (0, 2): 5, (1, 3): 5})
+    graph = ladders((16, 16, 16, 16), {(0, 1): 500, (2, 3): 500, (0, 2): 5, (1, 3): 5})
     problem = problem_of(graph, pairs_of_devices(12.0), 1.0)
     assignment = plan(problem, Budget(1), 0).placement.assignment.reshape(4, 16)
     homes = [int(np.bincount(row).argmax()) for row in assignment]
@@ -95,14 +85,14 @@ def test_clusters_that_exchange_many_bytes_go_to_near_devices() -> None:
 @needs_scotch
 def test_the_load_of_a_device_is_in_proportion_to_its_speed() -> None:
     speeds = (3.0, 1.0)
-    problem = problem_of(clusters((80,), {}), pairs_of_devices(1.0, speeds), 1.0 / np.array(speeds))
+    problem = problem_of(ladders((80,)), pairs_of_devices(1.0, speeds), 1.0 / np.array(speeds))
     assert np.bincount(plan(problem, Budget(1), 0).placement.assignment)[1] == pytest.approx(20, abs=2)
 
 
 @needs_scotch
 def test_an_op_goes_only_where_it_may_run() -> None:
     allowed = {f"c0_{i}": ("gpu1",) for i in (0, 3)} | {"c1_2": ("gpu2", "gpu3")}
-    problem = problem_of(clusters((8, 8), {(0, 1): 1}, **allowed), pairs_of_devices(1.0), 1.0)
+    problem = problem_of(ladders((8, 8), {(0, 1): 1}, **allowed), pairs_of_devices(1.0), 1.0)
     solution = plan(problem, Budget(1), 0)
     check_legal(problem.graph, problem.topology, solution.placement)
     assert solution.placement.assignment[[0, 3]].tolist() == [1, 1]
@@ -110,7 +100,7 @@ def test_an_op_goes_only_where_it_may_run() -> None:
 
 @needs_scotch
 def test_the_answer_does_not_depend_on_the_seed() -> None:
-    problem = problem_of(clusters((20, 20, 20), {(0, 1): 5, (1, 2): 5}), pairs_of_devices(2.0), 1.0)
+    problem = problem_of(ladders((20, 20, 20), {(0, 1): 5, (1, 2): 5}), pairs_of_devices(2.0), 1.0)
     first, second = (plan(problem, Budget(1), seed).placement.assignment for seed in (0, 1))
     np.testing.assert_array_equal(first, second)
 
@@ -118,20 +108,20 @@ def test_the_answer_does_not_depend_on_the_seed() -> None:
 @needs_scotch
 def test_a_time_budget_of_zero_ends_the_mapping() -> None:
     with pytest.raises(InfeasiblePlacement, match="budget ended"):
-        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(seconds=0.0), 0)
+        plan(problem_of(ladders((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(seconds=0.0), 0)
 
 
 @needs_scotch
 def test_the_error_of_scotch_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scotch, "target_text", lambda speed, distances: "deco 0\nnonsense\n")
     with pytest.raises(GnnplaceError, match=r"scotch_gmap ended with status -?[0-9]+: .*bad input"):
-        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(1), 0)
+        plan(problem_of(ladders((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(1), 0)
 
 
 def test_a_missing_program_is_an_error_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(MissingDependency, match=r"needs the program scotch_gmap; install Debian's scotch"):
-        plan(problem_of(clusters((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(1), 0)
+        plan(problem_of(ladders((8, 8), {(0, 1): 1}), pairs_of_devices(1.0), 1.0), Budget(1), 0)
 
 
 @needs_scotch

@@ -1,4 +1,4 @@
-"""Single, round-robin, segments, greedy and annealing on instances with a known answer."""
+"""Single, round-robin and greedy on instances with a known answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import annealing, heft, segments
 from gnnplace.planners.classical.baselines import plan_greedy, plan_round_robin, plan_single
 from gnnplace.planners.search import Planner
-from tests.problems import chain, devices_of, optimum_s, problem_of, random_reads
+from tests.problems import chain, devices_of, problem_of, random_reads
 
 
 def two_towers(length: int) -> OpGraph:
@@ -26,7 +26,7 @@ def test_round_robin_takes_devices_in_turn_and_skips_those_that_are_not_allowed(
     assert plan_round_robin(problem, Budget(9), 0).placement.assignment.tolist() == [0, 1, 0, 1]
 
 
-def test_single_skips_devices_that_cannot_be_told_apart() -> None:
+def test_single_evaluates_one_of_several_equal_devices() -> None:
     problem = problem_of(chain(3), devices_of("d" * 8), 1.0)
     assert plan_single(problem, Budget(99), 0).evaluations == 1
 
@@ -37,34 +37,12 @@ def test_single_takes_the_slower_device_when_only_that_one_holds_the_graph() -> 
     assert plan_single(problem, Budget(9), 0).placement.assignment.tolist() == [1, 1, 1]
 
 
-def test_single_lets_the_others_follow_the_best_device() -> None:
+def test_single_moves_only_the_ops_that_may_not_run_on_the_best_device() -> None:
     ops = [Op("a"), Op("b", devices=("cpu",)), Op("c")]
     graph = OpGraph.build("pinned", ops, [Tensor("a", 1, ("b",)), Tensor("b", 1, ("c",))])
     devices = Device("gpu"), Device("cpu")
     problem = problem_of(graph, devices, [1.0, 9.0])
     assert plan_single(problem, Budget(9), 0).placement.assignment.tolist() == [0, 1, 0]
-
-
-def test_segments_cuts_a_chain_where_the_memory_ends_and_nowhere_else() -> None:
-    devices = Device("x", memory_bytes=40), Device("y", memory_bytes=30), Device("z", memory_bytes=30)
-    problem = problem_of(chain(6, memory_bytes=10), devices, 1.0)
-    solution = segments.plan(problem, Budget(500), 0)
-    assert solution.objective_s == 7.0  # six seconds of work and one transfer
-    assert solution.objective_s == optimum_s(problem)
-
-
-def test_segments_uses_the_host_again_between_devices() -> None:
-    # The host is quick for the first and last op only; the accelerator holds the three between them.
-    times = [[9.0, 1.0], [1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [9.0, 1.0]]
-    problem = problem_of(chain(5, memory_bytes=10), (Device("gpu", "gpu"), Device("host", "cpu")), times)
-    solution = segments.plan(problem, Budget(500), 0)
-    assert solution.placement.assignment.tolist() == [1, 0, 0, 0, 1]
-    assert solution.objective_s == optimum_s(problem) == 7.0
-
-
-def test_segments_balances_a_pipeline() -> None:
-    problem = problem_of(chain(6), devices_of("dd"), 1.0, "throughput")
-    assert segments.plan(problem, Budget(500), 0).objective_s == 3.0
 
 
 @pytest.mark.parametrize("planner", [heft.plan, plan_greedy, annealing.plan, segments.plan])
@@ -84,10 +62,3 @@ def test_greedy_ends_where_no_single_move_helps(seed: int) -> None:
     assert solution.objective_s <= min(
         plan_single(problem, Budget(9), 0).objective_s, heft.plan(problem, Budget(9), 0).objective_s
     )
-
-
-def test_annealing_ends_when_the_seconds_are_over() -> None:
-    problem = problem_of(two_towers(5), devices_of("dd"), 1.0)
-    solution = annealing.plan(problem, Budget(None, seconds=0.2), 0)
-    assert solution.evaluations > 2
-    assert not solution.interrupted
