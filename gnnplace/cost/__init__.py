@@ -2,7 +2,7 @@
 
 In reading order: `cost_model` (the protocol, the roofline, random factors per op type), `measured` (seconds measured on real
 devices, by op signature, and their file), `calibrate` (a roofline fitted to measured seconds), `measurement_store`
-(everything that was measured on a machine).
+(all measurements of a machine).
 """
 
 __all__: list[str] = []

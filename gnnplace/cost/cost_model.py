@@ -20,7 +20,7 @@ __all__ = ["CostModel", "Efficiency", "OpClass", "PerTypeCost", "RooflineCost", 
 OpClass = str
 CONVOLUTION, MATRIX, OTHER = "convolution", "matrix", "other"
 
-# Integer variants are named after what they quantise, fused ones after what they fuse.
+# Names of integer variants and of fused ops contain the name of the plain op.
 _CLASS_WORDS: tuple[tuple[OpClass, tuple[str, ...]], ...] = (
     (CONVOLUTION, ("conv",)),
     (MATRIX, ("matmul", "gemm", "attention", "einsum", "lstm", "gru", "rnn")),
@@ -107,7 +107,7 @@ class RooflineCost:
             endless = np.flatnonzero(missing & np.isinf(seconds))
             if endless.size:
                 raise InvalidTopology(
-                    f"device {device.name!r}: op {graph.op_names[endless[0]]!r} would take longer than a number can say; "
+                    f"device {device.name!r}: op {graph.op_names[endless[0]]!r} would take more seconds than a number holds; "
                     "check its flops and bytes and the rates of the device"
                 )
         return seconds
@@ -181,7 +181,7 @@ def bound_s(graph: OpGraph, device: Device, efficiency: Mapping[OpClass, Efficie
                 f"no time_s for it or for its kind {device.kind!r}; state one of the two"
             )
     per_class = [efficiency[op_class(op_type)] for op_type in graph.op_types]
-    with np.errstate(over="ignore", under="ignore", divide="ignore"):  # infinite is infinite
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):  # an infinite time is refused later
         compute = peak * np.array([entry.compute for entry in per_class])
         memory = bandwidth * np.array([entry.bandwidth for entry in per_class])
         return np.maximum(_quotient(graph.flops, compute), _quotient(graph.bytes_accessed, memory))

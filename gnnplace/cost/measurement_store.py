@@ -1,4 +1,4 @@
-"""All measurements in one SQLite file, by machine, so that nothing is measured twice."""
+"""All measurements in one SQLite file, by machine, so that commands measure nothing twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gnnplace.graph.op_graph import Op, OpGraph
 __all__ = ["ENOUGH_SEGMENTS", "MeasuredSegment", "MeasurementStore", "StoredPlacement"]
 
 ENOUGH_SEGMENTS = 50
-"""Number of measured segments from which on their costs are fitted."""
+"""Least number of measured segments to which costs are fitted."""
 
 _WAIT_S = 30.0
 _MINE = "machine = (SELECT id FROM machine WHERE facts = ?)"

@@ -1,4 +1,4 @@
-"""Cores, memory and GPUs of this machine, as the system reports them; nothing is measured.
+"""Cores, memory and GPUs of this machine, as the system reports them.
 
 Rates are conservative published figures, sufficient to rank ops before a calibration replaces them.
 """

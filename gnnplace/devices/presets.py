@@ -127,7 +127,7 @@ CPUS: Mapping[str, Figures] = {
 }  # fmt: skip
 
 _NO_PRESETS = ("auto", "cpu:0", "cuda:0")
-"""Other forms of `--devices`, suggested for similar misspelt names."""
+"""Other forms of `--devices`, which error messages suggest for similar names."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ def preset(name: str) -> Topology:
     ]
     (cpu_part,) = cpu_parts
     cpus = [_device(f"cpu:{number}", f"cpu-{cpu_part.name}", cpu_part) for number in range(cpu_part.count)]
-    links = [*_pcie_links(gpus), *_nvlink_links(gpus), *_socket_links(cpus, CPUS[cpu_part.name])]
-    return Topology(name, (*(device for device, _ in gpus), *cpus), tuple(links))
+    links = tuple(_links(gpus, cpus, CPUS[cpu_part.name]))
+    return Topology(name, (*(device for device, _ in gpus), *cpus), links)
 
 
 def _parse(text: str, whole: str) -> _Part:
@@ -208,22 +208,19 @@ def _device(name: str, kind: str, part: _Part) -> Device:
     return Device(name, kind, memory_bytes, figures.peak_flops_per_s, bandwidth, DISPATCH_OVERHEAD_S)
 
 
-def _pcie_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
+def _links(gpus: list[tuple[Device, GpuFigures]], cpus: list[Device], host: Figures) -> Iterator[Link]:
+    """Links to the host, through switches between GPUs, and between sockets.
+
+    The links from a GPU to all others share its outgoing rate.
+    """
     for device, figures in gpus:
         kind, number = device.name.split(":")
         board = f"pcie:{kind}:{int(number) // figures.gpus_per_board}"
         yield Link("cpu:0", device.name, PCIE_LATENCY_S, figures.link_bytes_per_s, f"{board}:in")
         yield Link(device.name, "cpu:0", PCIE_LATENCY_S, figures.link_bytes_per_s, f"{board}:out")
-
-
-def _nvlink_links(gpus: list[tuple[Device, GpuFigures]]) -> Iterator[Link]:
-    """Links through switches: the links from a GPU to all others share its outgoing rate."""
     for (source, figures), (target, _) in permutations(gpus, 2):
         if figures.nvlink_bytes_per_s is not None and source.kind == target.kind:
             channel = f"nvlink:{source.name}:out"
             yield Link(source.name, target.name, NVLINK_LATENCY_S, figures.nvlink_bytes_per_s, channel)
-
-
-def _socket_links(cpus: list[Device], figures: Figures) -> Iterator[Link]:
-    for source, target in permutations(cpus, 2):
-        yield Link(source.name, target.name, SOCKET_LATENCY_S, figures.link_bytes_per_s)
+    for one, other in permutations(cpus, 2):
+        yield Link(one.name, other.name, SOCKET_LATENCY_S, host.link_bytes_per_s)

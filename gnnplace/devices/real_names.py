@@ -139,7 +139,7 @@ def _cores(name: str, text: str) -> tuple[int, ...]:
         raise InvalidTopology(f"device {name!r}: cores={text} is no set of cores; write cores=1 or cores=0-3")
     first, _, last = text.partition("-")
     if max(len(first), len(last)) > _DIGITS:
-        raise InvalidTopology(f"device {name!r}: no machine has so many cores; {_FORMS}")
+        raise InvalidTopology(f"device {name!r}: the index of a core has at most {_DIGITS} digits; {_FORMS}")
     cores = tuple(range(int(first), int(last or first) + 1))
     if not cores:
         raise InvalidTopology(f"device {name!r} is an empty set of cores; write the smaller core first")

@@ -79,13 +79,13 @@ def sample_devices(rng: np.random.Generator, ranges: DeviceRanges = DeviceRanges
     rate = _draw(rng, ranges.accelerator_flops_per_s)
     kinds = min(int(rng.integers(1, ranges.max_kinds + 1)), count - 1)
     members = np.bincount(np.sort(rng.integers(kinds, size=count - 1 - kinds)), minlength=kinds) + 1
+    sizes = {chr(ord("a") + number): size for number, size in enumerate(members.tolist())}
     accelerators: tuple[Device, ...] = ()
-    for number, size in enumerate(members.tolist()):
-        kind = chr(ord("a") + number)
-        speed = 1.0 if number == 0 else _draw(rng, ranges.kind_speed)
+    for kind, size in sizes.items():
+        speed = 1.0 if kind == "a" else _draw(rng, ranges.kind_speed)
         accelerators += _devices(kind, kind, size, speed * rate, rng, ranges)
     host = _devices("cpu", f"{HOST_KIND_PREFIX}-host", 1, _draw(rng, ranges.host_speed) * rate, rng, ranges)
-    name = "+".join(f"{chr(ord('a') + number)}x{size}" for number, size in enumerate(members.tolist()))
+    name = "+".join(f"{kind}x{size}" for kind, size in sizes.items())
     return Topology(f"{name}+host", (*accelerators, *host), tuple(_links(host, accelerators, rng, ranges)))
 
 

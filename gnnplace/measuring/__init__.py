@@ -1,4 +1,4 @@
-"""Only here is time measured: every figure carries its repeats and its spread.
+"""Measurements of time, each with its repeats and its spread; no other room measures time.
 
 In reading order: `timing` (interleaved repeats, medians, intervals), `busy` (utilization of devices by other work),
 `grouped_parts` (from a placement of op groups to parts), `worker_process` (jobs in an isolated process), `link_probe` (cost

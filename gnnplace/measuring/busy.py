@@ -14,9 +14,9 @@ from gnnplace.running.gpu_slices import shared_slices
 __all__ = ["BUSY", "NOTICED", "busy_shares", "check_free"]
 
 BUSY = 0.5
-"""Utilization of a device by other work from which on nothing is measured there unless the user insists."""
+"""Utilization of a device by other work above which nothing is measured there without `--force`."""
 NOTICED = 0.1
-"""Utilization from which on a warning is given."""
+"""Utilization above which a warning appears."""
 _SAMPLE_S = 0.5
 
 

@@ -25,7 +25,7 @@ _MAX_PARTS = 4096  # some kilobytes each, as parts hold no weights
 
 @dataclass(frozen=True, eq=False)
 class GroupedModel:
-    """A model, at one or several shapes of its inputs, and the graph of its op groups, whose placement is sought."""
+    """A model, at one or several shapes of its inputs, and the graph of its op groups, which a planner places."""
 
     models: tuple[OnnxModel, ...]
     """The same ops at every shape."""
@@ -115,13 +115,8 @@ def measured_segments(
     first_reads = remote[np.unique(copies, axis=1, return_index=True)[1]]
     arrived_bytes = np.zeros(len(parts))
     np.add.at(arrived_bytes, part_of_op[readers[first_reads]], graph.tensor_bytes[graph.consumer_tensor[first_reads]])
+    figures = zip(device_of_part, ops_of_part, arrived_bytes.tolist(), part_s.tolist(), strict=True)
     return [
-        MeasuredSegment(
-            topology.devices[device_of_part[position]].kind,
-            tuple(ops.tolist()),
-            float(op_time_s[ops, device_of_part[position]].sum()),
-            float(arrived_bytes[position]),
-            float(part_s[position]),
-        )
-        for position, ops in enumerate(ops_of_part)
+        MeasuredSegment(topology.devices[d].kind, tuple(ops.tolist()), float(op_time_s[ops, d].sum()), arrived, seconds)
+        for d, ops, arrived, seconds in figures
     ]

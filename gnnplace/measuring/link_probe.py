@@ -30,7 +30,7 @@ _FREE_BYTES_PER_S = 1e11
 
 
 def probing_process() -> WorkerProcess:
-    """A process that runs probes of any devices; close it in the end."""
+    """A process that runs probes of any devices; use it as a context."""
     feed = {_input(size): np.ones(size, dtype=np.float32) for size in FLOATS}
     return WorkerProcess(Setup(tuple(feed), (_OUTPUT,), (feed,), kept_jobs=0), _TIMEOUT_S)
 

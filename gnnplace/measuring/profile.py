@@ -38,7 +38,7 @@ from gnnplace.running.values import python_run
 __all__ = ["by_signature", "measured_costs", "profile_model"]
 
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
-_TIMEOUT_S = 900.0  # for some thirty runs; those of one placement may take 300 s
+_TIMEOUT_S = 900.0  # for some thirty runs; the runs of one placement may take 300 s
 _KERNEL = "_kernel_time"
 _PROFILE, _OPTIMISED = "profile.json", "optimised.onnx"
 
@@ -49,7 +49,7 @@ class ProfileJob:
 
     part: Part
     folder: Path
-    """Receives the profile and the optimised model, except from an `ep:` device, whose profile says too little."""
+    """Folder for the profile and the optimised model; an `ep:` device writes none, as its profile has too little detail."""
     rule: StoppingRule
     limit_s: float = math.inf
     """Seconds for loading and running the model, where the limit of the process is longer."""

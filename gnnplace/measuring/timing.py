@@ -25,16 +25,16 @@ __all__ = [
 ]  # fmt: skip
 
 SLOWEST = 10.0
-"""Multiple of the plain session's seconds from which on a placement need not be measured precisely."""
+"""Multiple of the plain session's seconds above which the search does not measure a placement precisely."""
 _HOPELESS_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """When a measurement is precise enough."""
+    """Conditions that end a measurement."""
 
     warmup: int = 2
-    """Runs of each candidate before the first round: caches fill, memory is allocated. A reference has one at most."""
+    """Runs of each candidate before the first round, which fill caches and allocate memory; at most one of the reference."""
     min_repeats: int = 6
     """Least number of rounds; six is the least that gives a 95 % interval."""
     max_repeats: int = 50
@@ -42,11 +42,11 @@ class StoppingRule:
     max_s: float = 5.0
     """Seconds after which no further round begins, once `min_repeats` are done."""
     relative_spread: float = 0.02
-    """Half the width of the 95 % interval, as a fraction of the median, that is narrow enough."""
+    """Half the width of a 95 % interval that is narrow enough, as a fraction of the median."""
     reference_every: int = 1
     """Rounds per run of the reference beside candidates; the rounds in between reuse its seconds."""
     abandon_at: float = math.inf
-    """Multiple of the reference's seconds: measuring ends when every candidate exceeded it in each of three rounds or more."""
+    """Multiple of the reference's seconds; measuring ends when every candidate exceeds it in each of three rounds or more."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_repeats <= self.max_repeats or self.warmup < 0:
@@ -168,12 +168,12 @@ class MeasureOptions:
     """Multiple of the best ratio to the plain session so far. The search abandons a placement that exceeds it in each of its
     first three repeats."""
     timeout_s: float = 300.0
-    """Seconds for loading and running placements in any case. The limit is shorter where the plain session is fast: `loading_s`
-    and ten times that session's loading time for each placement, and ten times its seconds for each repeat."""
+    """Greatest limit in seconds for loading and running placements. The limit is lower where the plain session is fast:
+    `loading_s` and ten times that session's loading time for each placement, and ten times its seconds for each repeat."""
     loading_s: float = 30.0
-    """Seconds that loading a placement may always take: the process may have to load a GPU's libraries."""
+    """Least limit in seconds for loading a placement, as the process may have to load a GPU's libraries."""
     memory_limit_bytes: int | None = None
-    """Resident memory above which the measuring process is stopped; None: 90 % of what is available when it starts."""
+    """Resident memory above which the measuring process is stopped; None: 90 % of the available memory when it starts."""
     seed: int = 0
     """Seed of the sample inputs."""
     requests: int = 1
@@ -189,7 +189,7 @@ def run_pipelined(placed: Session | PlacedRunner, feed: Feed, requests: int) -> 
 
 
 def measured_period(placed: Session, feed: Feed, requests: int) -> MedianInterval:
-    """Seconds per request of about `requests` in rounds that fill the pipeline; filling and draining it count."""
+    """Seconds per request, from about `requests` requests in rounds that fill the pipeline; filling and draining count."""
     together = min(requests, 4 * placed.max_in_flight)
     rounds = max(1, requests // together)
     rule = StoppingRule(warmup=0, min_repeats=rounds, max_repeats=rounds)

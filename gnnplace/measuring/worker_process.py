@@ -182,7 +182,7 @@ class WorkerProcess:
     """The measuring process, which starts with the first job and again after it ended; close it in the end."""
 
     def __init__(self, setup: Setup, timeout_s: float, memory_limit_bytes: int | None = None) -> None:
-        """`timeout_s` limits each try of a job; the memory limit, when None, is 90 % of what is available at each start."""
+        """`timeout_s` limits each try of a job; a memory limit of None means 90 % of the available memory at each start."""
         self._timeout_s = timeout_s
         self._process = IsolatedProcess(partial(_prepare, setup), "measuring process", memory_limit_bytes)
         self._has_worked = False

@@ -157,8 +157,8 @@ class Session:
         """Calls `callback(outputs, user_data, error)` later, on another thread, as `InferenceSession.run_async` does.
 
         `error` is empty on success; otherwise `outputs` is. As in ONNX Runtime, only a missing input raises here, and an
-        exception of the callback is reported and goes no further. Unlike there, one thread per device suffices, and the call
-        waits while `max_in_flight` requests have not been delivered.
+        exception of the callback is logged. Unlike there, one thread per device suffices, and the call waits while
+        `max_in_flight` requests have not been delivered.
 
         Raises:
             InvalidInput: an input is missing.

@@ -1,4 +1,4 @@
-"""One device at work: a thread runs its steps in order, and a second one copies values where the device has own memory."""
+"""The threads of one device: one runs its steps in order, another copies values where the device has its own memory."""
 
 from __future__ import annotations
 
@@ -86,8 +86,9 @@ class Worker:
         self.inbox: SimpleQueue[Message | None] = SimpleQueue()
         self.peers: Mapping[str, Callable[[Message], None]] = {}
         """Functions that deliver a message, by device."""
-        self.thread: Thread | None = None
         self.compiled: list[tuple[Step, PartSession]] = []
+        """The steps with their sessions."""
+        self._thread: Thread | None = None
         self._homes: list[Any] = []
         self._memory: DeviceMemory | None = None
         self._copier: TaskThread | None = None
@@ -97,13 +98,13 @@ class Worker:
         self._memory = device_memory(self.device)
         if self._memory is not None:
             self._copier = TaskThread(f"{self.device.name} copies")
-        self.thread = Thread(target=self._serve, args=(cache, ready), name=self.device.name, daemon=True)
-        self.thread.start()
+        self._thread = Thread(target=self._serve, args=(cache, ready), name=self.device.name, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Waits for the threads, whose inbox holds the end mark, and drops the sessions."""
-        if self.thread is not None:
-            self.thread.join()
+        if self._thread is not None:
+            self._thread.join()
         if self._copier is not None:
             self._copier.close()
         self.compiled = []

@@ -1,4 +1,4 @@
-"""Whether other work is noticed."""
+"""Other work on the devices is detected."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def shares(monkeypatch: pytest.MonkeyPatch, found: dict[str, float]) -> None:
     monkeypatch.setattr(busy, "busy_shares", lambda devices: {name: found[name] for name in devices})
 
 
-def test_a_core_that_another_process_uses_is_busy_and_so_is_a_set_with_it(spinning: str) -> None:
+def test_a_core_that_another_process_uses_is_busy_and_so_is_a_core_set_with_it(spinning: str) -> None:
     everything = f"cpu:{CORES[0]}-{CORES[-1]}"
     found = busy_shares([spinning, everything])
     assert found.keys() == {spinning, everything}
@@ -43,18 +43,18 @@ def test_a_core_that_another_process_uses_is_busy_and_so_is_a_set_with_it(spinni
     assert warning.startswith(f"other work runs on {spinning}")
 
 
-def test_a_little_work_is_told_and_less_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_other_work_gives_a_warning_and_less_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     shares(monkeypatch, {"cpu:0": 0.05, "cpu:1": 0.25})
     assert check_free(["cpu:0"]) == ()
     assert check_free(["cpu:0", "cpu:1"]) == ("other work runs on cpu:1 (25%): measured seconds may be too long",)
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_a_missing_device_is_refused() -> None:
     with pytest.raises(InvalidTopology):
         busy_shares(["k40:0"])
 
 
-def test_gpus_are_asked_of_the_driver_as_cuda_counts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_utilization_is_in_the_order_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(
         "#!/bin/sh\ncase $1 in *utilization.gpu*) printf '0, GPU-a, NVIDIA H200, 7\\n1, GPU-b, NVIDIA H200, 93\\n2, GPU-c, Old, [N/A]\\n';; esac\n"

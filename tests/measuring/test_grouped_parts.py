@@ -22,7 +22,7 @@ def part(device: str, *ops: int) -> Part:
     return Part("", device, b"", (), (), key=ops)
 
 
-def test_a_copy_counts_once_for_the_first_part_that_reads_it() -> None:
+def test_a_copy_counts_only_for_the_first_part_that_reads_it() -> None:
     parts = [part("a", 0, 1), part("b", 2), part("b", 3), part("a", 4)]
     found = measured_segments(GRAPH, PAIR, OP_TIME_S, parts, np.array([4.0, 31.0, 41.0, 6.0]))
     assert [segment.kind for segment in found] == ["slow", "fast", "fast", "slow"]
@@ -32,7 +32,7 @@ def test_a_copy_counts_once_for_the_first_part_that_reads_it() -> None:
     assert [segment.seconds for segment in found] == [4.0, 31.0, 41.0, 6.0]
 
 
-def test_one_device_has_no_hand_overs_to_record() -> None:
+def test_a_model_on_one_device_has_no_measured_segments() -> None:
     parts = [part("a", 0, 1, 2), part("a", 3, 4)]
     assert measured_segments(GRAPH, PAIR, OP_TIME_S, parts, np.ones(2)) == []
 

@@ -44,10 +44,7 @@ def evaluator(tmp_path: Path) -> Iterator[Evaluators]:
     opened: list[MeasuredEvaluator] = []
 
     def make(
-        text: str,
-        max_groups: int = 512,
-        options: MeasureOptions = OPTIONS,
-        store: MeasurementStore | None = None,
+        text: str, max_groups: int = 512, options: MeasureOptions = OPTIONS, store: MeasurementStore | None = None
     ) -> MeasuredEvaluator:
         model = read(text, tmp_path)
         coarse = coarsen(model.graph, max_groups)
@@ -85,7 +82,7 @@ def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(evalua
     assert measured.single_device == f"cpu:{CORES[0]}"
 
 
-def test_no_placement_is_measured_twice_and_priorities_make_a_different_placement(evaluator: Evaluators) -> None:
+def test_equal_placements_are_measured_once_and_priorities_make_them_differ(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     first = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
     assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)) is first
@@ -122,7 +119,7 @@ def test_stored_placements_are_not_executed_again_unless_the_model_or_machine_di
         assert (other.measurements, other.recalled) == (1, 0)
 
 
-def test_the_fastest_placements_of_a_search_exclude_failed_ones(evaluator: Evaluators) -> None:
+def test_the_fastest_placements_exclude_failed_ones(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     tried = [placement(0, 1, 0, 1, 0, 1), placement(0, 0, 0, 0, 0, 0), placement(1, 0, 1, 0, 1, 0)]
     seconds = [measured.evaluate(one).makespan_s for one in tried]
@@ -190,7 +187,7 @@ def test_the_final_comparison_measures_segments_beside_the_plain_session(evaluat
     assert measured.compare([]).evaluations == ()
 
 
-def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(evaluator: Evaluators) -> None:
+def test_a_model_that_raises_is_a_failure_with_a_reason(evaluator: Evaluators) -> None:
     measured = evaluator(OUT_OF_BOUNDS)
     assert measured.single is None
     found = measured.evaluate(placement(0, 0, 1, 1, 0, 1))
@@ -205,7 +202,7 @@ def test_a_model_that_raises_is_a_failure_with_its_reason_and_no_exception(evalu
     assert comparison.single is None
 
 
-def test_a_placement_whose_process_is_killed_is_measured_again_and_is_no_failure(evaluator: Evaluators) -> None:
+def test_a_placement_whose_process_is_killed_is_measured_again(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     pid = measured._worker.pid
     assert pid is not None
@@ -239,7 +236,7 @@ def test_a_process_that_hangs_is_stopped_long_before_the_last_limit_and_fails_on
     assert (measured.measurements, measured.retried, measured.failed) == (2, 0, 1)
 
 
-def test_a_model_without_ops_takes_almost_no_time(evaluator: Evaluators) -> None:
+def test_a_model_without_ops_is_evaluated_without_a_reference(evaluator: Evaluators) -> None:
     measured = evaluator("(float[3] x) => (float[3] x) { }")
     found = measured.evaluate(Placement(np.array([], dtype=np.int64)))
     assert found.failure == ""
@@ -247,7 +244,7 @@ def test_a_model_without_ops_takes_almost_no_time(evaluator: Evaluators) -> None
     assert measured.single is None
 
 
-def test_devices_that_are_not_on_this_machine_are_refused_and_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_devices_that_the_machine_lacks_are_refused(tmp_path: Path) -> None:
     model = read(GOOD, tmp_path)
     topology = load_topology("k40")
     simulator = Simulator(model.graph, topology, np.ones((1, 2)))

@@ -1,4 +1,4 @@
-"""Statistics and repeats against hand-computed values."""
+"""Statistics and repeats, against values computed by hand."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def test_the_interval_of_a_median_is_that_of_the_published_table(count: int, low
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize("count", [10, 31, 100])
-def test_the_interval_covers_as_often_as_it_says_and_no_narrower_one_does(count: int, confidence: float) -> None:
+def test_the_interval_is_the_narrowest_with_the_stated_confidence(count: int, confidence: float) -> None:
     interval = median_interval(np.arange(1.0, count + 1), confidence)
     k = int(interval.low)
     covered = 1 - 2 * binom.cdf(k - 1, count, 0.5)
@@ -35,13 +35,13 @@ def test_the_interval_covers_as_often_as_it_says_and_no_narrower_one_does(count:
     assert narrower < confidence <= covered
 
 
-def test_a_slow_round_cancels_and_a_slow_call_does_not() -> None:
+def test_without_drift_removes_slow_rounds_but_not_slow_calls() -> None:
     samples = np.array([[2.0, 4.0, 6.0], [1.0, 2.0, 1.0]])
     assert without_drift(samples).tolist() == [[2.0, 2.0, 6.0], [1.0, 1.0, 1.0]]
 
 
 class Stage:
-    """A clock that only the calls move on."""
+    """A clock that only the calls advance."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -66,7 +66,7 @@ def test_rounds_go_forwards_and_backwards_and_end_when_the_intervals_are_narrow(
     assert "".join(stage.played) == "ab" + "ab" + "ba"
 
 
-def test_the_reference_may_run_in_some_rounds_only() -> None:
+def test_the_reference_may_run_only_in_some_rounds() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=0, min_repeats=5, max_repeats=5, reference_every=2)
     samples = interleaved([stage.actor("a", 2.0), stage.actor("r", 1.0, 3.0)], rule, stage.clock)
@@ -76,14 +76,14 @@ def test_the_reference_may_run_in_some_rounds_only() -> None:
     assert interleaved([alone.actor("a", 2.0, 4.0)], rule, alone.clock).tolist() == [[2.0, 4.0, 2.0, 4.0, 2.0]]
 
 
-def test_noise_makes_more_rounds_up_to_the_limit() -> None:
+def test_noise_leads_to_more_rounds_up_to_the_limit() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=0, min_repeats=3, max_repeats=7, max_s=1e9)
     samples = interleaved([stage.actor("a", 1.0, 9.0), stage.actor("b", 1.0)], rule, stage.clock)
     assert samples.shape == (2, 7)
 
 
-def test_drift_of_the_whole_machine_makes_no_more_rounds() -> None:
+def test_drift_of_the_whole_machine_leads_to_no_more_rounds() -> None:
     stage = Stage()
     slower = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
     rule = StoppingRule(warmup=0, min_repeats=6, max_repeats=50)
@@ -91,14 +91,14 @@ def test_drift_of_the_whole_machine_makes_no_more_rounds() -> None:
     assert interleaved(calls, rule, stage.clock).shape == (2, 6)
 
 
-def test_no_round_begins_after_the_time_is_up() -> None:
+def test_no_round_begins_after_the_time_limit() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=0, min_repeats=2, max_repeats=100, max_s=10.0, relative_spread=0.0)
     # Rounds of 4 and 2 seconds in turn: 10 s are up after the third.
     assert interleaved([stage.actor("a", 4.0, 2.0)], rule, stage.clock).tolist() == [[4.0, 2.0, 4.0]]
 
 
-def test_a_candidate_that_is_hopelessly_slow_three_times_is_not_repeated_further() -> None:
+def test_candidates_that_exceed_the_limit_in_three_rounds_are_abandoned() -> None:
     rule = StoppingRule(warmup=0, min_repeats=6, max_repeats=6, abandon_at=10.0)
 
     def rounds(*candidates: list[float]) -> int:
@@ -114,11 +114,9 @@ def test_a_candidate_that_is_hopelessly_slow_three_times_is_not_repeated_further
     assert rounds() == 6
 
 
-def test_the_longest_measurement_is_that_of_slow_calls_that_use_up_all_that_the_rule_allows() -> None:
+def test_no_measurement_exceeds_the_upper_bound_of_its_rule() -> None:
     stage = Stage()
-    rule = StoppingRule(
-        warmup=2, min_repeats=3, max_repeats=100, max_s=13.0, relative_spread=-1.0
-    )  # never narrow enough
+    rule = StoppingRule(2, min_repeats=3, max_repeats=100, max_s=13.0, relative_spread=-1.0)  # never narrow enough
     interleaved([stage.actor("a", 2.0), stage.actor("b", 2.0)], rule, stage.clock)
     assert stage.now_s == 2 * 2 + 2 + 16.0 <= rule.longest_s(2, 2.0) == 6 * 2 * 2 + 13.0
 
@@ -130,7 +128,7 @@ def test_a_rule_with_impossible_counts_is_refused(broken: dict[str, int]) -> Non
 
 
 class Pipeline:
-    """One request takes 5 s; each further one that follows at once ends 2 s after it. Time passes nowhere else."""
+    """The first of consecutive requests takes 5 s, each further one 2 s; nothing else takes time."""
 
     max_in_flight = 2
 
@@ -149,7 +147,7 @@ class Pipeline:
 @pytest.mark.parametrize(
     ("requests", "rounds", "period_s"), [(50, [8] * 6, (5.0 + 7 * 2.0) / 8), (3, [3], 3.0), (1, [1], 5.0)]
 )
-def test_the_period_is_that_of_rounds_that_fill_the_pipeline(
+def test_the_period_is_measured_in_rounds_that_fill_the_pipeline(
     requests: int, rounds: list[int], period_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placed = Pipeline()

@@ -1,4 +1,4 @@
-"""A process of its own: what fails, hangs or dies there is a result here."""
+"""The measuring process: failures, hangs and crashes there are answers here."""
 
 import dataclasses
 import math
@@ -53,15 +53,13 @@ def worker() -> Iterator[WorkerProcess]:
         yield process
 
 
-def test_parts_have_their_seconds_in_the_fastest_quarter_of_the_repeats() -> None:
+def test_seconds_of_parts_are_means_over_the_fastest_quarter_of_the_repeats() -> None:
     rows = [[9.0, 9.0], [1.0, 4.0], [3.0, 2.0], [50.0, 60.0], [40.0, 60.0], [50.0, 60.0]]
     found = worker_process.quiet_part_s(rows, np.array([5.0, 5.0, 110.0, 100.0, 110.0]))
-    assert found.tolist() == [2.0, 3.0]  # the first run was to warm up
+    assert found.tolist() == [2.0, 3.0]  # the first run is a warm-up
 
 
-def test_seconds_of_pipelined_requests_are_those_of_one_of_them(
-    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seconds_of_pipelined_requests_are_per_request(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
 
     class Runner:
@@ -91,7 +89,7 @@ def test_seconds_of_pipelined_requests_are_those_of_one_of_them(
 
 
 @pytest.mark.parametrize(("objective", "seconds"), [("worst", 3.0), ("mean", 2.0)])
-def test_every_repeat_runs_all_sizes_and_the_worst_or_mean_of_their_seconds_counts(
+def test_a_repeat_takes_the_worst_or_the_mean_seconds_over_all_shapes(
     objective: DimsObjective, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
@@ -118,7 +116,7 @@ def test_every_repeat_runs_all_sizes_and_the_worst_or_mean_of_their_seconds_coun
 
 @contextmanager
 def killed(worker: WorkerProcess, times: int) -> Iterator[None]:
-    """Kills that many processes of the worker, one after the other, each of them at work."""
+    """Kills this number of processes of the worker, one after the other, while a job runs."""
 
     def kill() -> None:
         before = None
@@ -126,7 +124,7 @@ def killed(worker: WorkerProcess, times: int) -> Iterator[None]:
             while (pid := worker.pid) in (None, before):
                 time.sleep(0.01)
             assert pid is not None
-            os.kill(pid, signal.SIGSTOP)  # at work for as long as it takes
+            os.kill(pid, signal.SIGSTOP)  # so that the job cannot end before the kill
             time.sleep(0.3)
             os.kill(pid, signal.SIGKILL)
             before = pid
@@ -144,7 +142,7 @@ def test_candidates_are_measured_side_by_side(worker: WorkerProcess) -> None:
     assert (answer.samples > 0).all()
 
 
-def test_a_candidate_that_raises_is_named_and_the_process_lives_on(worker: WorkerProcess) -> None:
+def test_a_candidate_that_raises_is_named_and_the_process_stays(worker: WorkerProcess) -> None:
     answer = worker.run(Job((GOOD, RAISING, GOOD), QUICK))
     assert answer.samples is None
     assert answer.culprit == 1
@@ -172,7 +170,7 @@ def test_a_job_whose_process_is_killed_is_tried_again_and_succeeds(worker: Worke
     assert worker.pid not in (None, pid)
 
 
-def test_a_job_whose_process_is_killed_twice_has_failed_and_the_next_one_has_a_new_process(
+def test_a_job_whose_process_is_killed_twice_fails_and_the_next_one_has_a_new_process(
     worker: WorkerProcess,
 ) -> None:
     worker.run(Job((GOOD,), QUICK))
@@ -184,7 +182,7 @@ def test_a_job_whose_process_is_killed_twice_has_failed_and_the_next_one_has_a_n
     assert worker.run(Job((GOOD,), QUICK)).retries == 0
 
 
-def test_too_much_memory_ends_the_job_at_the_limit_without_a_second_try_and_the_next_one_works() -> None:
+def test_a_job_beyond_the_memory_limit_is_stopped_and_not_tried_again() -> None:
     with WorkerProcess(SETUP, timeout_s=60.0, memory_limit_bytes=GIB) as worker:
         answer = worker.run(Job((BIG,), QUICK))
         assert answer.failure == "out of memory: more than 1.0 GiB; the measuring process was stopped"
@@ -192,20 +190,18 @@ def test_too_much_memory_ends_the_job_at_the_limit_without_a_second_try_and_the_
         assert worker.run(Job((GOOD,), QUICK)).samples is not None
 
 
-def test_memory_that_sessions_of_earlier_jobs_hold_fails_no_other_job() -> None:
+def test_memory_of_sessions_of_earlier_jobs_fails_no_later_job() -> None:
     text = "(float[3] x, int64[1] at) => (float[1] y) <int64[1] n = {100000000}> { big = ConstantOfShape(n)  y = Gather(big, at) }"
-    holding = part(text)  # the constant is computed when a session is made, and stays in it
+    holding = part(text)  # a session computes the constant and keeps it
     jobs = [Job(((dataclasses.replace(holding, key=key),),), QUICK) for key in "abcd"]
     setup = dataclasses.replace(SETUP, kept_jobs=4)
     with WorkerProcess(setup, timeout_s=60.0, memory_limit_bytes=3 * GIB // 4) as worker:
-        answers = [
-            worker.run(job) for job in jobs
-        ]  # four times 400 MB, of which the system may take some out of memory
+        answers = [worker.run(job) for job in jobs]  # 400 MB each, of which the system may swap some out
     assert {answer.failure for answer in answers} == {""}
     assert (answers[0].retries, max(answer.retries for answer in answers)) == (0, 1)
 
 
-def test_memory_that_the_system_refuses_is_a_failure_of_its_candidate_and_the_process_lives_on() -> None:
+def test_a_candidate_without_enough_memory_fails_and_the_process_stays() -> None:
     huge = Setup(("x", "at"), ("y",), ({**FEED, "at": np.array([10**6], dtype=np.int64)},), kept_jobs=2)
     with WorkerProcess(huge, timeout_s=60.0) as worker:
         worker.run(Job((GOOD,), QUICK))
@@ -216,7 +212,7 @@ def test_memory_that_the_system_refuses_is_a_failure_of_its_candidate_and_the_pr
 
 
 @pytest.mark.parametrize(("timeout_s", "limit_s"), [(1.0, math.inf), (60.0, 1.0)])
-def test_what_takes_too_long_is_stopped_and_not_tried_again(timeout_s: float, limit_s: float) -> None:
+def test_a_job_beyond_the_time_limit_is_stopped_and_not_tried_again(timeout_s: float, limit_s: float) -> None:
     with WorkerProcess(SETUP, timeout_s) as worker:
         answer = worker.run(Job((ENDLESS,), QUICK, limit_s))
         assert (answer.samples, answer.retries, worker.pid) == (None, 0, None)

@@ -265,8 +265,8 @@ def test_the_manifest_suffices_to_run_the_parts_with_onnx_runtime_alone(name: st
     for feed in CASES[name].feeds:
         values = dict(feed)
         for part, session in zip(manifest["parts"], sessions, strict=True):
-            given = [*part["inputs"], *(name for name in part["optional_inputs"] if name in values)]
-            found = session.run(part["outputs"], {name: values[name] for name in given})
+            names = [*part["inputs"], *(name for name in part["optional_inputs"] if name in values)]
+            found = session.run(part["outputs"], {name: values[name] for name in names})
             values.update(zip(part["outputs"], found, strict=True))
         assert_equal(
             [values[output["name"]] for output in manifest["outputs"]], plain(model.path).run(None, dict(feed))

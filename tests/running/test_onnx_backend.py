@@ -84,7 +84,7 @@ def test_a_wrong_result_of_the_parts_is_detected(monkeypatch: pytest.MonkeyPatch
     case = small_case(ADD, [X], [3 * X])
     assert compare(case, 0)["placed"] == {"verdict": "passes", "reason": "", "segments": 2}
     right = PlacedModel.run
-    monkeypatch.setattr(PlacedModel, "run", lambda *given: [1.002 * array for array in right(*given)])
+    monkeypatch.setattr(PlacedModel, "run", lambda *inputs: [1.002 * array for array in right(*inputs)])
     assert compare(case, 0)["plain"]["verdict"] == "passes"
     assert compare(case, 0)["placed"]["verdict"] == "differs"
     assert "Mismatched elements" in compare(case, 0)["placed"]["reason"]
@@ -94,7 +94,7 @@ def test_a_wrong_result_of_the_parts_is_detected(monkeypatch: pytest.MonkeyPatch
 def test_an_unexpected_kind_of_error_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     case = small_case(ADD, [X], [3 * X])
 
-    def broken(*given: Any) -> None:
+    def broken(*inputs: Any) -> None:
         raise KeyError("lost")
 
     monkeypatch.setattr(PlacedModel, "run", broken)

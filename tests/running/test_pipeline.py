@@ -169,10 +169,10 @@ def test_all_devices_release_the_values_of_a_failed_request() -> None:
             freed.set()
 
     with PlacedRunner(parts, ["v0"], ["v3", "v1"]) as runner:
-        given = {"v0": np.zeros(4, np.float32).view(Watched)}
+        failing = {"v0": np.zeros(4, np.float32).view(Watched)}
         with pytest.raises(MeasurementFailed):
-            runner.run(None, given)
-        del given
+            runner.run(None, failing)
+        del failing
         until(lambda: gc.collect() >= 0 and freed.is_set())
 
 
@@ -183,7 +183,7 @@ def test_run_many_raises_a_failure_and_leaves_the_runner_usable() -> None:
         with pytest.raises(MeasurementFailed, match="'v1->v2'"):
             next(answers)
         for _ in range(20):
-            next(runner.run_many(None, [feed(7, 3)] * 5))  # given up after the first
+            next(runner.run_many(None, [feed(7, 3)] * 5))  # the rest is abandoned after the first
         assert runner.run(None, feed(5, 3))[0].tolist() == [7] * 3
 
 

@@ -42,9 +42,9 @@ def feed(**changes: np.ndarray) -> dict[str, np.ndarray]:
     return {"x": x, "z": x.T.reshape(3, 4) + 1} | changes
 
 
-def answer(session: Any, names: list[str] | None, given: Mapping[str, Any], user_data: Any = None) -> Answer:
+def answer(session: Any, names: list[str] | None, feeds: Mapping[str, Any], user_data: Any = None) -> Answer:
     answers: Queue[Answer] = Queue()
-    assert session.run_async(names, given, lambda *ended: answers.put(ended), user_data) is None
+    assert session.run_async(names, feeds, lambda *ended: answers.put(ended), user_data) is None
     return answers.get(timeout=_PATIENCE_S)
 
 
@@ -63,7 +63,7 @@ def test_a_callback_gets_the_outputs_of_a_plain_session(
 
 
 @pytest.mark.parametrize(
-    ("names", "given"),
+    ("names", "wrong"),
     [
         (None, feed(z=np.ones((2, 4), np.float32))),
         (None, feed(x=np.ones((3, 4)))),
@@ -73,11 +73,11 @@ def test_a_callback_gets_the_outputs_of_a_plain_session(
     ids=["a part fails", "dtype", "unknown input", "unknown output"],
 )
 def test_errors_arrive_as_text_as_from_a_plain_session(
-    placed: OnnxModel, tmp_path: Path, names: list[str] | None, given: dict[str, np.ndarray]
+    placed: OnnxModel, tmp_path: Path, names: list[str] | None, wrong: dict[str, np.ndarray]
 ) -> None:
     with Session(tmp_path) as session:
         for either in (session, plain(placed)):
-            outputs, user_data, error = answer(either, names, given, "mine")
+            outputs, user_data, error = answer(either, names, wrong, "mine")
             assert (outputs, user_data) == ([], "mine")
             assert isinstance(error, str)
             assert error
@@ -133,7 +133,7 @@ def test_outputs_of_many_feeds_arrive_in_order(placed: OnnxModel, tmp_path: Path
     with Session(tmp_path, max_in_flight=3) as session:
         assert session.max_in_flight == 3
         found = [outputs[0] for outputs in session.run_many(["y"], feeds)]
-        for value, given in zip(found, feeds, strict=True):
-            np.testing.assert_array_equal(value, session.run(["y"], given)[0])
+        for value, each in zip(found, feeds, strict=True):
+            np.testing.assert_array_equal(value, session.run(["y"], each)[0])
         with pytest.raises(InvalidInput, match="'x' is missing"):
             next(session.run_many(None, [{}]))

@@ -55,8 +55,8 @@ def test_narrow_types_are_inputs_and_outputs_of_placed_models(
         expected = plain.run({"x": x, "f": f})
     raw = ort.OrtValue(from_python(x))
     with Session(tmp_path) as session:
-        for given in (x, raw, [1, 2, 3]):
-            z, y = session.run(None, {"x": given, "f": f})
+        for value in (x, raw, [1, 2, 3]):
+            z, y = session.run(None, {"x": value, "f": f})
             assert z.dtype == x.dtype
             assert np.float32(z).tolist() == [3, 2, 1]
             assert y.tolist() == [4, 4, 4]
