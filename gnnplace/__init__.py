@@ -38,43 +38,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "PLANNERS",
-    "Budget",
-    "Device",
-    "DistributedSession",
-    "Evaluation",
-    "GnnplaceError",
-    "Link",
-    "Op",
-    "OpGraph",
-    "PlaceOptions",
-    "Placement",
-    "Plan",
-    "Problem",
-    "ProblemSetup",
-    "Schedule",
-    "Search",
-    "Session",
-    "Simulator",
-    "Solution",
-    "Tensor",
-    "Topology",
-    "TrainSettings",
-    "__version__",
-    "check_schedule",
-    "compare",
-    "evaluate",
-    "load_placement",
-    "load_planner",
-    "load_topology",
-    "place",
-    "plan_of",
-    "problem",
-    "profile",
-    "read_onnx",
-    "set_up",
+    "PLANNERS", "Budget", "Device", "DistributedSession", "Evaluation", "GnnplaceError", "Link", "Op", "OpGraph",
+    "PlaceOptions", "Placement", "Plan", "Problem", "ProblemSetup", "Schedule", "Search", "Session", "Simulator",
+    "Solution", "Tensor", "Topology", "TrainSettings", "__version__", "check_schedule", "compare", "evaluate",
+    "load_placement", "load_planner", "load_topology", "place", "plan_of", "problem", "profile", "read_onnx", "set_up",
     "train",
-]
+]  # fmt: skip
 
 find_room_for_compiled_code()
 _HOMES = {

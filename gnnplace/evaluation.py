@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,23 +17,13 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.unit_graph import UnitGraph, unit_graph
 from gnnplace.graph.units import colocated_units
 from gnnplace.objectives import DimsObjective, Objective
-from gnnplace.placement import Placement, allowed_mask
+from gnnplace.placement import Placement, allowed_mask, resident_bytes
 from gnnplace.schedule import Schedule
 
 __all__ = [
-    "DimsObjective",
-    "Evaluation",
-    "EvaluationBatch",
-    "Evaluator",
-    "LocalSearch",
-    "Objective",
-    "Problem",
-    "Proposals",
-    "ScheduleEstimator",
-    "SimulatedEvaluator",
-    "Walk",
-    "WalkRequest",
-]
+    "DimsObjective", "Evaluation", "EvaluationBatch", "Evaluator", "LocalSearch", "Objective", "Problem", "Proposals", "ScheduleEstimator",
+    "SimulatedEvaluator", "Walk", "WalkRequest",
+]  # fmt: skip
 
 EvaluatorKind = Literal["simulated", "measured"]
 
@@ -70,13 +60,7 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationBatch:
-    """The costs of `B` placements, as arrays.
-
-    >>> from gnnplace.sim.example import diamond
-    >>> batch = diamond().evaluator.evaluate_batch(np.array([[0, 0, 0, 0], [0, 0, 1, 1]]))
-    >>> batch.makespan_s.round(3).tolist(), batch.shortfall_bytes.tolist()
-    ([6.0, 4.001], [0.0, 0.0])
-    """
+    """The costs of `B` placements, as arrays."""
 
     makespan_s: FloatArray  # [B] infinite if the placement cannot run
     period_s: FloatArray  # [B]
@@ -299,11 +283,6 @@ class Problem:
         return frozen(np.where(self.action_mask, seconds, np.inf), np.float64)
 
     @cached_property
-    def devices_for_all(self) -> IntArray:
-        """Devices that may run every unit."""
-        return frozen(np.flatnonzero(self.action_mask.all(axis=0)), np.int64)
-
-    @cached_property
     def single_device_assignments(self) -> IntArray:
         """`[K, N]`, `K <= D`: one assignment per device, the most promising first; equal devices give one.
 
@@ -333,12 +312,8 @@ class Problem:
         return np.asarray(np.argmin(near, axis=1))
 
     def _weight_shortfall_bytes(self, assignment: IntArray) -> int:
-        graph = self.graph
-        resident = np.zeros(self.topology.num_devices, dtype=np.int64)
-        np.add.at(resident, assignment, graph.memory_bytes)
-        for weight, size in enumerate(graph.weight_bytes.tolist()):
-            resident[np.unique(assignment[graph.weights_of(weight)])] += size
-        return int(np.maximum(0, resident - self.topology.memory_bytes).sum())
+        missing = resident_bytes(self.graph, assignment, self.topology.num_devices) - self.topology.memory_bytes
+        return int(np.maximum(0, missing).sum())
 
     @cached_property
     def num_moves(self) -> int:
@@ -375,17 +350,15 @@ class Problem:
 
     def penalised_s(self, evaluation: Evaluation) -> float:
         """Seconds that a search minimises: the objective, plus a penalty that grows with the memory shortfall."""
-        shortfall = float(evaluation.shortfall_bytes.sum()) if not evaluation.failure else np.inf
-        return float(self._penalised(np.array([self.objective_s(evaluation)]), np.array([shortfall]))[0])
+        shortfall = np.inf if evaluation.failure else float(evaluation.shortfall_bytes.sum())
+        return float(self.objective_s(evaluation) + (self._penalty_s(shortfall) if shortfall > 0 else 0.0))
 
     def penalised_batch_s(self, batch: EvaluationBatch) -> FloatArray:
         """`penalised_s` of `B` evaluations."""
-        return self._penalised(
-            batch.makespan_s if self.objective == "latency" else batch.period_s, batch.shortfall_bytes
-        )
+        objective_s = batch.makespan_s if self.objective == "latency" else batch.period_s
+        return objective_s + np.where(batch.shortfall_bytes > 0, self._penalty_s(batch.shortfall_bytes), 0.0)
 
-    def _penalised(self, objective_s: FloatArray, shortfall_bytes: FloatArray) -> FloatArray:
-        """The penalised seconds, above those of every feasible placement if memory is missing."""
+    def _penalty_s(self, shortfall_bytes: Any) -> Any:
+        """Seconds that put a placement above every feasible one."""
         seconds, total_bytes = self.penalty
-        penalty = (1.0 + shortfall_bytes / total_bytes) * seconds
-        return objective_s + np.where(shortfall_bytes > 0, penalty, 0.0)
+        return (1.0 + shortfall_bytes / total_bytes) * seconds

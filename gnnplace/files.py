@@ -41,16 +41,14 @@ def new_file(path: Path) -> Iterator[Path]:
         OSError: the file cannot be written; the error names `path`.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    with _about(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _held(temporary, _FILE) as handle:
-            try:
-                os.ftruncate(handle, 0)
-                yield temporary
-                temporary.replace(path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+    with _held(temporary, _FILE, path) as handle:
+        try:
+            os.ftruncate(handle, 0)
+            yield temporary
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
@@ -93,15 +91,13 @@ def scratch_folder(path: Path) -> Iterator[Path]:
         OSError: the folder cannot be made; the error names `path`.
     """
     folder = path / ".gnnplace.tmp" if path.is_dir() else path.with_name(f".{path.name}.tmp")
-    with _about(path):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _held(folder, _FOLDER):
-            try:
-                for left in folder.iterdir():
-                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+    with _held(folder, _FOLDER, path):
+        try:
+            for left in folder.iterdir():
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -112,11 +108,11 @@ def temporary_folder() -> Iterator[Path]:
         _remove_abandoned(left)
     with _about(parent):
         folder = Path(tempfile.mkdtemp(prefix="gnnplace-", suffix=".tmp", dir=parent))
-        with _held(folder, _FOLDER, 0o700):
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+    with _held(folder, _FOLDER, parent, 0o700):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -127,40 +123,43 @@ def taking_turns(path: Path) -> Iterator[None]:
         OSError: the folder of `path` cannot be written; the error names `path`.
     """
     lock = path.with_name(f".{path.name}.lock")
-    with _about(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _held(lock, _FILE):
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
+    with _held(lock, _FILE, path):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 @contextmanager
-def _held(path: Path, flags: int, mode: int = 0o777) -> Iterator[int]:
-    """A descriptor of `path`, which is created if absent, and locked until the block or the process ends."""
-    while True:
-        try:
-            if flags == _FOLDER:
-                path.mkdir(mode, exist_ok=True)
-            handle = os.open(path, flags | os.O_NOFOLLOW, mode & 0o666)
-        except FileNotFoundError:
-            if path.parent.is_dir():
-                continue  # the previous holder has just removed it
-            raise
-        try:
-            _lock(handle, fcntl.LOCK_EX)
-            if _is_at(path, handle):
-                yield handle
-                return
-        finally:
-            os.close(handle)
+def _held(path: Path, flags: int, requested: Path, mode: int = 0o777) -> Iterator[int]:
+    """A descriptor of `path`, which is created if absent, and locked until the block or the process ends.
+
+    Errors of writing, also those of the block, name `requested`.
+    """
+    with _about(requested):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                if flags == _FOLDER:
+                    path.mkdir(mode, exist_ok=True)
+                handle = os.open(path, flags | os.O_NOFOLLOW, mode & 0o666)
+            except FileNotFoundError:
+                if path.parent.is_dir():
+                    continue  # the previous holder has just removed it
+                raise
+            try:
+                _lock(handle)
+                if _is_at(path, handle):
+                    yield handle
+                    return
+            finally:
+                os.close(handle)
 
 
-def _lock(handle: int, how: int) -> None:
+def _lock(handle: int) -> None:
     """Locks a descriptor; file systems without locks are ignored."""
     try:
-        fcntl.flock(handle, how)
+        fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
@@ -303,6 +302,6 @@ def file_inside(folder: Path, name: str) -> Path | None:
 
 def cache_folder() -> Path:
     """The folder of built models and measured costs: `$GNNPLACE_CACHE`, else in the user's cache folder."""
-    stated = os.environ.get("GNNPLACE_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME")
-    return Path(stated) if stated else (Path(base) if base else Path.home() / ".cache") / "gnnplace"
+    if stated := os.environ.get("GNNPLACE_CACHE"):
+        return Path(stated)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gnnplace"

@@ -10,11 +10,12 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
+
+from gnnplace.versions import installed_versions
 
 __all__ = ["Check", "checks"]
 
@@ -48,14 +49,10 @@ def checks() -> Iterator[Check]:
     yield _python()
     yield from _packages()
     for name, look in _LOOKS.items():
-        yield _looked(name, look)
-
-
-def _looked(name: str, look: Callable[[str], Check]) -> Check:
-    try:
-        return look(name)
-    except (Exception, SystemExit) as error:  # a broken library may raise anything
-        return Check(name, "broken", " ".join(f"{type(error).__name__}: {error}".split())[:300], _REINSTALL)
+        try:
+            yield look(name)
+        except (Exception, SystemExit) as error:  # a broken library may raise anything
+            yield Check(name, "broken", " ".join(f"{type(error).__name__}: {error}".split())[:300], _REINSTALL)
 
 
 def _python() -> Check:
@@ -73,24 +70,18 @@ def _packages() -> Iterator[Check]:
     except metadata.PackageNotFoundError:
         yield Check("gnnplace", "broken", "runs from a folder, and is not installed", "pip install -e . in its folder")
         return
-    amiss = _unmet(needed, "")
-    where = Path(__file__).parent
+    amiss = ", ".join(_unmet(needed, ""))
     if amiss:
-        yield Check("gnnplace", "broken", f"{version}, which lacks {', '.join(amiss)}", _REINSTALL)
+        yield Check("gnnplace", "broken", f"{version}, which lacks {amiss}", _REINSTALL)
     else:
-        yield Check("gnnplace", "ok", f"{version} in {where}, with all that it requires")
+        yield Check("gnnplace", "ok", f"{version} in {Path(__file__).parent}, with all that it requires")
     provided = metadata.metadata("gnnplace").get_all("Provides-Extra") or []
     for extra, what in _EXTRAS.items():
-        if extra not in provided:
-            continue
-        lacking = _unmet(needed, extra)
-        mend = f"pip install 'gnnplace[{extra}]'" if lacking else ""
-        yield Check(
-            f"extra {extra}",
-            "missing" if lacking else "ok",
-            what + (f": lacks {', '.join(lacking)}" if lacking else ""),
-            mend,
-        )
+        lacking = ", ".join(_unmet(needed, extra))
+        if extra in provided and lacking:
+            yield Check(f"extra {extra}", "missing", f"{what}: lacks {lacking}", f"pip install 'gnnplace[{extra}]'")
+        elif extra in provided:
+            yield Check(f"extra {extra}", "ok", what)
 
 
 def _unmet(needed: list[str], extra: str) -> list[str]:
@@ -100,35 +91,24 @@ def _unmet(needed: list[str], extra: str) -> list[str]:
     unmet = []
     for requirement in map(Requirement, needed):
         marker = requirement.marker
-        if (
-            (marker is None or marker.evaluate({"extra": ""}))
-            if extra
-            else (marker and not marker.evaluate({"extra": ""}))
-        ):
-            continue
-        if extra and not (marker and marker.evaluate({"extra": extra})):
+        is_core = marker is None or marker.evaluate({"extra": ""})
+        if is_core == bool(extra) or not (is_core or (marker and marker.evaluate({"extra": extra}))):
             continue
         builds = _RUNTIMES if requirement.name == "onnxruntime" else (requirement.name,)
-        versions = [version for name in builds if (version := _version(name)) is not None]
+        versions = list(installed_versions(*builds).values())
         if not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
             unmet.append(f"{requirement} ({versions[0]} is installed)" if versions else str(requirement.name))
     return unmet
 
 
-def _version(name: str) -> str | None:
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(name)
-    return None
-
-
 def _runtime(name: str) -> Check:
     from gnnplace.running.devices import offered_providers
 
-    builds = [f"{build} {version}" for build in _RUNTIMES if (version := _version(build))]
+    builds = installed_versions(*_RUNTIMES)
     offered = [provider.removesuffix("ExecutionProvider") for provider in offered_providers()]
-    found = f"{', '.join(builds)}; offers {', '.join(offered)}"
+    found = f"{', '.join(map(' '.join, builds.items()))}; offers {', '.join(offered)}"
     for build, provider in (("onnxruntime-gpu", "CUDA"), ("onnxruntime-openvino", "OpenVINO")):
-        if _version(build) and provider not in offered:
+        if build in builds and provider not in offered:
             mend = f"pip uninstall -y {' '.join(_RUNTIMES)}; pip install {build}"
             return Check(name, "broken", f"{found}; another build lies over {build}", mend)
     return Check(name, "ok", found)
@@ -137,9 +117,8 @@ def _runtime(name: str) -> Check:
 def _dgl(name: str) -> Check:
     from gnnplace.policy.dgl_graph import HAS_DGL
 
-    if HAS_DGL:
-        return Check(name, "ok", f"dgl {_version('dgl')}")
-    return Check(name, "ok", "not installed; the policy passes its messages in plain torch, with the same weights")
+    absent = "not installed; the policy passes its messages in plain torch, with the same weights"
+    return Check(name, "ok", f"dgl {installed_versions('dgl')['dgl']}" if HAS_DGL else absent)
 
 
 def _devices(name: str) -> Check:
@@ -166,10 +145,8 @@ def _links(name: str) -> Check:
     found = f"{probed} of {len(pairs)} between this machine's devices are measured"
     if probed == len(pairs):
         return Check(name, "ok", found)
-    return Check(
-        name, "missing", f"{found}; the others are estimates until then",
-        "gnnplace place --measure measures what it needs, gnnplace profile all of a set",
-    )  # fmt: skip
+    mend = "gnnplace place --measure measures what it needs, gnnplace profile all of a set"
+    return Check(name, "missing", f"{found}; the others are estimates until then", mend)
 
 
 def _cache(name: str) -> Check:
@@ -189,19 +166,19 @@ def _cache(name: str) -> Check:
     return Check(name, "ok", f"{folder}, {format_bytes(size)}, {format_bytes(shutil.disk_usage(folder).free)} free")
 
 
+def _program(name: str, programs: tuple[str, ...], use: str, mend: str) -> Check:
+    """The first of several programs that is installed."""
+    found = next(filter(None, map(shutil.which, programs)), None)
+    return Check(name, "ok", found) if found else Check(name, "missing", use, mend)
+
+
 def _scotch(name: str) -> Check:
-    found = shutil.which("scotch_gmap")
-    return Check(
-        name, "ok" if found else "missing", found or "for the planner scotch", "" if found else "apt install scotch"
-    )
+    return _program(name, ("scotch_gmap",), "for the planner scotch", "apt install scotch")
 
 
 def _browser(name: str) -> Check:
-    found = next((path for browser in _BROWSERS if (path := shutil.which(browser))), None)
-    return Check(
-        name, "ok" if found else "missing", found or "for looking at reports, and for pictures of them",
-        "" if found else "apt install chromium, or open report.html elsewhere: it needs nothing else",
-    )  # fmt: skip
+    mend = "apt install chromium, or open report.html elsewhere: it needs nothing else"
+    return _program(name, _BROWSERS, "for looking at reports, and for pictures of them", mend)
 
 
 def _execution(name: str) -> Check:
@@ -219,10 +196,10 @@ def _execution(name: str) -> Check:
         model.write_bytes(probe_model(4, "x", "y"))
         place(model, core, PlaceOptions(planner="single")).save(folder / "placed")
         with Session(folder / "placed") as session:
-            given = np.arange(4, dtype=np.float32)
-            (answer,) = session.run(None, {"x": given})
-    if not np.array_equal(answer, -given):
-        return Check(name, "broken", f"a placed model on {core} gave {answer} for -{given}", _REINSTALL)
+            x = np.arange(4, dtype=np.float32)
+            (answer,) = session.run(None, {"x": x})
+    if not np.array_equal(answer, -x):
+        return Check(name, "broken", f"a placed model on {core} gave {answer} for -{x}", _REINSTALL)
     return Check(name, "ok", f"a placed model ran on {core}")
 
 

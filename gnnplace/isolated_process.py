@@ -1,4 +1,4 @@
-"""A child process for calls that may crash, hang or exhaust memory: each of these is an exception here."""
+"""Child processes, which end with their parent: a pool, and one for calls that may crash, hang or exhaust memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
 from typing import IO, Any, Generic, Literal, TypeVar
 
 import psutil
@@ -22,7 +22,7 @@ import psutil
 from gnnplace.errors import ProcessLost
 from gnnplace.units import format_bytes
 
-__all__ = ["IsolatedProcess", "ProcessEnded", "main"]
+__all__ = ["IsolatedProcess", "ProcessEnded", "end_with_parent", "main", "spawned_pool"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -46,6 +46,24 @@ class ProcessEnded(ProcessLost):
         """Whether the process ended before it could take its first call."""
 
 
+def spawned_pool(num_processes: int) -> ProcessPoolExecutor:
+    """Fresh processes for work that can be pickled: a fork of one that has run torch or compiled code with threads may hang."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(num_processes, mp_context=context, initializer=end_with_parent)
+
+
+def end_with_parent() -> None:
+    """Makes this process, which `multiprocessing` has started, end at once when its parent is gone, also when killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait_and_end() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait_and_end, daemon=True).start()
+
+
 class IsolatedProcess(Generic[A, R]):
     """A child process that answers one call after the other; close it, or use it as a context.
 
@@ -62,12 +80,11 @@ class IsolatedProcess(Generic[A, R]):
 
         Args:
             prepare: a function of a module, or a partial of one.
-            name: how messages call the process.
+            name: name of the process in messages.
             memory_limit_bytes: resident memory above which the process is stopped; None: 90 % of what is available at
                 each start.
         """
-        self._prepare, self._name = prepare, name
-        self._memory_limit_bytes = memory_limit_bytes
+        self._prepare, self._name, self._memory_limit_bytes = prepare, name, memory_limit_bytes
         self._allowed_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
@@ -134,9 +151,7 @@ class IsolatedProcess(Generic[A, R]):
     def __enter__(self) -> IsolatedProcess[A, R]:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _exchange(self, message: object, limit_s: float) -> Any:
@@ -181,10 +196,8 @@ class IsolatedProcess(Generic[A, R]):
             how = "no answer"
         elif code == -signal.SIGKILL:
             how = "signal SIGKILL (from outside: somebody, or the system for lack of memory)"
-        elif code < 0:
-            how = f"signal {signal.Signals(-code).name}"
         else:
-            how = f"exit code {code}"
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"{how}: {last}" if last else how
 
 
@@ -218,9 +231,7 @@ class _Watch(Thread):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self.join()
 

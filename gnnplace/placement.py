@@ -16,7 +16,16 @@ from gnnplace.errors import InvalidPlacement, did_you_mean, shown
 from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["FORMAT", "Placement", "allowed_mask", "check_legal", "load_placement", "save_placement", "scattered"]
+__all__ = [
+    "FORMAT",
+    "Placement",
+    "allowed_mask",
+    "check_legal",
+    "load_placement",
+    "resident_bytes",
+    "save_placement",
+    "scattered",
+]
 
 FORMAT = "gnnplace.placement/1"
 _NAME = 100  # characters of an unknown name that are compared with known names
@@ -127,6 +136,21 @@ def check_legal(graph: OpGraph, topology: Topology, placement: Placement) -> Non
             )
 
 
+def resident_bytes(graph: OpGraph, assignment: IntArray, num_devices: int) -> IntArray:
+    """`[D]` bytes of weights on each device; a shared weight counts once per device that reads it.
+
+    >>> from gnnplace.graph.op_graph import Op, SharedWeight
+    >>> graph = OpGraph.build("g", [Op("a", memory_bytes=8), Op("b")], [], [SharedWeight(4, ("a", "b"))])
+    >>> resident_bytes(graph, np.array([0, 1]), 2).tolist()
+    [12, 4]
+    """
+    resident = np.zeros(num_devices, dtype=np.int64)
+    np.add.at(resident, assignment, graph.memory_bytes)
+    for weight, size in enumerate(graph.weight_bytes):
+        resident[np.unique(assignment[graph.weights_of(weight)])] += size
+    return resident
+
+
 def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> IntArray:
     """`[N]` a random assignment with equal numbers of ops and colocation groups per device, up to one more.
 
@@ -143,11 +167,7 @@ def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> Int
 
 
 def save_placement(
-    path: Path,
-    graph: OpGraph,
-    topology: Topology,
-    placement: Placement,
-    facts: Mapping[str, Any],
+    path: Path, graph: OpGraph, topology: Topology, placement: Placement, facts: Mapping[str, Any]
 ) -> None:
     """Writes a placement; `facts` adds the other keys of the format (`model`, `evaluation`, `planner`, `seed`, `version`).
 
@@ -161,17 +181,15 @@ def save_placement(
     >>> written["assignment"], written["planner"]
     ({'a': 'y', 'b': 'x'}, 'mine')
     """
+    priorities = None
+    if placement.priorities is not None:
+        priorities = dict(zip(graph.op_names, placement.priorities.tolist(), strict=True))
     document = {
         "format": FORMAT,
         "model": {"name": graph.name, "sha256": None, "ops": graph.num_ops, **facts.get("model", {})},
         "devices": list(topology.device_names),
-        "assignment": {
-            name: topology.device_names[device]
-            for name, device in zip(graph.op_names, placement.assignment, strict=True)
-        },
-        "priorities": None
-        if placement.priorities is None
-        else dict(zip(graph.op_names, placement.priorities.tolist(), strict=True)),
+        "assignment": dict(zip(graph.op_names, [topology.device_names[d] for d in placement.assignment], strict=True)),
+        "priorities": priorities,
         **{key: value for key, value in facts.items() if key != "model"},
     }
     write_text(path, json.dumps(document, indent=1) + "\n")
@@ -237,4 +255,4 @@ def _same_ops(path: Path, key: str, entries: Mapping[str, Any], graph: OpGraph) 
             raise InvalidPlacement(f"{path}: {key} names the op {name!r}, which {graph.name!r} does not have; {hint}")
     missing = next((name for name in graph.op_names if name not in entries), None)
     if missing is not None:
-        raise InvalidPlacement(f"{path}: {key} says nothing of the op {missing!r}")
+        raise InvalidPlacement(f"{path}: {key} lacks the op {missing!r}")

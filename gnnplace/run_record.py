@@ -17,24 +17,9 @@ from gnnplace.evaluation import DimsObjective
 from gnnplace.files import read_json
 
 __all__ = [
-    "FORMAT",
-    "DeviceRecord",
-    "Link",
-    "LowerBoundRecord",
-    "MeasuredRecord",
-    "MeasuredRun",
-    "MeasuredSearch",
-    "MeasuredSummary",
-    "OpsRecord",
-    "PlannerRow",
-    "RunRecord",
-    "StepRecord",
-    "Summary",
-    "TransferRecord",
-    "finite",
-    "read_run",
-]
-
+    "FORMAT", "Link", "LowerBoundRecord", "MeasuredRecord", "MeasuredSearch", "MeasuredSummary", "OpsRecord", "PlannerRow", "RunRecord",
+    "ShapeRecord", "StepRecord", "Summary", "TransferRecord", "finite", "read_run",
+]  # fmt: skip
 
 FORMAT = "gnnplace.run/1"
 Link = tuple[Literal["op", "transfer"], int]
@@ -246,42 +231,33 @@ def read_run(path: Path) -> RunRecord:
     """
     from pydantic import TypeAdapter, ValidationError
 
-    content = read_json(path, GnnplaceError)
+    content, advice = read_json(path, GnnplaceError), "make a new one with gnnplace place"
     try:
         run = TypeAdapter(RunRecord).validate_python(content)
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole file"
-        raise GnnplaceError(
-            f"{path}: is no run record ({place}: {first['msg']}); make a new one with gnnplace place"
-        ) from None
+        raise GnnplaceError(f"{path}: is no run record ({place}: {first['msg']}); {advice}") from None
     num_ops = len(run["ops"]["name"])
     if any(len(column) != num_ops for column in run["ops"].values()):  # type: ignore[arg-type]  # values() of a TypedDict are objects
-        raise GnnplaceError(f"{path}: the columns of ops differ in length; make a new one with gnnplace place")
+        raise GnnplaceError(f"{path}: the columns of ops differ in length; {advice}")
     if not _is_consistent(run):
-        raise GnnplaceError(
-            f"{path}: names an op or device that it does not list, or a transfer; make a new one with gnnplace place"
-        )
+        raise GnnplaceError(f"{path}: names an op or device that it does not list, or a transfer; {advice}")
     return run
 
 
 def _is_consistent(run: RunRecord) -> bool:
     """True if every index refers to a listed op, device or transfer."""
-    num_ops, num_devices, num_transfers = len(run["ops"]["name"]), len(run["devices"]), len(run["transfers"])
     path = run.get("critical_path", [])
-    ops = [*(op for edge in run["edges"] for op in edge[:2]), *(index for kind, index in path if kind == "op")]
-    transfers = [index for kind, index in path if kind == "transfer"]
-    devices = [
-        *run["ops"]["device"],
-        *(end for row in run["transfers"] for end in (row["source"], row["target"])),
-        *(end for step in run.get("steps", []) for move in step["moves"] for end in move[1:]),
-    ]
-    per_device: list[int] = [len(row) for row in run["ops"].get("cost_s", [])]
-    if "memory_over_time" in run:
-        per_device.append(len(run["memory_over_time"]))
-    return (
-        all(0 <= op < num_ops for op in ops)
-        and all(0 <= transfer < num_transfers for transfer in transfers)
-        and all(0 <= device < num_devices for device in devices)
-        and all(count == num_devices for count in per_device)
+    indices = (
+        ([op for edge in run["edges"] for op in edge[:2]], len(run["ops"]["name"])),
+        ([index for kind, index in path if kind == "op"], len(run["ops"]["name"])),
+        ([index for kind, index in path if kind == "transfer"], len(run["transfers"])),
+        (run["ops"]["device"], len(run["devices"])),
+        ([end for row in run["transfers"] for end in (row["source"], row["target"])], len(run["devices"])),
+        ([end for step in run.get("steps", []) for move in step["moves"] for end in move[1:]], len(run["devices"])),
+    )
+    per_device = [*run["ops"].get("cost_s", []), *([run["memory_over_time"]] if "memory_over_time" in run else [])]
+    return all(0 <= index < count for values, count in indices for index in values) and all(
+        len(row) == len(run["devices"]) for row in per_device
     )

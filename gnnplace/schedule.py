@@ -16,6 +16,7 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.placement import resident_bytes
 
 __all__ = ["Schedule", "check_schedule", "memory_changes"]
 
@@ -239,10 +240,6 @@ def memory_changes(
     [(0.0, 8), (5.0, -8)]
     """
     device_of = schedule.assignment.tolist()
-    resident = np.zeros(topology.num_devices, dtype=np.int64)
-    np.add.at(resident, device_of, graph.memory_bytes)
-    for weight, size in enumerate(graph.weight_bytes):
-        resident[np.unique(schedule.assignment[graph.weights_of(weight)])] += size
     changes: list[list[tuple[float, int]]] = [[] for _ in range(topology.num_devices)]
 
     def hold(device: int, start: float, end: float, size: int) -> None:
@@ -268,7 +265,7 @@ def memory_changes(
         for device, end in last_use.items():
             start = start_s[producer] if device == home else last_hop_start.get((tensor, device), 0.0)
             hold(device, start, end, size)
-    return resident.tolist(), changes
+    return resident_bytes(graph, schedule.assignment, topology.num_devices).tolist(), changes
 
 
 def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:

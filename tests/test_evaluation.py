@@ -66,7 +66,6 @@ def test_single_device_assignments_begin_with_the_most_promising_and_list_equal_
     forbidden = np.array([[np.inf, 2.0, 3.0], [1.0, 2.0, 3.0]])  # devices without links share nothing
     problem = problem_on(graph, topology, forbidden)
     assert problem.single_device_assignments.tolist() == [[1, 1], [2, 2], [1, 0]]
-    assert problem.devices_for_all.tolist() == [1, 2]
     assert problem.unit_time_s.tolist() == forbidden.tolist()
 
 

@@ -40,6 +40,15 @@ def fill(num_bytes: int) -> None:
     del held
 
 
+POOL = """
+import os, signal, time
+from gnnplace.isolated_process import spawned_pool
+if __name__ == "__main__":
+    with spawned_pool(1) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        pool.submit(time.sleep, 600)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 PID, HANG = partial(os.getpid), partial(time.sleep, 600.0)
 
 
@@ -164,3 +173,10 @@ def test_the_module_loads_no_large_library() -> None:
     program = f"import sys, {isolated_process.__name__}; print([m for m in ('torch', 'dgl', 'ray', 'onnx', 'numba') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+def test_a_worker_of_a_killed_process_does_not_live_on() -> None:
+    # The worker holds the other end of the pipe: waiting for its end is waiting for the worker's.
+    done = subprocess.run([sys.executable, "-c", POOL], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert int(done.stdout) > 0

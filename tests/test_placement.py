@@ -94,7 +94,7 @@ def test_only_format_devices_and_assignment_are_required(tmp_path: Path) -> None
         ({"model": {"sha256": "cd" * 32}}, "made for a model with sha256 cdcdcdcdcdcd"),
         ({"devices": ["cpu:0", "tpu:7"]}, "names the device 'tpu:7'"),
         ({"assignment": {**MINIMAL["assignment"], "secnd": "g0"}}, "names the op 'secnd', .*did you mean 'second'"),
-        ({"assignment": {"first": "cpu:0", "second": "g0"}}, "says nothing of the op 'third'"),
+        ({"assignment": {"first": "cpu:0", "second": "g0"}}, "lacks the op 'third'"),
         ({"assignment": {**MINIMAL["assignment"], "third": ["g0"]}}, "names the device"),
         ({"assignment": {**MINIMAL["assignment"], "second": "cpu:0"}}, "may not run on 'cpu:0'"),
         ({"priorities": 3}, "'priorities' is no object"),

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gnnplace.child_processes import spawned_pool
 from gnnplace.devices.detect import cpu_model
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import append_json_line, read_json_lines, write_json_lines, write_text
+from gnnplace.isolated_process import spawned_pool
 from gnnplace.report import BENCH_FORMAT
 from gnnplace.versions import installed_versions
 

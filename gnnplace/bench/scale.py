@@ -15,10 +15,10 @@ import psutil
 from gnnplace.api import PlaceOptions, compare, load_workload, place, set_up
 from gnnplace.api.problem_setup import LARGE, topology_of
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
-from gnnplace.child_processes import spawned_pool
 from gnnplace.files import temporary_folder
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.isolated_process import spawned_pool
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.units import format_s
 

@@ -170,9 +170,10 @@ class PlacementBatch:
     def _single_device_s(self, start_s: float) -> float:
         """Seconds of the best single device, or `start_s` if none can run everything."""
         problem = self.problem
-        if not len(problem.devices_for_all):
+        devices = np.flatnonzero(problem.action_mask.all(axis=0))
+        if not len(devices):
             return start_s
-        singles = np.repeat(problem.devices_for_all[:, None], problem.graph.num_ops, axis=1)
+        singles = np.repeat(devices[:, None], problem.graph.num_ops, axis=1)
         best_s = float(self._runtime(singles).min())
         return best_s if best_s < problem.worst_case_s else start_s
 

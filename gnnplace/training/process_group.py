@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gnnplace.child_processes import end_with_parent
 from gnnplace.errors import ProcessLost
 from gnnplace.files import temporary_folder
+from gnnplace.isolated_process import end_with_parent
 from gnnplace.policy.network import one_thread
 
 __all__ = ["ProcessGroup", "StartGroup", "joined", "process_group"]
