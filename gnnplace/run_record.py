@@ -17,7 +17,7 @@ from gnnplace.evaluation import DimsObjective
 from gnnplace.files import read_json
 
 __all__ = [
-    "FORMAT", "Link", "LowerBoundRecord", "MeasuredRecord", "MeasuredSearch", "MeasuredSummary", "OpsRecord", "PlannerRow", "RunRecord",
+    "FORMAT", "Link", "MeasuredRecord", "MeasuredSearch", "MeasuredSummary", "OpsRecord", "PlannerRow", "RunRecord",
     "ShapeRecord", "StepRecord", "Summary", "TransferRecord", "finite", "read_run",
 ]  # fmt: skip
 
@@ -257,7 +257,8 @@ def _is_consistent(run: RunRecord) -> bool:
         ([end for row in run["transfers"] for end in (row["source"], row["target"])], len(run["devices"])),
         ([end for step in run.get("steps", []) for move in step["moves"] for end in move[1:]], len(run["devices"])),
     )
-    per_device = [*run["ops"].get("cost_s", []), *([run["memory_over_time"]] if "memory_over_time" in run else [])]
-    return all(0 <= index < count for values, count in indices for index in values) and all(
-        len(row) == len(run["devices"]) for row in per_device
-    )
+    per_device = [len(row) for row in run["ops"].get("cost_s", [])]
+    if "memory_over_time" in run:
+        per_device.append(len(run["memory_over_time"]))
+    is_listed = all(0 <= index < count for values, count in indices for index in values)
+    return is_listed and all(count == len(run["devices"]) for count in per_device)
