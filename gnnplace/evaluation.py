@@ -14,8 +14,7 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr, frozen
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.graph.unit_graph import UnitGraph, unit_graph
-from gnnplace.graph.units import colocated_units
+from gnnplace.graph.units import UnitGraph, colocated_units, unit_graph
 from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.placement import Placement, allowed_mask, resident_bytes
 from gnnplace.schedule import Schedule

@@ -7,8 +7,8 @@ In reading order:
 - `json_format.py`: op graphs as `gnnplace.graph/1` documents;
 - `clustering.py`: merges of ops that keep the graph acyclic;
 - `coarsen.py`: the smaller graph of merged ops, and the mapping between both graphs;
-- `units.py`: larger units of decision, which may form cycles because their ops still run one by one;
-- `unit_graph.py`: which units exchange tensors, and clusters of units grown along these exchanges.
+- `units.py`: larger units of decision, which may form cycles because their ops still run one by one, and the tensors
+  that they exchange.
 """
 
 from gnnplace.graph.coarsen import Coarsening, coarsen
@@ -16,14 +16,6 @@ from gnnplace.graph.json_format import graph_from_json, graph_to_json, read_grap
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 
 __all__ = [
-    "Coarsening",
-    "Op",
-    "OpGraph",
-    "SharedWeight",
-    "Tensor",
-    "coarsen",
-    "graph_from_json",
-    "graph_to_json",
-    "read_graph",
+    "Coarsening", "Op", "OpGraph", "SharedWeight", "Tensor", "coarsen", "graph_from_json", "graph_to_json", "read_graph",
     "write_graph",
-]
+]  # fmt: skip

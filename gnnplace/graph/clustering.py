@@ -22,14 +22,15 @@ class Clusters(NamedTuple):
     load: FloatArray  # [C, R] fractions of the graph's totals, per resource
     label: IntArray  # [C] colocation group, -1 if none; different groups never merge
     kind: IntArray  # [C] number of the set of allowed devices; only equal sets merge
+    of_op: IntArray  # [N] cluster of each op
 
     @property
     def num_clusters(self) -> int:
         """`C`: number of clusters."""
         return len(self.label)
 
-    def merged(self, parent: IntArray) -> tuple[Clusters, IntArray]:
-        """Merges every cluster `c` into `parent[c]` `[C]`; returns the result and the new index of each cluster `[C]`."""
+    def merged(self, parent: IntArray) -> Clusters:
+        """Merges every cluster `c` into `parent[c]` `[C]`."""
         _, index = np.unique(parent, return_inverse=True)
         count = int(index.max(initial=-1)) + 1
         load = np.zeros((count, self.load.shape[1]))
@@ -42,7 +43,8 @@ class Clusters(NamedTuple):
         apart = source != target
         key, inverse = np.unique(source[apart] * count + target[apart], return_inverse=True)
         num_bytes = np.bincount(inverse, weights=self.num_bytes[apart], minlength=len(key)).astype(np.float64)
-        return Clusters(key // max(1, count), key % max(1, count), num_bytes, load, label, kind), index
+        source, target = key // max(1, count), key % max(1, count)
+        return Clusters(source, target, num_bytes, load, label, kind, index[self.of_op])
 
     def successors(self) -> tuple[IntArray, IntArray]:
         """Offsets `[C + 1]` and targets `[E]`."""
@@ -162,23 +164,18 @@ def _bring_together(line: _Line, ops: IntArray, successors: tuple[IntArray, IntA
                 place += 1
 
 
-def merge_single_ended(clusters: Clusters, cap: float, surplus: int) -> IntArray:
+@njit(cache=True, nogil=True)
+def merge_single_ended(clusters: Clusters, edges: IntArray, cap: float, surplus: int) -> IntArray:
     """`[C]` parents: contracts edges whose producer has no other successor or whose consumer no other predecessor.
 
     No other path connects the ends of such an edge, so no cycle closes. In one call a cluster either absorbs others or
-    joins one, so the condition still holds when the loop reaches an edge. Heaviest edges first, until `surplus` clusters
-    are gone. A merged cluster has at most the fraction `cap` of every load.
+    joins one, so the condition still holds when the loop reaches an edge. `edges` `[E]` come in this order, until
+    `surplus` clusters are gone. A merged cluster has at most the fraction `cap` of every load.
     """
-    count = clusters.num_clusters
-    out_degree = np.bincount(clusters.source, minlength=count)
-    in_degree = np.bincount(clusters.target, minlength=count)
-    return np.asarray(_single_ended(clusters, clusters.heaviest_first(), out_degree, in_degree, cap, surplus))
-
-
-@njit(cache=True, nogil=True)
-def _single_ended(
-    clusters: Clusters, edges: IntArray, out_degree: IntArray, in_degree: IntArray, cap: float, surplus: int
-) -> IntArray:
+    out_degree, in_degree = np.zeros(len(clusters.label), dtype=np.int64), np.zeros(len(clusters.label), dtype=np.int64)
+    for edge in edges:
+        out_degree[clusters.source[edge]] += 1
+        in_degree[clusters.target[edge]] += 1
     load, label = clusters.load.copy(), clusters.label.copy()
     parent = np.arange(len(label))
     absorbs = np.zeros(len(label), dtype=np.bool_)
@@ -213,50 +210,40 @@ def may_merge(a: int, b: int, load: FloatArray, label: IntArray, cap: float) -> 
     return True
 
 
-def merge_bands(clusters: Clusters, cap: float, surplus: int, parity: int) -> IntArray:
+@njit(cache=True, nogil=True)
+def merge_bands(
+    clusters: Clusters,
+    edges: IntArray,
+    neighbours: tuple[tuple[IntArray, IntArray], tuple[IntArray, IntArray]],
+    cap: float,
+    surplus: int,
+    parity: int,
+) -> IntArray:
     """`[C]` parents: contracts edges between neighbouring levels (Herrmann et al. 2019, section 4.1.2, by pairs).
 
     The level of a cluster is the number of edges on the longest path to it. Only edges from a level of this parity to
     the next level are contracted, so a cycle would stay within two levels. Other pairs would enter each pair on it at
     the consumer and leave it at the producer. No pair is made for which both would hold; the last pair of a cycle would
-    be one, so no cycle closes.
+    be one, so no cycle closes. `edges`, `cap` and `surplus` are those of `merge_single_ended`, and `neighbours` the
+    successors and predecessors.
     """
-    successors = clusters.successors()
-    level = _levels(topological_order(clusters.num_clusters, *successors), *successors)
-    neighbours = (successors, clusters.predecessors())
-    return np.asarray(
-        _bands(clusters, clusters.heaviest_first(), level % 2 == parity, level, neighbours, (cap, surplus))
-    )
-
-
-@njit(cache=True, nogil=True)
-def _levels(order: IntArray, offsets: IntArray, successors: IntArray) -> IntArray:
-    level = np.zeros(len(order), dtype=np.int64)
-    for op in order:
-        for edge in range(offsets[op], offsets[op + 1]):
-            level[successors[edge]] = max(level[successors[edge]], level[op] + 1)
-    return level
-
-
-@njit(cache=True, nogil=True)
-def _bands(
-    clusters: Clusters,
-    edges: IntArray,
-    upper: BoolArray,
-    level: IntArray,
-    neighbours: tuple[tuple[IntArray, IntArray], tuple[IntArray, IntArray]],
-    limits: tuple[float, int],
-) -> IntArray:
-    """`upper` `[C]` marks the first level of each band; `neighbours` are successors and predecessors; `limits` cap and surplus."""
     (after_offsets, after), (before_offsets, before) = neighbours
-    cap, surplus = limits
+    level = np.zeros(len(clusters.label), dtype=np.int64)
+    for op in topological_order(len(level), after_offsets, after):
+        for at in range(after_offsets[op], after_offsets[op + 1]):
+            level[after[at]] = max(level[after[at]], level[op] + 1)
     parent = np.arange(len(level))
     paired = np.zeros(len(level), dtype=np.bool_)
     for edge in edges:
         if surplus <= 0:
             break
         producer, consumer = clusters.source[edge], clusters.target[edge]
-        if not upper[producer] or level[consumer] != level[producer] + 1 or paired[producer] or paired[consumer]:
+        if (
+            level[producer] % 2 != parity
+            or level[consumer] != level[producer] + 1
+            or paired[producer]
+            or paired[consumer]
+        ):
             continue
         if clusters.kind[producer] != clusters.kind[consumer]:
             continue

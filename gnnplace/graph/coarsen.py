@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnplace.arrays import FloatArray, IntArray, frozen
+from gnnplace.arrays import FloatArray, IntArray, csr, frozen
 from gnnplace.graph.clustering import Clusters, merge_bands, merge_convex, merge_intervals, merge_single_ended
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.orders import topological_order
@@ -56,9 +56,7 @@ class Coarsening:
 
     def total(self, values: FloatArray) -> FloatArray:
         """`[G, ...]` from `[N, ...]`: sums over the ops of each group, for example seconds per op and device."""
-        sums = np.zeros((self.graph.num_ops, *values.shape[1:]))
-        np.add.at(sums, self.group_of_op, values)
-        return sums
+        return _sums(values, self.group_of_op, self.graph.num_ops)
 
 
 def coarsen(
@@ -89,36 +87,31 @@ def coarsen(
     if max_groups < 1:
         raise ValueError(f"max_groups is {max_groups}; at least one group is needed")
     load = op_loads(graph)
-    group = _merge_colocation(graph)
-    clusters, group = _as_clusters(graph, load).merged(group)
+    num_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
+    alone = np.arange(graph.num_ops)
+    clusters = Clusters(*graph.edges, num_bytes, load, graph.colocation, device_kinds(graph), alone)
+    clusters = clusters.merged(_merge_colocation(graph))
     if fused is not None:
-        clusters, index = clusters.merged(_merge_fused(clusters, group, fused))
-        group = index[group]
+        clusters = clusters.merged(_merge_fused(clusters, fused))
     cap = 4.0 / max_groups if max_fraction is None else max_fraction
-    while clusters.num_clusters > max_groups:
-        clusters, index, stalled = _contract(clusters, cap, max_groups)
-        group = index[group]
-        if stalled:
-            clusters, index = clusters.merged(merge_intervals(clusters, max_groups))
-            group = index[group]
+    while (surplus := clusters.num_clusters - max_groups) > 0:
+        stalled_at = max(max_groups, STALLED * clusters.num_clusters)
+        clusters = clusters.merged(merge_single_ended(clusters, clusters.heaviest_first(), cap, surplus))
+        for parity in (0, 1):
+            if clusters.num_clusters > stalled_at:
+                neighbours, surplus = (
+                    (clusters.successors(), clusters.predecessors()),
+                    clusters.num_clusters - max_groups,
+                )
+                parents = merge_bands(clusters, clusters.heaviest_first(), neighbours, cap, surplus, parity)
+                clusters = clusters.merged(parents)
+        if clusters.num_clusters > stalled_at:
+            clusters = clusters.merged(merge_intervals(clusters, max_groups))
             break
     if clusters.num_clusters == graph.num_ops:
-        everything = np.arange(graph.num_ops)
-        return Coarsening(graph, frozen(everything, np.int64), frozen(everything, np.int64))
-    place = np.empty(clusters.num_clusters, dtype=np.int64)
-    place[topological_order(clusters.num_clusters, *clusters.successors())] = np.arange(clusters.num_clusters)
-    return _coarse_graph(graph, place[group], clusters.num_clusters, load.max(axis=1))
-
-
-def _contract(clusters: Clusters, cap: float, max_groups: int) -> tuple[Clusters, IntArray, bool]:
-    """One round of contraction; the last value is true when the round and its two fallbacks have stalled."""
-    before = clusters.num_clusters
-    after, group = clusters.merged(merge_single_ended(clusters, cap, before - max_groups))
-    for parity in (0, 1):
-        if after.num_clusters > max(max_groups, STALLED * before):
-            after, index = after.merged(merge_bands(after, cap, after.num_clusters - max_groups, parity))
-            group = index[group]
-    return after, group, after.num_clusters > max(max_groups, STALLED * before)
+        return Coarsening(graph, frozen(alone, np.int64), frozen(alone, np.int64))
+    place = np.argsort(topological_order(clusters.num_clusters, *clusters.successors()))
+    return _coarse_graph(graph, place[clusters.of_op], clusters.num_clusters, load.max(axis=1))
 
 
 def op_loads(graph: OpGraph) -> FloatArray:
@@ -139,21 +132,11 @@ def op_loads(graph: OpGraph) -> FloatArray:
     return np.stack([compute, fraction(memory)], axis=1)
 
 
-def _as_clusters(graph: OpGraph, load: FloatArray) -> Clusters:
-    """One cluster per op."""
-    source, target = graph.edges
-    num_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
-    return Clusters(source, target, num_bytes, load, graph.colocation, device_kinds(graph))
-
-
 def device_kinds(graph: OpGraph) -> IntArray:
     """`[N]` number of the set of allowed devices of each op, from 0; a colocation group may narrow the set."""
     kinds: dict[frozenset[str] | None, int] = {}
-    kind = [
-        kinds.setdefault(None if allowed is None else frozenset(allowed), len(kinds))
-        for allowed in _allowed_in_group(graph)
-    ]
-    return np.array(kind, dtype=np.int64)
+    sets = (None if allowed is None else frozenset(allowed) for allowed in _allowed_in_group(graph))
+    return np.array([kinds.setdefault(allowed, len(kinds)) for allowed in sets], dtype=np.int64)
 
 
 def _allowed_in_group(graph: OpGraph) -> list[tuple[str, ...] | None]:
@@ -181,58 +164,60 @@ def _colocated(graph: OpGraph) -> list[list[int]]:
 def _merge_colocation(graph: OpGraph) -> IntArray:
     """`[N]` representative op of the cluster of each op after colocation groups merged."""
     allowed = _allowed_in_group(graph)
-    sets: list[list[int]] = []
-    for members in _colocated(graph):
-        alike: dict[tuple[str, ...] | None, list[int]] = {}
+    alike: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}  # ops of one colocation group on equal devices
+    for number, members in enumerate(_colocated(graph)):
         for op in members:
-            alike.setdefault(allowed[op], []).append(op)
-        sets.extend(ops for ops in alike.values() if len(ops) > 1)
+            alike.setdefault((number, allowed[op]), []).append(op)
+    sets = [ops for ops in alike.values() if len(ops) > 1]
     if not sets:
         return np.arange(graph.num_ops)
-    offsets = np.concatenate([[0], np.cumsum([len(ops) for ops in sets])]).astype(np.int64)
-    source = graph.edges[0]
-    predecessors = graph.input_offsets, source[np.argsort(graph.consumers, kind="stable")]
+    members, number = np.concatenate(sets), np.repeat(np.arange(len(sets)), [len(ops) for ops in sets])
+    predecessors = csr(graph.consumers, graph.edges[0], graph.num_ops)
     successors = graph.successor_offsets, graph.successors
-    members_of_sets = np.array([op for ops in sets for op in ops], dtype=np.int64)
-    offsets, members_of_sets = _near_each_other(graph.topological_order, offsets, members_of_sets)
-    return np.asarray(merge_convex(graph.topological_order, offsets, members_of_sets, predecessors, successors))
+    return _merged_sets(graph.topological_order, members, number, predecessors, successors)
 
 
-def _near_each_other(order: IntArray, offsets: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
-    """Splits sets (offsets and members) between members that are far apart in `order` `[N]`.
+def _merged_sets(
+    order: IntArray,
+    members: IntArray,
+    set_of_member: IntArray,
+    predecessors: tuple[IntArray, IntArray],
+    successors: tuple[IntArray, IntArray],
+) -> IntArray:
+    """`[C]` representative of each node after `merge_convex` of disjoint sets; members are grouped by set.
 
-    Merging a set takes time in proportion to its span in the order, so all sets could take quadratic time. Distant
-    members would rarely merge anyway, because most have a path between them that leaves the set.
+    Merging a set takes time in proportion to its span in the order, so all sets of a large graph could take quadratic
+    time. There, members that are far apart do not merge. They would rarely merge anyway, because most have a path
+    between them that leaves the set.
     """
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    number = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    sorted_by = np.lexsort((position[members], number))
-    far = np.diff(position[members[sorted_by]]) > _NEAR
-    if len(order) < _LARGE or not far.any():
-        return offsets, members
-    members, number = members[sorted_by], number[sorted_by]
-    begins = np.flatnonzero(np.append(True, far | (np.diff(number) > 0)))
-    return np.append(begins, len(members)).astype(np.int64), members
+    splits = np.diff(set_of_member) > 0
+    if len(order) >= _LARGE:
+        position = np.argsort(order)
+        sorted_by = np.lexsort((position[members], set_of_member))
+        far = np.diff(position[members[sorted_by]]) > _NEAR
+        if far.any():
+            members, splits = members[sorted_by], far | splits
+    offsets = np.flatnonzero(np.concatenate([[True], splits, [True]]))
+    return np.asarray(merge_convex(order, offsets, members, predecessors, successors))
 
 
-def _merge_fused(clusters: Clusters, cluster_of_op: IntArray, fused: IntArray) -> IntArray:
+def _merge_fused(clusters: Clusters, fused: IntArray) -> IntArray:
     """`[C]` representative of each cluster after the clusters of each kernel merged.
 
     A cluster with ops of several kernels merges with the last of these. Clusters of different colocation groups or
     allowed devices stay apart.
     """
     kernel = np.zeros(clusters.num_clusters, dtype=np.int64)
-    kernel[cluster_of_op] = fused
+    kernel[clusters.of_op] = fused
     label = np.full(len(fused), -1, dtype=np.int64)  # the label that a free cluster takes when it merges
     np.maximum.at(label, kernel, clusters.label)
     apart = np.where(clusters.label >= 0, clusters.label, label[kernel])
-    order = np.lexsort((apart, clusters.kind, kernel))
-    keys = np.stack([kernel, clusters.kind, apart])[:, order]
-    starts = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
-    topological = topological_order(clusters.num_clusters, *clusters.successors())
-    offsets, members = _near_each_other(topological, np.append(starts, len(order)).astype(np.int64), order)
-    return np.asarray(merge_convex(topological, offsets, members, clusters.predecessors(), clusters.successors()))
+    by_set = np.lexsort((apart, clusters.kind, kernel))
+    keys = np.stack([kernel, clusters.kind, apart])[:, by_set]
+    number = np.cumsum((keys != np.roll(keys, 1, axis=1)).any(axis=0))
+    successors = clusters.successors()
+    topological = topological_order(clusters.num_clusters, *successors)
+    return _merged_sets(topological, by_set, number, clusters.predecessors(), successors)
 
 
 def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArray) -> Coarsening:
@@ -252,7 +237,6 @@ def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArra
     label = graph.colocation[representative]
     spread = np.bincount(label[label >= 0], minlength=len(graph.colocation_names)) > 1
     renumbered = np.cumsum(spread) - 1
-    whole = np.array([graph.colocation_names[i] for i in np.flatnonzero(spread)], dtype=object)
     allowed = _allowed_in_group(graph)
     coarse = OpGraph(
         name=graph.name,
@@ -273,7 +257,7 @@ def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArra
         colocation=frozen(
             np.where((label >= 0) & spread[label], renumbered[label], -1) if len(spread) else label, np.int64
         ),
-        colocation_names=tuple(whole.tolist()),
+        colocation_names=tuple(graph.colocation_names[i] for i in np.flatnonzero(spread)),
         allowed_devices=tuple(allowed[op] for op in representative),
         dtypes=tuple(graph.dtypes[op] for op in heaviest),
         signatures=tuple(
@@ -285,8 +269,8 @@ def _coarse_graph(graph: OpGraph, group: IntArray, count: int, weight: FloatArra
 
 
 def _sums(values: NDArray[Any], group: IntArray, count: int) -> NDArray[Any]:
-    """`[G]` sums in the dtype of `values`; NaN if one member is NaN."""
-    sums = np.zeros(count, dtype=values.dtype)
+    """`[G, ...]` sums in the dtype of `values` `[N, ...]`; NaN if one member is NaN."""
+    sums = np.zeros((count, *values.shape[1:]), dtype=values.dtype)
     np.add.at(sums, group, values)
     return sums
 
@@ -312,11 +296,8 @@ def _outer_tensors(graph: OpGraph, group: IntArray, count: int) -> tuple[IntArra
 
 def _inner_peak(graph: OpGraph, group: IntArray, count: int) -> IntArray:
     """`[G]` peak bytes of inner tensors and workspace when the members run in topological order."""
-    position = np.empty(graph.num_ops, dtype=np.int64)
-    position[graph.topological_order] = np.arange(graph.num_ops)
-    order = np.lexsort((position, group))
-    place = np.empty(graph.num_ops, dtype=np.int64)  # position when the groups run one after the other
-    place[order] = np.arange(graph.num_ops)
+    order = np.lexsort((np.argsort(graph.topological_order), group))
+    place = np.argsort(order)  # position when the groups run one after the other
     home = group[graph.tensor_producer]
     last = np.full(graph.num_tensors, -1, dtype=np.int64)
     np.maximum.at(last, graph.consumer_tensor, place[graph.consumers])

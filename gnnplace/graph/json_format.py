@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Mapping
@@ -85,8 +85,8 @@ def write_graph(graph: OpGraph, path: Path) -> None:
 def graph_from_json(document: Any, where: str = "op graph") -> OpGraph:
     """Builds the op graph of a parsed `gnnplace.graph/1` document; errors name `where`.
 
-    `memory_bytes` of an op includes its shared weights, and the optional list `shared_weights` says which of these bytes
-    ops have in common. So a reader that ignores that list never counts too little.
+    `memory_bytes` of an op includes its shared weights, which the optional list `shared_weights` states. So a reader
+    that ignores that list never counts too little.
 
     >>> document = {"format": FORMAT, "name": "one", "ops": [{"name": "a"}], "tensors": []}
     >>> graph_from_json(document).op_names
@@ -123,75 +123,60 @@ def graph_to_json(graph: OpGraph) -> dict[str, Any]:
     for index, name in enumerate(names):
         times = {key: float(row[index]) for key, row in graph.time_s.items() if not np.isnan(row[index])}
         allowed, dtype, stage = graph.allowed_devices[index], graph.dtypes[index], int(graph.stages[index])
-        ops.append(
-            {
-                "name": name,
-                "type": graph.op_types[index],
-                **({"time_s": times} if times else {}),
-                "flops": float(graph.flops[index]),
-                "bytes_accessed": float(graph.bytes_accessed[index]),
-                "memory_bytes": int(memory[index]),
-                "workspace_bytes": int(graph.workspace_bytes[index]),
-                "group": groups[graph.colocation[index]],
-                "devices": None if allowed is None else list(allowed),
-                **({} if dtype == "float32" else {"dtype": dtype}),
-                **({} if stage < 0 else {"stage": stage}),
-            }
+        op = {
+            "name": name,
+            "type": graph.op_types[index],
+            **({"time_s": times} if times else {}),
+            "flops": float(graph.flops[index]),
+            "bytes_accessed": float(graph.bytes_accessed[index]),
+            "memory_bytes": int(memory[index]),
+            "workspace_bytes": int(graph.workspace_bytes[index]),
+            "group": groups[graph.colocation[index]],
+            "devices": None if allowed is None else list(allowed),
+            **({} if dtype == "float32" else {"dtype": dtype}),
+            **({} if stage < 0 else {"stage": stage}),
+        }
+        ops.append(op)
+    tensors = [
+        {"producer": names[producer], "bytes": size, "consumers": [names[op] for op in graph.consumers_of(tensor)]}
+        for tensor, (producer, size) in enumerate(
+            zip(graph.tensor_producer.tolist(), graph.tensor_bytes.tolist(), strict=True)
         )
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "name": graph.name,
-        "ops": ops,
-        "tensors": [
-            {
-                "producer": names[graph.tensor_producer[tensor]],
-                "bytes": int(graph.tensor_bytes[tensor]),
-                "consumers": [names[op] for op in graph.consumers_of(tensor)],
-            }
-            for tensor in range(graph.num_tensors)
-        ],
-    }
-    if len(graph.weight_bytes):
-        document["shared_weights"] = [
-            {"bytes": int(size), "consumers": [names[op] for op in graph.weights_of(weight)]}
-            for weight, size in enumerate(graph.weight_bytes)
-        ]
-    return document
+    ]
+    shared = [
+        {"bytes": size, "consumers": [names[op] for op in graph.weights_of(weight)]}
+        for weight, size in enumerate(graph.weight_bytes.tolist())
+    ]
+    document = {"format": FORMAT, "name": graph.name, "ops": ops, "tensors": tensors}
+    return document | ({"shared_weights": shared} if shared else {})
 
 
-def _op(row: JsonObject, shared_bytes: Mapping[str, int]) -> Op:
-    name, where, fields = row.text("name"), row.where, row.fields
+def _op(row: JsonObject, shared_bytes: Counter[str]) -> Op:
+    name, fields = row.text("name"), row.fields
+    whose = f"of op {name!r}"
+
+    def refusal(what: str, value: Any, expected: str) -> InvalidGraph:
+        return InvalidGraph(f"{row.where}: {what} is {shown(value)}; expected {expected}")
+
     for key, types in _OP_KEYS.items():
         if key in fields and (not isinstance(fields[key], types) or isinstance(fields[key], bool)):
             expected = " or ".join("null" if t is type(None) else t.__name__ for t in types)
-            raise InvalidGraph(f"{where}: {key!r} of op {name!r} is {shown(fields[key])}; expected {expected}")
+            raise refusal(f"{key!r} {whose}", fields[key], expected)
     for device, seconds in (fields.get("time_s") or {}).items():
-        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not _is_finite(seconds):
-            raise InvalidGraph(
-                f"{where}: time_s of op {name!r} on {device!r} is {shown(seconds)}; expected finite seconds"
-            )
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not is_number or not abs(seconds) <= sys.float_info.max:
+            raise refusal(f"time_s {whose} on {device!r}", seconds, "finite seconds")
     devices = fields.get("devices")
     if devices is not None and not all(isinstance(device, str) for device in devices):
-        raise InvalidGraph(f"{where}: 'devices' of op {name!r} is {shown(devices)}; expected a list of names or kinds")
+        raise refusal(f"'devices' {whose}", devices, "a list of names or kinds")
     if (fields.get("stage") or 0) < 0:
-        raise InvalidGraph(f"{where}: 'stage' of op {name!r} is {fields['stage']}; expected 0, 1, 2, ...")
+        raise refusal(f"'stage' {whose}", fields["stage"], "0, 1, 2, ...")
     memory = fields.get("memory_bytes", 0)
-    if memory < shared_bytes.get(name, 0):
+    if memory < shared_bytes[name]:
         raise InvalidGraph(
-            f"{where}: op {name!r} has {memory} memory_bytes, "
+            f"{row.where}: op {name!r} has {memory} memory_bytes, "
             f"less than the {shared_bytes[name]} bytes of its shared weights, which it must include"
         )
     stated = {key: value for key, value in fields.items() if key in _OP_KEYS}
-    stated.update(
-        time_s=fields.get("time_s") or {},
-        memory_bytes=memory - shared_bytes.get(name, 0),
-        devices=None if devices is None else tuple(devices),
-    )
-    return Op(**stated)
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that no float holds
-        return False
+    stated |= {"time_s": fields.get("time_s") or {}, "memory_bytes": memory - shared_bytes[name]}
+    return Op(**stated | {"devices": None if devices is None else tuple(devices)})

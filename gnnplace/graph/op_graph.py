@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -115,9 +116,10 @@ class OpGraph:
         Raises:
             InvalidGraph: a name is repeated or unknown, a cost is negative or not finite, or there is a cycle.
         """
-        index = {op.name: position for position, op in enumerate(ops)}
+        names = tuple(op.name for op in ops)
+        index = {op_name: position for position, op_name in enumerate(names)}
         if len(index) < len(ops):
-            twice = next(op.name for position, op in enumerate(ops) if index[op.name] != position)
+            twice = next(op_name for op_name, count in Counter(names).items() if count > 1)
             raise InvalidGraph(f"graph {name!r}: two ops are named {twice!r}; op names must be unique")
 
         def position(op_name: str, what: str) -> int:
@@ -134,37 +136,31 @@ class OpGraph:
             sorted({position(c, "a shared weight's consumer") for c in w.consumers}) for w in shared_weights
         ]
 
-        def column(field: str, dtype: type) -> NDArray[Any]:
+        def column(what: str, values: list[Any], owners: Sequence[str] = names, dtype: type = np.int64) -> NDArray[Any]:
             try:
-                return frozen([getattr(op, field) for op in ops], dtype)
+                return frozen(values, dtype)
             except OverflowError:
-                largest = max(ops, key=lambda op: abs(getattr(op, field)))
-                raise InvalidGraph(f"graph {name!r}: {field} of op {largest.name!r} has too many digits") from None
-
-        def byte_counts(values: list[int], owners: str) -> IntArray:
-            try:
-                return frozen(values, np.int64)
-            except OverflowError:
-                raise InvalidGraph(
-                    f"graph {name!r}: the bytes of its {owners} have too many digits; check the sizes"
-                ) from None
+                _, owner = max(zip(map(abs, values), owners, strict=True))
+                raise InvalidGraph(f"graph {name!r}: {what} of op {owner!r} has too many digits") from None
 
         kinds = sorted({key for op in ops for key in op.time_s})
         group_names = sorted({op.group for op in ops if op.group is not None})
         group_index = {group: i for i, group in enumerate(group_names)}
         return cls(
             name=name,
-            op_names=tuple(op.name for op in ops),
+            op_names=names,
             op_types=tuple(op.type for op in ops),
-            flops=column("flops", np.float64),
-            bytes_accessed=column("bytes_accessed", np.float64),
-            memory_bytes=column("memory_bytes", np.int64),
-            workspace_bytes=column("workspace_bytes", np.int64),
+            flops=column("flops", [op.flops for op in ops], dtype=np.float64),
+            bytes_accessed=column("bytes_accessed", [op.bytes_accessed for op in ops], dtype=np.float64),
+            memory_bytes=column("memory_bytes", [op.memory_bytes for op in ops]),
+            workspace_bytes=column("workspace_bytes", [op.workspace_bytes for op in ops]),
             tensor_producer=frozen(producers[order], np.int64),
-            tensor_bytes=byte_counts([tensors[t].bytes for t in order], "tensors"),
+            tensor_bytes=column("a tensor", [tensors[t].bytes for t in order], [tensors[t].producer for t in order]),
             consumer_offsets=_offsets(consumer_lists),
             consumers=frozen([c for row in consumer_lists for c in row], np.int64),
-            weight_bytes=byte_counts([w.bytes for w in shared_weights], "weights"),
+            weight_bytes=column(
+                "a weight", [w.bytes for w in shared_weights], [f"{w.consumers}" for w in shared_weights]
+            ),
             weight_offsets=_offsets(weight_lists),
             weight_consumers=frozen([c for row in weight_lists for c in row], np.int64),
             time_s={key: frozen([op.time_s.get(key, np.nan) for op in ops], np.float64) for key in kinds},
@@ -173,47 +169,42 @@ class OpGraph:
             allowed_devices=tuple(op.devices for op in ops),
             dtypes=tuple(op.dtype for op in ops),
             signatures=tuple(op.signature for op in ops),
-            stages=frozen([-1 if op.stage is None else op.stage for op in ops], np.int64),
+            stages=column("stage", [-1 if op.stage is None else op.stage for op in ops]),
         )
 
     def __post_init__(self) -> None:
         largest = float(np.finfo(np.float64).max)
         costs = {"flops": self.flops, "bytes_accessed": self.bytes_accessed}
         costs |= {f"time_s of {key!r}": np.where(np.isnan(row), 0.0, row) for key, row in self.time_s.items()}
+        where = f"graph {self.name!r}"
         for label, values, most in (
             *((label, values, largest) for label, values in costs.items()),
             ("memory_bytes", self.memory_bytes, _MOST_BYTES),
             ("workspace_bytes", self.workspace_bytes, _MOST_BYTES),
             ("stage", np.maximum(self.stages, 0), _MOST_STAGES),
         ):
-            bad = np.flatnonzero(~((values >= 0) & (values <= most)))
-            if bad.size:
-                op = self.op_names[bad[0]]
-                raise InvalidGraph(
-                    f"graph {self.name!r}: {label} of op {op!r} is {values[bad[0]]}; expected 0 to {most:.3g}"
-                )
+            for bad in np.flatnonzero(~((values >= 0) & (values <= most)))[:1]:
+                op = self.op_names[bad]
+                raise InvalidGraph(f"{where}: {label} of op {op!r} is {values[bad]}; expected 0 to {most:.3g}")
         for label, values in costs.items():
             with np.errstate(over="ignore"):
                 total = values.sum()
             if total > _MOST_COST:
-                raise InvalidGraph(f"graph {self.name!r}: {label} of all ops add up to {total:.3g}; check the costs")
-        bad = np.flatnonzero(self.tensor_bytes < 0)
-        if bad.size:
-            producer = self.op_names[self.tensor_producer[bad[0]]]
-            raise InvalidGraph(
-                f"graph {self.name!r}: a tensor of op {producer!r} has {self.tensor_bytes[bad[0]]} bytes"
-            )
+                raise InvalidGraph(f"{where}: {label} of all ops add up to {total:.3g}; check the costs")
+        for bad in np.flatnonzero(self.tensor_bytes < 0)[:1]:
+            producer = self.op_names[self.tensor_producer[bad]]
+            raise InvalidGraph(f"{where}: a tensor of op {producer!r} has {self.tensor_bytes[bad]} bytes")
         sizes = (self.memory_bytes, self.workspace_bytes, self.tensor_bytes, self.weight_bytes)
         total = sum(float(values.sum(dtype=np.float64)) for values in sizes)
         if total > _MOST_BYTES:
             raise InvalidGraph(
-                f"graph {self.name!r}: its tensors and weights add up to {total / 2**60:.3g} EiB; "
+                f"{where}: its tensors and weights add up to {total / 2**60:.3g} EiB; "
                 f"expected at most {_MOST_BYTES / 2**60:.3g} EiB, so check the sizes"
             )
         if len(self.topological_order) < self.num_ops:
             cycle = find_cycle(self.num_ops, self.successor_offsets, self.successors)
             path = " -> ".join(self.op_names[v] for v in (cycle if len(cycle) < 8 else [*cycle[:7], cycle[-1]]))
-            raise InvalidGraph(f"graph {self.name!r} has a cycle ({path}); an op graph is acyclic")
+            raise InvalidGraph(f"{where} has a cycle ({path}); an op graph is acyclic")
 
     @property
     def num_ops(self) -> int:

@@ -1,4 +1,4 @@
-"""Units of decision: colocated ops, and units joined because they exchange many bytes.
+"""Units of decision: colocated ops, units joined because they exchange many bytes, and random connected sets of units.
 
 The graph between joined units may have cycles, unlike the graph between the groups of `coarsen.py`: each op of a unit
 still runs by itself.
@@ -7,16 +7,19 @@ still runs by itself.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.arrays import BoolArray, IntArray, frozen
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr, frozen
 from gnnplace.compiled_code import njit
 from gnnplace.graph.clustering import Clusters, may_merge
 from gnnplace.graph.coarsen import STALLED, Coarsening, coarsen, device_kinds, op_loads
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["coarsen_units", "colocated_units", "joined_units"]
+__all__ = [
+    "UnitGraph", "coarsen_units", "colocated_units", "first_above", "grow_cluster", "joined_units", "unit_graph",
+]  # fmt: skip
 
 
 def colocated_units(graph: OpGraph) -> IntArray:
@@ -48,15 +51,13 @@ def joined_units(graph: OpGraph, unit_of_op: IntArray, most: int, apart: IntArra
     np.add.at(load, unit_of_op, op_loads(graph))
     source, target = (unit_of_op[ends] for ends in graph.edges)
     num_bytes = graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
-    clusters, _ = Clusters(source, target, num_bytes, load, np.full(count, -1), kind).merged(np.arange(count))
-    unit = unit_of_op
+    clusters = Clusters(source, target, num_bytes, load, np.full(count, -1), kind, unit_of_op).merged(np.arange(count))
     while clusters.num_clusters > most:
         before = clusters.num_clusters
-        clusters, index = clusters.merged(_matching(clusters, clusters.heaviest_first(), 4.0 / most, before - most))
-        unit = index[unit]
+        clusters = clusters.merged(_matching(clusters, clusters.heaviest_first(), 4.0 / most, before - most))
         if clusters.num_clusters > max(most, STALLED * before):
             break
-    return unit
+    return clusters.of_op
 
 
 def coarsen_units(graph: OpGraph, max_groups: int) -> Coarsening:
@@ -110,3 +111,78 @@ def _join(a: int, b: int, clusters: Clusters, cap: float, parent: IntArray, take
     parent[b] = a
     taken[a] = taken[b] = True
     return True
+
+
+class UnitGraph(NamedTuple):
+    """Neighbours and allowed devices of `U` units."""
+
+    neighbour_offsets: IntArray  # [U + 1]
+    neighbours: IntArray
+    allowed: BoolArray  # [U, D]
+
+
+def unit_graph(unit_edges: IntArray, allowed: BoolArray) -> UnitGraph:
+    """The undirected graph of `unit_edges` `[2, E]`; each neighbour of a unit is listed once, in ascending order."""
+    pairs = np.unique(np.concatenate([unit_edges, unit_edges[::-1]], axis=1), axis=1)
+    offsets, neighbours = csr(pairs[0], pairs[1], len(allowed))
+    return UnitGraph(offsets, neighbours, allowed)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def first_above(cumulative: FloatArray, value: float) -> int:
+    """The first index whose entry is above `value`; the last index if there is none."""
+    low, high = 0, len(cumulative) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if cumulative[middle] > value:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def grow_cluster(
+    graph: UnitGraph, mean_cluster: float, device_of_unit: IntArray, rng: np.random.Generator, scratch: IntArray
+) -> int:
+    """Grows a random connected set of units on one device; returns its number of units.
+
+    `scratch` `[3, U]` holds the first unit in `scratch[0, 0]`; the whole set is written to `scratch[0]`. The set grows
+    from a random unit at its border by that unit's neighbours on the device, until the drawn size is reached.
+    """
+    members, border, fresh = scratch[0], scratch[1], scratch[2]
+    missing, count, open_ends = _geometric(rng, mean_cluster), 1, 1
+    here = device_of_unit[members[0]]
+    border[0] = members[0]
+    while open_ends > 0 and missing > 0:
+        chosen = int(rng.random() * open_ends)
+        unit = border[chosen]
+        open_ends -= 1
+        border[chosen] = border[open_ends]
+        found = 0
+        for entry in range(graph.neighbour_offsets[unit], graph.neighbour_offsets[unit + 1]):
+            candidate = graph.neighbours[entry]
+            position = 0  # a linear search among the few members is faster than marking them
+            while position < count and members[position] != candidate:
+                position += 1
+            if position == count and device_of_unit[candidate] == here:
+                fresh[found] = candidate
+                found += 1
+        added = min(found, missing)
+        for index in range(added):
+            other = index + int(rng.random() * (found - index))
+            joins = fresh[other]
+            fresh[other] = fresh[index]
+            members[count] = border[open_ends] = joins
+            count += 1
+            open_ends += 1
+        missing -= added
+    return count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _geometric(rng: np.random.Generator, mean: float) -> int:
+    """A geometrically distributed integer, at least 1."""
+    if mean <= 1.0:
+        return 1
+    return 1 + int(np.log(1.0 - rng.random()) / np.log(1.0 - 1.0 / mean))

@@ -9,7 +9,7 @@ from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem, Proposals
-from gnnplace.graph.unit_graph import UnitGraph, first_above, grow_cluster
+from gnnplace.graph.units import UnitGraph, first_above, grow_cluster
 
 __all__ = ["ProposalTables", "draw_move", "proposal_tables"]
 

@@ -18,7 +18,7 @@ from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem, Proposals, Walk, WalkRequest
-from gnnplace.graph.unit_graph import UnitGraph
+from gnnplace.graph.units import UnitGraph
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.sim.engine import advance, result
 from gnnplace.sim.proposals import ProposalTables, draw_move, proposal_tables

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gnnplace.graph.unit_graph import first_above, grow_cluster
+from gnnplace.graph.units import first_above, grow_cluster
 from gnnplace.sim.example import diamond
 
 

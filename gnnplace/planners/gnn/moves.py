@@ -12,7 +12,7 @@ from numba.typed import Dict
 from numpy.typing import NDArray
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.graph.unit_graph import UnitGraph, first_above, grow_cluster
+from gnnplace.graph.units import UnitGraph, first_above, grow_cluster
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair
 from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
