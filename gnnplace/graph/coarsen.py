@@ -165,9 +165,9 @@ def _merge_colocation(graph: OpGraph) -> IntArray:
     """`[N]` representative op of the cluster of each op after colocation groups merged."""
     allowed = _allowed_in_group(graph)
     alike: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}  # ops of one colocation group on equal devices
-    for number, members in enumerate(_colocated(graph)):
-        for op in members:
-            alike.setdefault((number, allowed[op]), []).append(op)
+    for label, colocated in enumerate(_colocated(graph)):
+        for op in colocated:
+            alike.setdefault((label, allowed[op]), []).append(op)
     sets = [ops for ops in alike.values() if len(ops) > 1]
     if not sets:
         return np.arange(graph.num_ops)
