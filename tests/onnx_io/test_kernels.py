@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
+from tests.onnx_io.texts import parsed
 
 LEVELS = {
     "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -20,32 +20,22 @@ LEVELS = {
 }
 
 
+def weights(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {name: rng.random(shape, dtype=np.float32) for name, shape in shapes.items()}
+
+
 @pytest.fixture
 def convolutions(tmp_path: Path) -> OnnxModel:
     """Conv, BatchNormalization, Relu, MaxPool, Conv, Relu, an Add of both, and a Softmax."""
-    rng = np.random.default_rng(0)
-
-    def weight(name: str, *shape: int) -> onnx.TensorProto:
-        return numpy_helper.from_array(rng.random(shape, dtype=np.float32), name)
-
-    nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
-        helper.make_node("BatchNormalization", ["c1", "s", "b", "m", "v"], ["n1"], "norm1"),
-        helper.make_node("Relu", ["n1"], ["r1"], "relu1"),
-        helper.make_node("MaxPool", ["r1"], ["p1"], "pool1", kernel_shape=[1, 1]),
-        helper.make_node("Conv", ["p1", "w2"], ["c2"], "conv2", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c2"], ["r2"], "relu2"),
-        helper.make_node("Add", ["p1", "r2"], ["a"], "add"),
-        helper.make_node("Softmax", ["a"], ["y"], "softmax", axis=3),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "convolutions",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 8, 8])],
-        [weight("w1", 16, 16, 3, 3), weight("w2", 16, 16, 3, 3), *(weight(name, 16) for name in "sbmv")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    text = """convolutions (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y)
+        { [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1)  [norm1] n1 = BatchNormalization(c1, s, b, m, v)
+          [relu1] r1 = Relu(n1)  [pool1] p1 = MaxPool<kernel_shape = [1, 1]>(r1)
+          [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(p1, w2)  [relu2] r2 = Relu(c2)
+          [add] a = Add(p1, r2)  [softmax] y = Softmax<axis = 3>(a) }"""
+    kernel, channels = (16, 16, 3, 3), (16,)
+    found = weights(w1=kernel, w2=kernel, s=channels, b=channels, m=channels, v=channels)
+    onnx.save(parsed(text, **found), tmp_path / "m.onnx")
     return read_onnx(tmp_path / "m.onnx")
 
 
@@ -92,18 +82,10 @@ def test_every_kernel_of_the_fastest_level_is_charged_to_some_op(convolutions: O
 
 
 def test_a_gemm_with_its_reshapes_stands_for_matmul_bias_and_the_weight_before_it(tmp_path: Path) -> None:
-    def weight(name: str, *shape: int) -> onnx.TensorProto:
-        return numpy_helper.from_array(np.random.default_rng(0).random(shape, dtype=np.float32), name)
-
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"], "relu"),
-        helper.make_node("Transpose", ["w"], ["wt"], "transpose", perm=[1, 0]),
-        helper.make_node("MatMul", ["r", "wt"], ["m"], "matmul"),
-        helper.make_node("Add", ["m", "b"], ["y"], "bias"),
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3, n]) for name, n in (("x", 1024), ("y", 512))]
-    graph = helper.make_graph(nodes, "head", ends[:1], ends[1:], [weight("w", 512, 1024), weight("b", 512)])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    text = """head (float[2, 3, 1024] x) => (float[2, 3, 512] y)
+        { [relu] r = Relu(x)  [transpose] wt = Transpose<perm = [1, 0]>(w)  [matmul] m = MatMul(r, wt)
+          [bias] y = Add(m, b) }"""
+    onnx.save(parsed(text, **weights(w=(512, 1024), b=(512,))), tmp_path / "m.onnx")
     model = read_onnx(tmp_path / "m.onnx")
     names = model.graph.op_names
     found = charged(model, "all", tmp_path)

@@ -6,24 +6,20 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
 
 from gnnplace.onnx_io.external_data import light_copy
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.split import ModelCutter
+from tests.onnx_io.texts import parsed
 
 
 def product(size: int, folder: Path, external: bool = False) -> OnnxModel:
-    weight = np.random.default_rng(0).random((size, size), dtype=np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["a"], "m"), helper.make_node("Add", ["a", "one"], ["y"], "p")],
-        "product",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, size])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, size])],
-        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.float32(1), "one")],
+    proto = parsed(
+        f"product (float[1, {size}] x) => (float[1, {size}] y) {{ [m] a = MatMul(x, w)  [p] y = Add(a, one) }}",
+        w=np.random.default_rng(0).random((size, size), dtype=np.float32),
+        one=np.array(1, np.float32),
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(proto, folder / "m.onnx", save_as_external_data=external, location="m.bin")
     return read_onnx(folder / "m.onnx")
 

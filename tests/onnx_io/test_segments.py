@@ -32,49 +32,46 @@ def remote_edges(graph: OpGraph, devices: list[int]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in zip(*(e.tolist() for e in graph.edges), strict=True) if devices[a] != devices[b]]
 
 
-def test_an_empty_graph_has_no_segment() -> None:
-    assert segments(OpGraph.build("empty", []), [], []) == ()
-
-
-def test_one_device_runs_the_whole_model_as_one_segment() -> None:
-    graph = graph_of(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
-    assert ops_of(segments(graph, [1, 1, 1, 1], [0, 2, 1, 3])) == [(0, 2, 1, 3)]
-
-
-def test_a_segment_ends_after_an_op_that_another_device_reads() -> None:
-    graph = graph_of(4, [(0, 1), (1, 2), (0, 3)])
-    assert ops_of(segments(graph, [0, 0, 0, 1], [0, 1, 2, 3])) == [(0,), (1, 2), (3,)]
-
-
-def test_a_segment_begins_before_an_op_that_waits_for_another_device() -> None:
-    graph = graph_of(4, [(0, 1), (2, 3), (1, 3)])
-    # op 2 can start at once, so op 3, which needs op 1 of the other device, must not hold it back.
-    assert ops_of(segments(graph, [1, 1, 0, 0], [0, 2, 1, 3])) == [(0, 1), (2,), (3,)]
-
-
-def test_a_remote_input_that_the_segment_has_waited_for_cuts_nothing() -> None:
-    graph = graph_of(3, [(0, 1), (0, 2)])
-    assert ops_of(segments(graph, [1, 0, 0], [0, 1, 2])) == [(0,), (1, 2)]
-
-
-def test_outputs_that_are_only_read_together_are_sent_together() -> None:
-    graph = graph_of(3, [(0, 2), (1, 2)])
-    assert ops_of(segments(graph, [0, 0, 1], [0, 1, 2])) == [(0, 1), (2,)]
-
-
-def test_an_output_that_another_device_can_begin_with_is_sent_at_once() -> None:
-    graph = graph_of(4, [(0, 2), (1, 3), (2, 3)])
-    assert ops_of(segments(graph, [0, 0, 1, 1], [0, 1, 2, 3])) == [(0,), (1,), (2,), (3,)]
-
-
-def test_ping_pong_between_devices_keeps_every_cut() -> None:
-    graph = graph_of(4, [(0, 1), (1, 2), (2, 3)])
-    assert ops_of(segments(graph, [0, 1, 0, 1], [0, 1, 2, 3])) == [(0,), (1,), (2,), (3,)]
-
-
-def test_an_order_that_ties_a_consumer_before_its_producer_is_repaired() -> None:
-    graph = graph_of(3, [(0, 1), (1, 2)])
-    assert ops_of(segments(graph, [0, 0, 0], [2, 1, 0])) == [(0, 1, 2)]
+@pytest.mark.parametrize(
+    ("edges", "devices", "order", "expected"),
+    [
+        pytest.param([], [], [], [], id="an empty graph has no segment"),
+        pytest.param(
+            [(0, 1), (0, 2), (1, 3), (2, 3)], [1, 1, 1, 1], [0, 2, 1, 3], [(0, 2, 1, 3)], id="one device, one segment"
+        ),
+        pytest.param(
+            [(0, 1), (1, 2), (0, 3)], [0, 0, 0, 1], [0, 1, 2, 3], [(0,), (1, 2), (3,)],
+            id="a segment ends after an op that another device reads",
+        ),
+        # op 2 can start at once, so op 3, which needs op 1 of the other device, must not delay it
+        pytest.param(
+            [(0, 1), (2, 3), (1, 3)], [1, 1, 0, 0], [0, 2, 1, 3], [(0, 1), (2,), (3,)],
+            id="a segment begins before an op that waits for another device",
+        ),
+        pytest.param(
+            [(0, 1), (0, 2)], [1, 0, 0], [0, 1, 2], [(0,), (1, 2)],
+            id="a remote input that the segment has waited for cuts nothing",
+        ),
+        pytest.param(
+            [(0, 2), (1, 2)], [0, 0, 1], [0, 1, 2], [(0, 1), (2,)], id="outputs with a common reader are sent together"
+        ),
+        pytest.param(
+            [(0, 2), (1, 3), (2, 3)], [0, 0, 1, 1], [0, 1, 2, 3], [(0,), (1,), (2,), (3,)],
+            id="an output that another device can start with is sent at once",
+        ),
+        pytest.param(
+            [(0, 1), (1, 2), (2, 3)], [0, 1, 0, 1], [0, 1, 2, 3], [(0,), (1,), (2,), (3,)],
+            id="alternating devices keep every cut",
+        ),
+        pytest.param(
+            [(0, 1), (1, 2)], [0, 0, 0], [2, 1, 0], [(0, 1, 2)], id="producers come first whatever the order says"
+        ),
+    ],
+)  # fmt: skip
+def test_segments_are_the_longest_that_delay_nothing(
+    edges: list[tuple[int, int]], devices: list[int], order: list[int], expected: list[tuple[int, ...]]
+) -> None:
+    assert ops_of(segments(graph_of(len(devices), edges), devices, order)) == expected
 
 
 def test_segment_numbers_are_positions_in_the_global_order() -> None:
