@@ -16,10 +16,9 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import annealing
 from gnnplace.planners.classical.baselines import plan_single
-from gnnplace.planners.gnn.correction import Candidates, Correction, CorrectionConfig, crossings
-from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
+from gnnplace.planners.gnn.correction import Correction, CorrectionConfig, crossings
+from gnnplace.planners.gnn.execution import ExecutionConfig, RehearsalConfig, plan_measured, rehearse
 from gnnplace.planners.gnn.planner import GnnConfig, plan
-from gnnplace.planners.gnn.rehearsal import RehearsalConfig, rehearse
 from gnnplace.planners.search import Search, Solution
 from gnnplace.sim.simulator import Simulator
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
@@ -167,13 +166,12 @@ def test_an_interrupt_of_the_rehearsal_gives_the_single_device() -> None:
 def test_a_rehearsal_executes_nothing_and_begins_with_the_best_search() -> None:
     problem, evaluator = measured(random_layers(3))
     search = Search(problem, Budget(10), "test", 0)
-    found = rehearse(search, annealing.plan, np.random.default_rng(0), RehearsalConfig(searches=2))
+    assignments, best_s = rehearse(search, annealing.plan, np.random.default_rng(0), RehearsalConfig(searches=2))
     assert evaluator.executed == []
-    assert found.best_s == problem.estimator.evaluate_moves(
-        found.assignments[0], np.zeros(1, dtype=np.int64), found.assignments[0][:1]
-    ).makespan_s[0]  # fmt: skip
-    assert len({row.tobytes() for row in found.assignments}) == len(found.assignments) > 10
-    assert found.evaluations >= 2 * (30 * problem.num_units // 2)
+    best = problem.estimator.evaluate_moves(assignments[0], np.zeros(1, dtype=np.int64), assignments[0][:1])
+    assert best_s == best.makespan_s[0]
+    assert len({row.tobytes() for row in assignments}) == len(assignments) > 10
+    assert search.simulated >= 2 * (30 * problem.num_units // 2)
 
 
 def test_crossings_are_counted_once_per_device_that_reads() -> None:
@@ -187,43 +185,42 @@ def test_crossings_are_counted_once_per_device_that_reads() -> None:
 
 def test_a_correction_finds_the_factor_of_simulated_seconds_and_the_price_of_a_crossing() -> None:
     problem, rng = random_layers(5), np.random.default_rng(0)
-    candidates = Candidates(problem, 10.0)
-    correction = Correction(10.0, CorrectionConfig(steadiness=1e-9))
-    seen = [candidates.of(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(30)]
+    correction = Correction(problem, 10.0, CorrectionConfig(steadiness=1e-9))
+    seen = [correction.candidate(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(30)]
     assert [correction.estimate_s(one) for one in seen] == pytest.approx([one.simulated_s for one in seen])
 
     def real_s(assignment: IntArray) -> float:
-        return 3.0 * candidates.of(assignment).simulated_s + 0.5 * crossings(problem, assignment)[0]
+        return 3.0 * correction.candidate(assignment).simulated_s + 0.5 * crossings(problem, assignment)[0]
 
     for one in seen:
         correction.learn(one, real_s(one.assignment))
     correction.refit(rng)
-    others = [candidates.of(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(10)]
+    others = [correction.candidate(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(10)]
     assert [correction.estimate_s(one) for one in others] == pytest.approx([real_s(one.assignment) for one in others])
 
 
 def test_what_the_sum_leaves_unexplained_is_expected_of_alike_placements_too_and_of_unlike_ones_not() -> None:
     problem, rng = random_layers(5, num_ops=60), np.random.default_rng(0)
-    candidates, correction = Candidates(problem, 10.0), Correction(10.0, CorrectionConfig(steadiness=100.0))
+    correction = Correction(problem, 10.0, CorrectionConfig(steadiness=100.0))
     row = rng.integers(0, 3, problem.num_units)
-    seen = [candidates.of(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(9)]
+    seen = [correction.candidate(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(9)]
     for one in seen:
         correction.learn(one, one.simulated_s)
-    slow = candidates.of(row[problem.unit_of_op])
+    slow = correction.candidate(row[problem.unit_of_op])
     correction.learn(slow, 2.0 * slow.simulated_s)
     correction.refit(rng)
     near = row.copy()
     near[0] = (near[0] + 1) % 3
-    near_by = candidates.of(near[problem.unit_of_op])
-    far = candidates.of(((row + 1) % 3)[problem.unit_of_op])
+    near_by = correction.candidate(near[problem.unit_of_op])
+    far = correction.candidate(((row + 1) % 3)[problem.unit_of_op])
     assert correction.estimate_s(near_by) > 1.2 * near_by.simulated_s
     assert correction.estimate_s(far) == pytest.approx(far.simulated_s, rel=0.05)
 
 
 def test_failures_and_what_does_not_fit_teach_nothing() -> None:
     problem = two_chains(memory_bytes=45)
-    candidates, correction = Candidates(problem, 1.0), Correction(1.0, CorrectionConfig())
-    fits, too_much = candidates.of(np.array([0, 1] * 3)), candidates.of(np.zeros(6, dtype=np.int64))
+    correction = Correction(problem, 1.0, CorrectionConfig())
+    fits, too_much = correction.candidate(np.array([0, 1] * 3)), correction.candidate(np.zeros(6, dtype=np.int64))
     correction.learn(fits, np.inf)
     correction.learn(too_much, 5.0)
     correction.refit(np.random.default_rng(0))

@@ -2,8 +2,8 @@
 
 Reading order: `planner` (its stages), `constructions` (starts), `odds` (move probabilities from the policy), `stretch` (list schedules
 of a part), `moves` (proposals of the search), `search` (the guided search, and the compiled one after it), `fine_tuning` (training on
-one graph), `multilevel` (large graphs). Where evaluations are executions: `rehearsal` (searches in the simulator), `correction`
-(expected seconds of an execution), `execution` (which placement to execute next).
+one graph), `multilevel` (large graphs). Where evaluations are executions: `execution` (searches in the
+simulator, then the choice of the placement to execute next), `correction` (expected seconds of an execution).
 """
 
 __all__: list[str] = []

@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 
-__all__ = ["Candidate", "Candidates", "Correction", "CorrectionConfig"]
+__all__ = ["Candidate", "Correction", "CorrectionConfig", "crossings"]
 
 
 _CROSSINGS = 100.0
@@ -27,38 +27,12 @@ class Candidate:
     """Simulated seconds, penalised where the placement does not fit."""
     fits: bool
     features: FloatArray
-    """`[3]` simulated objective, tensors that cross to another device, their bytes; in units of `Candidates`."""
+    """`[3]` simulated objective, tensors that cross to another device, their bytes; in units of `Correction`."""
 
     @cached_property
     def key(self) -> bytes:
         """Bytes that identify the placement."""
         return self.assignment.tobytes()
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """Makes the candidates of one problem."""
-
-    problem: Problem
-    scale_s: float
-    """Unit of seconds: about the simulated seconds of good placements."""
-
-    def of(self, assignment: IntArray) -> Candidate:
-        """Simulates an assignment `[N]` once."""
-        # Moving the first op to its present device gives the estimate of the placement itself.
-        batch = self.problem.estimator.evaluate_moves(assignment, np.zeros(1, dtype=np.int64), assignment[:1])
-        objective = batch.makespan_s if self.problem.objective == "latency" else batch.period_s
-        count, sent_bytes = crossings(self.problem, assignment)
-        return Candidate(
-            assignment,
-            float(self.problem.penalised_batch_s(batch)[0]),
-            bool(batch.shortfall_bytes[0] <= 0),
-            np.array([objective[0] / self.scale_s, count / _CROSSINGS, sent_bytes / self._total_bytes]),
-        )
-
-    @cached_property
-    def _total_bytes(self) -> float:
-        return max(1.0, float(self.problem.graph.tensor_bytes.sum()))
 
 
 def crossings(problem: Problem, assignment: IntArray) -> tuple[int, int]:
@@ -96,38 +70,50 @@ class Correction:
     too well.
     """
 
-    def __init__(self, scale_s: float, config: CorrectionConfig) -> None:
-        """Gives simulated seconds until `refit`; `scale_s` is the candidates' unit."""
-        self._config, self._scale_s = config, scale_s
+    def __init__(self, problem: Problem, scale_s: float, config: CorrectionConfig) -> None:
+        """Gives simulated seconds until `refit`; `scale_s` is the unit of seconds, about those of good placements."""
+        self._problem, self._scale_s, self._config = problem, scale_s, config
+        self._total_bytes = max(1.0, float(problem.graph.tensor_bytes.sum()))
+        self._executed: list[tuple[Candidate, float]] = []
         self._factors: FloatArray = np.array([scale_s, 0.0, 0.0])
-        self._features = np.zeros((0, 3))
-        self._measured_s: FloatArray = np.zeros(0)
-        self._assignments: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._assignments: IntArray = np.zeros((0, problem.graph.num_ops), dtype=np.int64)
         self._unexplained: FloatArray = np.zeros(0)
+
+    def candidate(self, assignment: IntArray) -> Candidate:
+        """Simulates an assignment `[N]` once."""
+        # Moving the first op to its present device gives the estimate of the placement itself.
+        batch = self._problem.estimator.evaluate_moves(assignment, np.zeros(1, dtype=np.int64), assignment[:1])
+        objective = batch.makespan_s if self._problem.objective == "latency" else batch.period_s
+        count, sent_bytes = crossings(self._problem, assignment)
+        return Candidate(
+            assignment,
+            float(self._problem.penalised_batch_s(batch)[0]),
+            bool(batch.shortfall_bytes[0] <= 0),
+            np.array([objective[0] / self._scale_s, count / _CROSSINGS, sent_bytes / self._total_bytes]),
+        )
 
     def learn(self, candidate: Candidate, measured_s: float) -> None:
         """Notes an execution; it ignores placements that do not fit and failed executions."""
-        if not candidate.fits or not 0.0 < measured_s < np.inf:
-            return
-        known = self._assignments.reshape(-1, len(candidate.assignment))
-        self._assignments = np.concatenate([known, candidate.assignment[None]])
-        self._features = np.concatenate([self._features, candidate.features[None]])
-        self._measured_s = np.append(self._measured_s, measured_s)
+        if candidate.fits and 0.0 < measured_s < np.inf:
+            self._executed.append((candidate, measured_s))
 
     def refit(self, rng: np.random.Generator) -> None:
         """Fits the sum to a bootstrap sample of the executions, so that with few executions fits, and choices, vary."""
-        count = len(self._measured_s)
+        count = len(self._executed)
         if not count:
             return
+        features = np.array([candidate.features for candidate, _ in self._executed])
+        measured_s = np.array([seconds for _, seconds in self._executed])
+        self._assignments = np.array([candidate.assignment for candidate, _ in self._executed])
         drawn = rng.integers(count, size=count)
         # In units of the typical ratio, so that the prior weighs the same in every problem.
-        ratio_s = float(np.median(self._measured_s / np.maximum(self._features[:, 0], 1e-9)))
-        rows = self._features[drawn] * (ratio_s / self._measured_s[drawn])[:, None]
+        ratio_s = float(np.median(measured_s / np.maximum(features[:, 0], 1e-9)))
+        rows = features[drawn] * (ratio_s / measured_s[drawn])[:, None]
         prior = np.sqrt(self._config.steadiness) * np.eye(rows.shape[1])
         factors, _ = nnls(np.concatenate([rows, prior]), np.concatenate([np.ones(count), prior[0]]))
         self._factors = ratio_s * np.maximum(factors, [1e-6, 0.0, 0.0])  # more simulated seconds are never better
-        explained = np.maximum(self._features @ self._factors, 1e-300)
-        residual = np.clip(np.log(self._measured_s / explained), -_MOST_UNEXPLAINED, _MOST_UNEXPLAINED)
+        explained = np.maximum(features @ self._factors, 1e-300)
+        residual = np.clip(np.log(measured_s / explained), -_MOST_UNEXPLAINED, _MOST_UNEXPLAINED)
         likeness = np.array([self._likeness(row) for row in self._assignments])
         self._unexplained = np.linalg.solve(likeness + self._config.noise * np.eye(count), residual)
 
