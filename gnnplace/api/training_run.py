@@ -18,7 +18,7 @@ from gnnplace.api.search import hosts_at
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import GnnplaceError, ProcessLost
-from gnnplace.planners.gnn.fine_tuning import trace_searches
+from gnnplace.planners.gnn.search import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training import Ablation

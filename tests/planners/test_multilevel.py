@@ -15,7 +15,7 @@ from gnnplace.graph.coarsen import coarsen
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.gnn.multilevel import MultilevelConfig, RefinementConfig, clustered, refine
+from gnnplace.planners.gnn.multilevel import MultilevelConfig, clustered, refine
 from gnnplace.planners.gnn.planner import plan
 from gnnplace.planners.search import Search, Step
 from models_zoo.networks.generated.layered import Settings, layered
@@ -87,7 +87,7 @@ def test_refinement_only_goes_down_and_ends_where_its_walks_find_nothing(problem
     start_s = problem.penalised_s(problem.evaluator.evaluate(Placement(start)))
     with Search(problem, Budget(3000), "refinement", 0) as search:
         placed, seconds = refine(
-            search, (start, start_s), np.random.default_rng(0), RefinementConfig(ops_per_round=40_000)
+            search, (start, start_s), np.random.default_rng(0), MultilevelConfig(ops_per_round=40_000)
         )
     assert seconds < start_s
     assert seconds == problem.penalised_s(problem.evaluator.evaluate(Placement(placed)))

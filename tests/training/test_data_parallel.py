@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gnnplace.errors import ProcessLost
-from gnnplace.planners.gnn.fine_tuning import trace_searches
+from gnnplace.planners.gnn.search import trace_searches
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.training.data_parallel import (
     DataParallelConfig,

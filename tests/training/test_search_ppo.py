@@ -10,9 +10,8 @@ import torch
 
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.planners.gnn.fine_tuning import trace_searches
 from gnnplace.planners.gnn.moves import MovesConfig
-from gnnplace.planners.gnn.search import RevisitConfig
+from gnnplace.planners.gnn.search import RevisitConfig, trace_searches
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, policy_inputs
 from gnnplace.training.search_ppo import (
     SearchPpoConfig,

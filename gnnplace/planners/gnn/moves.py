@@ -16,29 +16,16 @@ from gnnplace.graph.units import UnitGraph, first_above, grow_cluster
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair
 from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
-from gnnplace.training.search_trace import SearchTrace
 
-__all__ = [
-    "KINDS",
-    "Candidates",
-    "Moves",
-    "MovesConfig",
-    "known_seconds",
-    "note_seconds",
-    "placement_hash",
-    "recall_s",
-    "unit_hashes",
-]
+__all__ = ["KINDS", "Candidates", "Moves", "MovesConfig", "placement_hash", "unit_hashes"]
 
 HashArray = NDArray[np.uint64]
 KnownSeconds = Any
 """A Numba dictionary from the hash of a placement to its seconds."""
 
-
 KINDS = ("one unit", "cluster", "exchange", "stretch")
 """Kinds of moves, in the order of `MovesConfig.shares`."""
-_CLUSTER, _EXCHANGE, _STRETCH = 1, 2, 3
-"""Positions of kinds in `KINDS`."""
+_CLUSTER, _EXCHANGE, _STRETCH = 1, 2, 3  # positions in `KINDS`
 _NOT_DRAWN, _NOTHING_MOVES = -1, -2
 
 
@@ -84,18 +71,18 @@ class Moves:
 
     def __init__(self, policy_search: PolicySearch, config: MovesConfig, most: int) -> None:
         """Draws at most `most` candidates at a time."""
-        problem = policy_search.search.problem
+        problem, tables = policy_search.search.problem, policy_search.inputs.tables
         units, devices = problem.num_units, problem.topology.num_devices
         self.move_odds = MoveOdds(policy_search, config.odds)
         self._rng, self._config, self._trace = policy_search.rng, config, policy_search.trace
-        self._known = known_seconds()
+        self._known = Dict.empty(types.uint64, types.float64)
         self._tables = _MoveTables(
             graph=problem.unit_graph,
-            unit_bytes=policy_search.inputs.tables.unit_memory_bytes,
+            unit_bytes=tables.unit_memory_bytes,
             capacity_bytes=problem.topology.memory_bytes.astype(np.float64),
             hashes=unit_hashes(units, devices),
             stretch=stretch_tables(problem),
-            first_op=policy_search.inputs.tables.unit_ops[policy_search.inputs.tables.unit_offsets[:-1]],
+            first_op=tables.unit_ops[tables.unit_offsets[:-1]],
         )
         draws = most * (config.max_idle + 1)
         self._drawn = _Drawn(
@@ -111,28 +98,32 @@ class Moves:
 
     def note(self, devices: IntArray, seconds: float) -> None:
         """Notes the seconds of a placement `[U]`."""
-        value = placement_hash(self._tables.hashes, devices)
-        note_seconds(self._known, np.array([value], dtype=np.uint64), np.array([seconds]))
+        hashes = np.array([placement_hash(self._tables.hashes, devices)], dtype=np.uint64)
+        _note_seconds(self._known, hashes, np.array([seconds]))
 
     def draw(self, count: int, current_s: float) -> Candidates:
         """Up to `count` candidates, each of a kind drawn by its share; fewer after too many draws of known placements."""
         shares = np.maximum(self._weights / self._weights.sum(), self._config.least_share)
-        config, drawn = self._config, self._drawn
+        config, drawn, keep = self._config, self._drawn, float(np.exp(-self._config.odds.repeat_penalty))
         rule = _Rule(
-            cumulative_shares=np.cumsum(shares),
-            mean_cluster=config.mean_cluster,
-            max_window=config.max_window,
-            pull=config.pull,
-            keep=float(np.exp(-config.odds.repeat_penalty)),
-            wanted=count,
-            max_idle=config.max_idle,
-            current_s=current_s,
+            np.cumsum(shares),
+            config.mean_cluster,
+            config.max_window,
+            config.pull,
+            keep,
+            count,
+            config.max_idle,
+            current_s,
         )
         now = _Now(self._tables, self.move_odds.odds, rule)
         with deferred_interrupts():
             found, draws, better_s = _draw(now, self._known, drawn, self._rng)
         if self._trace is not None:
-            _write(self._trace, drawn, draws)
+            columns = (drawn.moves, drawn.log_probs, drawn.is_fresh)
+            for move, log_prob, is_fresh in zip(*(column[:draws].tolist() for column in columns), strict=True):
+                if move >= 0:
+                    self._trace.note_draw(move, log_prob)
+                self._trace.note_proposal(is_fresh)
         better = drawn.devices[0].copy() if np.isfinite(better_s) else None
         fresh = np.flatnonzero(drawn.is_fresh[:draws])[:found]
         log_probs = np.where(drawn.moves[fresh] >= 0, drawn.log_probs[fresh], np.nan)
@@ -144,20 +135,7 @@ class Moves:
         """Notes the seconds of candidates, and adapts the shares of their kinds."""
         for kind, after_s in zip(candidates.kinds.tolist(), seconds, strict=True):
             self._weights[kind] += self._config.adaptation * ((after_s < current_s) - self._weights[kind])
-        note_seconds(self._known, candidates.hashes, np.asarray(seconds))
-
-
-def _write(trace: SearchTrace, drawn: _Drawn, draws: int) -> None:
-    columns = (drawn.moves, drawn.log_probs, drawn.is_fresh)
-    for move, log_prob, is_fresh in zip(*(column[:draws].tolist() for column in columns), strict=True):
-        if move >= 0:
-            trace.note_draw(move, log_prob)
-        trace.note_proposal(is_fresh)
-
-
-def known_seconds() -> KnownSeconds:
-    """An empty dictionary, for `note_seconds` and `recall_s`."""
-    return Dict.empty(types.uint64, types.float64)
+        _note_seconds(self._known, candidates.hashes, np.asarray(seconds))
 
 
 def unit_hashes(num_units: int, num_devices: int) -> HashArray:
@@ -175,14 +153,7 @@ def placement_hash(hashes: HashArray, devices: IntArray) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def recall_s(known: KnownSeconds, value: np.uint64) -> float:
-    """Seconds of the placement of this hash; NaN where it is not known."""
-    return float(known[value]) if value in known else np.nan
-
-
-@njit(cache=True, nogil=True)
-def note_seconds(known: KnownSeconds, hashes: HashArray, seconds: FloatArray) -> None:
-    """Notes the seconds `[K]` of the placements of these hashes `[K]`."""
+def _note_seconds(known: KnownSeconds, hashes: HashArray, seconds: FloatArray) -> None:
     for entry in range(len(hashes)):
         known[hashes[entry]] = seconds[entry]
 
@@ -239,7 +210,7 @@ def _draw(now: _Now, known: KnownSeconds, out: _Drawn, rng: np.random.Generator)
         if move == _NOTHING_MOVES:
             break
         value = placement_hash(now.tables.hashes, moved)
-        before_s = recall_s(known, value)
+        before_s = float(known[value]) if value in known else np.nan
         is_fresh = np.isnan(before_s)
         for earlier in range(found):
             is_fresh = is_fresh and out.hashes[earlier] != value
@@ -251,9 +222,7 @@ def _draw(now: _Now, known: KnownSeconds, out: _Drawn, rng: np.random.Generator)
             idle = 0
         else:
             idle += 1
-            if (
-                found == 0 and before_s < rule.current_s
-            ):  # only better: moves among equal known placements would never end
+            if found == 0 and before_s < rule.current_s:  # moves among equal known placements would never end
                 return 0, draws, before_s
     return found, draws, np.inf
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,13 +18,20 @@ from gnnplace.planners.classical.heft_portfolio import held_shares, plain_option
 from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.search import Search
 
-__all__ = ["MultilevelConfig", "RefinementConfig", "clustered", "refine", "search_levels"]
+__all__ = ["MultilevelConfig", "clustered", "refine", "search_levels"]
 
 
 @dataclass(frozen=True)
-class RefinementConfig:
-    """Walks that move clusters."""
+class MultilevelConfig:
+    """Levels of the search, each of which ends at its share of the whole budget, and walks that move clusters."""
 
+    more_ops_than: int = 2_000
+    """Ops above which a graph is searched level by level."""
+    schedules_share: float = 0.2
+    coarsest_groups: int = 512
+    coarsest_share: float = 0.75
+    clusters: tuple[int, ...] = (2_048, 8_192, 32_768)
+    """Most clusters at each level between the coarsest one and the units themselves."""
     num_walks: int = 4
     """Simultaneous walks, each at clusters of its own, so that their gains add up; the same number on any machine, for equal answers."""
     ops_per_round: int = 10_000_000
@@ -42,7 +49,7 @@ def clustered(problem: Problem, assignment: IntArray, most: int) -> Problem:
 
 
 def refine(
-    search: Search, start: tuple[IntArray, float], rng: np.random.Generator, config: RefinementConfig
+    search: Search, start: tuple[IntArray, float], rng: np.random.Generator, config: MultilevelConfig
 ) -> tuple[IntArray, float]:
     """Descends from `start` (an assignment `[N]` and its seconds) until the budget ends or the walks find nothing better.
 
@@ -71,7 +78,7 @@ def refine(
 
 
 def _shares(
-    problem: Problem, assignment: IntArray, rng: np.random.Generator, config: RefinementConfig
+    problem: Problem, assignment: IntArray, rng: np.random.Generator, config: MultilevelConfig
 ) -> list[FloatArray]:
     """`[U]` weights for each walk: a stretch of the units, which are in topological order, from a random first one."""
     source, target = problem.graph.edges
@@ -82,20 +89,6 @@ def _shares(
     shifted = (np.arange(problem.num_units) + int(rng.integers(problem.num_units))) % problem.num_units
     walk_of_unit = shifted * config.num_walks // problem.num_units
     return [np.where(walk_of_unit == walk, weights, 0.0) for walk in range(config.num_walks)]
-
-
-@dataclass(frozen=True)
-class MultilevelConfig:
-    """Levels of the search; each stage ends at its share of the whole budget."""
-
-    more_ops_than: int = 2_000
-    """Ops above which a graph is searched level by level."""
-    schedules_share: float = 0.2
-    coarsest_groups: int = 512
-    coarsest_share: float = 0.75
-    clusters: tuple[int, ...] = (2_048, 8_192, 32_768)
-    """Most clusters at each level between the coarsest one and the units themselves."""
-    refinement: RefinementConfig = RefinementConfig()
 
 
 def search_levels(
@@ -121,20 +114,14 @@ def search_levels(
         part.evaluate_batch(coarsening.project(search.best.assignment)[None])
         improve(part, rng)
     search.stage("coarsest")
-    for share, most in _levels(search.problem, config):
+    sizes = [most for most in config.clusters if most < search.problem.num_units] + [search.problem.num_units]
+    for number, most in enumerate(sizes, start=1):
+        share = config.coarsest_share + (1.0 - config.coarsest_share) * number / len(sizes)
         assert search.best is not None
         problem = clustered(search.problem, search.best.assignment, most)
         with search.part(problem, share) as part:
-            refine(part, (search.best.assignment, search.best_s), rng, config.refinement)
+            refine(part, (search.best.assignment, search.best_s), rng, config)
         search.stage(f"{problem.num_units} units")
-
-
-def _levels(problem: Problem, config: MultilevelConfig) -> Iterator[tuple[float, int]]:
-    """(share of the budget at the end, most units) of each level."""
-    sizes = [most for most in config.clusters if most < problem.num_units]
-    sizes.append(problem.num_units)
-    for number, most in enumerate(sizes, start=1):
-        yield config.coarsest_share + (1.0 - config.coarsest_share) * number / len(sizes), most
 
 
 def _schedules(search: Search, end_share: float) -> None:

@@ -133,24 +133,25 @@ def draw_pair(table: OddsTable, keep: float, rng: np.random.Generator) -> tuple[
             table.likely[unit] /= highest
             table.by_unit[unit] = table.likely[unit].sum()
         total = table.by_unit.sum()
-    left, unit = rng.random() * total, -1
-    for candidate in range(len(table.by_unit)):
-        if table.by_unit[candidate] > 0.0:
-            unit = candidate
-            if left < table.by_unit[candidate]:
-                break
-            left -= table.by_unit[candidate]
-    device = -1
-    for candidate in range(table.likely.shape[1]):
-        if table.likely[unit, candidate] > 0.0:
-            device = candidate
-            if left < table.likely[unit, candidate]:
-                break
-            left -= table.likely[unit, candidate]
+    unit, left = _drawn_index(table.by_unit, rng.random() * total)
+    device, _ = _drawn_index(table.likely[unit], left)
     log_prob = np.log(table.likely[unit, device] / total)
     table.likely[unit, device] *= keep
     table.by_unit[unit] = table.likely[unit].sum()
     return unit, device, log_prob
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _drawn_index(weights: FloatArray, left: float) -> tuple[int, float]:
+    """The index whose weight uses up `left`, or the last positive one, and what is left before it."""
+    drawn = -1
+    for index in range(len(weights)):
+        if weights[index] > 0.0:
+            drawn = index
+            if left < weights[index]:
+                break
+            left -= weights[index]
+    return drawn, left
 
 
 @njit(cache=True, nogil=True)

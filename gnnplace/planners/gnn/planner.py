@@ -13,10 +13,9 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
-from gnnplace.planners.gnn.fine_tuning import FineTuningConfig, fine_tune
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.odds import PolicySearch
-from gnnplace.planners.gnn.search import RevisitConfig, WalkConfig, revisit, walk
+from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, WalkConfig, fine_tune, revisit, walk
 from gnnplace.planners.search import Search, Solution
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy
