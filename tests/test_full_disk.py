@@ -26,7 +26,7 @@ from gnnplace.policy.checkpoint import save_policy
 from gnnplace.policy.network import build_policy
 from gnnplace.training.run_state import fresh_state, write_state
 from models_zoo.networks.light import write_light_model
-from tests.cli.calls import called
+from tests.cli.calls import Cli
 from tests.disks import fill, make_read_only, small_disk
 
 CHAIN = OpGraph.build("chain", [Op(f"op {n}", time_s={"k40": 1.0}) for n in range(300)], [])
@@ -104,8 +104,8 @@ def test_a_placed_folder_that_cannot_be_replaced_stays_whole(
     gnnplace.place(model, "k40x2", gnnplace.PlaceOptions(planner="heft")).save(out)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     HINDRANCES[hindrance][0](disk)
-    code, printed, errors = called(
-        capsys, "place", str(model), "--devices", "k40x2", "--planner", "single", "--out", str(out)
+    code, printed, errors = Cli(capsys)(
+        "place", str(model), "--devices", "k40x2", "--planner", "single", "--out", str(out)
     )
     assert code == 2
     assert not printed

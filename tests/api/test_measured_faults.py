@@ -1,4 +1,4 @@
-"""Faults that are caused for real while a search executes placements: each is a failed evaluation, and the search goes on."""
+"""Real faults while a search executes placements: each one is a failed evaluation, and the search continues."""
 
 import dataclasses
 import os
@@ -15,10 +15,8 @@ import pytest
 
 import gnnplace
 from gnnplace.api import measuring
-from gnnplace.api.options import PlaceOptions
 from gnnplace.api.plan import Plan
 from gnnplace.errors import MeasurementFailed
-from gnnplace.measuring import busy
 from gnnplace.measuring.profile import measured_costs
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.planners.budget import Progress
@@ -47,10 +45,10 @@ HEAVY = """(float[1, 6000] x) => (float[1, 6000] y)
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Plan]]:
-    """Places a model on two cores, by executing what `greedy` asks for."""
-    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
+def place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measure_quickly: Callable[[StoppingRule], None]
+) -> Iterator[Callable[..., Plan]]:
+    """Places a model on two cores with executed placements of `greedy`."""
     monkeypatch.setattr(measuring, "measured_costs", partial(measured_costs, rule=QUICK))
 
     def call(
@@ -66,21 +64,22 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             weight = np.full((6000, 6000), 1e-4, dtype=np.float32)
             model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
         onnx.save(model, path)
-        how = PlaceOptions(planner="greedy", evaluations=evaluations, measure=True, on_progress=on_progress)
-        return gnnplace.place(path, f"cpu:{CORES[0]},cpu:{CORES[1]}", how)
+        return gnnplace.place(
+            path, f"cpu:{CORES[0]},cpu:{CORES[1]}", planner="greedy", evaluations=evaluations, measure=True,
+            on_progress=on_progress,
+        )  # fmt: skip
 
     yield call
     assert not measuring_processes()
 
 
 def searched(plan: Plan) -> MeasuredSearch:
-    """What the search executed."""
     assert plan.measured is not None
     return plan.measured["search"]
 
 
 class Faults:
-    """After some evaluations it stops the measuring process, so that the next one hangs, and kills that many processes at it."""
+    """Suspends the measuring process after some evaluations, so that the next one hangs, and kills it a number of times."""
 
     def __init__(self, kills: dict[int, int]) -> None:
         self._kills = kills
@@ -111,9 +110,8 @@ class Faults:
 def test_a_placement_with_a_segment_that_raises_is_a_failure_that_is_not_stored_and_others_are(
     place: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "gnnplace.api.problem_setup._fused", lambda *_: None
-    )  # else what is multiplied stays with its kernel
+    # Without fused groups, the multiplications can be placed apart from their kernel.
+    monkeypatch.setattr("gnnplace.api.problem_setup._fused", lambda *_: None)
     search = searched(place(FRAGILE))
     assert (search["executed"] > search["failed"] > 0, search["retried"]) == (True, 0)
     again = searched(place(FRAGILE))

@@ -38,13 +38,7 @@ TINY = TrainSettings(
         save_every=3,
     ),
     problems=ProblemRanges(
-        min_units=10,
-        max_units=16,
-        growth=8,
-        zoo_share=0.0,
-        constructions=10,
-        headroom_evaluations=(5, 50),
-        max_draws=3,
+        min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=10, headroom_evaluations=(5, 50), max_draws=3
     ),
     policy=PolicyConfig(hidden=8, rounds=1, type_width=2),
 )

@@ -15,7 +15,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.measuring import busy
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from models_zoo.networks.light import write_light_model
-from tests.cli.calls import as_json, called
+from tests.cli.calls import Cli
 
 QUICK = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
 TWO_OPS = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) { a = Relu(x)  y = Exp(a) }"""
@@ -44,11 +44,9 @@ def graph(tmp_path: Path) -> Path:
     return path
 
 
-def test_place_writes_everything_and_the_placed_model_runs(
-    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
-) -> None:
+def test_place_writes_everything_and_the_placed_model_runs(cli: Cli, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "placed"
-    answer = as_json(capsys, "place", str(model), "--devices", "cpu:0,cpu:1", "--planner", "heft", "--out", str(out))
+    answer = cli.json(f"place {model} --devices cpu:0,cpu:1 --planner heft --out {out}")
     assert set(answer) == PLACE_KEYS
     assert set(answer["compared"]) == {"single", "heft"}
     assert answer["out"] == str(out)
@@ -61,36 +59,34 @@ def test_place_writes_everything_and_the_placed_model_runs(
     }
     assert json.loads((out / "run.json").read_text())["summary"] == answer
 
-    ran = as_json(capsys, "run", str(out), "--output", str(tmp_path / "y.npz"), "--repeat", "2")
+    ran = cli.json(f"run {out} --output {tmp_path / 'y.npz'} --repeat 2")
     assert ran["repeats"] == 2
     assert ran["throughput_s"] is not None
     assert ran["max_in_flight"] >= 2
-    assert as_json(capsys, "run", str(out))["throughput_s"] is None
+    assert cli.json(f"run {out}")["throughput_s"] is None
     with np.load(tmp_path / "y.npz") as outputs:
         assert {name: list(outputs[name].shape) for name in outputs.files} == {
             name: facts["shape"] for name, facts in ran["outputs"].items()
         }
 
-    evaluated = as_json(
-        capsys, "evaluate", str(model), "--devices", "cpu:0,cpu:1", "--placement", str(out / "placement.json")
-    )
+    evaluated = cli.json(f"evaluate {model} --devices cpu:0,cpu:1 --placement {out / 'placement.json'}")
     assert evaluated["makespan_s"] == pytest.approx(answer["makespan_s"])
     assert evaluated["feasible"]
     assert evaluated["segments"] >= 1
-    assert as_json(capsys, "report", str(out))["report"] == str(out / "report.html")
+    assert cli.json(f"report {out}")["report"] == str(out / "report.html")
 
 
-def test_an_op_graph_is_placed_and_beats_the_single_device(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
-    answer = as_json(capsys, "place", str(graph), "--devices", "k40x2", "--planner", "greedy", "--evaluations", "100")
+def test_an_op_graph_is_placed_and_beats_the_single_device(cli: Cli, graph: Path) -> None:
+    answer = cli.json(f"place {graph} --devices k40x2 --planner greedy --evaluations 100")
     assert answer["compared"]["single"] == pytest.approx(7.0)
     assert answer["makespan_s"] == pytest.approx(5.0, abs=0.01)
     assert answer["lower_bound_s"] == pytest.approx(5.0)
     assert answer["evaluations"] <= 100
 
 
-def test_compare_gives_a_row_per_planner(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
+def test_compare_gives_a_row_per_planner(cli: Cli, graph: Path) -> None:
     planners = "single,round-robin,heft,segments,greedy,annealing"
-    answer = as_json(capsys, "compare", str(graph), "--devices", "k40x2", "--planners", planners, "--evaluations", "50")
+    answer = cli.json(f"compare {graph} --devices k40x2 --planners {planners} --evaluations 50")
     assert [row["planner"] for row in answer["rows"]] == planners.split(",")
     assert all(
         set(row) == {"planner", "makespan_s", "gap", "evaluations", "wall_s", "feasible", "error"}
@@ -99,126 +95,92 @@ def test_compare_gives_a_row_per_planner(capsys: pytest.CaptureFixture[str], gra
     assert all(row["evaluations"] <= 50 and row["feasible"] and row["error"] is None for row in answer["rows"])
 
 
-def test_the_same_seed_gives_the_same_answer(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
-    arguments = [
-        "place",
-        str(graph),
-        "--devices",
-        "k40x2",
-        "--planner",
-        "annealing",
-        "--evaluations",
-        "60",
-        "--seed",
-        "3",
-    ]
-    first, second = as_json(capsys, *arguments), as_json(capsys, *arguments)
+def test_the_same_seed_gives_the_same_answer(cli: Cli, graph: Path) -> None:
+    line = f"place {graph} --devices k40x2 --planner annealing --evaluations 60 --seed 3"
+    first, second = cli.json(line), cli.json(line)
     assert {k: v for k, v in first.items() if k != "wall_s"} == {k: v for k, v in second.items() if k != "wall_s"}
 
 
-def test_planners_and_devices_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {"single", "heft", "annealing", "gnn"} <= set(as_json(capsys, "planners"))
-    answer = as_json(capsys, "devices", "k40x2")
+def test_planners_and_devices_are_listed(cli: Cli) -> None:
+    assert {"single", "heft", "annealing", "gnn"} <= set(cli.json("planners"))
+    answer = cli.json("devices k40x2")
     assert [device["name"] for device in answer["devices"]] == ["k40:0", "k40:1", "cpu:0"]
     assert answer["format"] == "gnnplace.topology/1"
 
 
-def test_a_person_gets_a_table(capsys: pytest.CaptureFixture[str], graph: Path) -> None:
-    code, out, _ = called(capsys, "place", str(graph), "--devices", "k40x2", "--planner", "heft")
+def test_a_person_gets_a_table(cli: Cli, graph: Path) -> None:
+    code, out, _ = cli(f"place {graph} --devices k40x2 --planner heft")
     assert code == 0
     assert "heft" in out
     assert "diamond:" in out
 
 
-def bad(tmp_path: Path, graph: Path) -> dict[str, tuple[list[str], int, str]]:
-    """Name -> (arguments, exit code, what the one line says)."""
-    files = {
-        "empty.onnx": b"", "text.onnx": b"hello, this is no model\n" * 20, "cut.onnx": b"\x08\x07\x12\x04test\x3a\xff\xff",
-        "cycle.json": json.dumps({"format": "gnnplace.graph/1", "name": "c", "ops": [{"name": "a"}, {"name": "b"}],
-            "tensors": [{"producer": "a", "bytes": 1, "consumers": ["b"]}, {"producer": "b", "bytes": 1, "consumers": ["a"]}]}).encode(),
-        "nan.json": b'{"format": "gnnplace.graph/1", "name": "n", "ops": [{"name": "a", "flops": NaN}], "tensors": []}',
-        "nothing.json": b'{"format": "gnnplace.topology/1", "devices": [], "links": []}',
-        "islands.json": json.dumps({"format": "gnnplace.topology/1", "links": [], "devices": [
-            {"name": name, "kind": "k40", "memory_bytes": None, "peak_flops_per_s": {"float32": 1e12},
-             "memory_bandwidth_bytes_per_s": 1e11, "dispatch_overhead_s": 0.0, "slots": 1} for name in ("x", "y")]}).encode(),
-        "big.json": json.dumps({"format": "gnnplace.graph/1", "name": "big", "tensors": [],
-            "ops": [{"name": "a", "flops": 1.0, "memory_bytes": 2**50}]}).encode(),
-        "unknown.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["k40:0", "k40:1", "cpu:0"],
-            "assignment": {"a": "k40:0", "bb": "k40:0", "c": "k40:0", "d": "k40:0"}}).encode(),
-        "split.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["x", "y"],
-            "assignment": {"a": "x", "b": "y", "c": "x", "d": "x"}}).encode(),
-    }  # fmt: skip
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    at = lambda name: str(tmp_path / name)  # noqa: E731 - a word for every row
-    heft = ["--planner", "heft"]
-    return {
-        "missing model": (["place", at("absent.onnx"), "--devices", "k40x2"], 2, "absent.onnx"),
-        "empty model": (["place", at("empty.onnx"), "--devices", "k40x2"], 2, "empty.onnx"),
-        "no model": (["place", at("text.onnx"), "--devices", "k40x2"], 2, "text.onnx"),
-        "cut model": (["place", at("cut.onnx"), "--devices", "k40x2"], 2, "cut.onnx"),
-        "a folder": (["place", str(tmp_path), "--devices", "k40x2"], 2, tmp_path.name),
-        "zoo name": (["place", "zoo:light_squeezent", "--devices", "k40x2"], 2, "did you mean 'light_squeezenet'"),
-        "cycle": (["place", at("cycle.json"), "--devices", "k40x2"], 2, "has a cycle"),
-        "NaN": (["place", at("nan.json"), "--devices", "k40x2"], 2, "nan"),
-        "unknown preset": (["place", str(graph), "--devices", "k41x2"], 2, "k41"),
-        "unknown core": (["place", str(graph), "--devices", "cpu:0,cpu:999"], 2, "999"),
-        "zero devices": (["place", str(graph), "--devices", at("nothing.json")], 2, "no device"),
-        "no spec": (["place", str(graph), "--devices", ""], 2, "device set is empty"),
-        "no link": (["evaluate", str(graph), "--devices", at("islands.json"), "--placement", at("split.json")], 2, "no link"),
-        "fits nowhere": (["place", at("big.json"), "--devices", "k40x2", *heft], 1, "lacks"),
-        "unknown op": (["evaluate", str(graph), "--devices", "k40x2", "--placement", at("unknown.json")], 2, "'bb'"),
-        "unknown planner": (["place", str(graph), "--devices", "k40x2", "--planner", "hefty"], 2, "'heft'"),
-        "bad dim": (["place", str(graph), "--devices", "k40x2", "--dim", "batch"], 2, "NAME=N"),
-        "op graph cannot be measured": (["place", str(graph), "--devices", "cpu:0", "--measure"], 2, "ONNX model"),
-        "no devices": (["place", str(graph)], 2, "--devices"),
-        "no such command": (["plac"], 2, "plac"),
-        "zero evaluations": (["place", str(graph), "--devices", "k40x2", "--evaluations", "0"], 2, "--evaluations"),
-        "nothing to run": (["run", str(tmp_path)], 2, "manifest.json"),
-        "nothing to report": (["report", str(tmp_path)], 2, "run.json"),
-    }  # fmt: skip
+BAD_FILES = {
+    "empty.onnx": b"", "text.onnx": b"hello, this is no model\n" * 20, "cut.onnx": b"\x08\x07\x12\x04test\x3a\xff\xff",
+    "cycle.json": json.dumps({"format": "gnnplace.graph/1", "name": "c", "ops": [{"name": "a"}, {"name": "b"}],
+        "tensors": [{"producer": "a", "bytes": 1, "consumers": ["b"]}, {"producer": "b", "bytes": 1, "consumers": ["a"]}]}).encode(),
+    "nan.json": b'{"format": "gnnplace.graph/1", "name": "n", "ops": [{"name": "a", "flops": NaN}], "tensors": []}',
+    "nothing.json": b'{"format": "gnnplace.topology/1", "devices": [], "links": []}',
+    "islands.json": json.dumps({"format": "gnnplace.topology/1", "links": [], "devices": [
+        {"name": name, "kind": "k40", "memory_bytes": None, "peak_flops_per_s": {"float32": 1e12},
+         "memory_bandwidth_bytes_per_s": 1e11, "dispatch_overhead_s": 0.0, "slots": 1} for name in ("x", "y")]}).encode(),
+    "big.json": json.dumps({"format": "gnnplace.graph/1", "name": "big", "tensors": [],
+        "ops": [{"name": "a", "flops": 1.0, "memory_bytes": 2**50}]}).encode(),
+    "unknown.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["k40:0", "k40:1", "cpu:0"],
+        "assignment": {"a": "k40:0", "bb": "k40:0", "c": "k40:0", "d": "k40:0"}}).encode(),
+    "split.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["x", "y"],
+        "assignment": {"a": "x", "b": "y", "c": "x", "d": "x"}}).encode(),
+}  # fmt: skip
+BAD_INPUT = [
+    ("place {dir}/absent.onnx --devices k40x2", 2, "absent.onnx"),
+    ("place {dir}/empty.onnx --devices k40x2", 2, "empty.onnx"),
+    ("place {dir}/text.onnx --devices k40x2", 2, "text.onnx"),
+    ("place {dir}/cut.onnx --devices k40x2", 2, "cut.onnx"),
+    ("place {dir} --devices k40x2", 2, "{dir.name}"),
+    ("place zoo:light_squeezent --devices k40x2", 2, "did you mean 'light_squeezenet'"),
+    ("place {dir}/cycle.json --devices k40x2", 2, "has a cycle"),
+    ("place {dir}/nan.json --devices k40x2", 2, "nan"),
+    ("place {graph} --devices k41x2", 2, "k41"),
+    ("place {graph} --devices cpu:0,cpu:999", 2, "999"),
+    ("place {graph} --devices {dir}/nothing.json", 2, "no device"),
+    ("place {graph} --devices ''", 2, "device set is empty"),
+    ("evaluate {graph} --devices {dir}/islands.json --placement {dir}/split.json", 2, "no link"),
+    ("place {dir}/big.json --devices k40x2 --planner heft", 1, "lacks"),
+    ("evaluate {graph} --devices k40x2 --placement {dir}/unknown.json", 2, "'bb'"),
+    ("place {graph} --devices k40x2 --planner hefty", 2, "'heft'"),
+    ("place {graph} --devices k40x2 --dim batch", 2, "NAME=N"),
+    ("place {graph} --devices cpu:0 --measure", 2, "ONNX model"),
+    ("place {graph}", 2, "--devices"),
+    ("plac", 2, "plac"),
+    ("place {graph} --devices k40x2 --evaluations 0", 2, "--evaluations"),
+    ("run {dir}", 2, "manifest.json"),
+    ("report {dir}", 2, "run.json"),
+]
 
 
-@pytest.mark.parametrize("case", [
-    "missing model", "empty model", "no model", "cut model", "a folder", "zoo name", "cycle", "NaN", "unknown preset",
-    "unknown core", "zero devices", "no spec", "no link", "fits nowhere", "unknown op", "unknown planner", "bad dim",
-    "op graph cannot be measured", "no devices", "no such command", "zero evaluations", "nothing to run", "nothing to report",
-])  # fmt: skip
+@pytest.mark.parametrize(("line", "expected", "says"), BAD_INPUT)
 def test_bad_input_gets_one_clear_line_and_leaves_nothing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, graph: Path, case: str
+    cli: Cli, tmp_path: Path, graph: Path, line: str, expected: int, says: str
 ) -> None:
-    arguments, expected, says = bad(tmp_path, graph)[case]
+    for name, content in BAD_FILES.items():
+        (tmp_path / name).write_bytes(content)
     out = tmp_path / "out"
-    if arguments[0] == "place":
-        arguments = [*arguments, "--out", str(out)]
-    code, printed, errors = called(capsys, *arguments)
+    option = f" --out {out}" if line.startswith("place") else ""
+    code, printed, errors = cli(line.format(dir=tmp_path, graph=graph) + option)
     assert code == expected
-    lines = [line for line in errors.splitlines() if not line.startswith("warning:")]
+    lines = [text for text in errors.splitlines() if not text.startswith("warning:")]
     assert len(lines) == 1, errors
-    assert says in lines[0]
+    assert says.format(dir=tmp_path) in lines[0]
     assert "Traceback" not in errors + printed
     assert not out.exists()
 
 
 def test_measured_rewards_give_a_measured_answer_that_runs(
-    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
     out, devices = tmp_path / "measured", "cpu:0,cpu:1" if len(os.sched_getaffinity(0)) > 1 else "cpu:0"
-    answer = as_json(
-        capsys,
-        "place",
-        str(model),
-        "--devices",
-        devices,
-        "--measure",
-        "--planner",
-        "greedy",
-        "--evaluations",
-        "4",
-        "--out",
-        str(out),
-    )
+    answer = cli.json(f"place {model} --devices {devices} --measure --planner greedy --evaluations 4 --out {out}")
     assert set(answer["measured"]) == {"median_s", "spread_s", "repeats", "single_session_s"}
     assert answer["makespan_s"] == answer["measured"]["median_s"] <= answer["measured"]["single_session_s"]
     assert set(answer["compared"]) == {"greedy", "single", "heft", "annealing"}
@@ -232,11 +194,9 @@ def test_measured_rewards_give_a_measured_answer_that_runs(
     assert 1 <= search["executed"] <= 4
     assert (search["recalled"], search["failed"], search["retried"]) == (0, 0, 0)
     assert 0 < search["executing_s"] < search["wall_s"]
-    assert as_json(capsys, "run", str(out))["devices"]
+    assert cli.json(f"run {out}")["devices"]
 
-    evaluated = as_json(
-        capsys, "evaluate", str(model), "--devices", devices, "--measure", "--placement", str(out / "placement.json")
-    )
+    evaluated = cli.json(f"evaluate {model} --devices {devices} --measure --placement {out / 'placement.json'}")
     assert evaluated["evaluator"] == "measured"
     assert evaluated["repeats"] == 6
     assert evaluated["makespan_s"] > 0
@@ -244,30 +204,30 @@ def test_measured_rewards_give_a_measured_answer_that_runs(
 
 @pytest.mark.parametrize("command", ["place", "evaluate", "profile"])
 def test_a_busy_device_is_not_measured_unless_that_is_forced(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
     monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.75))
     model, out = tmp_path / "two.onnx", tmp_path / "placed"
     onnx.save(onnx.parser.parse_model(TWO_OPS), model)
-    as_json(capsys, "place", str(model), "--devices", "cpu:0", "--planner", "single", "--out", str(out))
+    cli.json(f"place {model} --devices cpu:0 --planner single --out {out}")
     arguments = {
         "place": ["--measure", "--evaluations", "2"],
         "evaluate": ["--measure", "--placement", str(out / "placement.json")],
         "profile": ["--out", str(tmp_path / "costs.json")],
     }[command]
     line = [command, str(model), "--devices", "cpu:0", *arguments]
-    code, printed, errors = called(capsys, *line)
+    code, printed, errors = cli(*line)
     assert (code, printed) == (1, "")
     assert "other work runs on cpu:0 (75%)" in errors
     assert len(errors.splitlines()) == 1
-    code, _, errors = called(capsys, *line, "--force")
+    code, _, errors = cli(*line, "--force")
     assert code == 0, errors
     assert "other work runs on cpu:0 (75%): measured seconds may be too long" in errors
 
 
-def test_profile_stores_costs_by_signature(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
-    answer = as_json(capsys, "profile", str(model), "--devices", "cpu:0", "--out", str(tmp_path / "costs.json"))
+def test_profile_stores_costs_by_signature(cli: Cli, model: Path, tmp_path: Path) -> None:
+    answer = cli.json(f"profile {model} --devices cpu:0 --out {tmp_path / 'costs.json'}")
     (kind,) = read_costs(tmp_path / "costs.json").kinds.values()
     assert [facts["ops"] for facts in answer["kinds"].values()] == [len(kind.op_s)]
     assert any("Conv" in signature for signature in kind.op_s)

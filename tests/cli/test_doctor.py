@@ -6,14 +6,14 @@ from importlib import metadata
 import pytest
 
 from gnnplace import installation
-from tests.cli.calls import as_json, called
+from tests.cli.calls import Cli
 from tests.cli.test_missing_packages import folder, without
 
 __all__ = ["folder"]
 
 
-def test_a_whole_installation_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = as_json(capsys, "doctor")
+def test_a_whole_installation_is_said_to_be_one(cli: Cli) -> None:
+    answer = cli.json("doctor")
     assert answer["ok"] is True
     checks = {check["name"]: check for check in answer["checks"]}
     assert {"Python", "gnnplace", "ONNX Runtime", "devices", "links", "cache folder", "scotch", "browser"} < set(checks)
@@ -22,11 +22,9 @@ def test_a_whole_installation_is_said_to_be_one(capsys: pytest.CaptureFixture[st
     assert all(bool(check["mend"]) == (check["state"] != "ok") for check in answer["checks"])
 
 
-def test_people_see_what_is_amiss_and_what_to_do_next(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_people_see_what_is_amiss_and_what_to_do_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    code, out, errors = called(capsys, "doctor", "--quiet")
+    code, out, errors = cli("doctor --quiet")
     assert code == 0
     assert "-> apt install scotch" in out
     assert "all that placing needs is there" in out
@@ -47,11 +45,9 @@ def test_a_broken_package_is_an_answer_and_exit_code_1(folder, package: str, che
     assert found["mend"].startswith("pip install")
 
 
-def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNNPLACE_CACHE", "/proc/gnnplace")
-    code, out, _ = called(capsys, "doctor")
+    code, out, _ = cli("doctor")
     assert code == 1
     assert "-> GNNPLACE_CACHE=FOLDER names another one" in out
 

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from gnnplace.cli.examples import EXAMPLES
 from gnnplace.cli.main import app
-from tests.cli.calls import called
+from tests.cli.calls import Cli
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 README = Path(__file__).parents[2] / "README.md"
@@ -38,10 +38,8 @@ def test_every_line_of_the_help_and_of_the_readme_is_one_that_the_command_takes(
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_help_shows_the_examples_and_every_command_can_be_quiet_and_speak_json(
-    capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    code, out, _ = called(capsys, name, "-h")
+def test_help_shows_the_examples_and_every_command_can_be_quiet_and_speak_json(cli: Cli, name: str) -> None:
+    code, out, _ = cli(f"{name} -h")
     assert code == 0
     assert EXAMPLES[name][0][0].split()[:2] == ["gnnplace", name]
     words = re.sub(r"[\s│]+", " ", out)
@@ -68,23 +66,21 @@ def test_help_shows_the_examples_and_every_command_can_be_quiet_and_speak_json(
     ],
 )
 def test_a_mistyped_name_gets_the_one_that_was_meant(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, errors = called(capsys, *line.split())
+    code, out, errors = cli(*line.split())
     assert (code, out) == (2, "")
     assert says in errors
     assert errors.count("\n") == 1
 
 
-def test_a_mistyped_device_of_a_placement_is_answered_with_those_that_there_are(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_mistyped_device_of_a_placement_is_answered_with_those_that_there_are(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(
         '{"format": "gnnplace.placement/1", "devices": ["k40:9"], "assignment": {"a": "k40:9"}}', encoding="utf-8"
     )
     line = f"evaluate zoo:layered_200 --devices k40x2 --placement {tmp_path / 'p.json'}"
-    code, _, errors = called(capsys, *line.split())
+    code, _, errors = cli(*line.split())
     assert code == 2
     assert "'k40:9'; the devices here are k40:0, k40:1, cpu:0" in errors
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.cli.calls import as_json, called
+from tests.cli.calls import Cli
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 4] x, float[M, 4] z) => (float[K, 4] y)
     { a = Relu(x)  b = Exp(z)  c = Concat<axis=0>(a, b)  y = Neg(c) }"""
@@ -20,18 +20,18 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_range_of_sizes_is_optimised_for_and_recorded_and_the_model_file_alone_runs(
-    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
+    cli: Cli, model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     options = ["--planner", "heft", "--dim", "N=1:16", "--dim", "M=2,8", "--dims-objective", "mean", "--out", str(out)]
-    answer = as_json(capsys, "place", str(model), "--devices", "cpu:0", *options)
+    answer = cli.json("place", str(model), "--devices", "cpu:0", *options)
     record = json.loads((out / "run.json").read_text())
     assert record["dims_objective"] == "mean"
     assert [(s["dims"]["N"], s["dims"]["M"]) for s in record["shapes"]] == [
         (16, 8), (16, 2), (4, 8), (4, 2), (1, 8), (1, 2),
     ]  # fmt: skip
     assert answer["makespan_s"] == pytest.approx(sum(s["makespan_s"] for s in record["shapes"]) / 6)
-    ran = as_json(capsys, "run", str(out / "placed.onnx"))
+    ran = cli.json(f"run {out / 'placed.onnx'}")
     assert (ran["devices"], ran["outputs"]) == (["cpu:0"], {"y": {"shape": [2, 4], "dtype": "float32"}})
 
 
@@ -47,17 +47,15 @@ def test_a_range_of_sizes_is_optimised_for_and_recorded_and_the_model_file_alone
         (["N=1,2,3,4,5,6", "M=1,2,3,4,5,6"], "the sizes of N, M make 36 shapes; at most 32"),
     ],
 )
-def test_a_wrong_range_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], model: Path, dims: list[str], message: str
-) -> None:
+def test_a_wrong_range_is_refused_in_one_line(cli: Cli, model: Path, dims: list[str], message: str) -> None:
     given = [text for dim in dims for text in ("--dim", dim)]
-    code, out, errors = called(capsys, "place", str(model), "--devices", "cpu:0", "--planner", "heft", *given)
+    code, out, errors = cli("place", str(model), "--devices", "cpu:0", "--planner", "heft", *given)
     assert (code, out) == (2, "")
     assert message in errors
     assert errors.count("\n") == 1
 
 
-def test_a_file_without_a_placement_is_not_run(capsys: pytest.CaptureFixture[str], model: Path) -> None:
-    code, _, errors = called(capsys, "run", str(model))
+def test_a_file_without_a_placement_is_not_run(cli: Cli, model: Path) -> None:
+    code, _, errors = cli(f"run {model}")
     assert code == 2
     assert "carries no usable placement" in errors

@@ -11,24 +11,24 @@ import pytest
 
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from tests.cli.calls import as_json, called
+from tests.cli.calls import Cli
 
 
-def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_policy_is_trained_continued_and_used(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "tiny.safetensors"
     begun = ["train", "--out", str(out), "--updates", "2", "--processes", "1"]
-    first = as_json(capsys, *begun, "--minutes", "0")
+    first = cli.json(*begun, "--minutes", "0")
     assert (first["updates"], first["of_updates"]) == (0, 2)
 
-    code, _, errors = called(capsys, *begun, "--seed", "3")
+    code, _, errors = cli(*begun, "--seed", "3")
     assert code == 2
     assert "holds another run with 0 updates; add --resume" in errors
-    code, _, errors = called(capsys, "train", "--out", str(out), "--resume", "--seed", "3")
+    code, _, errors = cli(f"train --out {out} --resume --seed 3")
     assert code == 2
     assert "--seed 3: the run was begun with 0; leave --seed out" in errors
 
-    assert as_json(capsys, *begun, "--minutes", "0")["updates"] == 0  # the same command goes on
-    code, printed, errors = called(capsys, "train", "--out", str(out), "--resume")
+    assert cli.json(*begun, "--minutes", "0")["updates"] == 0  # the same command goes on
+    code, printed, errors = cli(f"train --out {out} --resume")
     assert code == 0
     assert f"{out}: 2 of 2 updates" in printed
     assert "update 1:" in errors
@@ -39,9 +39,7 @@ def test_a_policy_is_trained_continued_and_used(capsys: pytest.CaptureFixture[st
 
     graph = OpGraph.build("two", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 8, ("b",))])
     write_graph(graph, tmp_path / "two.json")
-    answer = as_json(
-        capsys, "place", str(tmp_path / "two.json"), "--devices", "k40x2", "--policy", str(out), "--evaluations", "30"
-    )
+    answer = cli.json(f"place {tmp_path / 'two.json'} --devices k40x2 --policy {out} --evaluations 30")
     assert answer["feasible"]
 
 
@@ -78,10 +76,8 @@ def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_input_gets_one_clear_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], says: str
-) -> None:
-    code, printed, errors = called(capsys, "train", "--out", str(tmp_path / "out"), *arguments)
+def test_bad_input_gets_one_clear_line(cli: Cli, tmp_path: Path, arguments: list[str], says: str) -> None:
+    code, printed, errors = cli("train", "--out", str(tmp_path / "out"), *arguments)
     assert code == 2
     assert len(errors.splitlines()) == 1, errors
     assert says in errors

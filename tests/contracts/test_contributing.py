@@ -18,7 +18,7 @@ from gnnplace.devices import presets
 from gnnplace.onnx_io.op_costs import elementwise, node_cost
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 from gnnplace.planners import catalog
-from tests.cli.calls import as_json
+from tests.cli.calls import Cli
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 if not GUIDE.exists():
@@ -56,7 +56,7 @@ def test_the_planner_is_one_file_and_one_line(
     entry = eval(f"{{{line_of('coin')}}}", vars(catalog))
     monkeypatch.setattr(catalog, "PLANNERS", {**catalog.PLANNERS, **entry})
     line = "place zoo:layered_200 --devices k40x2 --planner coin --evaluations 30"
-    answer = as_json(capsys, *line.split())
+    answer = Cli(capsys).json(*line.split())
     assert answer["planner"] == "coin"
     assert answer["evaluations"] == 30
     assert answer["feasible"]
@@ -65,10 +65,10 @@ def test_the_planner_is_one_file_and_one_line(
 def test_the_device_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     added = eval(f"{{{BLOCKS['gnnplace/devices/presets.py']}}}", vars(presets))
     monkeypatch.setattr(presets, "GPUS", {**presets.GPUS, **added})
-    answer = as_json(capsys, "devices", "l4x2")
+    answer = Cli(capsys).json("devices", "l4x2")
     assert [device["name"] for device in answer["devices"]] == ["l4:0", "l4:1", "cpu:0"]
     assert answer["devices"][0]["peak_flops_per_s"]["float16"] == 121e12
-    assert as_json(capsys, *["place", "zoo:layered_200", "--devices", "l4x2", "--planner", "heft"])["feasible"]
+    assert Cli(capsys).json(*["place", "zoo:layered_200", "--devices", "l4x2", "--planner", "heft"])["feasible"]
 
 
 def test_the_op_cost_is_a_rule_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +91,6 @@ def test_the_zoo_entry_is_one_file_and_one_line(
     module_of("models_zoo/networks/branched/towers.py", monkeypatch)
     monkeypatch.setattr(zoo, "FAMILIES", {**zoo.FAMILIES, **eval(f"{{{line_of('towers')}}}", vars(zoo))})
     model = tmp_path / "towers.onnx"
-    written = as_json(capsys, "zoo", "towers", "--small", "--out", str(model))
+    written = Cli(capsys).json("zoo", "towers", "--small", "--out", str(model))
     assert written["model"] == "zoo:towers:small"
-    assert as_json(capsys, "place", str(model), "--devices", "k40x2", "--planner", "heft")["feasible"]
+    assert Cli(capsys).json("place", str(model), "--devices", "k40x2", "--planner", "heft")["feasible"]

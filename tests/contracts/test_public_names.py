@@ -73,7 +73,8 @@ def test_every_folder_with_modules_is_a_package() -> None:
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("gnnplace", {"torch", "dgl", "ray", "plotly", "onnxruntime"}),
+        ("gnnplace", {"torch", "dgl", "ray", "plotly", "onnx", "onnxruntime", "numba"}),
+        ("gnnplace.measuring.measured_evaluator, gnnplace.measuring.worker_process", {"torch", "dgl"}),
         ("gnnplace; gnnplace.Session, gnnplace.problem", {"torch", "dgl", "ray", "plotly"}),
         ("gnnplace; gnnplace.read_onnx", {"torch", "dgl", "onnxruntime", "networkx", "psutil"}),
         ("gnnplace.running", {"torch", "dgl", "ray", "plotly"}),

@@ -8,7 +8,7 @@ import pytest
 
 from gnnplace.api import PlaceOptions, place
 from gnnplace.distributed.evaluators import HostsSimulator
-from tests.cli.calls import as_json, called
+from tests.cli.calls import Cli
 
 COMPARE = "compare zoo:layered_200 --devices k40x4 --evaluations 100 --seed 3 --planners"
 
@@ -22,8 +22,8 @@ def test_a_comparison_over_hosts_has_the_rows_of_one_here_in_the_order_asked(
     cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = "gnn,single,annealing,heft,genetic"
-    here = as_json(capsys, *COMPARE.split(), names)["rows"]
-    there = as_json(capsys, *COMPARE.split(), names, "--ray", cluster.address)["rows"]
+    here = Cli(capsys).json(*COMPARE.split(), names)["rows"]
+    there = Cli(capsys).json(*COMPARE.split(), names, "--ray", cluster.address)["rows"]
     assert [row["planner"] for row in there] == names.split(",")
     assert {row["host"] for row in there} <= {"host1", "host2"}
     facts = ("planner", "makespan_s", "gap", "evaluations", "feasible", "error")
@@ -31,7 +31,7 @@ def test_a_comparison_over_hosts_has_the_rows_of_one_here_in_the_order_asked(
 
 
 def test_the_table_says_where_each_planner_ran(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = called(capsys, *COMPARE.split(), "single,heft", "--ray", cluster.address)
+    code, out, _ = Cli(capsys)(*COMPARE.split(), "single,heft", "--ray", cluster.address)
     assert code == 0
     assert "host1" in out or "host2" in out
 
@@ -55,6 +55,6 @@ def test_a_placement_whose_batches_go_to_hosts_is_the_one_that_is_found_here(
 
 
 def test_a_cluster_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, errors = called(capsys, *COMPARE.split(), "single", "--ray", "127.0.0.1:9")
+    code, out, errors = Cli(capsys)(*COMPARE.split(), "single", "--ray", "127.0.0.1:9")
     assert (code, out) == (2, "")
     assert "--ray 127.0.0.1:9:" in errors
