@@ -13,16 +13,6 @@ from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload, load_workload
 
 __all__ = [
-    "PlaceOptions",
-    "Plan",
-    "ProblemSetup",
-    "Workload",
-    "compare",
-    "evaluate",
-    "load_workload",
-    "place",
-    "plan_of",
-    "problem",
-    "profile",
-    "set_up",
-]
+    "PlaceOptions", "Plan", "ProblemSetup", "Workload", "compare", "evaluate", "load_workload", "place", "plan_of",
+    "problem", "profile", "set_up",
+]  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.problem_setup import ProblemSetup, measurement_store
-from gnnplace.api.search import ExecutedSearch, Hosts
+from gnnplace.api.search import ExecutedSearch, Executor, Hosts
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, write_costs
@@ -32,7 +31,7 @@ from gnnplace.planners.search import Planner
 from gnnplace.run_record import MeasuredSearch
 
 __all__ = [
-    "FINALISTS", "MEASURE_OPTIONS", "REQUESTS", "ExecutedHere", "executed_here", "executed_placement",
+    "FINALISTS", "MEASURE_OPTIONS", "REQUESTS", "executed_here", "executed_placement",
     "measured_evaluator", "profile_model", "profiled", "profiled_anew",
 ]  # fmt: skip
 
@@ -75,13 +74,11 @@ def profiled(workload: Workload, topology: Topology, seed: int) -> CostStore:
 
 def _profile_unknown(model: OnnxModel, topology: Topology, seed: int) -> None:
     """Measures the ops and links that the store does not know."""
-    store, kinds = measurement_store(), {device.kind for device in topology.devices}
+    store, kinds, signatures = measurement_store(), {device.kind for device in topology.devices}, model.graph.signatures
     known = store.costs(model.key)
-    new = not kinds <= known.kinds.keys() or any(
-        set(model.graph.signatures) - known.kinds[k].op_s.keys() for k in kinds
-    )
+    is_known = kinds <= known.kinds.keys() and all(known.kinds[kind].op_s.keys() >= {*signatures} for kind in kinds)
     pairs = _unknown_pairs(topology, known)
-    if new or len(store.kernels(kinds, model.key)) < len(kinds):
+    if not is_known or len(store.kernels(kinds, model.key)) < len(kinds):
         profiled_anew(model, topology, seed, pairs)
     elif pairs:
         with probing_process() as worker:
@@ -197,48 +194,26 @@ def executed_placement(setup: ProblemSetup, placement: Placement) -> tuple[Evalu
     return dataclasses.replace(single, period_s=pipelined.period_s), found
 
 
-@dataclass(frozen=True, eq=False)
-class ExecutedHere:
-    """Executes placements on this machine; hosts with the same devices can share the executions of the search."""
-
-    setup: ProblemSetup
-    options: PlaceOptions
-    evaluator: MeasuredEvaluator
-    hosts: Hosts | None
-
-    def search(self, planner: Planner) -> ExecutedSearch:
-        """Runs the chosen planner with executed placements."""
-        evaluator, excluded = self.evaluator, list[str]()  # warnings about hosts that take no part
-        with (
-            nullcontext(1)
-            if self.hosts is None
-            else self.hosts.executing(evaluator, self.options, excluded.append) as at_once
-        ):
-            solution = planner(self.setup.problem(evaluator, at_once), self.options.budget, self.options.seed)
-        counts: MeasuredSearch = {
-            "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
-            "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
-        }  # fmt: skip
-        warnings = (*excluded, *filter(None, [evaluator.not_kept]))
-        return ExecutedSearch(solution, counts, evaluator.fastest(FINALISTS), warnings)
-
-    def compare(self, placements: Sequence[Placement]) -> Comparison:
-        """The costs of placements that run in turns, and of a plain session on the best single device."""
-        return self.evaluator.compare(placements)
-
-    def remembered(self, placements: Sequence[Placement]) -> Comparison:
-        """The costs of placements as the search measured them."""
-        known = tuple(map(self.evaluator.evaluate, placements))
-        return Comparison(known, self.evaluator.single, self.evaluator.single_device)
-
-    def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
-        """The segments in which a placement runs."""
-        return self.evaluator.segments_of(placement)
-
-
 @contextmanager
-def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Iterator[ExecutedHere]:
-    """Executes placements on this machine within the block."""
+def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Iterator[Executor]:
+    """Executes placements on this machine; `hosts` with the same devices share the executions of the search."""
     limits = _pipelined(MEASURE_OPTIONS) if setup.objective == "throughput" else MEASURE_OPTIONS
     with measured_evaluator(setup, limits) as evaluator:
-        yield ExecutedHere(setup, options, evaluator, hosts)
+
+        def search(planner: Planner) -> ExecutedSearch:
+            excluded: list[str] = []  # warnings about hosts that take no part
+            here = nullcontext(1)
+            with here if hosts is None else hosts.executing(evaluator, options, excluded.append) as at_once:
+                solution = planner(setup.problem(evaluator, at_once), options.budget, options.seed)
+            counts: MeasuredSearch = {
+                "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
+                "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
+            }  # fmt: skip
+            warnings = (*excluded, *filter(None, [evaluator.not_kept]))
+            return ExecutedSearch(solution, counts, evaluator.fastest(FINALISTS), warnings)
+
+        def remembered(placements: Sequence[Placement]) -> Comparison:
+            known = tuple(map(evaluator.evaluate, placements))
+            return Comparison(known, evaluator.single, evaluator.single_device)
+
+        yield Executor(search, evaluator.compare, remembered, evaluator.segments_of)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from gnnplace.api.judging import Finalist, executed_plan, finalists_of, simulated_plan
+from gnnplace.api.judging import executed_plan, finalists_of, simulated_plan
 from gnnplace.api.measuring import executed_here, executed_placement, profile_model, profiled
 from gnnplace.api.options import Keywords, PlaceOptions, options_from, with_keyword_signature
 from gnnplace.api.plan import Plan
@@ -22,7 +22,6 @@ from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 from gnnplace.interruption import stop_requests
 from gnnplace.measuring.busy import check_free
-from gnnplace.measuring.measured_evaluator import Comparison
 from gnnplace.placement import Placement, check_legal, load_placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
@@ -319,7 +318,10 @@ def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: Abst
         search = executor.search(chosen_planner(options.planner, options.policy))
         solution = search.solution
         finalists = finalists_of(options.planner, [solution.placement, *search.fastest], rehearsed)
-        comparison = None if solution.interrupted else _side_by_side(executor, finalists)
+        comparison = None
+        if not solution.interrupted:
+            with suppress(KeyboardInterrupt):
+                comparison = executor.compare([finalist.placement for finalist in finalists])
         interrupted = comparison is None
         with stop_requests(interrupted):  # a first Ctrl-C here changes nothing: the search is over
             if comparison is None:
@@ -329,11 +331,3 @@ def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: Abst
             segments = executor.segments_of(Placement(setup.coarsening.project(plan.placement.assignment)))
             plan = replace(plan, warnings=(*search.warnings, *plan.warnings), measured_segments=segments)
             return plan.cut_short() if interrupted else plan
-
-
-def _side_by_side(executor: Executor, finalists: Sequence[Finalist]) -> Comparison | None:
-    """The measured costs of placements that run in turns; None if Ctrl-C ended the measurement."""
-    try:
-        return executor.compare([finalist.placement for finalist in finalists])
-    except KeyboardInterrupt:
-        return None

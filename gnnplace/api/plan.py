@@ -11,15 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gnnplace.api import record
 from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.api.record import (
-    critical_path,
-    edges_record,
-    memory_over_time,
-    ops_record,
-    steps_record,
-    transfers_record,
-)
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Evaluation
 from gnnplace.files import new_folder, write_text
@@ -165,23 +158,21 @@ class Plan:
             numbers = segment_numbers(self.segments, workload.graph.num_ops)
             write_placed(workload.onnx, topology, assignment, numbers, folder / "placed.onnx")
             write_parts(workload.onnx, self.segments, topology.device_names, folder / "parts")
-        record = self.record(out)
-        write_report(record, folder)
-        write_text(folder / "run.json", json.dumps(record) + "\n")
+        run = self.record(out)
+        write_report(run, folder)
+        write_text(folder / "run.json", json.dumps(run) + "\n")
 
     def why_infeasible(self) -> str:
         """One line that names the devices without enough memory, and the missing bytes."""
         if self.evaluation.failure:
             return self.evaluation.failure
-        lacking = [
+        lacking = "; ".join(
             f"{device.name} lacks {format_bytes(float(short))} of {format_bytes(float(device.memory_bytes or 0))}"
             for device, short in zip(self.setup.topology.devices, self.evaluation.shortfall_bytes, strict=True)
             if short > 0
-        ]
-        return (
-            f"no placement of {self.setup.workload.name!r} that was found fits: {'; '.join(lacking)}; "
-            "add devices or memory, or allow more evaluations"
         )
+        found = f"no placement of {self.setup.workload.name!r} that was found fits"
+        return f"{found}: {lacking}; add devices or memory, or allow more evaluations"
 
     def record(self, out: Path | None = None, command: Sequence[str] | None = None) -> RunRecord:
         """The content of `run.json`; `out` is the folder of the saved plan, and `command` replaces this program's arguments."""
@@ -195,17 +186,17 @@ class Plan:
                 {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes}
                 for device in topology.devices
             ],
-            "ops": ops_record(setup, own, self.placement, schedule),
-            "edges": edges_record(graph),
-            "transfers": transfers_record(graph, topology, schedule),
-            "critical_path": critical_path(graph, topology, schedule),
-            "memory_over_time": memory_over_time(graph, topology, schedule),
+            "ops": record.ops_record(setup, own, self.placement, schedule),
+            "edges": record.edges_record(graph),
+            "transfers": record.transfers_record(graph, topology, schedule),
+            "critical_path": record.critical_path(graph, topology, schedule),
+            "memory_over_time": record.memory_over_time(graph, topology, schedule),
             "peak_memory_bytes": self.peak_memory_bytes,
             "planners": list(self.rows),
             "kept": self.kept or solution.planner,
             "history": [(count, seconds, finite(best)) for count, seconds, best in solution.history],
             "stages": [(name, finite(best)) for name, best in solution.stages],
-            "steps": steps_record(own.problem(), solution),
+            "steps": record.steps_record(own.problem(), solution),
             "lower_bound": {"value_s": self.bound.value_s, "name": self.bound.name},
             "measured": self.measured,
             "shapes": self.shapes,

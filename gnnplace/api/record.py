@@ -29,7 +29,7 @@ _MAX_LEVELS = 2000
 
 
 def ops_record(setup: ProblemSetup, own: ProblemSetup, placement: Placement, schedule: Schedule) -> OpsRecord:
-    """The ops, column by column; `own` is the setup that the planner got."""
+    """The ops, column by column; `own` is the setup of the planner."""
     graph = setup.workload.graph
     return {
         "name": list(graph.op_names),

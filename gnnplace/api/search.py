@@ -152,20 +152,18 @@ class ExecutedSearch:
     warnings: tuple[str, ...] = ()
 
 
-class Executor(Protocol):
-    """Searches for and executes placements of op groups: on this machine (`ExecutedHere`), or over several hosts."""
+@dataclass(frozen=True, eq=False)
+class Executor:
+    """Searches for placements of op groups and executes them, on this machine or over several hosts."""
 
-    def search(self, planner: Planner) -> ExecutedSearch:
-        """Runs the chosen planner."""
-
-    def compare(self, placements: Sequence[Placement]) -> Comparison:
-        """The costs of placements that run in turns, and of a plain session on the best single device."""
-
-    def remembered(self, placements: Sequence[Placement]) -> Comparison:
-        """The costs of placements as the search measured them."""
-
-    def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
-        """The segments in which a placement runs."""
+    search: Callable[[Planner], ExecutedSearch]
+    """Runs the chosen planner."""
+    compare: Callable[[Sequence[Placement]], Comparison]
+    """The costs of placements that run in turns, and of a plain session on the best single device."""
+    remembered: Callable[[Sequence[Placement]], Comparison]
+    """The costs of placements as the search measured them."""
+    segments_of: Callable[[Placement], tuple[Segment, ...]]
+    """The segments in which a placement runs."""
 
 
 class Hosts(Protocol):

@@ -171,7 +171,16 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         lambda: should_stop() or time.monotonic() >= end_s,
         process_group if hosts is None else hosts.process_group(),
     )
-    return _resumed(files, settings, control, on_update, None if hosts is None else on_warning)
+    losses, saved = 0, -1
+    while True:
+        try:
+            return _card(files, settings, _trained(files, settings, on_update, control))
+        except ProcessLost as lost:
+            before, saved = saved, read_state(files.state).update
+            losses = losses + 1 if saved == before else 1
+            if hosts is None or losses == _MAX_LOSSES or control.should_stop():
+                raise
+            on_warning(f"{str(lost).rpartition(';')[0]}; the run goes on by itself from update {saved}")
 
 
 def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> None:
@@ -220,26 +229,6 @@ def stored_settings(out: Path) -> TrainSettings:
         raise InvalidRun(
             f"{path}: its settings are not those of this version ({error.errors()[0]['msg']}); start anew"
         ) from None
-
-
-def _resumed(
-    files: RunFiles,
-    settings: TrainSettings,
-    control: RunControl,
-    on_update: Callable[[Row], None],
-    on_loss: Callable[[str], None] | None,
-) -> dict[str, Any]:
-    """The policy's card after all remaining updates; with `on_loss`, the run resumes itself after a lost process."""
-    losses, saved = 0, -1
-    while True:
-        try:
-            return _card(files, settings, _trained(files, settings, on_update, control))
-        except ProcessLost as lost:
-            before, saved = saved, read_state(files.state).update
-            losses = losses + 1 if saved == before else 1
-            if on_loss is None or losses == _MAX_LOSSES or control.should_stop():
-                raise
-            on_loss(f"{str(lost).rpartition(';')[0]}; the run goes on by itself from update {saved}")
 
 
 def _trained(

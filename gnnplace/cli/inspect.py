@@ -1,4 +1,4 @@
-"""`gnnplace devices`, `planners`, `zoo`, `report` and `doctor`: what there is, and how it looks."""
+"""`gnnplace devices`, `planners`, `zoo`, `report` and `doctor`: lists, models of the zoo, reports, and the installation."""
 
 from __future__ import annotations
 

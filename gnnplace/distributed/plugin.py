@@ -17,7 +17,7 @@ import numpy as np
 from gnnplace.api import measuring as here
 from gnnplace.api.options import Dims, PlaceOptions
 from gnnplace.api.problem_setup import ProblemSetup, measurement_store, topology_of
-from gnnplace.api.search import LEARNED, Attempt, ExecutedSearch, Run, attempt, chosen_planner
+from gnnplace.api.search import LEARNED, Attempt, ExecutedSearch, Executor, Run, attempt, chosen_planner
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
@@ -138,10 +138,11 @@ class RayHosts:
                 evaluator.elsewhere = None
 
     @contextmanager
-    def executor(self, setup: ProblemSetup, options: PlaceOptions) -> Iterator[HostsExecutor]:
+    def executor(self, setup: ProblemSetup, options: PlaceOptions) -> Iterator[Executor]:
         """Executes placements whose devices are on several hosts."""
         with connected(self.address):
-            yield HostsExecutor(self.address, setup, options)
+            own = HostsExecutor(self.address, setup, options)
+            yield Executor(own.search, own.compare, own.remembered, own.segments_of)
 
     def rows(
         self, setup: ProblemSetup, planners: Sequence[str], options: PlaceOptions
@@ -182,7 +183,7 @@ class RayHosts:
 
 @dataclass(frozen=True, eq=False)
 class HostsExecutor:
-    """Executes placements over several hosts; implements `gnnplace.api.search.Executor`. The search itself is simulated."""
+    """Executes placements over several hosts; see `gnnplace.api.search.Executor`. The search is simulated."""
 
     address: str
     setup: ProblemSetup
