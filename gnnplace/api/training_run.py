@@ -46,7 +46,11 @@ class StartPolicy:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Everything that determines the weights of a run."""
+    """Everything that determines the weights of a run.
+
+    >>> TrainSettings.of(num_updates=10, num_processes=1, seed=0, ablation="final-reward").ablation
+    'final-reward'
+    """
 
     training: DataParallelConfig = DataParallelConfig()
     problems: ProblemRanges = ProblemRanges()

@@ -1,4 +1,4 @@
-"""Which placements are measured side by side in the end, and which one is the answer."""
+"""The finalists of an executed search, and the choice of the answer."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.run_record import MeasuredSearch
 
+Answered = Callable[[list[float], float], Plan]
 SEARCH: MeasuredSearch = {"executed": 5, "recalled": 0, "executing_s": 1.0, "wall_s": 2.0}
 
 
@@ -27,7 +28,7 @@ def on(*devices: int) -> Placement:
     return Placement(np.array(devices))
 
 
-def test_each_placement_of_the_search_is_a_finalist_once_and_others_follow() -> None:
+def test_each_placement_of_the_search_is_a_finalist_once_before_those_of_other_planners() -> None:
     found = finalists_of("gnn", [on(0, 1), on(0, 1), on(1, 1)], {"single": on(0, 0), "heft": on(0, 1)})
     assert [(finalist.label, finalist.planner) for finalist in found] == [
         ("gnn", "gnn"), ("gnn, rank 2", "gnn"), ("single", "single"), ("heft", "heft"),
@@ -36,26 +37,26 @@ def test_each_placement_of_the_search_is_a_finalist_once_and_others_follow() -> 
 
 
 @pytest.fixture
-def answered(tmp_path: Path) -> Callable[[list[float], float], Plan]:
+def answered(tmp_path: Path) -> Answered:
     """The plan for measured medians of `gnn`, its runner-up and `heft`, and of the plain session."""
     graph = OpGraph.build("pair", [Op("a", flops=1e9), Op("b", flops=1e9)], [Tensor("a", 8, ("b",))])
     write_graph(graph, tmp_path / "pair.json")
-    setting = ProblemSetup.build(load_workload(tmp_path / "pair.json"), load_topology("k40x2"))
+    setup = ProblemSetup.build(load_workload(tmp_path / "pair.json"), load_topology("k40x2"))
     finalists = finalists_of("gnn", [on(0, 1), on(1, 0)], {"heft": on(1, 1)})
     solution = Solution("gnn", 0, on(0, 1), 1.0, 5, 2.0, ())
-    base = setting.simulator.evaluate(on(0, 1))
+    base = setup.simulator.evaluate(on(0, 1))
 
     def measured(median_s: float) -> Evaluation:
         return dataclasses.replace(base, evaluator="measured", makespan_s=median_s, spread_s=0.01, repeats=9)
 
     def plan(medians: list[float], single_s: float) -> Plan:
-        comparison = Comparison(tuple(map(measured, medians)), measured(single_s), setting.topology.device_names[0])
-        return executed_plan(setting, solution, finalists, comparison, SEARCH)
+        comparison = Comparison(tuple(map(measured, medians)), measured(single_s), setup.topology.device_names[0])
+        return executed_plan(setup, solution, finalists, comparison, SEARCH)
 
     return plan
 
 
-def test_a_runner_up_that_is_faster_side_by_side_is_the_answer(answered: Callable[[list[float], float], Plan]) -> None:
+def test_a_runner_up_that_is_faster_side_by_side_is_the_answer(answered: Answered) -> None:
     plan = answered([1.0, 0.8, 0.9], 2.0)
     assert (plan.placement.assignment.tolist(), plan.kept, plan.warnings) == ([1, 0], "gnn", ())
     assert {row["planner"]: row["makespan_s"] for row in plan.rows} == {"gnn": 0.8, "heft": 0.9}
@@ -63,24 +64,20 @@ def test_a_runner_up_that_is_faster_side_by_side_is_the_answer(answered: Callabl
     assert [run["label"] for run in plan.measured["runs"]] == ["gnn", "gnn, rank 2", "heft", "one session on k40:0"]
 
 
-def test_an_answer_below_the_bound_says_that_profiling_was_slower(
-    answered: Callable[[list[float], float], Plan],
-) -> None:
+def test_an_answer_below_the_bound_names_slow_profiling_as_the_cause(answered: Answered) -> None:
     assert "above the lower bound" in answered([1.0, 0.9, 0.7], 2.0).headline()
     plan = answered([1e-9, 1e-9, 1e-9], 1.0)
     assert plan.headline().endswith("the machine was slower when it was profiled")
 
 
-def test_another_planner_that_is_faster_is_kept_and_named(answered: Callable[[list[float], float], Plan]) -> None:
+def test_the_placement_of_a_faster_planner_is_kept_and_named(answered: Answered) -> None:
     plan = answered([1.0, 0.9, 0.7], 2.0)
     assert (plan.placement.assignment.tolist(), plan.kept) == ([1, 1], "heft")
     assert plan.warnings == ("the placement of 'heft' was faster side by side than that of 'gnn'",)
     assert plan.facts()["planner"] == "heft"
 
 
-def test_nothing_that_beats_the_single_device_only_by_noise_is_kept(
-    answered: Callable[[list[float], float], Plan],
-) -> None:
+def test_a_placement_that_beats_the_single_device_only_by_noise_is_not_kept(answered: Answered) -> None:
     plan = answered([1.0, 0.99, 1.2], 1.005)
     assert (plan.placement.assignment.tolist(), plan.kept) == ([0, 0], "single")
     assert "no placement beats the single device k40:0 beyond the noise" in plan.warnings[0]

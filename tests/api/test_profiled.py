@@ -1,7 +1,7 @@
-"""What is measured before placements are run, and what is known from before."""
+"""Measurements before a search, and reuse of earlier ones."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +21,19 @@ RATES = {"peak_flops_per_s": {"float32": 1e10}, "memory_bandwidth_bytes_per_s": 
 
 
 def devices(*kinds: str) -> Topology:
-    """A device for each kind, all linked with each other."""
+    """A device for each kind, with links between all of them."""
     names = [f"cpu:{number}" for number in range(len(kinds))]
     links = tuple(Link(a, b, 1.0, 1.0) for a in names for b in names if a != b)
     return Topology("t", tuple(Device(name, kind, **RATES) for name, kind in zip(names, kinds, strict=True)), links)
 
 
 def costs_between(source: str, target: str) -> LinkCosts:
-    """Others for every two devices."""
+    """Different costs for every two devices."""
     return LinkCosts(1e-6 * (int(source[-1]) + 1) * (int(target[-1]) + 1), 1e9)
 
 
 class Machine:
-    """Stands in for the devices: it notes what is measured on them."""
+    """Replaces the devices, and counts profiles and probes."""
 
     def __init__(self) -> None:
         self.models = 0
@@ -53,19 +53,14 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    stands_in = Machine()
-
-    @contextmanager
-    def no_process() -> Iterator[None]:
-        yield
-
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
     monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(measuring, "measured_costs", stands_in.costs)
-    monkeypatch.setattr(measuring, "probe_links", stands_in.links)
-    monkeypatch.setattr(measuring, "probing_process", no_process)
+    monkeypatch.setattr(measuring, "measured_costs", machine.costs)
+    monkeypatch.setattr(measuring, "probe_links", machine.links)
+    monkeypatch.setattr(measuring, "probing_process", nullcontext)
     monkeypatch.setattr(measuring, "_measure_segments", lambda *_: None)
-    return stands_in
+    return machine
 
 
 @pytest.fixture
@@ -75,7 +70,7 @@ def workload(tmp_path: Path) -> Workload:
     return load_workload(tmp_path / "m.onnx")
 
 
-def test_links_of_equal_kinds_have_each_their_own_costs(machine: Machine, workload: Workload) -> None:
+def test_each_link_between_equal_kinds_has_its_own_costs(machine: Machine, workload: Workload) -> None:
     topology = devices("x", "x", "x")
     found = MeasuredCost(profiled(workload, topology, 0)).calibrated(topology)
     assert {(link.source, link.target): link.latency_s for link in found.links} == pytest.approx({
@@ -85,22 +80,20 @@ def test_links_of_equal_kinds_have_each_their_own_costs(machine: Machine, worklo
     assert stored_costs().links["x", "x"].latency_s == pytest.approx(3e-6)
 
 
-def test_a_link_is_probed_once_and_that_to_a_device_that_joins_when_it_is_needed(
-    machine: Machine, workload: Workload
-) -> None:
+def test_each_link_is_probed_once_when_it_is_first_needed(machine: Machine, workload: Workload) -> None:
     for topology in (devices("x", "x"), devices("x", "x"), devices("x", "x", "x")):
         profiled(workload, topology, 0)
     assert machine.probed == [("cpu:0", "cpu:1"), ("cpu:0", "cpu:2"), ("cpu:1", "cpu:2")]
     assert machine.models == 1
 
 
-def test_names_that_were_measured_as_another_kind_are_probed_again(machine: Machine, workload: Workload) -> None:
+def test_links_are_probed_again_when_names_stand_for_another_kind(machine: Machine, workload: Workload) -> None:
     profiled(workload, devices("x", "x"), 0)
     profiled(workload, devices("y", "y"), 0)
     assert machine.probed == [("cpu:0", "cpu:1")] * 2
 
 
-def test_of_more_than_six_pairs_one_for_each_two_kinds_is_probed(machine: Machine, workload: Workload) -> None:
+def test_with_more_than_six_pairs_one_link_per_two_kinds_is_probed(machine: Machine, workload: Workload) -> None:
     profiled(workload, devices("x", "x", "x", "x"), 0)
     assert len(machine.probed) == 6
     profiled(workload, devices("x", "x", "x", "x", "y"), 0)
@@ -108,9 +101,7 @@ def test_of_more_than_six_pairs_one_for_each_two_kinds_is_probed(machine: Machin
     assert "cpu:4" in machine.probed[-1]
 
 
-def test_a_profile_probes_every_two_devices_however_many_and_whatever_is_known(
-    machine: Machine, workload: Workload
-) -> None:
+def test_a_profile_always_probes_every_two_devices(machine: Machine, workload: Workload) -> None:
     topology = devices(*"xxxxx")
     assert workload.onnx is not None
     for _ in range(2):

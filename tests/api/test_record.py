@@ -1,4 +1,4 @@
-"""What a run says of its schedule: a chain without gaps, memory that reaches its peak, and why ops may not move."""
+"""The record of a run: a critical path without gaps, memory over time, and the reasons why ops cannot move."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnplace.api import place
-from gnnplace.api.options import PlaceOptions
 from gnnplace.api.record import critical_path, memory_over_time
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
@@ -18,7 +17,7 @@ from gnnplace.sim.simulator import Simulator
 TWO = Topology("two", (Device("a", "k"), Device("b", "k")), (Link("a", "b", 1.0, 1.0), Link("b", "a", 1.0, 1.0)))
 
 
-def test_the_critical_path_goes_over_the_transfer_that_the_last_op_waits_for() -> None:
+def test_the_critical_path_leads_over_the_transfer_that_the_last_op_waits_for() -> None:
     ops = [Op("x", time_s={"k": 2.0}), Op("y", time_s={"k": 1.0}), Op("z", time_s={"k": 3.0})]
     graph = OpGraph.build("g", ops, [Tensor("x", 1, ("y", "z")), Tensor("y", 1, ("z",))])
     schedule = Simulator(graph, TWO, np.array([[2.0] * 2, [1.0] * 2, [3.0] * 2])).schedule(
@@ -37,7 +36,7 @@ def test_an_empty_graph_has_no_critical_path() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 30), st.integers(0, 2**32 - 1))
-def test_each_link_begins_when_the_one_before_it_ends_and_memory_reaches_its_peak(count: int, seed: int) -> None:
+def test_each_event_starts_when_the_one_before_it_ends_and_memory_reaches_its_peak(count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     names = [f"op{index}" for index in range(count)]
     ops = [Op(name, memory_bytes=int(rng.integers(9)), workspace_bytes=int(rng.integers(9))) for name in names]
@@ -60,14 +59,10 @@ def test_each_link_begins_when_the_one_before_it_ends_and_memory_reaches_its_pea
     assert [max(level for _, level in course) for course in courses] == schedule.peak_memory_bytes.tolist()
 
 
-def test_a_run_says_what_the_policy_did_and_why_ops_may_not_move() -> None:
-    ops = [
-        Op("free", time_s={"k": 1.0}),
-        Op("bound", time_s={"k": 1.0}, devices=("b",)),
-        Op("one", time_s={"k": 1.0}, group="pair"),
-        Op("two", time_s={"k": 1.0}, group="pair"),
-    ]
-    run = place(OpGraph.build("g", ops), TWO, PlaceOptions(planner="heft")).record()
+def test_a_run_records_costs_and_the_reasons_why_ops_cannot_move() -> None:
+    ops = [Op("free", time_s={"k": 1.0}), Op("bound", time_s={"k": 1.0}, devices=("b",))]
+    ops += [Op(name, time_s={"k": 1.0}, group="pair") for name in ("one", "two")]
+    run = place(OpGraph.build("g", ops), TWO, planner="heft").record()
     assert run["ops"]["held"][:2] == ["", "The model allows only b."]
     assert run["ops"]["held"][2].startswith("It shares a device with 1 others of 'pair'.")
     assert run["ops"]["cost_s"][0] == [1.0, 1.0]
@@ -75,7 +70,7 @@ def test_a_run_says_what_the_policy_did_and_why_ops_may_not_move() -> None:
 
 
 def test_the_steps_of_the_policy_lead_from_the_best_start_to_the_best_of_its_search() -> None:
-    run = place("zoo:inception_v3", "k40x2", PlaceOptions(evaluations=400)).record()
+    run = place("zoo:inception_v3", "k40x2", evaluations=400).record()
     steps, best_s = run["steps"], dict(run["stages"])
     assert steps[0]["before_s"] == best_s["starts"]
     assert steps[-1]["after_s"] <= best_s["starts"]

@@ -1,4 +1,4 @@
-"""What a policy is trained on."""
+"""Training problems: reproducible, within limits, and from training families only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = ProblemRanges(min_units=20, max_units=60, growth=30, max_zoo_ops=160)
 TEST_FAMILIES = {name for name, family in FAMILIES.items() if family.split == "test"}
 
 
-def test_a_problem_follows_from_seed_and_number_alone() -> None:
+def test_seed_and_number_alone_determine_a_problem() -> None:
     source = SampledProblems(5, SMALL)
     first = [source(number) for number in (3, 17, 4)]
     copy = pickle.loads(pickle.dumps(source))
@@ -77,12 +77,12 @@ def test_starts_are_legal_and_fit_and_longer_searches_beat_shorter_ones() -> Non
     assert better >= 11
 
 
-def test_where_no_draw_fits_it_says_so() -> None:
+def test_a_number_without_a_fitting_draw_is_an_error() -> None:
     with pytest.raises(GnnplaceError, match="problem 0 of seed 0: none of 2 draws is small enough"):
         SampledProblems(0, replace(SMALL, max_pairs=1, max_draws=2))(0)
 
 
-def test_a_draw_whose_starts_use_up_their_evaluations_is_drawn_again() -> None:
+def test_a_draw_without_a_start_is_drawn_again() -> None:
     tight = DeviceRanges(hosts_only_share=0.0, binding_share=1.0, binding_memory=(0.1, 0.2))
     with pytest.raises(GnnplaceError, match="none of 3 draws"):
         SampledProblems(0, replace(SMALL, constructions=2, max_draws=3, devices=tight))(0)

@@ -2,12 +2,16 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from gnnplace.cli.main import _run as run_command
+
+PROGRAM = (sys.executable, "-c", "from gnnplace.cli.main import main; main()")
+"""The console script in a process of its own."""
 
 
 class Cli:

@@ -1,4 +1,4 @@
-"""The commands as a user and a program see them."""
+"""Answers, files and errors of the commands, for users and programs."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def test_planners_and_devices_are_listed(cli: Cli) -> None:
     assert answer["format"] == "gnnplace.topology/1"
 
 
-def test_a_person_gets_a_table(cli: Cli, graph: Path) -> None:
+def test_without_json_the_answer_is_a_table(cli: Cli, graph: Path) -> None:
     code, out, _ = cli(f"place {graph} --devices k40x2 --planner heft")
     assert code == 0
     assert "heft" in out
@@ -203,7 +203,7 @@ def test_measured_rewards_give_a_measured_answer_that_runs(
 
 
 @pytest.mark.parametrize("command", ["place", "evaluate", "profile"])
-def test_a_busy_device_is_not_measured_unless_that_is_forced(
+def test_a_busy_device_is_measured_only_with_force(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))

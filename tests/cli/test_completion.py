@@ -1,15 +1,16 @@
-"""What Tab offers, asked as the shells ask."""
+"""Completions of the Tab key, requested as shells request them."""
 
 import os
 import subprocess
-import sys
 
 import pytest
 
+from tests.cli.calls import PROGRAM
 
-def asked(shell: str, **environment: str) -> list[str]:
+
+def completions(shell: str, **environment: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", "from gnnplace.cli.main import main; main()"], capture_output=True, text=True, check=False,
+        PROGRAM, capture_output=True, text=True, check=False,
         env={**os.environ, "_GNNPLACE_COMPLETE": f"complete_{shell}", **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -18,7 +19,7 @@ def asked(shell: str, **environment: str) -> list[str]:
 
 def bash(*words: str) -> list[str]:
     """The words as bash has split them; the last one is incomplete."""
-    return asked("bash", COMP_WORDS="\n".join(("gnnplace", *words)), COMP_CWORD=str(len(words)))
+    return completions("bash", COMP_WORDS="\n".join(("gnnplace", *words)), COMP_CWORD=str(len(words)))
 
 
 @pytest.mark.parametrize(
@@ -36,13 +37,13 @@ def bash(*words: str) -> list[str]:
         (("place", "model"), []),
     ],
 )  # fmt: skip
-def test_bash_is_offered_names(words: tuple[str, ...], offered: list[str]) -> None:
+def test_bash_completes_names(words: tuple[str, ...], offered: list[str]) -> None:
     assert bash(*words) == offered
 
 
-def test_zsh_and_fish_are_offered_names_with_what_they_mean() -> None:
-    (zsh,) = asked("zsh", _TYPER_COMPLETE_ARGS="gnnplace place zoo:nmt_2 --devices k40")
+def test_zsh_and_fish_show_names_with_descriptions() -> None:
+    (zsh,) = completions("zsh", _TYPER_COMPLETE_ARGS="gnnplace place zoo:nmt_2 --devices k40")
     assert '"k40":"NVIDIA Tesla K40 data sheet' in zsh
     line = "gnnplace place zoo:nmt_"
-    fish = asked("fish", _TYPER_COMPLETE_FISH_ACTION="get-args", _TYPER_COMPLETE_ARGS=line)
+    fish = completions("fish", _TYPER_COMPLETE_FISH_ACTION="get-args", _TYPER_COMPLETE_ARGS=line)
     assert [item.split("\t")[0] for item in fish] == ["zoo:nmt_2", "zoo:nmt_4", "zoo:nmt_8"]

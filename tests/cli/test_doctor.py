@@ -1,4 +1,4 @@
-"""`gnnplace doctor`: what is there, what is missing, how to get it."""
+"""`gnnplace doctor`: installed and missing packages, and how to install them."""
 
 import json
 from importlib import metadata
@@ -12,7 +12,7 @@ from tests.cli.test_missing_packages import folder, without
 __all__ = ["folder"]
 
 
-def test_a_whole_installation_is_said_to_be_one(cli: Cli) -> None:
+def test_a_complete_installation_is_ok(cli: Cli) -> None:
     answer = cli.json("doctor")
     assert answer["ok"] is True
     checks = {check["name"]: check for check in answer["checks"]}
@@ -22,7 +22,7 @@ def test_a_whole_installation_is_said_to_be_one(cli: Cli) -> None:
     assert all(bool(check["mend"]) == (check["state"] != "ok") for check in answer["checks"])
 
 
-def test_people_see_what_is_amiss_and_what_to_do_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_lists_missing_packages_and_how_to_install_them(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     code, out, errors = cli("doctor --quiet")
     assert code == 0
@@ -45,14 +45,14 @@ def test_a_broken_package_is_an_answer_and_exit_code_1(folder, package: str, che
     assert found["mend"].startswith("pip install")
 
 
-def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_folder_is_named_with_a_remedy(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNNPLACE_CACHE", "/proc/gnnplace")
     code, out, _ = cli("doctor")
     assert code == 1
     assert "-> GNNPLACE_CACHE=FOLDER names another one" in out
 
 
-def test_a_version_that_will_not_do_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "requires", lambda name: ["numpy>=99", "rich>=13"])
     found = next(check for check in installation._packages() if check.name == "gnnplace")
     assert found.state == "broken"

@@ -1,4 +1,4 @@
-"""What the command line says of itself: examples that are true, names that were probably meant, and little to import."""
+"""Help: examples that run, suggestions for mistyped names, and quick imports."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ def test_every_command_has_examples() -> None:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_every_line_of_the_help_and_of_the_readme_is_one_that_the_command_takes(line: str) -> None:
+def test_every_example_of_the_help_and_the_readme_parses(line: str) -> None:
     program, name, *arguments = shlex.split(line.partition(" > ")[0])
     assert program == "gnnplace"
     context = COMMANDS[name].make_context(name, arguments)
@@ -38,7 +38,7 @@ def test_every_line_of_the_help_and_of_the_readme_is_one_that_the_command_takes(
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_help_shows_the_examples_and_every_command_can_be_quiet_and_speak_json(cli: Cli, name: str) -> None:
+def test_help_shows_the_examples_and_every_command_has_quiet_and_json(cli: Cli, name: str) -> None:
     code, out, _ = cli(f"{name} -h")
     assert code == 0
     assert EXAMPLES[name][0][0].split()[:2] == ["gnnplace", name]
@@ -65,7 +65,7 @@ def test_help_shows_the_examples_and_every_command_can_be_quiet_and_speak_json(c
         ("bench fidelty", "did you mean 'fidelity'"),
     ],
 )
-def test_a_mistyped_name_gets_the_one_that_was_meant(
+def test_a_mistyped_name_gets_a_suggestion(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def test_a_mistyped_name_gets_the_one_that_was_meant(
     assert errors.count("\n") == 1
 
 
-def test_a_mistyped_device_of_a_placement_is_answered_with_those_that_there_are(cli: Cli, tmp_path: Path) -> None:
+def test_an_unknown_device_of_a_placement_is_answered_with_the_known_ones(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(
         '{"format": "gnnplace.placement/1", "devices": ["k40:9"], "assignment": {"a": "k40:9"}}', encoding="utf-8"
     )

@@ -1,4 +1,4 @@
-"""A package that is not installed is said in one line that names it and what to do."""
+"""A missing package is one line that names it and how to install it."""
 
 import os
 import subprocess
@@ -64,7 +64,7 @@ PLACE = "place two.json --devices k40x2 --out placed --planner"
         ("onnxruntime", "run placed", "No module named 'onnxruntime'"),
     ],
 )
-def test_one_line_names_what_is_missing_and_nothing_is_changed(
+def test_one_line_names_the_missing_package_and_nothing_is_changed(
     folder: Path, packages: str, line: str, says: str
 ) -> None:
     done = without(packages, *line.split(), folder=folder)
@@ -77,7 +77,7 @@ def test_one_line_names_what_is_missing_and_nothing_is_changed(
     assert (folder / "placed" / "placement.json").read_text(encoding="utf-8") == "from before"
 
 
-def test_without_the_program_scotch_says_where_to_get_it(folder: Path) -> None:
+def test_without_its_program_scotch_says_where_to_get_it(folder: Path) -> None:
     done = without("-", *f"{PLACE} scotch".split(), folder=folder, path="/nowhere")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr

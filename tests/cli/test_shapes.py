@@ -1,4 +1,4 @@
-"""Dimensions as a user gives them, and a placed model file that is run on its own."""
+"""Sizes of dimensions on the command line, and a placed model file without its folder."""
 
 import json
 from pathlib import Path

@@ -1,12 +1,13 @@
-"""Colours and moving bars belong on terminals; elsewhere, and with --quiet, there are none."""
+"""Terminals get colours and progress bars; pipes, and commands with --quiet, get neither."""
 
 import os
 import pty
 import re
 import subprocess
-import sys
 
 import pytest
+
+from tests.cli.calls import PROGRAM
 
 PLACE = "place zoo:layered_200 --devices k40x2 --planner annealing --evaluations 3000"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -14,12 +15,13 @@ MOVES = re.compile(r"\x1b\[\d*[A-HJK]")
 
 
 def on_a_terminal(line: str, **environment: str) -> str:
-    """Everything that a command shows there."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", "from gnnplace.cli.main import main; main()", *line.split()], stdout=theirs, stderr=theirs,
+        [*PROGRAM, *line.split()],
+        stdout=theirs,
+        stderr=theirs,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", **environment},
-    )  # fmt: skip
+    )
     os.close(theirs)
     shown = b""
     while True:
@@ -33,13 +35,10 @@ def on_a_terminal(line: str, **environment: str) -> str:
 
 
 def into_pipes(line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from gnnplace.cli.main import main; main()", *line.split()],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    return subprocess.run([*PROGRAM, *line.split()], capture_output=True, text=True, check=True)
 
 
-def test_a_terminal_gets_a_bar_with_the_best_so_far_and_the_time_left_then_a_coloured_answer() -> None:
+def test_a_terminal_shows_the_best_so_far_and_the_time_left_then_a_coloured_answer() -> None:
     shown = on_a_terminal(PLACE)
     assert MOVES.search(shown)
     plain = COLOUR.sub("", shown)
@@ -52,7 +51,7 @@ def test_a_terminal_gets_a_bar_with_the_best_so_far_and_the_time_left_then_a_col
     assert COLOUR.search(shown.split("layered_200: ")[-1])
 
 
-def test_no_color_is_heeded_on_a_terminal() -> None:
+def test_no_color_turns_colours_off_on_a_terminal() -> None:
     colours = set(COLOUR.findall(on_a_terminal(PLACE, NO_COLOR="1")))
     assert not {code for code in colours if re.search(r"[39][0-7]", code)}
 
@@ -65,7 +64,7 @@ def test_pipes_get_neither_bar_nor_colour_and_the_hint_on_stderr() -> None:
 
 
 @pytest.mark.parametrize("option", ["--quiet", "-q"])
-def test_quiet_leaves_the_answer_alone(option: str) -> None:
+def test_quiet_prints_the_answer_only(option: str) -> None:
     done = into_pipes(f"{PLACE} {option}")
     assert "per step (simulated)" in done.stdout
     assert done.stderr == ""

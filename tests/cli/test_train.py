@@ -1,17 +1,16 @@
-"""`gnnplace train` as a user sees it."""
+"""`gnnplace train` on the command line."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from tests.cli.calls import Cli
+from tests.cli.calls import PROGRAM, Cli
 
 
 def test_a_policy_is_trained_continued_and_used(cli: Cli, tmp_path: Path) -> None:
@@ -43,11 +42,10 @@ def test_a_policy_is_trained_continued_and_used(cli: Cli, tmp_path: Path) -> Non
     assert answer["feasible"]
 
 
-def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_run_saves_and_prints_how_to_resume(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [sys.executable, "-c", "from gnnplace.cli.main import main; main()", "train", "--out", str(out)]
     running = subprocess.Popen(
-        [*command, "--updates", "500", "--processes", "1"],
+        [*PROGRAM, "train", "--out", str(out), "--updates", "500", "--processes", "1"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert running.stderr is not None

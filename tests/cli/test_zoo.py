@@ -1,4 +1,4 @@
-"""`gnnplace zoo` and `zoo:NAME` as a user sees them."""
+"""`gnnplace zoo` and `zoo:NAME` on the command line."""
 
 from __future__ import annotations
 

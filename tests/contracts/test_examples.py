@@ -18,8 +18,8 @@ from gnnplace.planners.catalog import PLANNERS, load_planner
 ROOMS = ("graph", "devices", "sim")
 """Folders whose entry points, the names that the folder itself offers, are called by users."""
 FILES = ("placement", "schedule", "evaluation", "planners.budget", "planners.search")
-NOT_RUN = {"DistributedSession", "profile", "scotch"}
-"""Names whose example needs a program, or measures this machine."""
+NOT_RUN = {"DistributedSession", "profile", "scotch", "train"}
+"""Names whose example needs a program, measures this machine, or takes minutes."""
 
 
 def offered(module: ModuleType) -> dict[str, Any]:
