@@ -11,11 +11,7 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
 
 DEVICE = Device("d", peak_flops_per_s={"float32": 1e12}, memory_bandwidth_bytes_per_s=1e11)
-TRUE = {
-    "convolution": Efficiency(0.55, 0.6),
-    "matrix": Efficiency(0.8, 0.5),
-    "other": Efficiency(0.05, 0.9),
-}
+TRUE = {"convolution": Efficiency(0.55, 0.6), "matrix": Efficiency(0.8, 0.5), "other": Efficiency(0.05, 0.9)}
 LAUNCH_S = 4e-6
 
 
@@ -23,13 +19,10 @@ def random_graph(seed: int, num_ops: int = 300) -> OpGraph:
     """Ops of all classes and sizes, bound by computing, by memory, and by the launch."""
     rng = np.random.default_rng(seed)
     types = rng.choice(["Conv", "MatMul", "Relu"], num_ops)
+    work = [(float(10 ** rng.uniform(3, 9)), float(10 ** rng.uniform(2, 8))) for _ in range(num_ops)]
     return OpGraph.build(
-        "random",
-        [
-            Op(f"op{i}", str(types[i]), flops=float(10 ** rng.uniform(3, 9)), bytes_accessed=float(10 ** rng.uniform(2, 8)))
-            for i in range(num_ops)
-        ],
-    )  # fmt: skip
+        "random", [Op(f"op{i}", str(types[i]), flops=f, bytes_accessed=b) for i, (f, b) in enumerate(work)]
+    )
 
 
 def true_seconds(graph: OpGraph) -> FloatArray:

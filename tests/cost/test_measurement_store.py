@@ -17,7 +17,7 @@ from gnnplace.cost.measurement_store import (
     MeasuredSegment,
     MeasurementStore,
     StoredPlacement,
-)
+)  # fmt: skip
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
@@ -171,17 +171,15 @@ def test_kernels_are_found_by_kind_and_model(tmp_path: Path) -> None:
 
 
 def test_segment_costs_are_fitted_to_fifty_or_more_segments(tmp_path: Path) -> None:
-    def segments(count: int) -> list[MeasuredSegment]:
-        return [
-            MeasuredSegment("cpu", (number,), number * 1e-4, number * 1e3, number * 1e-4 + 5e-5 + number * 1e3 * 1e-10)
-            for number in range(count)
-        ]
-
+    segments = [
+        MeasuredSegment("cpu", (number,), number * 1e-4, number * 1e3, number * 1e-4 + 5e-5 + number * 1e3 * 1e-10)
+        for number in range(ENOUGH_SEGMENTS)
+    ]
     store = opened(tmp_path)
-    store.add_segments("m", segments(ENOUGH_SEGMENTS - 1))
-    store.add_segments("m", segments(ENOUGH_SEGMENTS - 1))  # the same segments again
+    for _ in range(2):
+        store.add_segments("m", segments[1:])
     assert store.costs() == CostStore()
-    store.add_segments("n", segments(ENOUGH_SEGMENTS))
+    store.add_segments("n", segments)
     assert store.knows_segments(["cpu"], "n")
     assert not store.knows_segments(["cpu", "cuda"], "n")
     assert not store.knows_segments(["cpu"], "another")

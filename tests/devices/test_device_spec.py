@@ -22,9 +22,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spec, "multiprocessors", lambda gpu: 132)
     monkeypatch.setattr(spec, "allowed_cores", lambda: (0, 1, 2, 3, 6, 7))
     monkeypatch.setattr(spec, "machine_memory_bytes", lambda: 12_000_000_000)
-    monkeypatch.setattr(
-        spec, "gpus", lambda: (Gpu(0, "NVIDIA H200", 143771 * 2**20), Gpu(1, "Tesla T4", 15360 * 2**20))
-    )
+    gpus = Gpu(0, "NVIDIA H200", 143771 * 2**20), Gpu(1, "Tesla T4", 15360 * 2**20)
+    monkeypatch.setattr(spec, "gpus", lambda: gpus)
 
 
 def test_a_preset_written_to_a_file_is_read_as_the_same_device_set(tmp_path: Path) -> None:
@@ -74,10 +73,7 @@ def test_auto_means_each_allowed_core_and_by_default_the_gpus() -> None:
         ("cuda:0[sms=66],cuda:0[sms=66]", "cuda:0 is listed twice; list every device once, or slices: cuda:0[sms=N"),
         ("cuda:0[sms=66],cuda:0", "slices of cuda:0 differ; all need the same sms"),
         ("cuda:0[sms=66],cuda:0[sms=33,slice=2]", "slices of cuda:0 differ"),
-        (
-            "cuda:0[sms=66,slice=2]",
-            "ends at multiprocessor 198, and cuda:0 has 132; its slices of 66 are slice=0 to slice=1",
-        ),
+        ("cuda:0[sms=66,slice=2]", "ends at multiprocessor 198, and cuda:0 has 132; its slices of 66 are slice=0 to"),
         ("cpu:1,ep:OpenVINO:CPU[cores=0-1]", "core 1 is listed twice"),
         ("ep:OpenVINO:CPU[cores=4]", "core 4 is not open to this process"),
         ("ep:OpenVINO:CPU,ep:OpenVINOExecutionProvider:CPU", "OpenVINOExecutionProvider CPU is listed twice"),
@@ -117,9 +113,8 @@ def test_a_provider_on_the_cpu_is_a_host_of_its_own_kind_with_its_share_of_the_m
     assert with_options.kind == f"{plain.kind.replace('-x1', '-x2')}-openvino-precision-fp32"
     assert [device.memory_bytes for device in topology.devices] == [3_000_000_000, 3_000_000_000, 6_000_000_000]
     assert provider.peak_flops_per_s == plain.peak_flops_per_s
-    assert load_topology("ep:OpenVINO:CPU").devices[0].peak_flops_per_s["float32"] == pytest.approx(
-        6 * plain.peak_flops_per_s["float32"]
-    )
+    whole = load_topology("ep:OpenVINO:CPU").devices[0].peak_flops_per_s["float32"]
+    assert whole == pytest.approx(6 * plain.peak_flops_per_s["float32"])
     assert load_topology("ep:MIGraphX:0").devices[0].kind == "migraphx-0"
 
 

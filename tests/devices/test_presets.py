@@ -17,8 +17,7 @@ def test_every_preset_has_rates_memory_and_a_route_between_all_its_devices(name:
         assert device.memory_bytes is not None
         assert device.memory_bytes >= 12 * GIB
         assert device.dispatch_overhead_s > 0
-    count = topology.num_devices
-    assert all(topology.route(s, t) is not None for s in range(count) for t in range(count))
+    assert topology.exchanges.all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 64])
@@ -42,10 +41,8 @@ def test_gpus_over_pcie_exchange_data_through_the_host_each_on_its_own_channels(
     topology = preset("k40x4")
     route = topology.route(0, 3)
     assert route is not None
-    assert [(topology.links[i].source, topology.links[i].target) for i in route] == [
-        ("k40:0", "cpu:0"),
-        ("cpu:0", "k40:3"),
-    ]
+    ends = [(topology.links[i].source, topology.links[i].target) for i in route]
+    assert ends == [("k40:0", "cpu:0"), ("cpu:0", "k40:3")]
     assert len(topology.channel_names) == 8
 
 

@@ -3,26 +3,22 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed, MissingDependency
 from gnnplace.measuring import link_probe, profile
-from gnnplace.measuring.link_probe import dispatch_overhead_s, probe_link, probing_process
+from gnnplace.measuring.link_probe import dispatch_overhead_s, probing_process
 from gnnplace.measuring.profile import profile_model
 from gnnplace.onnx_io.sample_inputs import sample_inputs
-from tests.measuring_processes import CORE, CORES, ENDLESS, GOOD, QUICK, measuring_processes, read
+from tests.measuring_processes import CORE, ENDLESS, GOOD, QUICK, measuring_processes, read
 
 RAISING = """(float[3] x) => (float[3] y) <float far = {1000}>
     { a = Exp(x)  b = Add(a, far)  at = Cast<to=7>(b)  y = GatherElements(x, at) }"""
 LONG = """(float[1] x) => (float[1500, 1500] y) <int64[2] n = {1500, 1500}> { a = Expand(x, n)  y = MatMul(a, a) }"""
-LARGE = """(float[1] x) => (float[1] y) <int64[1] n = {50000000}>
-    { a = Expand(x, n)  b = Relu(a)  c = Neg(b)  d = Abs(c)  e = Ceil(d)  y = ReduceMax<keepdims=1>(e) }"""
 
 
 def profiled(text: str, folder: Path, device: str = CORE) -> np.ndarray:
@@ -35,26 +31,6 @@ def nothing_left() -> Iterator[None]:
     """After each test no measuring process is left, not even as a zombie."""
     yield
     assert measuring_processes() == []
-
-
-@contextmanager
-def killed(times: int) -> Iterator[None]:
-    """Kills that many measuring processes, one after the other, once ONNX Runtime has opened the profile."""
-
-    def kill() -> None:
-        before: list[psutil.Process] = []
-        for _ in range(times):
-            while not (found := [process for process in measuring_processes() if process not in before]):
-                time.sleep(0.01)
-            while not any("profile_" in file.path for file in found[0].open_files()):
-                time.sleep(0.01)
-            found[0].kill()
-            before += found
-
-    killer = threading.Thread(target=kill, daemon=True)
-    killer.start()
-    yield
-    killer.join()
 
 
 def test_a_model_that_raises_is_named_with_the_device_and_the_reason(tmp_path: Path) -> None:
@@ -72,26 +48,19 @@ def test_a_model_that_hangs_is_stopped_at_the_time_limit(tmp_path: Path, monkeyp
     )
 
 
-def test_a_model_that_takes_too_much_memory_is_stopped_at_the_memory_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(isolated_process, "_SHARE_OF_AVAILABLE", 300 * 2**20 / psutil.virtual_memory().available)
-    with pytest.raises(MeasurementFailed, match=rf"^m\.onnx cannot be profiled on '{CORE}': out of memory: more than"):
-        profiled(LARGE, tmp_path)
-
-
 def test_a_profile_whose_process_is_killed_is_tried_again(tmp_path: Path) -> None:
-    with killed(1):
-        assert profiled(LONG, tmp_path).sum() > 0
+    def kill() -> None:
+        """Kills the measuring process once ONNX Runtime has opened the profile."""
+        while not (found := measuring_processes()):
+            time.sleep(0.01)
+        while not any("profile_" in file.path for file in found[0].open_files()):
+            time.sleep(0.01)
+        found[0].kill()
 
-
-def test_a_profile_whose_process_is_killed_twice_has_failed(tmp_path: Path) -> None:
-    with killed(2), pytest.raises(MeasurementFailed) as error:
-        profiled(ENDLESS, tmp_path)
-    assert str(error.value).startswith(
-        f"m.onnx cannot be profiled on '{CORE}': tried twice: the measuring process ended with signal SIGKILL"
-    )
-    assert "\n" not in str(error.value)
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    assert profiled(LONG, tmp_path).sum() > 0
+    killer.join()
 
 
 def test_a_provider_that_is_not_installed_is_refused_before_any_process_starts(
@@ -111,15 +80,3 @@ def test_a_probe_that_hangs_names_the_devices(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(MeasurementFailed) as error:
             dispatch_overhead_s(CORE, worker, QUICK)
     assert str(error.value) == f"'{CORE}' cannot be probed: took longer than 5 s; the measuring process was stopped"
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_a_probe_whose_process_is_lost_is_tried_again_in_a_new_process() -> None:
-    with probing_process() as worker:
-        dispatch_overhead_s(CORE, worker, QUICK)
-        (process,) = measuring_processes()
-        process.suspend()
-        threading.Timer(0.3, process.kill).start()
-        costs = probe_link(CORE, f"cpu:{CORES[1]}", worker, QUICK)
-        assert costs.bandwidth_bytes_per_s > 1e6
-        assert worker.pid not in (None, process.pid)

@@ -48,15 +48,9 @@ LIMITED = {"gpu_mem_limit": str(2**30), "arena_extend_strategy": "kSameAsRequest
     [
         (f"cpu:{CORES[0]}", {}),
         ("cuda:2", {"device_id": "2"}),
-        (
-            "cuda:0[memory=1GiB,do_copy_in_default_stream=0]",
-            {"device_id": "0", "do_copy_in_default_stream": "0"} | LIMITED,
-        ),
+        ("cuda:0[memory=1GiB,do_copy=0]", {"device_id": "0", "do_copy": "0"} | LIMITED),
         ("ep:MIGraphX:1[migraphx_fp16_enable=1]", {"device_id": "1", "migraphx_fp16_enable": "1"}),
-        (
-            f"ep:OpenVINO:CPU[cores={CORES[0]}]",
-            {"device_type": "CPU", "precision": "ACCURACY", "num_of_threads": "1"},
-        ),
+        (f"ep:OpenVINO:CPU[cores={CORES[0]}]", {"device_type": "CPU", "precision": "ACCURACY", "num_of_threads": "1"}),
         ("ep:OpenVINO:GPU.0[precision=FP16]", {"device_type": "GPU.0", "precision": "FP16"}),
     ],
 )
@@ -112,9 +106,8 @@ def test_ops_that_a_gpu_leaves_to_the_cpu_are_named_unless_they_compute_shapes(m
     simulate_cuda(monkeypatch, both, {"CUDAExecutionProvider": ["Exp"], "CPUExecutionProvider": on_cpu})
     assert create_session(MODEL, parse_device("cuda:0")).get_providers() == both
     on_cpu += ["NonMaxSuppression", "Unique", "Unique"]
-    with pytest.raises(
-        MeasurementFailed, match=r"'cuda:0' cannot run these ops.*: Unique \(2\), NonMaxSuppression \(1\);"
-    ):
+    message = r"'cuda:0' cannot run these ops.*: Unique \(2\), NonMaxSuppression \(1\);"
+    with pytest.raises(MeasurementFailed, match=message):
         create_session(MODEL, parse_device("cuda:0"))
 
 
@@ -132,10 +125,8 @@ def test_devices_of_one_gpu_share_its_memory_and_with_peer_so_do_all_gpus() -> N
     homes = session.home_of(["c"])
     assert all(home.device_type() == home.cpu() for home in homes)
     session.device = parse_device("cuda:1")
-    assert [(home.device_type() == home.cuda(), home.device_id()) for home in session.home_of(["c"])] == [
-        (False, 0),
-        (True, 1),
-    ]
+    homes = session.home_of(["c"])
+    assert [(home.device_type() == home.cuda(), home.device_id()) for home in homes] == [(False, 0), (True, 1)]
 
 
 @two_cores

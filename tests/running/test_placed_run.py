@@ -133,13 +133,6 @@ def test_an_unknown_output_is_named(small_model: Models, tmp_path: Path) -> None
         session.run(["nothing"], {"x": np.ones((1, 4), np.float32)})
 
 
-def test_lists_become_arrays_of_the_declared_type(small_model: Models, tmp_path: Path) -> None:
-    for assignment in ([0, 1, 0, 1], [0, 0, 0, 0]):
-        save(small_model("chain"), assignment, tmp_path)
-        with Session(tmp_path) as session:
-            assert session.run(None, {"x": [[0, 0, 0, 0]]})[0][0, 0] == pytest.approx(1 / (1 + np.e))
-
-
 def test_a_part_that_cannot_be_loaded_is_named(small_model: Models, tmp_path: Path) -> None:
     save(small_model("chain"), [0, 1, 0, 1], tmp_path)
     (tmp_path / PARTS / "part-0002.onnx").write_bytes(b"nonsense")
