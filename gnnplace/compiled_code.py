@@ -36,7 +36,7 @@ def find_room_for_compiled_code() -> None:
     with suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         found = os.lstat(folder)
-        # Code that somebody else may have put there is not run.
+        # Another user may have written code there; it must not run.
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
             os.environ["NUMBA_CACHE_DIR"] = folder
 

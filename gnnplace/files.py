@@ -207,7 +207,7 @@ def read_json(path: Path, error: type[GnnplaceError]) -> Any:
     """The parsed JSON of a file.
 
     Raises:
-        error: the file is missing or is not valid JSON; the message says where.
+        error: the file is missing or is not valid JSON; the message has the place.
     """
     try:
         text = path.read_bytes()

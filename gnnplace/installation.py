@@ -70,9 +70,9 @@ def _packages() -> Iterator[Check]:
     except metadata.PackageNotFoundError:
         yield Check("gnnplace", "broken", "runs from a folder, and is not installed", "pip install -e . in its folder")
         return
-    amiss = ", ".join(_unmet(needed, ""))
-    if amiss:
-        yield Check("gnnplace", "broken", f"{version}, which lacks {amiss}", _REINSTALL)
+    unmet = ", ".join(_unmet(needed, ""))
+    if unmet:
+        yield Check("gnnplace", "broken", f"{version}, which lacks {unmet}", _REINSTALL)
     else:
         yield Check("gnnplace", "ok", f"{version} in {Path(__file__).parent}, with all that it requires")
     provided = metadata.metadata("gnnplace").get_all("Provides-Extra") or []

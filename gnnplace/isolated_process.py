@@ -116,7 +116,7 @@ class IsolatedProcess(Generic[A, R]):
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # the parent's may have to be one JSON object
-                stderr=self._errors,  # a file, as a pipe that nobody reads would fill up
+                stderr=self._errors,  # a file, as a pipe without a reader would fill up
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
             theirs.close()

@@ -1,7 +1,7 @@
 """The record of one run, `run.json`, which is the only source of a report.
 
 Missing seconds (infeasible, failed, not computed) are null or infinite. Devices are indices into `devices`, unless the field's
-description says otherwise.
+description states otherwise.
 """
 
 from __future__ import annotations

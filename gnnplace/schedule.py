@@ -147,7 +147,7 @@ def _transfers(graph: OpGraph, topology: Topology, schedule: Schedule, hops: lis
             elif sorted(found) != sorted(route):
                 yield f"tensor {tensor} to {names[target]} takes links {found}, not {route}"
     for tensor, target in links:
-        yield f"tensor {tensor} is sent to device {target}, where nobody needs it"
+        yield f"tensor {tensor} is sent to device {target}, where no op reads it"
     for hop, exists in zip(hops, _requested_s(graph, topology, schedule, hops), strict=True):
         lasts = hop.end_s - hop.start_s
         if hop.start_s < exists:
@@ -206,7 +206,7 @@ def _exclusive(graph: OpGraph, topology: Topology, schedule: Schedule, hops: lis
         yield from _overlaps(name, [(hops[row].start_s, hops[row].end_s) for row in rows])
         for earlier, row in pairwise(rows):
             if requested[row] < requested[earlier]:
-                yield f"channel {name} serves transfer {row} after {earlier}, which asked later"
+                yield f"channel {name} serves transfer {row} after {earlier}, which was requested later"
         free = 0.0
         for row in rows:
             if not np.isclose(hops[row].start_s, max(free, requested[row]), rtol=1e-12, atol=0.0):
@@ -281,7 +281,7 @@ def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[
         most = resident[device] + _peak(sorted(rows, key=lambda row: (row[0], -row[1]))) if instantaneous else least
         if not least <= schedule.peak_memory_bytes[device] <= most:
             name = topology.device_names[device]
-            yield f"device {name} peaks at {least} bytes, the schedule says {schedule.peak_memory_bytes[device]}"
+            yield f"device {name} peaks at {least} bytes, the schedule states {schedule.peak_memory_bytes[device]}"
 
 
 def _peak(changes: Sequence[tuple[float, int]]) -> int:

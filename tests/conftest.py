@@ -1,4 +1,4 @@
-"""Small ONNX models that many tests cut, place and run."""
+"""Small ONNX models that many tests cut, place and run, and a run record that charts and reports draw."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -11,6 +11,8 @@ import pytest
 
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.run_record import RunRecord
+from tests.example_run import example_run
 
 SMALL_MODELS = {
     "chain": """<ir_version: 8, opset_import: ["": 17]>
@@ -49,6 +51,12 @@ SMALL_MODELS = {
         <int64[1] k = {1}>
         { a, b = Split<axis=0>(x)  v, places = TopK(x, k)  y = Add(a, b) }""",
 }
+
+
+@pytest.fixture
+def run() -> RunRecord:
+    """A new `example_run`."""
+    return example_run()
 
 
 @pytest.fixture

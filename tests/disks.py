@@ -1,4 +1,4 @@
-"""Disks that are full or can only be read: real ones, where this user may mount them."""
+"""Full and read-only disks, which are mounted where this user may mount."""
 
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, kib: int = 1024) -> Iterator[Path]:
-    """A file system of so many KiB; skips the test where none may be mounted."""
+    """A file system of `kib` KiB; skips the test where none may be mounted."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(folder)]
     try:
@@ -37,5 +37,5 @@ def fill(folder: Path) -> None:
 
 
 def make_read_only(folder: Path) -> None:
-    """Lets the disk of a folder only be read, also by root."""
+    """Makes the disk of a folder read-only, also for root."""
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)

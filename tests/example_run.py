@@ -53,3 +53,36 @@ def example_run() -> RunRecord:
         "command": "gnnplace place tiny.onnx --devices k40x1",
         "versions": {"gnnplace": "0.1.0", "onnx": "1.23.2"},
     }  # fmt: skip
+
+
+def chain_run(count: int, group_size: int) -> RunRecord:
+    """A chain of `count` ops of 1 ms, without pauses, the first half on one device and the second half on the other."""
+    run = example_run()
+    run["ops"] = {
+        "name": [f"op{op}" for op in range(count)], "type": ["Add"] * count,
+        "device": [2 * op // count for op in range(count)], "group": [op // group_size for op in range(count)],
+        "start_s": [op * 1e-3 for op in range(count)], "end_s": [(op + 1) * 1e-3 for op in range(count)],
+        "memory_bytes": [0] * count,
+    }  # fmt: skip
+    run["edges"] = [(op, op + 1, 4) for op in range(count - 1)]
+    run["transfers"], run["critical_path"] = [], [("op", op) for op in range(count)]
+    return run
+
+
+def empty_run() -> RunRecord:
+    """A run without ops."""
+    run = example_run()
+    for column in run["ops"].values():
+        column.clear()  # type: ignore[attr-defined]
+    run["edges"], run["transfers"], run["critical_path"], run["summary"]["ops"] = [], [], [], 0
+    return run
+
+
+def older_run() -> RunRecord:
+    """A record without the parts that first versions did not write."""
+    run = example_run()
+    for key in ("critical_path", "memory_over_time", "steps"):
+        del run[key]  # type: ignore[misc]
+    for column in ("shapes", "cost_s", "held"):
+        del run["ops"][column]  # type: ignore[misc]
+    return run

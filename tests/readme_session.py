@@ -1,8 +1,8 @@
-"""Runs the session that the README shows: its Python files are written, its commands typed, in an empty folder.
+"""Runs the session of the README in an empty folder: writes its Python files and runs its commands.
 
     python tests/readme_session.py README.md
 
-A line that measures gets `--force`: it shall work on a machine that does other work too, and its figures are not looked at.
+A line that measures gets `--force`, so that it works on a busy machine; its figures are not checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def blocks(readme: str) -> list[tuple[str, str]]:
 
 
 def commands(block: str) -> list[str]:
-    """What is typed after each `$`."""
+    """The commands after each `$`."""
     return [
         line.removeprefix("$ ").partition("  # ")[0].rstrip() for line in block.splitlines() if line.startswith("$ ")
     ]

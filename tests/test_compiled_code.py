@@ -1,4 +1,4 @@
-"""Where everything but the system's temporary folder may only be read, compiled code has a place."""
+"""Compiled code is stored in the system's temporary folder where every other folder is read-only."""
 
 import os
 import shutil

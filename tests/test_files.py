@@ -1,4 +1,4 @@
-"""Files as a program that is killed, or another one beside it, leaves them."""
+"""Files stay complete when a program is killed or another program writes beside it."""
 
 import tempfile
 from concurrent.futures import ThreadPoolExecutor

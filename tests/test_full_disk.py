@@ -1,4 +1,4 @@
-"""What is written to a disk that is full, or that may only be read: one clear error, and everything as it was before."""
+"""Writing to a full or read-only disk gives one clear error, and every file stays as it was."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def test_a_placed_folder_that_cannot_be_replaced_stays_whole(
 def test_a_search_goes_on_where_its_measurements_cannot_be_kept(disk: Path) -> None:
     store = MeasurementStore(disk / "measurements.sqlite", {"cpu": "one"})
     fill(disk)
-    told: list[str] = []
+    written: list[str] = []
     evaluator = object.__new__(MeasuredEvaluator)
     evaluator.not_kept, evaluator._kept = "", Kept(store, np.zeros((1, 1)))
     for kind in ("cpu", "gpu"):
-        evaluator._keep(lambda store, kind=kind: (told.append(kind), store.add_dispatch(kind, 1.0)))
+        evaluator._keep(lambda store, kind=kind: (written.append(kind), store.add_dispatch(kind, 1.0)))
     assert "full" in evaluator.not_kept
-    assert told == ["cpu"]
+    assert written == ["cpu"]

@@ -1,4 +1,4 @@
-"""Two processes at the same time, with one cache and one store."""
+"""Two processes at the same time share one cache and one store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ main()
 
 
 def both(folder: Path, *lines: str) -> list[str]:
-    """What two commands print that are started together and both succeed."""
+    """Output of two commands that start together and both succeed."""
     environment = {**os.environ, "GNNPLACE_CACHE": str(folder / "cache")}
     processes = [
         subprocess.Popen(
@@ -40,9 +40,9 @@ def both(folder: Path, *lines: str) -> list[str]:
         )
         for line in lines
     ]  # fmt: skip
-    said = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], [errors for _, errors in said]
-    return [printed for printed, _ in said]
+    printed = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], [errors for _, errors in printed]
+    return [output for output, _ in printed]
 
 
 @pytest.fixture

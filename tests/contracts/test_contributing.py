@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is followed to the letter: its planner, device, op cost and zoo entry work as they stand there."""
+"""CONTRIBUTING.md is correct: its planner, device, op cost and zoo entry work as printed."""
 
 from __future__ import annotations
 

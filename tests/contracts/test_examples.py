@@ -23,7 +23,7 @@ NOT_RUN = {"DistributedSession", "profile", "scotch", "train"}
 
 
 def offered(module: ModuleType) -> dict[str, Any]:
-    """The public functions and classes that are defined in a module, but for protocols: what fulfils them is asked."""
+    """The public functions and classes that a module defines, except protocols, whose implementations have examples."""
     values = {name: getattr(module, name) for name in module.__all__}
     return {
         name: value

@@ -1,4 +1,4 @@
-"""What ships: a manifest that keeps its promises, and an op graph for every row."""
+"""The shipped manifest is correct and has an op graph for every row."""
 
 from __future__ import annotations
 

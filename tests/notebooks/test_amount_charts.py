@@ -1,4 +1,4 @@
-"""Bars, curves and coloured tables show the numbers that they are given."""
+"""Bars, curves and coloured tables show their numbers."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_a_curve_goes_through_its_points() -> None:
     assert (chart.layout.xaxis.title.text, chart.layout.yaxis.title.text) == ("updates", "gain")
 
 
-def test_colours_are_shares_of_the_largest_of_a_row_and_numbers_are_told_as_they_are() -> None:
+def test_colours_are_shares_of_the_largest_of_a_row_and_numbers_are_shown_unchanged() -> None:
     (table,) = matrix_chart(np.array([[1.0, -4.0], [0.0, 0.0]]), ["r", "s"], ["<c>", "d"], "columns").data
     assert np.array(table.z).tolist() == [[0.25, -1.0], [0.0, 0.0]]
     assert np.array(table.customdata).tolist() == [[1.0, -4.0], [0.0, 0.0]]

@@ -1,4 +1,4 @@
-"""Every picture of a report becomes a file, and without a browser one line says what to install."""
+"""Every picture of a report becomes a file, and without a browser one line names the package to install."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_picture_is_written_as_a_file(
     ]  # fmt: skip
 
 
-def test_without_playwright_one_line_says_what_to_install(
+def test_without_playwright_one_line_names_the_package_to_install(
     run: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real: Callable[..., Any] = builtins.__import__

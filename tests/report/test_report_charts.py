@@ -11,19 +11,7 @@ from hypothesis import strategies as st
 from gnnplace.report.layout import MOST_GROUPS, graph_picture, layered_layout
 from gnnplace.report.run_charts import memory_chart, progress_chart
 from gnnplace.run_record import RunRecord
-
-
-def chain(run: RunRecord, count: int, group_size: int) -> RunRecord:
-    """The run with a chain of `count` ops of 1 ms, without pauses, alternating between devices in long stretches."""
-    run["ops"] = {
-        "name": [f"op{op}" for op in range(count)], "type": ["Add"] * count,
-        "device": [2 * op // count for op in range(count)], "group": [op // group_size for op in range(count)],
-        "start_s": [op * 1e-3 for op in range(count)], "end_s": [(op + 1) * 1e-3 for op in range(count)],
-        "memory_bytes": [0] * count,
-    }  # fmt: skip
-    run["edges"] = [(op, op + 1, 4) for op in range(count - 1)]
-    run["transfers"] = []
-    return run
+from tests.example_run import chain_run
 
 
 def test_every_op_group_is_a_node_and_edges_inside_a_group_vanish(run: RunRecord) -> None:
@@ -33,16 +21,16 @@ def test_every_op_group_is_a_node_and_edges_inside_a_group_vanish(run: RunRecord
     assert picture["x"][0] < picture["x"][1]
 
 
-def test_too_many_groups_are_drawn_as_stretches_of_one_device(run: RunRecord) -> None:
-    count = 2 * MOST_GROUPS
-    picture = graph_picture(chain(run, count, 1))
+def test_too_many_groups_are_drawn_as_stretches_of_one_device() -> None:
+    run = chain_run(2 * MOST_GROUPS, group_size=1)
+    picture = graph_picture(run)
     assert max(picture["of_op"]) + 1 == len(picture["x"]) <= MOST_GROUPS
     device_of = dict(zip(picture["of_op"], run["ops"]["device"], strict=True))
     assert [device_of[node] for node in picture["of_op"]] == run["ops"]["device"]
 
 
-def test_a_deep_graph_is_folded_without_two_nodes_on_one_spot(run: RunRecord) -> None:
-    picture = graph_picture(chain(run, 300, 1))
+def test_a_deep_graph_is_folded_without_two_nodes_on_one_spot() -> None:
+    picture = graph_picture(chain_run(300, group_size=1))
     assert len(set(zip(picture["x"], picture["y"], strict=True))) == 300
     assert max(picture["x"]) < 40
 

@@ -1,4 +1,4 @@
-"""A report works in a real browser: nothing fails, nothing acts, the numbers are the run's, and hover, search, zoom and collapse do."""
+"""A report works in a real browser: no error, no script from a name, the numbers of the run; hover, search, zoom and collapse."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 from gnnplace.report.page import write_report
 from gnnplace.report.pictures import browser, chromium, drawn_page
 from gnnplace.run_record import RunRecord
+from tests.example_run import chain_run, empty_run, older_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed; apt install chromium")
 
@@ -29,23 +30,17 @@ def opened() -> Iterator[Any]:
 
 @pytest.fixture
 def page_of(opened: Any, tmp_path: Path) -> Iterator[Any]:
-    """Opens the report of a run; in the end nothing may have failed or have been asked of a network."""
+    """Opens the report of a run; no page may fail or request anything from a network."""
     pages, problems = [], []
 
     def open_report(run: RunRecord, width: int = 1300, scheme: str = "light") -> Any:
         path = write_report(run, tmp_path)
         page = opened.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page.on(
-            "console", lambda message: problems.append(message.text) if message.type in {"error", "warning"} else None
-        )
+        page.on("console", lambda message: message.type in {"error", "warning"} and problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("dialog", lambda dialog: problems.append(dialog.message))
-        page.on(
-            "request",
-            lambda request: (
-                None if request.url.startswith(("file:", "data:", "blob:")) else problems.append(request.url)
-            ),
-        )
+        inside = ("file:", "data:", "blob:")
+        page.on("request", lambda request: request.url.startswith(inside) or problems.append(request.url))
         page.goto(path.resolve().as_uri())
         page.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=60_000)
         pages.append(page)
@@ -58,7 +53,7 @@ def page_of(opened: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 def wait_until(page: Any, condition: str) -> None:
-    """Asks until it is true; the page itself may not evaluate texts."""
+    """Evaluates a condition until it is true; the page itself may not evaluate texts."""
     for _ in range(300):
         if page.evaluate(condition):
             return
@@ -66,32 +61,15 @@ def wait_until(page: Any, condition: str) -> None:
     pytest.fail(f"never came true: {condition}")
 
 
-def chain(run: RunRecord, count: int) -> RunRecord:
-    """The run with a chain of `count` ops of 1 ms in groups of ten, first half on one device and second half on the other."""
-    run["ops"] = {
-        "name": [f"op{op}" for op in range(count)], "type": ["Add"] * count,
-        "device": [2 * op // count for op in range(count)], "group": [op // 10 for op in range(count)],
-        "start_s": [op * 1e-3 for op in range(count)], "end_s": [(op + 1) * 1e-3 for op in range(count)],
-        "memory_bytes": [0] * count,
-    }  # fmt: skip
-    run["edges"] = [(op, op + 1, 4) for op in range(count - 1)]
-    run["transfers"], run["critical_path"] = [], [("op", op) for op in range(count)]
-    return run
-
-
 def bars(page: Any) -> list[tuple[str, float, float]]:
     """(row, start, end) of every bar of the schedule, without the critical path."""
-    return [
-        (row, start, end)
-        for row, start, end in page.evaluate(
-            "document.getElementById('schedule-chart').data.filter(trace => trace.name !== 'critical path')"
-            ".flatMap(trace => trace.base.map((start, place) => [trace.name, start, start + trace.x[place]]))"
-        )
-    ]
+    script = """document.getElementById('schedule-chart').data.filter(trace => trace.name !== 'critical path')
+        .flatMap(trace => trace.base.map((start, place) => [trace.name, start, start + trace.x[place]]))"""
+    return [tuple(bar) for bar in page.evaluate(script)]
 
 
 def node_at(page: Any, name: str) -> tuple[float, float]:
-    """Where a node of the graph is on the screen, once it is there and nothing moves it any more."""
+    """Position of a node of the graph on the screen, once the node no longer moves."""
     wait_until(page, f"report.cy.getElementById({json.dumps(name)}).nonempty()")
     before, place = None, _place(page, name)
     while place != before:
@@ -108,7 +86,7 @@ def _place(page: Any, name: str) -> tuple[float, float]:
 
 
 def over_first_bar(page: Any) -> None:
-    """Moves the mouse there."""
+    """Moves the mouse over the first bar of the schedule."""
     area = page.locator("#schedule-chart .nsewdrag").first
     area.scroll_into_view_if_needed()
     box = area.bounding_box()
@@ -124,12 +102,14 @@ def test_the_schedule_shows_every_op_and_transfer_of_the_run_at_its_time(run: Ru
     page = page_of(run)
     found = [(row, round(start, 9), round(end, 9)) for row, start, end in bars(page)]
     assert found == [("gpu:0", 0, 2), ("gpu:0", 2, 3), ("cpu:0", 3, 6), ("pcie", 2, 3)]
-    critical = page.evaluate(
-        "(() => { const trace = document.getElementById('schedule-chart').data.find(one => one.name === 'critical path'); return [trace.y.map(Math.floor), trace.base, trace.x]; })()"
-    )
-    assert critical[0] == [0, 1, 2]
-    assert critical[1] == pytest.approx([0, 3, 2])
-    assert critical[2] == pytest.approx([2, 3, 1])
+    script = """(() => {
+        const trace = document.getElementById('schedule-chart').data.find(one => one.name === 'critical path');
+        return [trace.y.map(Math.floor), trace.base, trace.x];
+    })()"""
+    rows, starts, lengths = page.evaluate(script)
+    assert rows == [0, 1, 2]
+    assert starts == pytest.approx([0, 3, 2])
+    assert lengths == pytest.approx([2, 3, 1])
 
 
 def test_the_other_charts_and_the_tables_show_the_numbers_of_the_run(run: RunRecord, page_of: Any) -> None:
@@ -148,8 +128,8 @@ def test_the_other_charts_and_the_tables_show_the_numbers_of_the_run(run: RunRec
     ]
 
 
-def test_many_bars_are_stretches_until_they_are_zoomed_in_on(run: RunRecord, page_of: Any) -> None:
-    page = page_of(chain(run, 6000))
+def test_many_bars_are_stretches_until_they_are_zoomed_in_on(page_of: Any) -> None:
+    page = page_of(chain_run(6000, group_size=10))
     whole = bars(page)
     assert len(whole) == 2
     assert sum(end - start for _, start, end in whole) == pytest.approx(6)
@@ -174,7 +154,7 @@ def test_dragging_over_the_schedule_zooms_and_a_double_click_shows_all(run: RunR
     assert (start, end) == (pytest.approx(1.5, abs=0.1), pytest.approx(3.0, abs=0.1))
 
 
-def test_hovering_over_a_bar_or_a_node_tells_what_is_known_of_the_op(run: RunRecord, page_of: Any) -> None:
+def test_hovering_over_a_bar_or_a_node_shows_the_properties_of_the_op(run: RunRecord, page_of: Any) -> None:
     page = page_of(run)
     over_first_bar(page)
     assert "conv" in page.locator("#schedule-chart .hoverlayer").text_content()
@@ -203,8 +183,8 @@ def test_a_group_opens_into_its_ops_and_closes_again(run: RunRecord, page_of: An
     assert node_names(page) == ["n0", "n1", "o0", "o1"]
 
 
-def test_opened_groups_and_other_nodes_do_not_overlap(run: RunRecord, page_of: Any) -> None:
-    page = page_of(chain(run, 100))
+def test_opened_groups_and_other_nodes_do_not_overlap(page_of: Any) -> None:
+    page = page_of(chain_run(100, group_size=10))
     page.click("text=open all")
     overlaps = page.evaluate(
         "(() => { const boxes = report.cy.nodes(':orphan').map(node => node.boundingBox({includeLabels: false})); let count = 0;"
@@ -230,15 +210,10 @@ def test_an_op_is_found_by_name_and_shown_in_its_opened_group(run: RunRecord, pa
 def test_light_and_dark_differ_and_text_stands_out_in_both(run: RunRecord, page_of: Any) -> None:
     for scheme, ground, text in (("light", 255, 28), ("dark", 20, 230)):
         page = page_of(run, scheme=scheme)
-        style = "getComputedStyle(document.body)"
-        assert page.evaluate(f"[{style}.backgroundColor, {style}.color].map(one => +one.match(/[0-9]+/)[0])") == [
-            ground,
-            text,
-        ]
-        tick = page.evaluate(
-            "getComputedStyle(document.querySelector('#schedule-chart .xtick text')).fill.match(/[0-9]+/)[0]"
-        )
-        assert int(tick) == text
+        body, tick = "document.body", "document.querySelector('#schedule-chart .xtick text')"
+        parts = ((body, "backgroundColor", ground), (body, "color", text), (tick, "fill", text))
+        for element, part, expected in parts:
+            assert page.evaluate(f"+getComputedStyle({element}).{part}.match(/[0-9]+/)[0]") == expected
     page.emulate_media(color_scheme="light")
     wait_until(page, "/28, ?31, ?38|1c1f26/.test(JSON.stringify(report.cy.style().json()))")
 
@@ -276,27 +251,15 @@ def test_names_from_a_model_are_text_wherever_they_are_drawn(run: RunRecord, pag
     assert page.evaluate("[window.hacked === undefined, document.querySelectorAll('img').length]") == [True, 0]
 
 
-def test_a_run_from_before_these_were_recorded_is_drawn(run: RunRecord, page_of: Any) -> None:
-    for key in ("critical_path", "memory_over_time", "steps"):
-        del run[key]  # type: ignore[misc]
-    for column in ("shapes", "cost_s", "held"):
-        del run["ops"][column]  # type: ignore[misc]
-    page = page_of(run)
+def test_a_record_of_an_older_version_is_drawn(page_of: Any) -> None:
+    page = page_of(older_run())
     assert len(bars(page)) == 4
-    assert page.evaluate("report.aboutOp(0)") == [
-        "conv",
-        "type: Conv",
-        "device: gpu:0",
-        "from 0 ns to 2.00 ms (2.00 ms)",
-        "weights: 1.0 KiB",
-    ]
+    about = ["conv", "type: Conv", "device: gpu:0", "from 0 ns to 2.00 ms (2.00 ms)", "weights: 1.0 KiB"]
+    assert page.evaluate("report.aboutOp(0)") == about
 
 
-def test_an_empty_graph_is_drawn(run: RunRecord, page_of: Any) -> None:
-    for column in run["ops"].values():
-        column.clear()  # type: ignore[attr-defined]
-    run["edges"], run["transfers"], run["critical_path"] = [], [], []
-    assert node_names(page_of(run)) == []
+def test_an_empty_graph_is_drawn(page_of: Any) -> None:
+    assert node_names(page_of(empty_run())) == []
 
 
 def test_drawn_page_gives_the_page_once_all_is_drawn(run: RunRecord, opened: Any, tmp_path: Path) -> None:

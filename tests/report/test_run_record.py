@@ -1,4 +1,4 @@
-"""A run record survives its file, and a damaged one is refused in one line that says where."""
+"""A run record survives its file, and a damaged one is refused in one line with the place."""
 
 from __future__ import annotations
 

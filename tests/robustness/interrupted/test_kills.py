@@ -1,4 +1,4 @@
-"""Commands are killed at random moments: what is there is whole, and the next start comes to the same answer."""
+"""Commands are killed at random moments: every file is complete, and the next start gives the same answer."""
 
 from __future__ import annotations
 
