@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -13,13 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from gnnplace.cost.cost_model import CostModel, RooflineCost
+from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.errors import UnsupportedModel
-from gnnplace.graph.json_format import graph_to_json, read_graph, write_graph
+from gnnplace.graph.json_format import graph_to_json
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.orders import longest_path
 from models_zoo.networks.catalog import GENERATED, recipes_of
@@ -45,10 +41,13 @@ def mean_width(graph: OpGraph) -> float:
 
 
 def components(graph: OpGraph) -> int:
-    producers, consumers = graph.edges
-    ones = np.ones(len(producers))
-    matrix = coo_array((ones, (producers, consumers)), shape=(graph.num_ops, graph.num_ops))
-    return int(connected_components(matrix, directed=False)[0])
+    view: nx.Graph[int] = nx.Graph(edges(graph))
+    view.add_nodes_from(range(graph.num_ops))
+    return nx.number_connected_components(view)
+
+
+def edges(graph: OpGraph) -> list[tuple[int, int]]:
+    return sorted(zip(*(ends.tolist() for ends in graph.edges), strict=True))
 
 
 def ratio(graph: OpGraph) -> float:
@@ -66,7 +65,7 @@ def check(graph: OpGraph, num_ops: int, costs: Costs) -> None:
     producers, consumers = graph.edges
     assert graph.num_ops == num_ops
     assert (producers < consumers).all()
-    assert len(set(zip(producers.tolist(), consumers.tolist(), strict=True))) == len(producers)
+    assert len(set(edges(graph))) == len(producers)
     assert components(graph) == 1
     assert ratio(graph) == pytest.approx(costs.ccr, rel=0.05)
     op_s = RooflineCost().op_time_s(graph, preset("p100x2"))[:, 0]
@@ -89,13 +88,6 @@ def test_the_seed_decides_a_graph(recipe: Any) -> None:
     other = recipe.build(recipe.at("small", {"seed": "1"}))
     assert graph_to_json(first) == graph_to_json(again)
     assert first.flops.tolist() != other.flops.tolist()
-
-
-def test_a_generated_graph_survives_its_file(tmp_path: Path) -> None:
-    graph = layered.layered(layered.Settings(num_ops=40), rng())
-    write_graph(graph, tmp_path / "graph.json")
-    assert graph_to_json(read_graph(tmp_path / "graph.json")) == graph_to_json(graph)
-    assert json.loads((tmp_path / "graph.json").read_text())["format"] == "gnnplace.graph/1"
 
 
 @settings(max_examples=40, deadline=None)
@@ -136,8 +128,7 @@ def test_series_parallel_graphs_of_any_settings_shrink_to_one_edge(
     wished = series_parallel.Settings(num_ops=num_ops, parallel=parallel, branches=branches)
     graph = series_parallel.series_parallel(wished, rng(seed))
     check(graph, num_ops, wished)
-    producers, consumers = graph.edges
-    view = nx.DiGraph(zip(producers.tolist(), consumers.tolist(), strict=True))
+    view = nx.DiGraph(edges(graph))
     # Valdes, Tarjan and Lawler: ops with one way in and out vanish, parallel edges become one, until one edge is left.
     while passed := [op for op in view if view.in_degree(op) == 1 and view.out_degree(op) == 1]:
         for op in passed:
@@ -173,16 +164,11 @@ def test_random_graphs_of_any_settings_are_sound(seed: int, num_ops: int, **valu
     check(random_dag.random_dag(wished, rng(seed)), num_ops, wished)
 
 
-def test_a_small_fork_join_has_the_edges_of_a_drawing() -> None:
+def test_small_graphs_have_the_edges_of_a_drawing() -> None:
     graph = fork_join.fork_join(fork_join.Settings(num_ops=9, branches=2, length=2), rng())
-    edges = sorted(zip(*(ends.tolist() for ends in graph.edges), strict=True))
-    assert edges == [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5), (5, 6), (5, 7), (6, 8), (7, 8)]
-
-
-def test_a_small_wavefront_has_the_edges_of_a_drawing() -> None:
+    assert edges(graph) == [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5), (5, 6), (5, 7), (6, 8), (7, 8)]
     graph = wavefront.wavefront(wavefront.Settings(rows=2, columns=2, neighbours=3), rng())
-    edges = sorted(zip(*(ends.tolist() for ends in graph.edges), strict=True))
-    assert edges == [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3)]
+    assert edges(graph) == [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3)]
 
 
 def test_layers_have_alpha_times_the_root_of_all_ops() -> None:
@@ -213,15 +199,8 @@ def test_more_edges_make_an_ordered_graph_narrower_and_are_as_many_as_stated() -
 
 
 def test_the_parallel_setting_widens_series_parallel_graphs() -> None:
-    widths = [
-        np.mean(
-            [
-                mean_width(series_parallel.series_parallel(series_parallel.Settings(num_ops=1000, parallel=p), rng(s)))
-                for s in range(8)
-            ]
-        )
-        for p in (0.0, 0.3, 0.6, 0.9)
-    ]
+    chosen = [series_parallel.Settings(num_ops=1000, parallel=parallel) for parallel in (0.0, 0.3, 0.6, 0.9)]
+    widths = [np.mean([mean_width(series_parallel.series_parallel(each, rng(s))) for s in range(8)]) for each in chosen]
     assert widths[0] == 1.0
     assert widths == sorted(widths)
     assert widths[3] > 2 * widths[1]
@@ -265,15 +244,6 @@ def test_intensity_spreads_op_times_and_no_spread_leaves_equal_ops_equal() -> No
     assert spread(dataclasses.replace(same, intensity_spread=0.5)) == pytest.approx(0.5, rel=0.15)
 
 
-@pytest.mark.parametrize("devices", ["k40x2", "p100x4", "h200-sxmx8", "epycx2"])
-def test_a_generated_graph_costs_finite_seconds_on_any_preset(devices: str) -> None:
-    graph = series_parallel.series_parallel(series_parallel.Settings(), rng())
-    cost: CostModel = RooflineCost()
-    seconds = cost.op_time_s(graph, preset(devices))
-    assert np.isfinite(seconds).all()
-    assert (seconds > 0).all()
-
-
 def test_unrelated_times_stay_within_the_stated_range_and_differ_by_kind_alone() -> None:
     graph, topology = layered.layered(layered.Settings(), rng()), preset("k40x2+v100")
     base = RooflineCost().op_time_s(graph, topology)
@@ -293,10 +263,10 @@ def test_separate_parts_are_joined_by_one_edge_each() -> None:
     level = np.array([0, 0, 0, 1, 1, 2])
     apart = Structure.of(6, np.array([0, 1]), np.array([3, 4]))
     whole = connected(apart, level, rng())
-    edges = set(zip(whole.producers.tolist(), whole.consumers.tolist(), strict=True))
-    assert {(0, 3), (1, 4)} < edges
-    assert len(edges) == 5
-    assert all(level[consumer] - level[producer] == 1 for producer, consumer in edges)
+    found = set(zip(whole.producers.tolist(), whole.consumers.tolist(), strict=True))
+    assert {(0, 3), (1, 4)} < found
+    assert len(found) == 5
+    assert all(level[consumer] - level[producer] == 1 for producer, consumer in found)
 
 
 @settings(max_examples=60, deadline=None)
