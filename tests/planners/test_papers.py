@@ -125,6 +125,12 @@ def test_the_same_seed_gives_the_same_search_and_leaves_torch_as_it_was(planner:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("name", ["coloc-rl", "spotlight"])
+def test_the_sequence_model_learns_to_put_two_towers_on_two_devices(name: str) -> None:
+    # 2 of 65,536 placements are the best ones.
+    assert load_planner(name)(two_chains(8), Budget(300), 0).objective_s == 8.0
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_budget_of_seconds_ends_the_search(name: str) -> None:
     assert load_planner(name)(random_layers(), Budget(evaluations=None, seconds=0.5), 0).evaluations >= 10

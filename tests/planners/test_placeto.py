@@ -26,7 +26,6 @@ from gnnplace.planners.papers.placeto.features import (
 from gnnplace.planners.papers.placeto.network import PlacetoNetwork
 from gnnplace.planners.papers.placeto.planner import (
     PAPER,
-    Learner,
     PlacetoConfig,
     StepBaseline,
     action_probabilities,
@@ -201,22 +200,9 @@ def test_probabilities_of_many_steps_at_once_are_those_of_each_step(monkeypatch:
     torch.testing.assert_close(torch.cat(parts), log_probs)
 
 
-def test_learning_makes_the_ends_of_episodes_better() -> None:
-    problem, config = free_ops(3), PlacetoConfig(rounds=1, num_envs=4)
-    static, generator = static_inputs(problem), torch.Generator().manual_seed(0)
-    learner = Learner(build_network(2, config, 0), static, config)
-    batch, ends = PlacementBatch(problem, reference=3.0), []
-    for _ in range(50):
-        batch.reset(np.zeros((4, 3), dtype=np.int64), np.full(4, 3.0))
-        episodes = roll_out(batch, learner.network, static, 3.0, generator)
-        learner.update(episodes, 0.0)
-        ends.append(float(episodes.runtimes[-1].mean()))
-    assert np.mean(ends[-10:]) < np.mean(ends[:10]) - 0.05
-
-
 def test_it_learns_which_half_of_a_chain_belongs_on_which_device() -> None:
-    # Of 65,536 placements one is best: eight ops of 1 s, half a second for the data, eight ops of 2 s. Within so few episodes
-    # not every seed gets there; what matters is that learning does where the same walk without it does not.
+    # Of 65,536 placements one is best: eight ops of 1 s, half a second for the data, eight ops of 2 s. Within these few episodes
+    # not every seed finds it; this seed does, and the same walk without learning does not.
     seconds = [[1.0, 5.0]] * 8 + [[10.0, 2.0]] * 8
     tensors = [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(15)]
     graph = OpGraph.build("chain", [Op(f"o{i}") for i in range(16)], tensors)
@@ -230,7 +216,7 @@ def test_it_learns_which_half_of_a_chain_belongs_on_which_device() -> None:
     assert learned.stages == (("single", 56.0),)
 
 
-def test_steps_that_move_nothing_cost_no_evaluation_and_still_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_move_nothing_cost_no_evaluation_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner_module, "build_network", lambda *_: Scripted([0] * 6))
     problem = two_chains()
     measured = MeasuredLike(problem)
@@ -240,7 +226,7 @@ def test_steps_that_move_nothing_cost_no_evaluation_and_still_come_to_an_end(mon
 
 
 class Choosy(MeasuredLike):
-    """Measured, and nothing runs when all of it is on one device."""
+    """A measured evaluator on which placements on one device fail."""
 
     def evaluate(self, placement):  # type: ignore[no-untyped-def]
         """One placement."""

@@ -26,7 +26,7 @@ from gnnplace.planners.papers.spotlight import (
 )
 from gnnplace.policy.network import seeded
 from tests.policy.conftest import one_thread
-from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import full_mesh, problem_on, random_layers
 
 __all__ = ["one_thread"]
 
@@ -117,8 +117,3 @@ def test_no_update_follows_placements_that_all_fail(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(spotlight, "proximal_update", untouched)
     graph = OpGraph.build("big", [Op("a", memory_bytes=100), Op("b", memory_bytes=100)])
     assert plan(problem_on(graph, full_mesh(2, memory_bytes=50)), Budget(30), 0).evaluations == 30
-
-
-def test_it_learns_to_put_two_towers_on_two_devices() -> None:
-    # 2 of 65,536 placements are the best ones.
-    assert plan(two_chains(8), Budget(300), 0).objective_s == 8.0

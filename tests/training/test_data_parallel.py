@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -25,22 +24,14 @@ from gnnplace.training.process_group import ProcessGroup, process_group
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
 from gnnplace.training.search_ppo import SearchPpoConfig, TrainingProblem
 from tests.toy_problems import random_layers
+from tests.training.conftest import on_first_device
 
 
-@dataclass(frozen=True)
-class Toys:
-    """Random layers, everything on the first device."""
-
-    first: int = 0
-
-    def __call__(self, number: int) -> TrainingProblem:
-        problem = random_layers(self.first + number)
-        start = np.zeros(problem.graph.num_ops, dtype=np.int64)
-        start_s = float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(start[None]))[0])
-        return TrainingProblem(f"toy {self.first + number}", problem, start, start_s)
+def toys(number: int) -> TrainingProblem:
+    return on_first_device(random_layers(number), f"toy {number}")
 
 
-TASK = TrainingTask(Toys(), trace_searches)
+TASK = TrainingTask(toys, trace_searches)
 QUICK = DataParallelConfig(searches=3, evaluations=(20, 40), ppo=SearchPpoConfig(num_updates=3), save_every=2)
 
 
@@ -78,7 +69,7 @@ def test_a_run_that_was_stopped_and_continued_equals_one_that_was_not(tmp_path: 
     assert [row["learning_rate"] for row in rows] == pytest.approx([1e-2, 8.2e-3, 6.4e-3, 4.6e-3, 2.8e-3])
 
 
-def test_a_row_says_what_was_learned_from(tmp_path: Path) -> None:
+def test_a_row_describes_the_problems_and_the_gain_of_their_searches(tmp_path: Path) -> None:
     _, rows = trained(begun(tmp_path / "state"), replace(QUICK, problems_per_process=2))
     assert [fact["name"] for row in rows for fact in row["problems"]] == [f"toy {i}" for i in range(6)]
     first = rows[0]["problems"][0]
@@ -92,7 +83,7 @@ def test_a_row_says_what_was_learned_from(tmp_path: Path) -> None:
 
 
 def follow_and_write(group: ProcessGroup, path: Path, config: DataParallelConfig, folder: Path) -> None:
-    """What a process of a group does in the next test."""
+    """Learns in one process of a group and writes its last state."""
     write_state(folder / str(group.rank), follow_updates(group, path, TASK, config))
 
 
@@ -131,15 +122,13 @@ def test_a_process_that_cannot_start_ends_the_training_at_once() -> None:
 
 
 def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRun, match="cannot be read"):
-        read_state(tmp_path / "absent")
-    (tmp_path / "text").write_text("not a state")
-    with pytest.raises(InvalidRun, match="is no state of a training run"):
-        read_state(tmp_path / "text")
     whole = begun(tmp_path / "whole").read_bytes()
+    (tmp_path / "text").write_text("not a state")
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InvalidRun, match="of a training run"):
-        read_state(tmp_path / "cut")
     torch.save({"format": "something else"}, tmp_path / "other")
-    with pytest.raises(InvalidRun, match="'something else'"):
-        read_state(tmp_path / "other")
+    for name, message in (
+        ("absent", "cannot be read"), ("text", "is no state of a training run"),
+        ("cut", "of a training run"), ("other", "'something else'"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidRun, match=message):
+            read_state(tmp_path / name)

@@ -1,4 +1,4 @@
-"""Learning which moves a search should draw."""
+"""PPO of searches: rewards, advantages, probabilities and learning."""
 
 from __future__ import annotations
 
@@ -16,21 +16,15 @@ from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy, p
 from gnnplace.training.search_ppo import (
     SearchPpoConfig,
     SearchRuns,
-    TrainingProblem,
     draw_advantages,
     returns_to_go,
     search_ppo_update,
 )
 from gnnplace.training.search_trace import SearchTrace
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.training.conftest import on_first_device
 
 CONFIG = SearchPpoConfig()
-
-
-def on_first_device(problem: Problem) -> TrainingProblem:
-    start = np.zeros(problem.graph.num_ops, dtype=np.int64)
-    seconds = float(problem.penalised_batch_s(problem.evaluator.evaluate_batch(start[None]))[0])
-    return TrainingProblem("toy", problem, start, seconds)
 
 
 def searched(
@@ -40,13 +34,14 @@ def searched(
     seeds: int = 6,
     config: RevisitConfig = RevisitConfig(),
 ) -> SearchRuns:
-    start = on_first_device(problem)
-    return trace_searches(network, policy_inputs(problem), start, evaluations, list(range(seeds)), config)
+    """Searches with seeds from 0, all from the first device."""
+    start, inputs = on_first_device(problem), policy_inputs(problem)
+    return trace_searches(network, inputs, start, evaluations, list(range(seeds)), config)
 
 
-def ignorant(seed: int = 0) -> PolicyNetwork:
-    """A network without the prior: all that it knows in the end it has learned."""
-    network = build_policy(seed, PolicyConfig(hidden=16, rounds=1))
+def without_prior() -> PolicyNetwork:
+    """A network whose first scores are all equal."""
+    network = build_policy(0, PolicyConfig(hidden=16, rounds=1))
     with torch.no_grad():
         network.head.prior.weight.zero_()
     return network
@@ -74,34 +69,37 @@ def test_returns_are_discounted_sums_of_the_rewards_that_follow() -> None:
     assert returns_to_go(torch.tensor([[0.0], [0.0], [8.0]]), gamma=0.5).flatten().tolist() == [2.0, 4.0, 8.0]
 
 
-def test_a_draw_is_worth_what_followed_it_less_what_followed_on_average() -> None:
-    runs = SearchRuns(policy_inputs(two_chains()), 8.0, 3, 1.0, [trace_of([9.0, 4.0, 8.0]), trace_of([8.0, 8.0])])
+def runs_of(evaluations: int, *traces: SearchTrace) -> SearchRuns:
+    """Searches that begin at 8 s."""
+    return SearchRuns(policy_inputs(two_chains()), 8.0, evaluations, 1.0, traces)
+
+
+def advantages(runs: SearchRuns, **changes: float) -> list[list[float]]:
+    rows = draw_advantages(runs, replace(CONFIG, **changes))
+    assert rows is not None
+    return [row.tolist() for row in rows]
+
+
+def test_the_advantage_of_a_draw_is_its_return_less_the_mean_return() -> None:
+    runs = runs_of(3, trace_of([9.0, 4.0, 8.0]), trace_of([8.0, 8.0]))
     assert runs.best_s.tolist() == [[8.0, 8.0, 4.0, 4.0], [8.0, 8.0, 8.0, 8.0]]  # the second one ended early
-    first, second = draw_advantages(runs, replace(CONFIG, gamma=0.5)) or ([], [])
-    # Halving the seconds at the second evaluation is worth log 2 to its own draw, half of that to the draw before.
+    first, second = advantages(runs, gamma=0.5)
+    # The second evaluation halves the seconds: its own draw has the reward log 2, and the draw before it half of that.
     halved = np.array([0.5, 1.0, 0.0]) * np.log(2.0)
     scale = np.stack([np.append(halved, 0.0) / 2, np.append(-halved, 0.0) / 2]).std()
-    assert np.asarray(first) == pytest.approx(halved / 2 / scale)
-    assert np.asarray(second) == pytest.approx(-halved[:2] / 2 / scale)
+    assert first == pytest.approx((halved / 2 / scale).tolist(), rel=1e-5)
+    assert second == pytest.approx((-halved[:2] / 2 / scale).tolist(), rel=1e-5)
 
 
-def test_what_the_policy_did_not_draw_is_no_merit_of_its_draws() -> None:
-    traces = [trace_of([4.0, 2.0], undrawn=0), trace_of([8.0, 8.0])]
-    worth = draw_advantages(SearchRuns(policy_inputs(two_chains()), 8.0, 2, 1.0, traces), replace(CONFIG, gamma=0.0))
-    assert worth is not None
-    assert worth[0].tolist() == pytest.approx(
-        [0.0, np.sqrt(3.0)]
-    )  # log 2 / 2 over the deviation of [0, x, 0, 0, -x, 0]
-    assert worth[1].tolist() == pytest.approx([0.0, -np.sqrt(3.0)])
+def test_evaluations_that_the_policy_did_not_draw_have_no_reward() -> None:
+    first, second = advantages(runs_of(2, trace_of([4.0, 2.0], undrawn=0), trace_of([8.0, 8.0])), gamma=0.0)
+    assert first == pytest.approx([0.0, np.sqrt(3.0)])  # log 2 / 2 over the deviation of [0, x, 0, 0, -x, 0]
+    assert second == pytest.approx([0.0, -np.sqrt(3.0)])
 
 
-def test_with_a_final_reward_every_draw_of_a_search_is_worth_what_the_search_has_gained() -> None:
-    traces = [trace_of([4.0, 4.0]), trace_of([8.0, 8.0])]
-    worth = draw_advantages(
-        SearchRuns(policy_inputs(two_chains()), 8.0, 2, 1.0, traces), replace(CONFIG, final_reward=True)
-    )
-    assert worth is not None
-    assert [row.tolist() for row in worth] == [[1.0, 1.0], [-1.0, -1.0]]
+def test_with_a_final_reward_all_draws_of_a_search_have_the_same_advantage() -> None:
+    runs = runs_of(2, trace_of([4.0, 4.0]), trace_of([8.0, 8.0]))
+    assert advantages(runs, final_reward=True) == [[1.0, 1.0], [-1.0, -1.0]]
 
 
 def test_a_draw_belongs_to_the_evaluation_of_its_own_candidate() -> None:
@@ -118,11 +116,10 @@ def test_a_draw_belongs_to_the_evaluation_of_its_own_candidate() -> None:
     assert trace.drawn(4).tolist() == [True, False, True, False]
 
 
-def test_searches_that_end_alike_teach_nothing() -> None:
-    inputs = policy_inputs(two_chains())
-    same = SearchRuns(inputs, 8.0, 2, 1.0, [trace_of([9.0, 4.0]), trace_of([4.0, 5.0])])
+def test_an_update_without_different_ends_of_searches_changes_no_weight() -> None:
+    same = runs_of(2, trace_of([9.0, 4.0]), trace_of([4.0, 5.0]))
     assert draw_advantages(same, CONFIG) is None
-    network = ignorant()
+    network = without_prior()
     before = [parameter.clone() for parameter in network.parameters()]
     update = search_ppo_update(network, adam(network, 0.1), [same], CONFIG)
     assert update.learned == 0.0
@@ -131,7 +128,7 @@ def test_searches_that_end_alike_teach_nothing() -> None:
 
 
 @pytest.mark.parametrize("memory_bytes", [None, 120])
-def test_draws_are_judged_with_the_odds_that_they_were_drawn_from(memory_bytes: int | None) -> None:
+def test_an_update_recomputes_the_probabilities_of_the_draws(memory_bytes: int | None) -> None:
     problem = random_layers(3) if memory_bytes is None else two_chains(length=4, memory_bytes=memory_bytes)
     network = build_policy(0, PolicyConfig(hidden=16, rounds=2))
     runs = searched(network, problem, 60, 3)
@@ -155,11 +152,11 @@ def test_a_trace_changes_nothing() -> None:
 
 
 ONE_BY_ONE = RevisitConfig(moves=MovesConfig(shares=(1.0, 0.0, 0.0, 0.0), least_share=0.0))
-"""Every move takes one unit where the policy likes it."""
+"""Every move is a draw of one unit and device from the policy."""
 
 
-def few_that_count(seed: int) -> tuple[Problem, set[int]]:
-    """Independent ops of which one in ten takes a hundred times as long as the others, and the units of those."""
+def few_long_ops(seed: int) -> tuple[Problem, set[int]]:
+    """Forty independent ops, and the units of the four that take a hundred times the seconds of the others."""
     rng = np.random.default_rng(seed)
     times = np.full((40, 2), 0.01)
     times[rng.choice(40, size=4, replace=False)] = 1.0
@@ -167,22 +164,20 @@ def few_that_count(seed: int) -> tuple[Problem, set[int]]:
     return problem, set(problem.unit_of_op[times[:, 0] == 1.0].tolist())
 
 
-def drawn_that_count(network: PolicyNetwork) -> float:
-    """Share of the draws, on graphs not trained on, that move an op that counts."""
+def share_of_long_ops(network: PolicyNetwork) -> float:
+    """Share of the draws that move a long op, on graphs that training does not use."""
     counted = []
     for seed in range(100, 104):
-        problem, long_ones = few_that_count(seed)
+        problem, long_ones = few_long_ops(seed)
         for trace in searched(network, problem, 10, config=ONE_BY_ONE).traces:
             counted += [draw.move // 2 in long_ones for draw in trace.draws]
     return float(np.mean(counted))
 
 
-def test_it_learns_to_draw_the_moves_that_count() -> None:
-    network = ignorant()
+def test_training_makes_draws_of_long_ops_more_frequent() -> None:
+    network = without_prior()
     optimizer = adam(network, 1e-2)
-    assert drawn_that_count(network) < 0.2
+    assert share_of_long_ops(network) < 0.2
     for seed in range(40):
-        search_ppo_update(
-            network, optimizer, [searched(network, few_that_count(seed)[0], 10, config=ONE_BY_ONE)], CONFIG
-        )
-    assert drawn_that_count(network) > 0.3
+        search_ppo_update(network, optimizer, [searched(network, few_long_ops(seed)[0], 10, config=ONE_BY_ONE)], CONFIG)
+    assert share_of_long_ops(network) > 0.3
