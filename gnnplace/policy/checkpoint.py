@@ -87,10 +87,10 @@ def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: 
 
 
 def checked_config(stated: object, where: str) -> PolicyConfig:
-    """The configuration in `stated`, whose fields must all be present, of the right type and within bounds.
+    """The configuration in `stated`; the message of an error begins with `where`.
 
     Raises:
-        InvalidPolicy: `stated` is something else; the message begins with `where`.
+        InvalidPolicy: a field is missing, unknown, of another type or out of bounds.
     """
     values = stated if isinstance(stated, dict) else {}
     defaults = dataclasses.asdict(PolicyConfig())

@@ -1,7 +1,7 @@
 """Features for the encoder: units, edges and devices in relative numbers, never raw seconds or bytes.
 
 An amount is divided by the graph's mean of its kind (or by the current makespan) and compressed by `log(1 + x)`, so graphs and
-devices of any size look alike. Op types are hashed into a fixed number of buckets; one bucket is for unknown types.
+devices of any size have features of similar size. Op types are hashed into buckets; one bucket is for unknown types.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class PolicyNetwork(nn.Module):
         self.head = PairHead(config.hidden)
 
     def encode(self, inputs: PolicyInputs, nodes: Tensor, edges: Tensor) -> Tensor:
-        """Embeddings `[U, B, H]` from the features that `features.sweep_features` gives."""
+        """Embeddings `[U, B, H]` from the node and edge features of `features.sweep_features`."""
         embeddings: Tensor = self.encoder(inputs.messages, inputs.type_buckets, nodes, edges)
         return embeddings
 

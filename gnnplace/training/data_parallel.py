@@ -2,8 +2,8 @@
 
 In an update every process learns from problems of its own. Gradients are averaged over the processes before each step, so all of them
 always hold the same weights (as in DD-PPO, Wijmans et al. 2020, without its preemption of slow rollouts). Problems and random numbers
-of an update follow from seed, update and rank alone: the same seed on the same number of processes gives the same weights, however
-often the run was stopped and resumed.
+of an update follow from seed, update and rank alone: the same seed on the same number of processes leads to the same weights, even
+if the run stops and resumes.
 """
 
 from __future__ import annotations

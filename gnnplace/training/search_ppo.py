@@ -114,7 +114,7 @@ def draw_advantages(runs: SearchRuns, config: SearchPpoConfig) -> list[Tensor] |
     if log_s[:, -1].std() < config.least_spread:
         return None
     drawn = np.stack([trace.drawn(runs.evaluations) for trace in runs.traces])
-    rewards = np.zeros_like(log_s)  # nothing follows the last evaluation
+    rewards = np.zeros_like(log_s)  # no reward follows the last evaluation
     rewards[:, :-1] = np.where(drawn, log_s[:, :-1] - log_s[:, 1:], 0.0)
     returns = returns_to_go(torch.from_numpy(rewards.T), config.gamma).T
     if config.final_reward:
@@ -163,7 +163,7 @@ def search_ppo_update(
 def _backward(
     network: PolicyNetwork, runs: SearchRuns, advantages: Sequence[Tensor], config: SearchPpoConfig
 ) -> Tensor:
-    """Adds one problem's gradients, search by search; gives policy loss, entropy, divergence and mean ratio `[4]`."""
+    """Adds one problem's gradients, search by search; returns policy loss, entropy, divergence and mean ratio `[4]`."""
     total = sum(map(len, advantages))
     sums = torch.zeros(4)
     for trace, advantage in zip(runs.traces, advantages, strict=True):

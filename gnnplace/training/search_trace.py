@@ -1,4 +1,4 @@
-"""A record of one search: the placements that the policy scored, the moves that were drawn and what they led to.
+"""A record of one search: the placements that the policy scored, the moves that it drew and their seconds.
 
 From it, PPO computes the probabilities of the same draws under other weights.
 """
@@ -21,7 +21,7 @@ __all__ = ["DrawnMove", "ScoredPlacement", "SearchTrace"]
 
 @dataclass(frozen=True, eq=False)
 class ScoredPlacement:
-    """A placement of which the policy scored every unit on every device."""
+    """A placement for which the policy scored every unit on every device."""
 
     encoding: int
     """Index of the graph encoding that the scores used."""
@@ -45,7 +45,7 @@ class DrawnMove:
 
 
 class SearchTrace:
-    """A record that a search writes as it goes; it also notes evaluations of placements that the policy did not draw."""
+    """A record that a search writes while it runs, also of evaluations of placements that the policy did not draw."""
 
     def __init__(self) -> None:
         self.encodings: list[tuple[Tensor, Tensor]] = []
@@ -75,7 +75,7 @@ class SearchTrace:
         self._drawn = True
 
     def note_proposal(self, is_new: bool) -> None:
-        """The search proposed a placement; it evaluates new ones in the order of their proposals, and known ones cost nothing."""
+        """The search proposed a placement; it evaluates new ones in the order of their proposals, and known ones not at all."""
         if is_new:
             self._proposed.append(self._drawn)
         self._drawn = False

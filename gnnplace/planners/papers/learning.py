@@ -15,8 +15,6 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 
 __all__ = [
-    "FAILED",
-    "LONG",
     "MovingAverage",
     "gradient_step",
     "gumbel_noise",
@@ -27,9 +25,9 @@ __all__ = [
     "which_ran",
 ]
 
-LONG = 10.0
+_LONG = 10.0
 """Relative runtime above which `relative_runtime` compresses; Placeto's authors cap theirs at the same number."""
-FAILED = 2.0 * LONG
+_FAILED = 2.0 * _LONG
 """Upper bound of compressed runtimes; placements that do not fit have at least this value."""
 
 
@@ -51,15 +49,15 @@ def which_ran(problem: Problem, seconds: FloatArray) -> BoolArray:
 
 
 def relative_runtime(problem: Problem, seconds: FloatArray, reference_s: float) -> FloatArray:
-    """Penalised seconds over `reference_s`: below `FAILED` if the placement runs, else from `FAILED` to twice that.
+    """Penalised seconds over `reference_s`: below 20 if the placement runs, else from 20 to 40.
 
-    A runtime `x` above `LONG` becomes `FAILED - LONG**2 / x`, which continues with slope 1 and rises for ever: among placements
-    many times slower than one device a learner still sees which is better, and outliers do not dominate. The search's own penalty
-    for missing memory is orders of magnitude above any runtime; here the value of a failure also falls with the missing bytes.
+    A runtime `x` above 10 becomes `20 - 100 / x`, which continues with slope 1 and always rises: a learner still distinguishes
+    placements that are many times slower than one device, and outliers do not dominate. The search's own penalty for missing
+    memory is orders of magnitude above any runtime; here the value of a failure also falls with the missing bytes.
     """
     worst_s, ratio = max(problem.worst_case_s, 1e-9), seconds / reference_s
-    ran = np.where(ratio <= LONG, ratio, FAILED - LONG**2 / np.maximum(ratio, LONG))
-    failed = FAILED * np.clip(seconds / worst_s, 1.0, 2.0)
+    ran = np.where(ratio <= _LONG, ratio, _FAILED - _LONG**2 / np.maximum(ratio, _LONG))
+    failed = _FAILED * np.clip(seconds / worst_s, 1.0, 2.0)
     return np.asarray(np.where(which_ran(problem, seconds), ran, failed))
 
 
@@ -87,7 +85,7 @@ class MovingAverage:
 
 
 def gradient_step(network: nn.Module, optimizer: Optimizer, loss: Tensor, max_grad_norm: float) -> None:
-    """One step down the gradient of `loss`, whose norm is clipped."""
+    """One step of the optimizer along the clipped gradient of `loss`."""
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(network.parameters(), max_grad_norm)
@@ -106,7 +104,7 @@ _ATTENTION_NUMBERS = 1 << 26
 def in_pieces(
     logits: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, mask: Tensor, dim: int, numbers_per_step: int
 ) -> Tensor:
-    """`logits(outputs, mask)`, in pieces along `dim`, the steps, where attention would keep too much for the gradient."""
+    """`logits(outputs, mask)`, in pieces along the steps `dim` where attention would keep too much for the gradient."""
     steps = max(1, _ATTENTION_NUMBERS // max(1, numbers_per_step))
     if steps >= outputs.shape[dim]:
         return logits(outputs, mask)

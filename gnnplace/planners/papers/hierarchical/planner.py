@@ -38,7 +38,6 @@ __all__ = [
     "HierarchicalConfig",
     "build_policy",
     "group_mask",
-    "learn",
     "plan",
     "plan_no_grouping",
     "plan_random_grouping",
@@ -57,7 +56,7 @@ class HierarchicalConfig:
     """Small networks that learn within a few thousand evaluations; `PAPER` has the paper's sizes."""
 
     grouping: Grouping = "learned"
-    """How ops come into groups; "random" and "none" are the paper's ablations."""
+    """Grouping of ops; "random" and "none" are the paper's ablations."""
     num_groups: int = 16
     """Groups, at most one per unit; paper 256. 16 take a third of the time of 48, and place 500 units within 2 % of its result."""
     grouper_hidden: int = 64
@@ -75,8 +74,8 @@ class HierarchicalConfig:
     learning_rate: float = 1e-2
     """Constant rate of Adam; paper 0.1. With 0.03 the placements of the small networks get worse at first."""
     ent_coef: float = 0.01
-    """Weight of the placer's entropy, falling linearly to 0; none in the paper, which adds noise to logits. With 0 all groups are on
-    one device after 200 evaluations; with 0.03 and more the placer stays almost random. "No grouping" has no such term."""
+    """Weight of the placer's entropy, falling linearly to 0; the paper adds noise to logits instead. With 0 all groups are on one
+    device after 200 evaluations; with 0.03 and more the placer stays almost random. "No grouping" has no such term."""
     baseline_decay: float = 0.9
     """Weight of the old baseline in the new one; 0.9 in the authors' code."""
     max_grad_norm: float = 1.0
@@ -92,12 +91,14 @@ PAPER = HierarchicalConfig(num_groups=256, placer_hidden=512, groupings_per_upda
 def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig = HierarchicalConfig()) -> Solution:
     """The best placement drawn while grouper and placer learn from scratch, on this graph alone, by policy gradient.
 
-    Mirhoseini et al. 2018. The reward is `-sqrt(runtime)`, minus a moving average of the batches before. Departures: runtimes are
-    multiples of the best single device's, compressed above ten of them, and placements that do not fit have a bounded multiple
-    that falls with the missing bytes, where the paper has seconds and a large constant (see `relative_runtime`); the average
-    begins at the first batch's mean; the single devices are evaluated first and count as answers; a group may go where
-    only some of its units may run, and the others go to the fastest devices that may run them; one process where the paper has
-    many; a falling bonus for the placer's entropy where the paper has noise on logits; failing placements stay in the updates.
+    Mirhoseini et al. 2018. The reward is `-sqrt(runtime)`, minus a moving average of the batches before. Departures:
+
+    - Runtimes are multiples of the best single device's, compressed above ten of them. Placements that do not fit have a bounded
+      multiple that falls with the missing bytes (see `relative_runtime`). The paper has seconds and a large constant.
+    - The average begins at the first batch's mean, and failing placements stay in the updates.
+    - The search evaluates the single devices first, and one of them may be the answer.
+    - A group may go where only some of its units may run; the others go to the fastest devices that may run them.
+    - One process draws, evaluates and learns; the paper has many. A falling bonus for entropy replaces its noise on logits.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -108,7 +109,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: HierarchicalConfig
         search.evaluate_batch(problem.single_device_assignments)
         search.stage("single")
         if len(problem.movable_units):
-            learn(search, build_policy(problem, config, seed), config)
+            _learn(search, build_policy(problem, config, seed), config)
     return search.solution()
 
 
@@ -198,11 +199,11 @@ def group_mask(groups: IntArray, allowed: BoolArray, num_groups: int) -> BoolArr
     return mask
 
 
-def learn(search: Search, policy: GroupedPolicy | DirectPolicy, config: HierarchicalConfig) -> None:
+def _learn(search: Search, policy: GroupedPolicy | DirectPolicy, config: HierarchicalConfig) -> None:
     """Draws, evaluates and learns until the search ends at its budget.
 
-    The gradient is that of equations (4) and (6): of the log probabilities of groupings and of devices, times reward minus
-    baseline; and of the placer's entropy.
+    The gradient is that of equations (4) and (6), the gradient of the log probabilities of groupings and of devices times reward
+    minus baseline, plus that of the placer's entropy.
     """
     problem, reference_s = search.problem, single_device_s(search.problem)
     generator = torch.Generator().manual_seed(search.seed)

@@ -79,8 +79,8 @@ class DynamicFeatures(NamedTuple):
 def static_inputs(problem: Problem) -> StaticInputs:
     """The static inputs of a problem.
 
-    Departures: the one cost of a unit, as Placeto has it, is here the mean over the devices that may run it; episodes do not
-    visit units that may only go to one device.
+    Departures: a unit's cost, of which Placeto has one, is the mean over the devices that may run it. Episodes do not visit units
+    that may only go to one device.
     """
     units, visited = problem.num_units, problem.movable_units.copy()
     allowed = problem.action_mask[problem.unit_of_op]

@@ -55,7 +55,7 @@ class PlacetoConfig:
     baseline_episodes: int = 10
     """Episodes in the baseline; paper 10."""
     ent_coef: float = 0.1
-    """Weight of the entropy of a step, falling linearly to 0; the authors' code begins with 1 and has no limit of evaluations. With
+    """Weight of the entropy of a step, falling linearly to 0; the authors' code begins with 1, without a limit of evaluations. With
     0.03 and less one seed in three stops moving its 16 ops and leaves two thirds of 300 evaluations unused."""
     max_grad_norm: float = 1.25
     """Largest norm of the gradient summed over the steps of an episode; 1.25 in the authors' code."""
@@ -74,10 +74,12 @@ def plan(problem: Problem, budget: Budget, seed: int, config: PlacetoConfig = Pl
     """The best placement seen at any step while a policy learns from scratch, on this graph alone.
 
     Addanki et al. 2019. Every episode begins at the best single device, or at HEFT's placement where no single device runs; where
-    that fails too, the planner does not learn. Departures, besides those of the other files: runtimes are multiples of the best single
-    device's, compressed above ten of them and bounded where a placement does not fit (the authors add a penalty per missing
-    gigabyte and cut the sum off at ten); devices that no route connects with a unit's neighbours are masked; a step that moves
-    nothing is not evaluated again.
+    that fails too, the planner does not learn. Departures, besides those of the other files:
+
+    - Runtimes are multiples of the best single device's, compressed above ten of them and bounded where a placement does not fit.
+      The authors add a penalty per missing gigabyte and cut the sum off at ten.
+    - The mask excludes devices that no route connects with a unit's neighbours.
+    - A step that moves nothing is not evaluated again.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
@@ -205,7 +207,7 @@ class Learner:
 class StepBaseline:
     """Mean return at each step over the last episodes of one graph, at least those of the last batch.
 
-    Departure: the mean includes the episodes that have just ended, whose returns it is subtracted from.
+    Departure: the mean includes the episodes of the present batch.
     """
 
     def __init__(self, episodes: int) -> None:
@@ -213,6 +215,6 @@ class StepBaseline:
         self._returns: list[Tensor] = []
 
     def update(self, returns: Tensor) -> Tensor:
-        """Adds the returns `[T, B]` of `B` episodes; gives the baseline `[T]` of each step."""
+        """Adds the returns `[T, B]` of `B` episodes; returns the baseline `[T]` of each step."""
         self._returns = [*self._returns, *returns.unbind(dim=1)][-max(self._episodes, returns.shape[1]) :]
         return torch.stack(self._returns).mean(dim=0)

@@ -26,7 +26,7 @@ __all__ = ["PUBLISHED", "Seq2SeqConfig", "Seq2SeqPolicy"]
 class Seq2SeqConfig:
     """Settings that both planners share, small enough for thousands of placements in minutes on one core.
 
-    "The published controller" is that of the authors' hierarchical planner of 2018: the paper itself gives none of its numbers.
+    "The published controller" is that of the authors' hierarchical planner of 2018; the paper itself does not state these numbers.
     """
 
     hidden: int = 64
@@ -53,7 +53,7 @@ class Seq2SeqConfig:
 
 PUBLISHED = Seq2SeqConfig(hidden=512, attention_width=512, type_width=64, least_groups_per_device=0, learning_rate=1e-3)
 """Widths of LSTMs and attention from the published controller, and the paper's colocation rule without a limit. The width of
-the type vectors, `K` and the learning rate (logits are not bounded) are our own."""
+the type vectors, `K` and the learning rate (logits are not bounded) come from neither."""
 
 
 class Seq2SeqPolicy(nn.Module):

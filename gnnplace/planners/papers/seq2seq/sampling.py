@@ -98,7 +98,7 @@ def search_with(
 ) -> Solution:
     """The best of all placements that the sampler draws while `learn` trains its policy until the budget ends.
 
-    Where the groups allow only one placement, the search evaluates it and nothing learns.
+    Where the groups allow only one placement, the search evaluates that one.
     """
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
     with Search(problem, budget, name, seed) as search, one_thread():
