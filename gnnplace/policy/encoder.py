@@ -65,7 +65,6 @@ class MeanRound(nn.Module):
     """One round of mean messages from producers and from consumers, with edge features: residual, then layer norm."""
 
     def __init__(self, hidden: int, edge_features: int) -> None:
-        """Weights for embeddings of width `hidden`."""
         super().__init__()
         self.send_along = nn.Linear(hidden, hidden)
         self.send_against = nn.Linear(hidden, hidden)
@@ -91,7 +90,6 @@ class MessagePassingEncoder(nn.Module):
     """
 
     def __init__(self, hidden: int, rounds: int, type_width: int) -> None:
-        """Weights for embeddings of width `hidden`, from op-type embeddings of width `type_width`."""
         super().__init__()
         self.types = nn.Embedding(NUM_TYPE_BUCKETS, type_width)
         self.inputs = nn.Linear(len(NODE_FEATURES) + type_width, hidden)

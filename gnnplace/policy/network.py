@@ -50,7 +50,6 @@ class PairHead(nn.Module):
     """
 
     def __init__(self, hidden: int) -> None:
-        """Weights for embeddings of width `hidden`."""
         super().__init__()
         self.prior = nn.Linear(len(PAIR), 1, bias=False)
         self.unit = nn.Linear(hidden + len(CONTEXT), hidden)
@@ -69,7 +68,8 @@ class PairHead(nn.Module):
         `unit` `[R, H]` and `graph` `[R, H]` are embeddings, `devices` `[D, F]`, `pair` `[R, D, F]`, `context` `[R, F]`, `mask` `[R, D]`.
         """
         of_unit = self.unit(torch.cat([unit, context], dim=-1)) + self.graph(graph)
-        pair_weight, device_weight = self._pair_weights()
+        # Devices are the same for all units, so the layer over [pair, device] has two parts.
+        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [len(PAIR)], dim=1)
         # In place, since at R = 500 and D = 8 fresh memory costs as much as the arithmetic.
         hidden = nn.functional.linear(pair, pair_weight).add_(nn.functional.linear(devices, device_weight))
         hidden = hidden.add_(of_unit[:, None, :]).relu_()
@@ -78,17 +78,13 @@ class PairHead(nn.Module):
 
     def parts(self, units: Tensor, devices: Tensor) -> HeadParts:
         """The parts for the compiled head, from embeddings `[U, H]` of all units and features `[D, F]` of the devices."""
-        unit_weight, context_weight = torch.split(self.unit.weight, [units.shape[-1], len(CONTEXT)], dim=1)
-        pair_weight, device_weight = self._pair_weights()
+        unit_weight, context_weight = torch.tensor_split(self.unit.weight, [units.shape[-1]], dim=1)
+        pair_weight, device_weight = torch.tensor_split(self.pair.weight, [len(PAIR)], dim=1)
         of_units = nn.functional.linear(units, unit_weight, self.unit.bias) + self.graph(units.mean(dim=0))
         parts = (
             self.prior.weight[0], pair_weight.T, context_weight.T, self.score.weight[0], of_units, devices @ device_weight.T,
         )  # fmt: skip
         return HeadParts(*(np.ascontiguousarray(part.detach().numpy()) for part in parts))
-
-    def _pair_weights(self) -> list[Tensor]:
-        """The layer over [pair, device] in two parts, since devices are the same for all units."""
-        return list(torch.split(self.pair.weight, [len(PAIR), len(DEVICE_FEATURES)], dim=1))
 
 
 @dataclass(frozen=True)
@@ -147,7 +143,6 @@ class PolicyNetwork(nn.Module):
     """Encoder and head."""
 
     def __init__(self, config: PolicyConfig = PolicyConfig()) -> None:
-        """Fresh weights from torch's current generator; `build_policy` makes them from a seed."""
         super().__init__()
         self.config = config
         self.encoder = MessagePassingEncoder(

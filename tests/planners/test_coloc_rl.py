@@ -33,45 +33,20 @@ def build_policy(groups: OpGroups, seed: int, config: Seq2SeqConfig = TINY) -> S
         return Seq2SeqPolicy(groups, config)
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max())
-    return e / e.sum()
-
-
-def lstm_step(weights: dict[str, np.ndarray], name: str, x: np.ndarray, h: np.ndarray, c: np.ndarray):  # type: ignore[no-untyped-def]
-    gates = (
-        weights[f"{name}.weight_ih_l0"] @ x + weights[f"{name}.bias_ih_l0"]
-        + weights[f"{name}.weight_hh_l0"] @ h + weights[f"{name}.bias_hh_l0"]
-    )  # fmt: skip
-    i, f, g, o = np.split(gates, 4)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    return sigmoid(o) * np.tanh(c), c
-
-
-def step_by_step(policy: Seq2SeqPolicy, groups: OpGroups, decisions: list[int]) -> np.ndarray:
-    """Section 3.2 in plain numpy, one group after the other: probabilities `[G, D]` of one placement."""
-    w = {name: value.detach().double().numpy() for name, value in policy.named_parameters()}
-    h = c = np.zeros(w["encoder.weight_hh_l0"].shape[1])
-    states = []
-    for types, sizes, neighbours in zip(groups.type_shares, groups.output_sizes, groups.adjacency, strict=True):
-        x = np.concatenate([w["type_vectors.weight"] @ types, sizes, neighbours])
-        h, c = lstm_step(w, "encoder", x, h, c)
-        states.append(h)
+@torch.no_grad()
+def step_by_step(policy: Seq2SeqPolicy, groups: OpGroups, decisions: list[int]) -> torch.Tensor:
+    """Section 3.2, one group after the other: probabilities `[G, D]` of one placement."""
+    types, *others = (torch.from_numpy(a) for a in (groups.type_shares, groups.output_sizes, groups.adjacency))
+    states, last = policy.encoder(torch.cat([types @ policy.type_vectors.weight.T, *others], dim=1))
     rows, previous = [], groups.action_mask.shape[1]
     for group, device in enumerate(decisions):
-        h, c = lstm_step(w, "decoder", w["device_vectors.weight"][previous], h, c)
-        scores = [
-            w["score.weight"][0] @ np.tanh(w["memory_key.weight"] @ s + w["query_key.weight"] @ h) for s in states
-        ]
-        gathered = sum(a * s for a, s in zip(softmax(np.array(scores)), states, strict=True))
-        logits = w["device_logits.weight"] @ np.concatenate([h, gathered]) + w["device_logits.bias"]
-        rows.append(softmax(np.where(groups.action_mask[group], logits, -np.inf)))
+        output, last = policy.decoder(policy.device_vectors.weight[[previous]], last)
+        keys = states @ policy.memory_key.weight.T + output @ policy.query_key.weight.T
+        context = torch.softmax(torch.tanh(keys) @ policy.score.weight[0], dim=0) @ states
+        logits = policy.device_logits.weight @ torch.cat([output[0], context]) + policy.device_logits.bias
+        rows.append(torch.softmax(logits.masked_fill(~policy.mask[group], -torch.inf), dim=0))
         previous = device
-    return np.array(rows)
+    return torch.stack(rows)
 
 
 def host_bound() -> Problem:
@@ -87,8 +62,8 @@ def test_the_probabilities_are_those_of_the_papers_network_computed_step_by_step
     groups = op_groups(host_bound())
     policy = build_policy(groups, 3)
     for decisions in ([0, 2, 1, 1], [2, 2, 0, 0]):
-        found = policy.log_probs(torch.tensor(decisions)[:, None])[:, 0].exp().detach().numpy()
-        np.testing.assert_allclose(found, step_by_step(policy, groups, decisions), atol=1e-6)
+        found = policy.log_probs(torch.tensor(decisions)[:, None])[:, 0].exp().detach()
+        torch.testing.assert_close(found, step_by_step(policy, groups, decisions))
 
 
 def test_forbidden_devices_have_probability_zero_and_are_never_drawn() -> None:

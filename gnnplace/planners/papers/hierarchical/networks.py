@@ -7,6 +7,7 @@ outputs are their bytes; amounts enter the networks as logarithms, because they 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -104,7 +105,6 @@ class Chooser(nn.Module):
     """
 
     def __init__(self, features: int, hidden: int, options: int) -> None:
-        """Weights from torch's current generator."""
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, options))
 
@@ -130,7 +130,6 @@ class Placer(nn.Module):
     """
 
     def __init__(self, features: int, devices: int, hidden: int, temperature: float, tanh_constant: float) -> None:
-        """Weights from torch's current generator."""
         super().__init__()
         self.temperature, self.tanh_constant = temperature, tanh_constant
         self.encoder = nn.LSTM(features, hidden // 2, bidirectional=True, batch_first=True)
@@ -170,7 +169,7 @@ class Placer(nn.Module):
         noise, chosen = gumbel_noise(groups, rows, devices, generator), torch.full((rows, groups + 1), devices)
         for group in range(groups):
             outputs, state = self.decoder(self.before(chosen[:, group - 1, None]), state)
-            logits = self._logits(outputs, keys, mask[:, group, None])[:, 0]
+            logits = self._logits(keys, outputs, mask[:, group, None])[:, 0]
             chosen[:, group] = (logits + noise[group]).argmax(dim=1)
         return chosen[:, :-1]
 
@@ -178,13 +177,9 @@ class Placer(nn.Module):
         """`[B, G, D]` log probabilities of each group's devices, given the devices `[B, G]` of the groups before it."""
         first = torch.full_like(devices[:, :1], mask.shape[2])
         outputs, _ = self.decoder(self.before(torch.cat([first, devices[:, :-1]], dim=1)), state)
+        return in_pieces(partial(self._logits, keys), outputs, mask, 1, keys.numel()).log_softmax(dim=2)
 
-        def logits(some: Tensor, allowed: Tensor) -> Tensor:
-            return self._logits(some, keys, allowed)
-
-        return in_pieces(logits, outputs, mask, 1, keys.numel()).log_softmax(dim=2)
-
-    def _logits(self, outputs: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    def _logits(self, keys: Tensor, outputs: Tensor, mask: Tensor) -> Tensor:
         """`[B, T, D]` logits `C tanh(l / T)` (equation 1: no device ever becomes impossible) from decoder outputs `[B, T, H]`."""
         scores = self.score(torch.tanh(self.query(outputs)[:, :, None] + keys[:, None])).squeeze(3)  # [B, T, G]
         context = torch.bmm(torch.softmax(scores, dim=2), keys)

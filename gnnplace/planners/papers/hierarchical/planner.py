@@ -133,7 +133,6 @@ class GroupedPolicy(nn.Module):
     """
 
     def __init__(self, problem: Problem, config: HierarchicalConfig) -> None:
-        """Weights from torch's current generator."""
         super().__init__()
         self._problem, self._config, self._landing = problem, config, landing_devices(problem)
         self._traits = unit_traits(problem)
@@ -178,7 +177,6 @@ class DirectPolicy(nn.Module):
     """Draws a device for every unit on its own, by a feed-forward network: the paper's ablation "no grouping"."""
 
     def __init__(self, problem: Problem, config: HierarchicalConfig) -> None:
-        """Weights from torch's current generator."""
         super().__init__()
         self._count = config.groupings_per_update * config.placements_per_grouping
         self._units = torch.from_numpy(unit_embeddings(unit_traits(problem))).float()

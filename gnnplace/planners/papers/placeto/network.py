@@ -42,7 +42,6 @@ class PlacetoNetwork(nn.Module):
     """
 
     def __init__(self, devices: int, layers: int, rounds: int) -> None:
-        """Weights from torch's current generator; `layers` of each of `f` and `g`."""
         super().__init__()
         width = NUM_PLAIN_FEATURES + devices
         self.rounds = rounds

@@ -12,6 +12,7 @@ initial weights are torch's defaults.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +61,6 @@ class Seq2SeqPolicy(nn.Module):
     """A distribution over placements of one problem's groups; its weights belong to that problem."""
 
     def __init__(self, groups: OpGroups, config: Seq2SeqConfig = Seq2SeqConfig()) -> None:
-        """Fresh weights from torch's current generator."""
         super().__init__()
         self.mask = torch.from_numpy(groups.action_mask)  # [G, D]
         self._types = torch.from_numpy(groups.type_shares)
@@ -92,7 +92,7 @@ class Seq2SeqPolicy(nn.Module):
         previous = torch.full((count,), num_devices)
         for group in range(num_groups):
             hidden, cell = torch.lstm_cell(self.device_vectors(previous), (hidden, cell), *weights)
-            logits = self._logits(hidden[None], states, keys, self.mask[group, None, None])
+            logits = self._logits(states, keys, hidden[None], self.mask[group, None, None])
             previous = (logits[0] + noise[group]).argmax(dim=-1)
             decisions[group] = previous
         return decisions
@@ -103,13 +103,10 @@ class Seq2SeqPolicy(nn.Module):
         first = torch.full((1, count), self.mask.shape[1])
         fed = self.device_vectors(torch.cat([first, decisions[:-1]]))
         outputs, _ = self.decoder(fed, tuple(state[:, None].expand(1, count, -1).contiguous() for state in last))
-
-        def logits(some: Tensor, allowed: Tensor) -> Tensor:
-            return self._logits(some, states, keys, allowed)
-
+        logits = partial(self._logits, states, keys)
         return in_pieces(logits, outputs, self.mask[:, None], 0, count * keys.numel()).log_softmax(dim=-1)
 
-    def _logits(self, outputs: Tensor, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    def _logits(self, states: Tensor, keys: Tensor, outputs: Tensor, mask: Tensor) -> Tensor:
         """`[T, K, D]` from the decoder's outputs `[T, K, H]`; minus infinity where `mask` `[T, 1, D]` is false."""
         scores = self.score(torch.tanh(self.query_key(outputs)[:, :, None] + keys)).squeeze(-1)
         gathered = torch.softmax(scores, dim=-1) @ states
