@@ -15,8 +15,6 @@ import gnnplace
 from gnnplace.bench.harness import BenchOptions, BenchResult, write_result
 from gnnplace.cost.measured import CostStore, KindCosts, write_costs
 from gnnplace.cost.measurement_store import MeasurementStore
-from gnnplace.devices.json_format import write_topology
-from gnnplace.devices.presets import preset
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.files import append_json_line, read_json_lines, write_json_lines, write_text
 from gnnplace.graph.json_format import write_graph
@@ -36,7 +34,6 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "json lines": lambda path: write_json_lines(path, [LARGE]),
     "graph.json": lambda path: write_graph(CHAIN, path),
     "graph.json.gz": lambda path: write_graph(CHAIN, path),
-    "topology.json": lambda path: write_topology(preset("k40x4"), path),
     "costs.json": lambda path: write_costs(CostStore({"k40": KindCosts({LARGE: 1.0})}, {}), path),
     "result.json": lambda path: write_result(BenchResult("engine", BenchOptions(), [{"row": LARGE}], {}), path),
     "policy.safetensors": lambda path: save_policy(path, build_policy(0), {}),

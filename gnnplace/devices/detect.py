@@ -184,7 +184,7 @@ def _provider_word(real: RealDevice) -> str:
 
 
 def _options_word(real: RealDevice) -> str:
-    """The provider's options, part of the kind because they change the costs of ops."""
+    """The provider's options, which are part of the kind because they change the costs of ops."""
     return "".join(f"-{_as_word(f'{key} {value}')}" for key, value in sorted(real.options.items()))
 
 

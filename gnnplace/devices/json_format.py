@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any, get_type_hints
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, did_you_mean, shown
-from gnnplace.files import read_json, write_text
+from gnnplace.files import read_json
 from gnnplace.json_fields import checked_format
 
-__all__ = ["FORMAT", "read_topology", "topology_from_json", "topology_to_json", "write_topology"]
+__all__ = ["FORMAT", "read_topology", "topology_from_json", "topology_to_json"]
 
 FORMAT = "gnnplace.topology/1"
 
@@ -36,11 +35,6 @@ def read_topology(path: Path) -> Topology:
         InvalidTopology: the file is missing, is not JSON, or breaks a rule of the format.
     """
     return topology_from_json(read_json(path, InvalidTopology), str(path), path.stem)
-
-
-def write_topology(topology: Topology, path: Path) -> None:
-    """Writes a topology file, from which `read_topology` restores equal devices and links."""
-    write_text(path, json.dumps(topology_to_json(topology), indent=1) + "\n")
 
 
 def topology_from_json(document: Any, where: str = "topology", name: str = "topology") -> Topology:

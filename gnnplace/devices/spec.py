@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gnnplace.devices.detect import (
@@ -47,8 +48,9 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
     text = spec.strip()
     if not text:
         raise InvalidTopology("the device set is empty; write for example cpu:0,cpu:1 or k40x4 or auto")
-    if text.endswith(".json") or _is_file(text):
-        return read_topology(Path(text))
+    with suppress(OSError):  # the text is too long for a path
+        if text.endswith(".json") or Path(text).is_file():
+            return read_topology(Path(text))
     if text == "auto":
         found = gpus() if with_gpus else ()
         names = [*(f"cpu:{core}" for core in allowed_cores()), *(f"cuda:{gpu.index}" for gpu in found)]
@@ -65,13 +67,6 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
             )
         return _real(text, reals)
     return preset(text)
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # the name is too long
-        return False
 
 
 def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
@@ -148,8 +143,9 @@ def _share(real: RealDevice) -> float:
 
 
 def _link(source: RealDevice, target: RealDevice) -> Link:
+    costs = GPU_LATENCY_S, GPU_BANDWIDTH_BYTES_PER_S
     if source.on_host and target.on_host:
-        return Link(source.name, target.name, CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S)
-    if source.gpu is not None and source.gpu == target.gpu:
-        return Link(source.name, target.name, CORE_LATENCY_S, SLICE_BANDWIDTH_BYTES_PER_S)
-    return Link(source.name, target.name, GPU_LATENCY_S, GPU_BANDWIDTH_BYTES_PER_S)
+        costs = CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S
+    elif source.gpu is not None and source.gpu == target.gpu:
+        costs = CORE_LATENCY_S, SLICE_BANDWIDTH_BYTES_PER_S
+    return Link(source.name, target.name, *costs)

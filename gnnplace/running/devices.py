@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -49,10 +49,9 @@ def offered_providers() -> list[str]:
 
 def is_real(topology: Topology) -> bool:
     """The names of all devices stand for hardware that can run a model."""
-    try:
-        return all(parse_real(name) is not None for name in topology.device_names)
-    except InvalidTopology:
-        return False
+    with suppress(InvalidTopology):
+        return all(map(parse_real, topology.device_names))
+    return False
 
 
 def parse_device(name: str, host: str = "") -> RealDevice:

@@ -157,9 +157,7 @@ def test_a_job_whose_process_is_killed_is_tried_again_and_succeeds(worker: Worke
     assert worker.pid not in (None, pid)
 
 
-def test_a_job_whose_process_is_killed_twice_fails_and_the_next_one_has_a_new_process(
-    worker: WorkerProcess,
-) -> None:
+def test_a_job_whose_process_is_killed_twice_fails_and_the_next_one_has_a_new_process(worker: WorkerProcess) -> None:
     worker.run(Job((GOOD,), QUICK))
     with killed(worker, 2):
         answer = worker.run(Job((ENDLESS,), QUICK))

@@ -148,8 +148,7 @@ def test_state_that_a_device_makes_and_reads_is_not_copied(memory: StandIn) -> N
     made = [
         part("(float[N] x, float[N] s) => (float[N] a) { a = Add(x, s) }", "cpu:0"),
         part(
-            "(float[N] a, float[N] t) => (float[N] s_new, float[N] t_new) { s_new = Add(a, t) t_new = Neg(a) }",
-            "cpu:1",
+            "(float[N] a, float[N] t) => (float[N] s_new, float[N] t_new) { s_new = Add(a, t) t_new = Neg(a) }", "cpu:1"
         ),
     ]
     with PlacedRunner(made, ["x", "s", "t"], ["s_new", "t_new"]) as runner:

@@ -86,9 +86,7 @@ def test_session_describes_itself_like_a_plain_session(small_model: Models, tmp_
 
 
 def test_run_returns_the_named_outputs_in_the_named_order(
-    small_model: Models,
-    random_inputs: Inputs,
-    tmp_path: Path,
+    small_model: Models, random_inputs: Inputs, tmp_path: Path
 ) -> None:
     model = small_model("branches")
     feed = random_inputs(model)
