@@ -24,13 +24,8 @@ from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.split import MAX_IR_VERSION, checked_opset, proto_of, serialized
 
 __all__ = [
-    "LAYER_KEY",
-    "annotate",
-    "annotated_segments",
-    "check_annotation",
-    "layer_assignment",
-    "write_placed",
-]
+    "LAYER_KEY", "annotate", "annotated_segments", "check_annotation", "layer_assignment", "write_placed",
+]  # fmt: skip
 
 LAYER_KEY = "layer_ann"
 """Metadata of a node that ONNX Runtime reads."""

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.onnx_io.folding import constant_tensor, subgraphs, values_read
-from gnnplace.onnx_io.metadata import node_group, node_stage, state_of
+from gnnplace.onnx_io.metadata import GROUP_KEY, node_stage, state_of
 from gnnplace.onnx_io.op_costs.matrix import INTEGER_PRODUCTS
 from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost, signature
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
@@ -66,7 +66,7 @@ def _op(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo], memor
         flops=cost.flops,
         bytes_accessed=cost.bytes,
         memory_bytes=memory_bytes,
-        group=node_group(node),
+        group=node.metadata_props.get(GROUP_KEY) or None,
         stage=node_stage(node, where),
         dtype=_dtype(node, tensors),
         signature=signature(node, opset, tensors),

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 
@@ -72,20 +71,11 @@ def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequen
             ),
             layer_assignment=layer_assignment(device_names),
         )
-        write_text(fresh / MANIFEST, json.dumps(_document(manifest), indent=1) + "\n")
+        keys = ("device", "inputs", "outputs", "optional_inputs")
+        rows = [{"file": part.name, **{key: getattr(part, key) for key in keys}} for part in manifest.parts]
+        document = {"format": FORMAT, **asdict(replace(manifest, parts=())), "parts": rows}
+        write_text(fresh / MANIFEST, json.dumps(document, indent=1) + "\n")
     return manifest
-
-
-def _document(manifest: Manifest) -> dict[str, Any]:
-    names = ("device", "inputs", "outputs", "optional_inputs")
-    return {
-        "format": FORMAT,
-        "devices": manifest.devices,
-        "inputs": [asdict(info) for info in manifest.inputs],
-        "outputs": [asdict(info) for info in manifest.outputs],
-        "parts": [{"file": part.name, **{key: getattr(part, key) for key in names}} for part in manifest.parts],
-        "layer_assignment": manifest.layer_assignment,
-    }
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import parsed_json
 
-__all__ = ["GROUP_KEY", "STAGE_KEY", "STATE_KEY", "node_group", "node_stage", "state_of"]
+__all__ = ["GROUP_KEY", "STAGE_KEY", "STATE_KEY", "node_stage", "state_of"]
 
 _MOST_DIGITS = 9
 STAGE_KEY = "gnnplace.stage"
@@ -34,11 +34,6 @@ def node_stage(node: ir.Node, where: str) -> int | None:
             f"{where}: metadata {STAGE_KEY} of node {node.name!r} is {text!r}; expected 0, 1, 2, ..."
         )
     return int(text)
-
-
-def node_group(node: ir.Node) -> str | None:
-    """The colocation group of a node; None if the model states none."""
-    return node.metadata_props.get(GROUP_KEY) or None
 
 
 def state_of(model: ir.Model, where: str) -> Mapping[str, str]:

@@ -87,8 +87,9 @@ def read_onnx(
     load_attribute_tensors(model)
     annotate_types(model)
     graph, values, warnings = _costs(path, model, dims or {})
-    libraries = tuple(Path(library) for library in custom_ops)
-    found = OnnxModel(path, _sha256(path), model, graph, values, warnings, libraries)
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    found = OnnxModel(path, sha256, model, graph, values, warnings, tuple(map(Path, custom_ops)))
     return found if infer_types is None else with_inferred_types(found, infer_types, dims)
 
 
@@ -160,8 +161,3 @@ def _parse(path: Path) -> onnx.ModelProto:
     if proto.ir_version >= _FIRST_IR_WITH_OPSETS and not proto.opset_import:
         raise UnsupportedModel(f"{path}: states no operator set; the file may be cut off, export or copy it again")
     return proto
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -69,7 +69,8 @@ def segments(
     groups: dict[int, list[list[int]]] = defaultdict(list)  # device -> ops of each of its segments
     for ops in _cut(run_order, device_of, steady, sources):
         groups[device_of[ops[0]]].append(ops)
-    _merge(groups, device_of, sources)
+    while _merge(groups, device_of, sources):
+        pass
     return _global_order(groups, sources, np.argsort(run_order).tolist())
 
 
@@ -128,23 +129,17 @@ def _cut(
     return done
 
 
-def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources: dict[int, list[int]]) -> None:
-    """Joins neighbours `A`, `B` on a device where no segment then starts later, for any durations; in place.
+def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources: dict[int, list[int]]) -> bool:
+    """Joins neighbours `A`, `B` on a device where no segment then starts later, in place; returns whether any joined.
 
     `heard(S, e)` is the last segment of device `e` from which `S` or an earlier segment of its device reads. `A` and
     `B` join if both conditions hold:
     1. `B` reads nothing new: each remote segment that it reads is at most `heard(A, e)`, so it is done when `A` starts.
     2. No reader waits longer: on each device, the first reader `C` of `A` has `heard(C, device of A)` at `B` or later.
     The quotient stays acyclic: a path from `A` to `B` over another device would end in a segment that `B` reads, which
-    is an ancestor of `A` by 1. Joining several pairs at once is safe, because `B` ran right after `A` anyway. Passes
-    repeat until nothing joins; each pass is linear in segments and remote edges.
+    is an ancestor of `A` by 1. Joining several pairs at once is safe, because `B` ran right after `A` anyway. One call is
+    linear in segments and remote edges; its indices are those of the beginning of the call.
     """
-    while _merge_pass(groups, device_of, sources):
-        pass
-
-
-def _merge_pass(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources: dict[int, list[int]]) -> bool:
-    """One pass over all neighbours; whether any joined. Indices are those of the beginning of the pass."""
     index = {op: number for rows in groups.values() for number, ops in enumerate(rows) for op in ops}
     heard: dict[int, list[dict[int, int]]] = {}  # device -> per segment: other device -> last segment heard
     reads: dict[int, list[dict[int, int]]] = {}  # the same for the segment alone

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -18,17 +19,9 @@ from gnnplace.onnx_io.model import OnnxModel, constant_ops
 from gnnplace.onnx_io.value_types import kept_type, restore_map_types
 
 __all__ = [
-    "MAX_IR_VERSION",
-    "MAX_OPSET",
-    "Boundary",
-    "ModelCutter",
-    "Part",
-    "checked_opset",
-    "has_default",
-    "proto_of",
-    "serialized",
-    "split_model",
-]
+    "MAX_IR_VERSION", "MAX_OPSET", "Boundary", "ModelCutter", "Part", "checked_opset", "has_default", "proto_of",
+    "serialized", "split_model",
+]  # fmt: skip
 
 MAX_IR_VERSION = 13
 """Newest IR version that ONNX Runtime 1.31 reads."""
@@ -65,8 +58,7 @@ class Part:
         return (*self.inputs, *self.optional_inputs)
 
 
-@dataclass(frozen=True, eq=False)
-class Boundary:
+class Boundary(NamedTuple):
     """Values that a set of ops exchanges with the rest of the model."""
 
     inputs: tuple[ir.Value, ...]

@@ -15,20 +15,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 __all__ = [
-    "MAP_TYPE",
-    "NARROW",
-    "attach_map_types",
-    "detach_map_types",
-    "from_raw",
-    "holds_map",
-    "is_narrow",
-    "kept_type",
-    "numpy_dtype",
-    "restore_map_types",
-    "to_raw",
-    "type_from_text",
-    "type_text",
-]
+    "MAP_TYPE", "NARROW", "attach_map_types", "detach_map_types", "from_raw", "holds_map", "is_narrow", "kept_type",
+    "numpy_dtype", "restore_map_types", "to_raw", "type_from_text", "type_text",
+]  # fmt: skip
 
 NARROW = {
     "bfloat16": 16, "float8e4m3fn": 17, "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20,

@@ -97,14 +97,16 @@ class _Walk:
     def _settle(self, value: ir.Value, found: onnx.TypeProto | None, inputs: Sequence[TensorInfo]) -> onnx.TypeProto:
         if found is not None and _is_settled(found):
             return found
-        stated_types = (found, declared_type(value))
-        candidates = [t for t in stated_types if t is not None and t.WhichOneof("value") is not None]
+        candidates = [t for t in (found, declared_type(value)) if t is not None and t.WhichOneof("value") is not None]
         if candidates and not candidates[0].HasField("tensor_type"):
             return candidates[0]
         largest = max(inputs, key=lambda tensor: tensor.size, default=TensorInfo(ir.DataType.FLOAT, ()))
         stated = [candidate.tensor_type.elem_type for candidate in candidates if candidate.tensor_type.elem_type]
         dtype = ir.DataType(stated[0]) if stated else largest.dtype or ir.DataType.FLOAT
-        rows = [self._sizes(candidate) for candidate in candidates if candidate.tensor_type.HasField("shape")]
+        rows = [
+            [axis.dim_value if axis.HasField("dim_value") else self.dims.get(axis.dim_param) for axis in shape.dim]
+            for shape in (t.tensor_type.shape for t in candidates if t.tensor_type.HasField("shape"))
+        ]
         if rows and len(rows[0]) == len(rows[-1]):
             sizes = [first if first is not None else second for first, second in zip(rows[0], rows[-1], strict=True)]
         else:
@@ -115,13 +117,6 @@ class _Walk:
             known = math.prod(size for size in sizes if size is not None)
             sizes[sizes.index(None)] = max(1, largest.size // max(known, 1))
         return tensor_type(dtype, [1 if size is None else size for size in sizes])
-
-    def _sizes(self, found: onnx.TypeProto) -> list[int | None]:
-        """The sizes of a type; None where a size is unknown."""
-        return [
-            axis.dim_value if axis.HasField("dim_value") else self.dims.get(axis.dim_param)
-            for axis in found.tensor_type.shape.dim
-        ]
 
     def _follow_values(self, node: ir.Node) -> None:
         """Computes the values of small outputs from shapes and small constants."""

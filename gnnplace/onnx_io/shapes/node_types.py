@@ -14,15 +14,9 @@ from gnnplace.onnx_io.model import op_schema
 from gnnplace.onnx_io.value_types import MAP_TYPE, holds_map, kept_type
 
 __all__ = [
-    "SMALL",
-    "annotate_types",
-    "declared_type",
-    "output_types",
-    "small_array",
-    "small_constants",
-    "tensor_type",
+    "SMALL", "annotate_types", "declared_type", "output_types", "small_array", "small_constants", "tensor_type",
     "with_shape",
-]
+]  # fmt: skip
 
 SMALL = 1024
 """Largest number of elements of a tensor whose value is computed."""
