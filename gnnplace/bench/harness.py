@@ -25,7 +25,8 @@ from gnnplace.report import BENCH_FORMAT
 from gnnplace.versions import installed_versions
 
 __all__ = [
-    "BenchOptions", "BenchResult", "Result", "check_known", "finished_cases", "library_versions", "matching", "run_cases", "write_result",
+    "BenchOptions", "BenchResult", "Result", "check_known", "finished_cases", "library_versions", "matching",
+    "run_cases", "write_result",
 ]  # fmt: skip
 
 C = TypeVar("C")
@@ -159,10 +160,10 @@ def run_cases(
 ) -> dict[C, dict[str, Any]]:
     """Results of all cases, in their order; cases in the options' file are not run again.
 
-    Cases are instances of one frozen dataclass of plain values, and `run` can be pickled. The file records the library versions
-    of every case, and cases of other versions are run again. It does not notice changed planners: delete it after a change.
-    `suffix` extends its name where a bench has cases of several kinds. Wall seconds include the load of the other processes.
-    `describe` gives the progress line of a finished case, or None for no line.
+    Cases are instances of one frozen dataclass of plain values, and `run` can be pickled. The file records the library
+    versions of every case, and cases of other versions are run again. It does not notice changed planners: delete it
+    after a change. `suffix` extends its name where a bench has cases of several kinds. `describe` gives the progress line
+    of a finished case, or None for no line. Wall seconds include the load of the other processes.
 
     Raises:
         GnnplaceError: a case cannot be run, or the file is not one of finished cases.

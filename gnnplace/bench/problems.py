@@ -1,4 +1,4 @@
-"""Setups and searches as benches time them: on real devices with measured costs, compiled, and within limited memory."""
+"""Set-ups and searches as benches time them: on real devices with measured costs, compiled, with limited memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from gnnplace.run_record import finite
 from gnnplace.running.session import PARTS
 
 __all__ = [
-    "DOES_NOT_FIT", "PlannerRun", "accelerators", "bytes_alone", "compiled_problem", "executing", "failure_of", "real_setting", "run_planner",
-    "with_memory", "write_placed",
+    "DOES_NOT_FIT", "PlannerRun", "accelerators", "bytes_alone", "compiled_problem", "executing", "failure_of",
+    "real_setting", "run_planner", "with_memory", "write_placed",
 ]  # fmt: skip
 
 DOES_NOT_FIT = "does not fit into memory"

@@ -20,7 +20,7 @@ class Suite:
     """A comparison; its module is imported when it runs."""
 
     module: str
-    """Module with a function `bench_NAME(options) -> BenchResult`, which raises `GnnplaceError` for unknown names in its options."""
+    """Module with a function `bench_NAME(options) -> BenchResult`; unknown names in its options raise `GnnplaceError`."""
     description: str
     options: tuple[str, ...] = ()
     """Options of the command line besides the seed."""

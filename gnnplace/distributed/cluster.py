@@ -38,16 +38,14 @@ __all__ = [
 ]
 
 
-def take_usual_priority() -> bool:
-    """Gives this process's threads, and those they start, the priority of a program started by hand; False if refused.
+def take_usual_priority() -> None:
+    """Gives this process's threads, and those they start, the priority of a program started by hand, where it may.
 
     Ray gives its workers a low priority. Only privileged users can raise it; others start Ray with RAY_worker_niceness=0.
     """
     with suppress(OSError):  # no permission, a thread that has just ended, or a system without /proc
         for thread in Path("/proc/self/task").iterdir():
             os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
-        return True
-    return False
 
 
 RESTART_RETRIES = 20

@@ -199,15 +199,15 @@ class HostsExecutor:
 
     def compare(self, placements: Sequence[Placement]) -> Comparison:
         """The measured costs of placements that run in turns, and of the best single device on which the model fits."""
-        names, num_groups = self.setup.topology.device_names, self.setup.coarsening.graph.num_ops
-        alone = [Placement(np.full(num_groups, device)) for device in range(len(names))]
-        simulated = list(map(self.setup.group_evaluator.evaluate, alone))
-        able = [device for device, evaluation in enumerate(simulated) if evaluation.feasible]
+        num_groups = self.setup.coarsening.graph.num_ops
+        alone = {name: Placement(np.full(num_groups, i)) for i, name in enumerate(self.setup.topology.device_names)}
+        simulated = {name: self.setup.group_evaluator.evaluate(placement) for name, placement in alone.items()}
+        able = {name: evaluation.makespan_s for name, evaluation in simulated.items() if evaluation.feasible}
         if not able:
             return self.remembered(placements)
-        best = min(able, key=lambda device: simulated[device].makespan_s)
+        best = min(able, key=able.__getitem__)
         *evaluations, single = self._executed([*placements, alone[best]])
-        return Comparison(tuple(evaluations), single, names[best])
+        return Comparison(tuple(evaluations), single, best)
 
     def remembered(self, placements: Sequence[Placement]) -> Comparison:
         """The costs of placements without a plain session; they are executed, as the search did not execute them."""

@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from gnnplace.distributed.workers import PoolOptions, Role, Worker, Workers
 
@@ -51,6 +51,15 @@ class _Progress:
     open: set[int]
     lost: Counter[int] = field(default_factory=Counter)
     finished_s: list[float] = field(default_factory=list)
+
+    def lacks(self, run: _Run) -> bool:
+        """Whether the item of a run belongs to this call and has no outcome yet."""
+        return run.call is self and run.index in self.open
+
+    def done(self, run: _Run, value: Any = None, failure: str = "") -> Done[Any]:
+        """The outcome of an item, which it had not yet."""
+        self.open.remove(run.index)
+        return Done(run.index, value, failure, run.worker.node.name, run.wall_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +159,7 @@ class Pool(Generic[ItemT, ResultT]):
         """The item that has run longest, among those that one worker runs and that take much longer than others took."""
         if not now.finished_s:
             return None
-        runs = [run for run in self._running.values() if run.call is now and run.index in now.open]
+        runs = list(filter(now.lacks, self._running.values()))
         copies = Counter(run.index for run in runs)
         limit_s = max(_MIN_COPIED_S, self._options.copy_after * statistics.median(now.finished_s))
         # An item that has cost a worker gets no copy: it may cost one worker after the other.
@@ -180,16 +189,14 @@ class Pool(Generic[ItemT, ResultT]):
         except ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
         except ray.exceptions.RayError:
-            self._workers.restart(run.worker)
-            self.tally["lost"] += 1
-            yield from self._again(run, now, "its worker was lost")
+            yield from self._repeated(run, now, "lost", "its worker was lost")
             return
-        if self._is_settled(run, now):
+        if not now.lacks(run):
             self.tally["dropped"] += 1
             return
         now.finished_s.append(run.wall_s)
         self.tally["counted"] += 1
-        yield self._settled(run, now, value, "")
+        yield now.done(run, value)
 
     def _overdue(self, now: _Progress) -> Iterator[Done[ResultT]]:
         """Kills the workers whose items take too long."""
@@ -197,14 +204,16 @@ class Pool(Generic[ItemT, ResultT]):
             if run.wall_s > self._options.timeout_s:
                 del self._running[reference]
                 run.worker.is_busy = False
-                self._workers.restart(run.worker, kill=True)
-                self.tally["hung"] += 1
                 reason = f"took longer than {self._options.timeout_s:.3g} s"
-                yield from self._again(run, now, reason)
+                yield from self._repeated(run, now, "hung", reason)
 
-    def _again(self, run: _Run, now: _Progress, reason: str) -> Iterator[Done[ResultT]]:
+    def _repeated(
+        self, run: _Run, now: _Progress, fault: Literal["lost", "hung"], reason: str
+    ) -> Iterator[Done[ResultT]]:
         """Puts an item back in front, unless another worker runs it too, or it has cost too many workers."""
-        if self._is_settled(run, now):
+        self._workers.restart(run.worker, kill=fault == "hung")
+        self.tally[fault] += 1
+        if not now.lacks(run):
             return
         now.lost[run.index] += 1
         if any(other.call is now and other.index == run.index for other in self._running.values()):
@@ -213,14 +222,7 @@ class Pool(Generic[ItemT, ResultT]):
             now.waiting.appendleft(run.index)
         else:
             times = f"{now.lost[run.index]} times, the last time " if now.lost[run.index] > 1 else ""
-            yield self._settled(run, now, None, f"{reason}, {times}on host {run.worker.node.name}")
-
-    def _is_settled(self, run: _Run, now: _Progress) -> bool:
-        return run.call is not now or run.index not in now.open
-
-    def _settled(self, run: _Run, now: _Progress, value: ResultT | None, failure: str) -> Done[ResultT]:
-        now.open.remove(run.index)
-        return Done(run.index, value, failure, run.worker.node.name, run.wall_s)
+            yield now.done(run, failure=f"{reason}, {times}on host {run.worker.node.name}")
 
 
 def turn_s(pool: Pool[ItemT, ResultT], num_items: int, item: ItemT, repeats: int = 30) -> float:
