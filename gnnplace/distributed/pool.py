@@ -105,11 +105,11 @@ class Pool(Generic[ItemT, ResultT]):
         Raises:
             GnnplaceError: no host takes part.
         """
-        self._workers.look()
+        self._workers.refresh()
         while self._workers.beginning or not self._workers.all:
             for reference in self._answered():
                 self._workers.begun(reference)
-            self._workers.look()
+            self._workers.refresh()
 
     def map(self, items: Sequence[ItemT]) -> list[Done[ResultT]]:
         """The outcomes in the order of the items; see `results`."""
@@ -124,8 +124,8 @@ class Pool(Generic[ItemT, ResultT]):
         """
         now = _Progress(deque(range(len(items))), set(range(len(items))))
         while now.open:
-            self._workers.look()
-            self._hand_out(now, items)
+            self._workers.refresh()
+            self._dispatch(now, items)
             for reference in self._answered():
                 if reference in self._workers.beginning:
                     self._workers.begun(reference)
@@ -144,7 +144,7 @@ class Pool(Generic[ItemT, ResultT]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _hand_out(self, now: _Progress, items: Sequence[ItemT]) -> None:
+    def _dispatch(self, now: _Progress, items: Sequence[ItemT]) -> None:
         for worker in self._workers.ready:
             if worker.is_busy:
                 continue
@@ -240,7 +240,7 @@ def turn_s(pool: Pool[ItemT, ResultT], num_items: int, item: ItemT, repeats: int
     taken_s = []
     for _ in range(repeats):
         begin_s = time.perf_counter()
-        pool._hand_out(nothing, ())
+        pool._dispatch(nothing, ())
         pool._answered()
         list(pool._overdue(nothing))
         taken_s.append(time.perf_counter() - begin_s)

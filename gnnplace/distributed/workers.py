@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
 
-_LOOK_S = 0.5
+_REFRESH_S = 0.5
 _MAX_LOSSES = 3
 
 
@@ -106,7 +106,7 @@ class Workers:
         """Name and reason of each node that takes no part."""
         self._losses: Counter[str] = Counter()
         """Workers of each node that were lost in a row before they were ready."""
-        self._looked_s = -math.inf
+        self._refreshed_s = -math.inf
         self._had_workers_s = time.monotonic()
 
     @property
@@ -114,16 +114,16 @@ class Workers:
         """Workers that run items."""
         return [worker for worker in self.all if worker.state == "ready"]
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Starts missing workers, also on new hosts, and sets hosts aside whose workers take too long to begin.
 
         Raises:
             GnnplaceError: no host takes part, or (as `ProcessLost`) none is left.
         """
         now_s = time.monotonic()
-        if now_s - self._looked_s < _LOOK_S:
+        if now_s - self._refreshed_s < _REFRESH_S:
             return
-        self._looked_s = now_s
+        self._refreshed_s = now_s
         for worker in list(self.beginning.values()):
             starting = worker.state == "starting"
             limit_s = self._options.begin_s if starting else self._options.prepare_s
@@ -195,7 +195,7 @@ class Workers:
         if worker in self.all:
             self.all.remove(worker)
         self.beginning = {reference: other for reference, other in self.beginning.items() if other is not worker}
-        self._looked_s = -math.inf
+        self._refreshed_s = -math.inf
 
     def close(self) -> None:
         """Ends all workers."""

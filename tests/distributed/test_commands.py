@@ -18,7 +18,7 @@ def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
 
 
-def test_a_comparison_over_hosts_has_the_rows_of_one_here_in_the_order_asked(
+def test_a_comparison_over_hosts_has_the_rows_of_a_local_one_in_the_requested_order(
     cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = "gnn,single,annealing,heft,genetic"
@@ -30,13 +30,13 @@ def test_a_comparison_over_hosts_has_the_rows_of_one_here_in_the_order_asked(
     assert [[row[fact] for fact in facts] for row in there] == [[row[fact] for fact in facts] for row in here]
 
 
-def test_the_table_says_where_each_planner_ran(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_the_host_of_each_planner(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = Cli(capsys)(*COMPARE.split(), "single,heft", "--ray", cluster.address)
     assert code == 0
     assert "host1" in out or "host2" in out
 
 
-def test_a_placement_whose_batches_go_to_hosts_is_the_one_that_is_found_here(
+def test_a_placement_whose_batches_go_to_hosts_equals_the_local_one(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = []
@@ -54,7 +54,7 @@ def test_a_placement_whose_batches_go_to_hosts_is_the_one_that_is_found_here(
     assert there.makespan_s == here.makespan_s
 
 
-def test_a_cluster_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_cluster_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, errors = Cli(capsys)(*COMPARE.split(), "single", "--ray", "127.0.0.1:9")
     assert (code, out) == (2, "")
     assert "--ray 127.0.0.1:9:" in errors

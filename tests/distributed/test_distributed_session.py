@@ -1,4 +1,4 @@
-"""A placed model on two hosts gives what it gives on one machine, whatever is lost meanwhile."""
+"""A placed model on two hosts has the outputs of one machine, even if processes and hosts are lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def kill_process_on(session: DistributedSession, host: str) -> None:
     os.kill(devices._facts[host].pid, signal.SIGKILL)
 
 
-def test_a_placed_network_on_two_hosts_gives_bit_for_bit_what_it_gives_here(cluster: Any, tmp_path: Path) -> None:
+def test_a_network_on_two_hosts_has_the_local_outputs_bit_for_bit(cluster: Any, tmp_path: Path) -> None:
     write_light_model("squeezenet", tmp_path / "squeezenet.onnx")
     model = read_onnx(tmp_path / "squeezenet.onnx")
     assignment = scattered(model.graph, 2, np.random.default_rng(0))
@@ -82,7 +82,7 @@ def test_a_placed_network_on_two_hosts_gives_bit_for_bit_what_it_gives_here(clus
             assert output.flags.writeable
 
 
-def test_a_process_that_is_killed_is_started_again_and_its_requests_are_answered_once(
+def test_a_killed_process_restarts_and_its_requests_are_answered_once(
     cluster: Any, slow: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers: list[Any] = []
@@ -104,7 +104,7 @@ def test_a_process_that_is_killed_is_started_again_and_its_requests_are_answered
     np.testing.assert_array_equal(third, expected)
 
 
-def test_a_request_that_ends_the_process_every_time_is_given_up(
+def test_a_request_that_ends_its_process_every_time_fails(
     cluster: Any, slow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execution, "_TRIES", 1)
@@ -117,7 +117,7 @@ def test_a_request_that_ends_the_process_every_time_is_given_up(
         assert session.run(None, slow_feed(3))[0].shape == (8,)
 
 
-def test_a_host_that_is_lost_is_one_error_and_nobody_waits(
+def test_every_request_fails_at_once_when_a_host_is_lost(
     cluster: Any, third_host: Any, onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
 ) -> None:
     model = onnx_model(onnx.parser.parse_model(SLOW))
@@ -154,7 +154,7 @@ def test_state_stays_on_its_host_from_step_to_step(
         np.testing.assert_array_equal(here, there)
 
 
-def test_inputs_and_parts_that_are_wrong_are_refused_as_here(cluster: Any, slow: Path) -> None:
+def test_wrong_inputs_are_refused_as_in_a_local_session(cluster: Any, slow: Path) -> None:
     import onnxruntime as ort
 
     with DistributedSession(slow, cluster.address) as session:
@@ -188,7 +188,7 @@ def test_a_part_that_fails_names_its_device_and_the_session_goes_on(
         (("host1/cpu:0", "host2/cpu:99"), "device 'host2/cpu:99': core 99 is not available"),
     ],
 )
-def test_devices_that_are_nowhere_are_refused_in_one_line(
+def test_missing_devices_are_refused_in_one_line(
     cluster: Any, small_model: Callable[[str], OnnxModel], tmp_path: Path, devices: tuple[str, ...], message: str
 ) -> None:
     placed = save(small_model("chain"), [0, 1, 0, 1], devices, tmp_path / "placed")

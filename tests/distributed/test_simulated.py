@@ -1,4 +1,4 @@
-"""Placements that other hosts simulate have the results that they have here."""
+"""Simulations on other hosts have the local results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_simulator_that_was_sent_gives_the_same_bits(max_groups: int) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_batches_over_hosts_are_those_of_this_one_bit_for_bit_and_in_order() -> None:
+def test_batches_over_hosts_have_the_local_results_bit_for_bit_and_in_order() -> None:
     problem = layered(64)
     rows = np.random.default_rng(2).integers(0, 5, (500, 64))
     with Pool(simulating(problem.evaluator)) as pool:
@@ -49,7 +49,7 @@ def test_batches_over_hosts_are_those_of_this_one_bit_for_bit_and_in_order() -> 
     assert np.array_equal(few.makespan_s, expected.makespan_s[:3])
 
 
-def test_a_host_with_other_versions_or_devices_is_told_apart() -> None:
+def test_differences_of_versions_and_devices_are_named() -> None:
     here = machine_fingerprint()
     assert (different_results(here), different_seconds(here)) == ("", "")
     newer = {**here, "numba": "9.9", "cores": 999}

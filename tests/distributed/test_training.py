@@ -1,4 +1,4 @@
-"""Training over the hosts of a cluster comes to the weights of a run on one machine, also when a process is killed."""
+"""Training over the hosts of a cluster reaches the weights of a run on one machine, even if a process is killed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def trained(
 def kill_a_rank() -> None:
     """One of the actors that train."""
     for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # it ended meanwhile, or nobody has asked yet how it ended
+        with suppress(psutil.NoSuchProcess):  # it has just ended
             if "RankActor" in " ".join(process.cmdline()):
                 process.kill()
                 return
     raise AssertionError("no actor trains")
 
 
-def test_ranks_on_two_hosts_come_to_the_weights_of_processes_here(cluster: Any, tmp_path: Path) -> None:
+def test_ranks_on_two_hosts_reach_the_weights_of_local_processes(cluster: Any, tmp_path: Path) -> None:
     config = replace(QUICK, num_processes=2)
     rows: dict[str, list[Any]] = {"here": [], "hosts": []}
     here = trained(begun(tmp_path / "here"), config, RunControl(), rows["here"].append)
@@ -52,7 +52,7 @@ def test_ranks_on_two_hosts_come_to_the_weights_of_processes_here(cluster: Any, 
     assert names[0] == names[1] == [f"toy {number}" for number in range(6)]
 
 
-def test_a_rank_that_is_killed_ends_the_run_with_a_clear_line_and_the_state_goes_on(
+def test_a_killed_rank_ends_the_run_with_one_line_and_the_run_continues_from_its_state(
     cluster: Any, tmp_path: Path
 ) -> None:
     config = replace(QUICK, num_processes=2, save_every=1)
@@ -64,7 +64,7 @@ def test_a_rank_that_is_killed_ends_the_run_with_a_clear_line_and_the_state_goes
     assert torch.equal(weights(trained(path, config, on_hosts, lambda row: None)), weights(whole))
 
 
-def test_a_run_on_hosts_goes_on_by_itself_when_a_rank_is_killed(cluster: Any, tmp_path: Path) -> None:
+def test_a_run_on_hosts_continues_by_itself_after_a_rank_is_killed(cluster: Any, tmp_path: Path) -> None:
     training = replace(TINY.training, save_every=1, ppo=replace(TINY.training.ppo, num_updates=3))
     settings = replace(TINY, training=training)
     warnings: list[str] = []
