@@ -11,20 +11,10 @@ import reprlib
 from collections.abc import Iterable
 
 __all__ = [
-    "GnnplaceError",
-    "InfeasiblePlacement",
-    "InvalidAction",
-    "InvalidGraph",
-    "InvalidInput",
-    "InvalidPlacement",
-    "InvalidTopology",
-    "MeasurementFailed",
-    "MissingDependency",
-    "ProcessLost",
-    "UnsupportedModel",
-    "did_you_mean",
+    "GnnplaceError", "InfeasiblePlacement", "InvalidAction", "InvalidGraph", "InvalidInput", "InvalidPlacement",
+    "InvalidTopology", "MeasurementFailed", "MissingDependency", "ProcessLost", "UnsupportedModel", "did_you_mean",
     "shown",
-]
+]  # fmt: skip
 
 _LONGEST = 2000
 
@@ -37,7 +27,7 @@ class GnnplaceError(Exception):
         text = " ".join(super().__str__().split())
         if len(text) > _LONGEST:
             text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
-        return text if text.isprintable() else "".join(map(_printable, text))
+        return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 class InvalidGraph(GnnplaceError):
@@ -90,10 +80,6 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     names = tuple(known)
     near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(name.lower(), names, n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise
-
-
-def _printable(sign: str) -> str:
-    return sign if sign.isprintable() else sign.encode("unicode_escape").decode()
 
 
 _SHORT = reprlib.Repr()

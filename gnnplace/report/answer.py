@@ -28,14 +28,10 @@ def answer(run: RunRecord) -> str:
         )
     bound = run["lower_bound"]
     if bound is not None and summary["gap"] is not None:
-        text += (
-            ". By the cost model, no placement can take less than"
-            if run["measured"]
-            else ". No placement can take less than"
-        )
-        text += f" {seconds(bound['value_s'])} ({bound['name']}): "
+        limit = "By the cost model, no placement" if run["measured"] else "No placement"
         is_beaten = summary["gap"] < 0
-        text += "the machine was slower when it was profiled" if is_beaten else f"the gap is {percent(summary['gap'])}"
+        gap = "the machine was slower when it was profiled" if is_beaten else f"the gap is {percent(summary['gap'])}"
+        text += f". {limit} can take less than {seconds(bound['value_s'])} ({bound['name']}): {gap}"
     return text + "."
 
 

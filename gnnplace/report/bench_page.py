@@ -80,11 +80,7 @@ def render_bench(document: Mapping[str, Any]) -> str:
 
 
 def _table(
-    rows: Mapping[str, Mapping[str, Line]],
-    details: Mapping[str, Any],
-    cell: Callable[[Line, bool], str],
-    *,
-    bound: bool = False,
+    rows: Mapping[str, Mapping[str, Line]], details: Line, cell: Callable[[Line, bool], str], bound: bool = False
 ) -> str:
     """One row per table row and one column per planner that has a value.
 
@@ -108,7 +104,11 @@ def _table(
 def _seconds(line: Line, best: bool) -> str:
     """The median, the range over seeds, and the published time."""
     seconds, published = line["makespan_s"], line["published_s"]
-    text = f'<span class="bad">{escape(_short(line["error"]))}</span>' if seconds is None else format_s(seconds)
+    if seconds is None:
+        is_memory = line["error"] is None or "memory" in line["error"]
+        text = f'<span class="bad">{"OOM" if is_memory else "failed"}</span>'
+    else:
+        text = format_s(seconds)
     if best:
         text = f"<b>{text}</b>"
     lowest, highest = line["lowest_s"], line["highest_s"]
@@ -124,10 +124,6 @@ def _range(lowest_s: float, highest_s: float | None) -> str:
     low, high = format_s(lowest_s), "OOM" if highest_s is None else format_s(highest_s)
     number, _, unit = low.partition(" ")
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low} – {high}"
-
-
-def _short(error: str | None) -> str:
-    return "OOM" if error is None or "memory" in error else "failed"
 
 
 def _count(evaluations: float | None) -> str:

@@ -17,21 +17,10 @@ from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
 from gnnplace.files import write_text
+from gnnplace.report import tables
 from gnnplace.report.answer import answer, evaluator_of
 from gnnplace.report.layout import graph_picture
 from gnnplace.report.run_charts import memory_chart, progress_chart
-from gnnplace.report.tables import (
-    bench_facts,
-    critical_line,
-    devices_table,
-    facts_table,
-    graph_legend,
-    planners_table,
-    runs_table,
-    stages_table,
-    steps_table,
-    warnings_list,
-)
 from gnnplace.report.theme import device_colour
 from gnnplace.run_record import RunRecord
 
@@ -67,17 +56,17 @@ def render_report(run: RunRecord) -> str:
         title=model,
         evaluator=evaluator_of(run),
         answer=escape(answer(run)),
-        planners=planners_table(run),
-        runs=runs_table(run),
-        critical=critical_line(run),
-        devices=devices_table(run),
+        planners=tables.planners_table(run),
+        runs=tables.runs_table(run),
+        critical=tables.critical_line(run),
+        devices=tables.devices_table(run),
         memory=_slot("memory", charts, "This record has no memory over time."),
-        legend=graph_legend(run),
+        legend=tables.graph_legend(run),
         progress=_slot("progress", charts, "This run did not search."),
-        stages=stages_table(run),
-        steps=steps_table(run),
-        warnings=warnings_list(run),
-        facts=facts_table(run),
+        stages=tables.stages_table(run),
+        steps=tables.steps_table(run),
+        warnings=tables.warnings_list(run),
+        facts=tables.facts_table(run),
         packed="".join(_packed(name, text) for name, text in packed.items()),
         scripts="".join(_file(f"browser/{name}.js") for name in _SCRIPTS),
     )
@@ -100,7 +89,7 @@ def _packed(name: str, text: str) -> str:
 
 def bench_html(name: str, document: Mapping[str, Any], title: str, style: str = "", **parts: str) -> str:
     """The page of a bench from a template; `parts` are HTML by their name in it, `style` is a file of further rules."""
-    body = _template(name).substitute(parts, title=escape(title), facts=bench_facts(document))
+    body = _template(name).substitute(parts, title=escape(title), facts=tables.bench_facts(document))
     return _framed(escape(title), body, _file(style) if style else "")
 
 

@@ -85,12 +85,7 @@ def write_pictures(report: Path, folder: Path, picture_format: PictureFormat = "
             url = page.evaluate("([name, format]) => report.picture(name, format)", [name, picture_format])
             path = folder / f"{name}.{picture_format}"
             with new_file(path) as temporary:
-                temporary.write_bytes(_content(url))
+                head, _, text = url.partition(",")
+                temporary.write_bytes(base64.b64decode(text) if head.endswith(";base64") else unquote_to_bytes(text))
             paths.append(path)
     return paths
-
-
-def _content(url: str) -> bytes:
-    """The content of a data URL."""
-    head, _, text = url.partition(",")
-    return base64.b64decode(text) if head.endswith(";base64") else unquote_to_bytes(text)
