@@ -36,7 +36,7 @@ class NaiveRun:
         self.queues = defaultdict(list)  # channel -> [[tensor, source, target, hop number]]; the first is under way
         self.channel_end = {}
         self.channel_busy = defaultdict(float)
-        self.here = {(t, None) for t in range(0)}  # (tensor, device) that can be used
+        self.here = set()  # (tensor, device) that can be used
         self.holders = {}  # (tensor, device) -> set of uses that are left
         self.run()
 

@@ -16,7 +16,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import annealing
 from gnnplace.planners.classical.baselines import plan_single
-from gnnplace.planners.gnn.correction import Correction, CorrectionConfig, crossings
+from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig, crossings
 from gnnplace.planners.gnn.execution import ExecutionConfig, RehearsalConfig, plan_measured, rehearse
 from gnnplace.planners.gnn.planner import GnnConfig, plan
 from gnnplace.planners.search import Search, Solution
@@ -38,6 +38,7 @@ class Distorted:
         self._simulator = Simulator(problem.graph, problem.topology, problem.op_time_s * factors, num_threads=1)
         self._noise = noise
         self.executed: list[bytes] = []
+        self.sizes: list[int] = []
 
     def evaluate(self, placement: Placement) -> Evaluation:
         self.executed.append(placement.assignment.tobytes())
@@ -46,6 +47,7 @@ class Distorted:
         return replace(evaluation, evaluator="measured", makespan_s=seconds, period_s=seconds)
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
+        self.sizes.append(len(assignments))
         found = [self.evaluate(Placement(row)) for row in assignments]
         return EvaluationBatch(
             np.array([one.makespan_s for one in found]),
@@ -72,14 +74,14 @@ def test_with_40_executions_it_finds_placements_at_least_as_good_as_those_of_ann
     assert ours.objective_s == problem.penalised_s(problem.evaluator.evaluate(ours.placement))
 
 
-def test_nothing_is_executed_twice_and_what_is_simulated_is_counted_apart() -> None:
+def test_no_placement_is_executed_twice_and_simulations_are_counted_apart() -> None:
     problem, evaluator = measured(random_layers(1))
     solution = quick(problem, Budget(60), 0)
     assert len(set(evaluator.executed)) == len(evaluator.executed) == solution.evaluations == 60
     assert solution.simulated > 10 * problem.num_units
 
 
-def test_stages_are_noted_and_no_stage_loses_what_another_found() -> None:
+def test_no_stage_is_worse_than_the_one_before() -> None:
     problem, _ = measured(random_layers(2))
     names, values = zip(*quick(problem, Budget(40), 0).stages, strict=True)
     assert names == ("single", "rehearsal", "execution")
@@ -127,7 +129,7 @@ def test_where_nothing_fits_the_least_shortfall_is_the_answer() -> None:
     assert solution.evaluations == 15
 
 
-def test_what_fits_is_preferred_where_single_devices_are_too_small() -> None:
+def test_placements_that_fit_are_preferred_where_single_devices_are_too_small() -> None:
     problem, _ = measured(two_chains(memory_bytes=45), noise=0.0)
     assert problem.evaluator.evaluate(quick(problem, Budget(15), 0).placement).feasible
 
@@ -138,7 +140,7 @@ def test_a_budget_of_seconds_ends_the_search() -> None:
     assert 3 < solution.evaluations < 100_000
 
 
-def test_an_interrupt_gives_the_best_that_was_executed_so_far() -> None:
+def test_an_interrupt_gives_the_best_executed_placement() -> None:
     class Interrupted(Distorted):
         def evaluate(self, placement: Placement) -> Evaluation:
             if len(self.executed) == 10:
@@ -183,10 +185,15 @@ def test_crossings_are_counted_once_per_device_that_reads() -> None:
     assert crossings(problem, np.array([0, 1, 2, 2])) == (3, 20)
 
 
+def candidates(problem: Problem, correction: Correction, rng: np.random.Generator, count: int) -> list[Candidate]:
+    rows = (rng.integers(0, 3, problem.num_units)[problem.unit_of_op] for _ in range(count))
+    return [correction.candidate(row) for row in rows]
+
+
 def test_a_correction_finds_the_factor_of_simulated_seconds_and_the_price_of_a_crossing() -> None:
     problem, rng = random_layers(5), np.random.default_rng(0)
     correction = Correction(problem, 10.0, CorrectionConfig(steadiness=1e-9))
-    seen = [correction.candidate(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(30)]
+    seen = candidates(problem, correction, rng, 30)
     assert [correction.estimate_s(one) for one in seen] == pytest.approx([one.simulated_s for one in seen])
 
     def real_s(assignment: IntArray) -> float:
@@ -195,16 +202,15 @@ def test_a_correction_finds_the_factor_of_simulated_seconds_and_the_price_of_a_c
     for one in seen:
         correction.learn(one, real_s(one.assignment))
     correction.refit(rng)
-    others = [correction.candidate(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(10)]
+    others = candidates(problem, correction, rng, 10)
     assert [correction.estimate_s(one) for one in others] == pytest.approx([real_s(one.assignment) for one in others])
 
 
-def test_what_the_sum_leaves_unexplained_is_expected_of_alike_placements_too_and_of_unlike_ones_not() -> None:
+def test_an_unexplained_factor_applies_to_similar_placements_and_not_to_others() -> None:
     problem, rng = random_layers(5, num_ops=60), np.random.default_rng(0)
     correction = Correction(problem, 10.0, CorrectionConfig(steadiness=100.0))
     row = rng.integers(0, 3, problem.num_units)
-    seen = [correction.candidate(rng.integers(0, 3, problem.num_units)[problem.unit_of_op]) for _ in range(9)]
-    for one in seen:
+    for one in candidates(problem, correction, rng, 9):
         correction.learn(one, one.simulated_s)
     slow = correction.candidate(row[problem.unit_of_op])
     correction.learn(slow, 2.0 * slow.simulated_s)
@@ -217,7 +223,7 @@ def test_what_the_sum_leaves_unexplained_is_expected_of_alike_placements_too_and
     assert correction.estimate_s(far) == pytest.approx(far.simulated_s, rel=0.05)
 
 
-def test_failures_and_what_does_not_fit_teach_nothing() -> None:
+def test_the_correction_ignores_failures_and_placements_that_do_not_fit() -> None:
     problem = two_chains(memory_bytes=45)
     correction = Correction(problem, 1.0, CorrectionConfig())
     fits, too_much = correction.candidate(np.array([0, 1] * 3)), correction.candidate(np.zeros(6, dtype=np.int64))
@@ -229,21 +235,9 @@ def test_failures_and_what_does_not_fit_teach_nothing() -> None:
     assert not too_much.fits
 
 
-class SideBySide(Distorted):
-    """The same that notes how many are executed at once."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.sizes: list[int] = []
-
-    def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
-        self.sizes.append(len(assignments))
-        return super().evaluate_batch(assignments)
-
-
-def test_as_many_placements_are_executed_at_once_as_there_are_hosts_and_none_twice() -> None:
+def test_one_placement_per_host_is_executed_at_once_and_none_twice() -> None:
     problem = random_layers(1)
-    evaluator = SideBySide(problem)
+    evaluator = Distorted(problem)
     solution = quick(replace(problem, evaluator=evaluator, executed_at_once=4), Budget(61), 0)  # type: ignore[arg-type]
     singles, rehearsed, *searched = evaluator.sizes
     assert (singles, rehearsed, set(searched[:-1])) == (problem.topology.num_devices, 3, {4})

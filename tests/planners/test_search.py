@@ -1,4 +1,4 @@
-"""The search keeps its budget and the best placement it saw."""
+"""The search keeps to its budget and returns the best placement it evaluated."""
 
 import signal
 
@@ -23,7 +23,7 @@ def problem() -> Problem:
     return problem_of(graph, topology, times)
 
 
-def test_the_best_of_everything_evaluated_is_kept(problem: Problem) -> None:
+def test_a_search_keeps_the_best_placement_of_all_evaluations(problem: Problem) -> None:
     with Search(problem, Budget(10), "test", 7) as search:
         assert search.evaluate(Placement(np.array([0, 0, 0]))) == 4.0
         assert search.evaluate_batch(np.array([[1, 1, 1], [1, 0, 0]])).tolist() == [7.0, 5.0]
@@ -35,7 +35,7 @@ def test_the_best_of_everything_evaluated_is_kept(problem: Problem) -> None:
     assert [best for _, _, best in solution.history] == [4.0, 2.0]
 
 
-def test_a_batch_tells_at_which_of_its_evaluations_the_best_was_found(problem: Problem) -> None:
+def test_the_history_has_the_evaluation_of_each_improvement_in_a_batch(problem: Problem) -> None:
     with Search(problem, Budget(10), "test", 7) as search:
         search.evaluate_batch(np.array([[1, 1, 1], [1, 0, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]]))
         search.evaluate_batch(np.array([[1, 1, 1], [0, 1, 1], [0, 0, 0]]))
@@ -52,7 +52,7 @@ def test_a_batch_beyond_the_budget_is_cut_and_then_the_search_ends(problem: Prob
     assert search.evaluations == 3
 
 
-def test_a_walk_is_counted_move_by_move_and_tells_at_which_the_best_was_found(problem: Problem) -> None:
+def test_each_move_of_a_walk_counts_and_the_history_has_its_improvements(problem: Problem) -> None:
     request = WalkRequest(np.array([1, 1, 1]), 50, 0.0, 0.0, Proposals(0.0, 0.0, 1.0))
     with Search(problem, Budget(30), "test", 0) as search:
         assert search.evaluate(Placement(request.assignment)) == 7.0
@@ -74,7 +74,7 @@ def test_a_walk_that_finds_nothing_better_than_the_best_changes_nothing(problem:
     assert [(count, best) for count, _, best in search.history] == [(1, 2.0)]
 
 
-def test_no_second_is_spent_after_the_time_is_up(problem: Problem) -> None:
+def test_a_search_ends_when_its_seconds_are_used(problem: Problem) -> None:
     with Search(problem, Budget(None, seconds=0.0), "test", 0) as search:
         search.evaluate(Placement(np.array([0, 0, 0])))
     with pytest.raises(InfeasiblePlacement, match="before one placement was evaluated"):
@@ -93,7 +93,7 @@ def test_an_interrupt_keeps_the_best_so_far(problem: Problem) -> None:
     assert search.solution().objective_s == 2.0
 
 
-def test_an_interrupt_before_the_first_evaluation_is_not_swallowed(problem: Problem) -> None:
+def test_an_interrupt_before_the_first_evaluation_is_raised(problem: Problem) -> None:
     with pytest.raises(KeyboardInterrupt), Search(problem, Budget(10), "test", 0):
         raise KeyboardInterrupt
 
@@ -106,7 +106,7 @@ def converted_badly() -> None:
         raise TypeError("can't unbox") from None
 
 
-def test_an_interrupt_that_comes_out_as_another_error_keeps_the_best_so_far(problem: Problem) -> None:
+def test_an_interrupt_that_appears_as_another_error_keeps_the_best_so_far(problem: Problem) -> None:
     before = signal.getsignal(signal.SIGINT)
     with Search(problem, Budget(10), "test", 7) as search:
         search.evaluate(Placement(np.array([0, 0, 0])))

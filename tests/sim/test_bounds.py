@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.devices.topology import Device, Topology
 from gnnplace.evaluation import Objective
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import allowed_mask
 from gnnplace.sim import relaxation
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.simulator import Simulator
+from tests import problems
 
 
 def connected(*devices: Device, latency_s: float = 1.0) -> Topology:
-    links = (Link(a.name, b.name, latency_s, 10.0) for a, b in itertools.permutations(devices, 2))
-    return Topology("connected", devices, tuple(links))
+    return problems.connected(*devices, latency_s=latency_s, bandwidth=10.0)
 
 
 def chain(length: int, memory_bytes: int = 0) -> OpGraph:

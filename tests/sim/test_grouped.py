@@ -23,8 +23,7 @@ def grouped(max_groups: int = 12) -> GroupedSimulator:
     assert isinstance(graph, OpGraph)
     topology, coarsening = preset("k40x2"), coarsen(graph, max_groups)
     times = RooflineCost().op_time_s(graph, topology)
-    groups = Simulator(coarsening.graph, topology, coarsening.total(times))
-    return GroupedSimulator(coarsening, Simulator(graph, topology, times), groups)
+    return Simulator(graph, topology, times).over_groups(coarsening)
 
 
 def test_a_group_does_not_wait_for_inputs_that_only_its_later_ops_need() -> None:
@@ -36,9 +35,7 @@ def test_a_group_does_not_wait_for_inputs_that_only_its_later_ops_need() -> None
     # b and c are one group, which as one op would begin after a.
     coarsening = coarsen(graph, 2)
     assert coarsening.graph.num_ops == 2
-    simulator = GroupedSimulator(
-        coarsening, Simulator(graph, topology, times), Simulator(coarsening.graph, topology, coarsening.total(times))
-    )
+    simulator = Simulator(graph, topology, times).over_groups(coarsening)
     apart = np.arange(2)
     assert simulator.groups.evaluate(Placement(apart)).makespan_s > 3.0
     assert 2.0 < simulator.evaluate(Placement(apart)).makespan_s < 2.1
