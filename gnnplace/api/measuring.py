@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from gnnplace.api.problem_setup import ProblemSetup, measurement_store
 from gnnplace.api.search import ExecutedSearch, Executor, Hosts
 from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
-from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, write_costs
+from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
@@ -32,7 +30,7 @@ from gnnplace.run_record import MeasuredSearch
 
 __all__ = [
     "FINALISTS", "MEASURE_OPTIONS", "REQUESTS", "executed_here", "executed_placement",
-    "measured_evaluator", "profile_model", "profiled", "profiled_anew",
+    "measured_evaluator", "profiled", "profiled_anew",
 ]  # fmt: skip
 
 MEASURE_OPTIONS = MeasureOptions()
@@ -105,29 +103,6 @@ def profiled_anew(
             store.add_dispatch(kind, costs.dispatch_overhead_s)
     _store_links(fresh.device_links, topology)
     return store.costs(model.key), fits
-
-
-def profile_model(workload: Workload, topology: Topology, seed: int, out: Path | None = None) -> dict[str, Any]:
-    """Measures a model anew, and writes all known costs of these kinds of devices and their links to `out`.
-
-    Returns:
-        The object that `gnnplace profile --json` prints.
-    """
-    for other in workload.models[1:]:
-        profiled_anew(other, topology, seed, pairs=())
-    costs, fits = profiled_anew(workload.models[0], topology, seed)
-    known = costs.of_devices(topology.devices)
-    if out is not None:
-        write_costs(known, out)
-    kinds = {
-        kind: {
-            "ops": len(known.kinds[kind].op_s),
-            "dispatch_overhead_s": known.kinds[kind].dispatch_overhead_s,
-            "roofline_relative_error": fit.relative_error,
-        }
-        for kind, fit in fits.items()
-    }
-    return {"out": None if out is None else str(out), "kinds": kinds}
 
 
 def _unknown_pairs(topology: Topology, known: CostStore) -> list[tuple[str, str]]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from gnnplace.api.judging import executed_plan, finalists_of, simulated_plan
-from gnnplace.api.measuring import executed_here, executed_placement, profile_model, profiled
+from gnnplace.api.measuring import executed_here, executed_placement, profiled, profiled_anew
 from gnnplace.api.options import Keywords, PlaceOptions, options_from, with_keyword_signature
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.search import LEARNED, Executor, Hosts, Run, attempts, chosen_planner, hosts_at, until_interrupted
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.cost_model import CostModel
-from gnnplace.cost.measured import MeasuredCost
+from gnnplace.cost.measured import MeasuredCost, write_costs
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 from gnnplace.interruption import stop_requests
@@ -70,19 +70,17 @@ def place(
     begin_s, options = time.perf_counter(), options_from(options, keywords)
     chosen_planner(options.planner, options.policy)  # a wrong name is an error before the model is read
     hosts = hosts_at(options.ray)
-    with ExitStack() as stack:
-        over_hosts = hosts if hosts is not None and hosts.own(devices) else None
-        if over_hosts is not None:
-            stack.enter_context(over_hosts.connection())
-        setup, warnings = _set_up(model, devices, options, over_hosts, to_run=True)
+    over_hosts = hosts if hosts is not None and hosts.own(devices) else None
+    with nullcontext() if over_hosts is None else over_hosts.connection():
+        setup = _set_up(model, devices, options, over_hosts, to_run=True)
         if options.measure:
-            execution = (
+            executor = (
                 executed_here(setup, options, hosts) if over_hosts is None else over_hosts.executor(setup, options)
             )
-            plan = _search_executed(setup, options, execution)
+            plan = _search_executed(setup, options, executor)
         else:
             plan = _search_simulated(setup, options, hosts)
-    return replace(plan, wall_s=time.perf_counter() - begin_s, warnings=(*warnings, *plan.warnings))
+    return replace(plan, wall_s=time.perf_counter() - begin_s, warnings=(*setup.warnings, *plan.warnings))
 
 
 @with_keyword_signature
@@ -111,7 +109,7 @@ def compare(
     hosts = hosts_at(options.ray)
     if hosts is not None and hosts.own(devices):
         devices = hosts.topology(str(devices))
-    setup, _ = _set_up(model, devices, options)
+    setup = _set_up(model, devices, options)
     if hosts is not None:
         by_index, _ = until_interrupted(hosts.rows(setup, list(chosen), options))
         return [row for _, row in sorted(by_index, key=lambda found: found[0])]
@@ -205,7 +203,7 @@ def set_up(
     Raises:
         GnnplaceError: as `place`.
     """
-    return _set_up(model, devices, options_from(options, keywords))[0]
+    return _set_up(model, devices, options_from(options, keywords))
 
 
 @with_keyword_signature
@@ -246,35 +244,48 @@ def profile(
     options = options_from(options, keywords)
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
-    workload.check_executable()  # an op graph is an error before anything is measured
+    workload.check_executable()  # before anything is measured
     for warning in (*workload.warnings, *check_free(topology.device_names, options.force)):
         options.on_warning(warning)
-    return profile_model(workload, topology, options.seed, None if out is None else Path(out))
+    for other in workload.models[1:]:
+        profiled_anew(other, topology, options.seed, pairs=())
+    costs, fits = profiled_anew(workload.models[0], topology, options.seed)
+    known = costs.of_devices(topology.devices)
+    if out is not None:
+        write_costs(known, Path(out))
+    kinds = {
+        kind: {
+            "ops": len(known.kinds[kind].op_s),
+            "dispatch_overhead_s": known.kinds[kind].dispatch_overhead_s,
+            "roofline_relative_error": fit.relative_error,
+        }
+        for kind, fit in fits.items()
+    }
+    return {"out": None if out is None else str(out), "kinds": kinds}
 
 
 def _set_up(
     model: ModelSource, devices: Devices, options: PlaceOptions, over_hosts: Hosts | None = None, to_run: bool = False
-) -> tuple[ProblemSetup, tuple[str, ...]]:
-    """The workload on the devices, and warnings; with `to_run`, zoo models for real devices are built."""
+) -> ProblemSetup:
+    """The workload on the devices; with `to_run`, zoo models for real devices are built."""
+    if over_hosts is None:
+        topology = topology_of(devices)
+        to_run = options.measure or (to_run and is_real(topology))
+    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=to_run)
     cost: CostModel | None = None
     warnings: tuple[str, ...] = ()
     if over_hosts is not None:
-        workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
         topology, cost, warnings = over_hosts.profiled(workload, str(devices), options)
-        return ProblemSetup.build(workload, topology, cost, options), warnings
-    topology = topology_of(devices)
-    to_run = options.measure or (to_run and is_real(topology))
-    workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=to_run)
-    if options.measure:
-        workload.check_executable()  # an op graph is an error before anything is measured
+    elif options.measure:
+        workload.check_executable()  # before anything is measured
         warnings = check_free(topology.device_names, options.force)
         cost = MeasuredCost(profiled(workload, topology, options.seed))
-    return ProblemSetup.build(workload, topology, cost, options), warnings
+    return replace(ProblemSetup.build(workload, topology, cost, options), warnings=warnings)
 
 
 def _plan_of(model: ModelSource, devices: Devices, placement: str | Path | Placement, options: PlaceOptions) -> Plan:
     """The plan of the caller's placement, by simulated seconds."""
-    setup, warnings = _set_up(model, devices, options)
+    setup = _set_up(model, devices, options)
     graph, topology = setup.workload.graph, setup.topology
     if not isinstance(placement, Placement):
         placement = load_placement(Path(placement), graph, topology, setup.workload.sha256)
@@ -282,17 +293,14 @@ def _plan_of(model: ModelSource, devices: Devices, placement: str | Path | Place
     evaluation = setup.evaluator.evaluate(placement)
     seconds = setup.problem(setup.evaluator).penalised_s(evaluation)
     solution = Solution("given", options.seed, placement, seconds, 1, 0.0, ((1, 0.0, seconds),))
-    return Plan(setup, solution, placement, evaluation, (), warnings=warnings)
+    return Plan(setup, solution, placement, evaluation, (), warnings=setup.warnings)
 
 
 def _search_simulated(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Plan:
     """The baselines and the chosen planner by simulated seconds; a cluster simulates large batches of the chosen planner."""
     excluded: list[str] = []
-    with ExitStack() as stack:
-        evaluator = None
-        if hosts is not None:
-            own = setup.for_planner(options.planner)
-            evaluator = stack.enter_context(hosts.simulating(own, excluded.append))
+    own, alone = setup.for_planner(options.planner), nullcontext(None)
+    with alone if hosts is None else hosts.simulating(own, excluded.append) as evaluator:
         runs = {name: Run(name, load_planner(name), Budget()) for name in BASELINES}
         planner = chosen_planner(options.planner, options.policy)
         runs[options.planner] = Run(options.planner, planner, options.budget, evaluator)

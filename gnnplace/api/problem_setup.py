@@ -72,6 +72,8 @@ class ProblemSetup:
     """The caller chose the number of groups, so every planner gets these groups."""
     fused: IntArray | None = None
     """`[N]` equal numbers for ops that some device runs as one kernel; None if no device was profiled."""
+    warnings: tuple[str, ...] = ()
+    """Warnings of profiling."""
 
     @classmethod
     def build(

@@ -99,7 +99,10 @@ def zoo(
     chosen = zoo_name(name, training=training, small=small, settings=setting or ())
     if out is None:
         facts = chosen.description()
-        print_json(facts) if json else print_table(["", ""], [[key, str(value)] for key, value in facts.items()])
+        if json:
+            print_json(facts)
+        else:
+            print_table(["", ""], [[key, str(value)] for key, value in facts.items()])
         return
     if out.suffix != ".onnx" and not out.name.endswith((".json", ".json.gz")):
         raise GnnplaceError(f"--out {out}: expected a name that ends in .onnx, .json or .json.gz")
