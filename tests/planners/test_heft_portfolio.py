@@ -1,4 +1,4 @@
-"""The portfolio of list schedules: what it never loses, and what it evaluates."""
+"""The portfolio of list schedules: never worse than HEFT, with every placement evaluated once."""
 
 from __future__ import annotations
 

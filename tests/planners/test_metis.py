@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from unittest.mock import Mock
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnplace.devices.topology import Device
-from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement, check_legal
@@ -89,12 +87,3 @@ def test_a_placement_that_does_not_fit_is_returned_with_its_shortfall() -> None:
     assert solution.objective_s > problem.worst_case_s
     shortfall = problem.evaluator.evaluate(Placement(solution.placement.assignment)).shortfall_bytes
     assert (shortfall > 0).all()
-
-
-@pytest.mark.parametrize("name", ["metis", "metis-cpu"])
-def test_a_missing_library_is_an_error_with_the_command_that_installs_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pymetis", None)
-    with pytest.raises(MissingDependency, match=r"need pymetis; pip install 'gnnplace\[partition\]'"):
-        load_planner(name)(at_speeds(TWO_CLUSTERS, {"gpu0": 1, "gpu1": 1}), Budget(1), 0)

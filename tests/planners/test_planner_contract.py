@@ -1,17 +1,18 @@
-"""What every planner in the catalog keeps to."""
+"""Promises of every planner in the catalog."""
 
 from __future__ import annotations
 
 import copy
 import importlib.util
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import GnnplaceError, InfeasiblePlacement
+from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MissingDependency
 from gnnplace.evaluation import Objective, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import check_legal
@@ -20,7 +21,7 @@ from gnnplace.planners.catalog import PLANNERS, load_planner
 from tests.problems import problem_of
 
 BLIND_TO_MEMORY = ("single", "round-robin", "expert", "scotch", "metis", "metis-cpu")
-"""As people, and as the papers that these baselines come from, which balance computation alone."""
+"""These baselines balance computation alone, as in their papers."""
 
 NEEDS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "scotch": (shutil.which, "scotch_gmap"),
@@ -29,11 +30,11 @@ NEEDS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "mtkahypar": (importlib.util.find_spec, "mtkahypar"),
     "optimal": (importlib.util.find_spec, "ortools"),
 }
-"""How to find the optional library or program of a planner, and its name."""
+"""Function that finds the optional library or program of a planner, and its name."""
 
 
 @pytest.fixture(autouse=True)
-def _skip_what_is_not_installed(request: pytest.FixtureRequest) -> None:
+def _skip_planners_that_are_not_installed(request: pytest.FixtureRequest) -> None:
     name = request.node.callspec.params.get("name") if hasattr(request.node, "callspec") else None
     if name in NEEDS and NEEDS[name][0](NEEDS[name][1]) is None:
         pytest.skip(f"the planner {name!r} needs {NEEDS[name][1]}, which is not installed")
@@ -143,7 +144,7 @@ def test_a_planner_fits_a_graph_into_memories_none_of_which_holds_it(name: str) 
 
 
 @pytest.mark.parametrize("name", PLANNERS)
-def test_what_fits_nowhere_is_returned_as_data(name: str) -> None:
+def test_a_placement_that_fits_nowhere_is_returned_with_its_penalty(name: str) -> None:
     graph = OpGraph.build("big", [Op("a", memory_bytes=100), Op("b", memory_bytes=100)], [Tensor("a", 1, ("b",))])
     topology = Topology("small", (Device("x", memory_bytes=50), Device("y", memory_bytes=60)),
                         (Link("x", "y", 1e-3, 1e6), Link("y", "x", 1e-3, 1e6)))  # fmt: skip
@@ -171,6 +172,27 @@ def test_one_device_takes_everything(name: str) -> None:
     solution = load_planner(name)(problem_of(graph, topology, [[1.0], [2.0]]), Budget(20), 0)
     assert solution.placement.assignment.tolist() == [0, 0]
     assert solution.objective_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("planner", "module", "message"),
+    [
+        ("metis", "pymetis", r"need pymetis; pip install 'gnnplace\[partition\]'"),
+        ("metis-cpu", "pymetis", r"need pymetis; pip install 'gnnplace\[partition\]'"),
+        ("mtkahypar", "mtkahypar", r"needs mtkahypar; pip install 'gnnplace\[partition\]'"),
+        ("optimal", "ortools.sat.python.cp_model", r"needs OR-Tools.*gnnplace\[optimal\]"),
+        ("scotch", None, r"needs the program scotch_gmap; install Debian's scotch"),
+    ],
+)
+def test_a_missing_library_is_an_error_with_the_command_that_installs_it(
+    planner: str, module: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (module, module and module.partition(".")[0]):
+        if name is not None:
+            monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(MissingDependency, match=message):
+        load_planner(planner)(make_problem(), Budget(10), 0)
 
 
 def test_an_unknown_planner_is_an_error_that_names_the_nearest() -> None:

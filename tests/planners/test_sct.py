@@ -1,4 +1,4 @@
-"""m-SCT: the linear program by hand, and what a favourite child changes."""
+"""m-SCT: the linear program by hand, and the effect of favourite children."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_program_is_between_the_longest_path_without_and_with_transfers(seed
         paid = np.bincount(ends, program.paid_share, graph.num_ops)
         assert (paid >= np.bincount(ends, minlength=graph.num_ops) - 1 - 1e-7).all()
     children = program.favourite[program.favourite >= 0]
-    assert len(set(children.tolist())) == len(children)  # nobody's child twice
+    assert len(set(children.tolist())) == len(children)  # no op is the child of two
 
 
 def random_problem(seed: int) -> Problem:
@@ -95,7 +95,7 @@ def test_a_device_keeps_itself_free_for_the_favourite_child() -> None:
     assert schedule.start_s.tolist() == [0.0, 0.0, 3.0, 2.0]
 
 
-def test_an_op_that_could_run_anywhere_by_now_does_not_wait_for_the_favourite_child() -> None:
+def test_an_op_that_could_already_run_anywhere_does_not_wait_for_the_favourite_child() -> None:
     ops = [Op("parent"), Op("other"), Op("child"), Op("idler"), Op("busy")]
     tensors = [Tensor("parent", 20, ("child",)), Tensor("other", 9, ("child",)), Tensor("other", 2, ("busy",))]
     # idler has no input, but no device has time for it before d0 waits for child, from 1 to 10.
@@ -108,7 +108,7 @@ def test_an_op_that_could_run_anywhere_by_now_does_not_wait_for_the_favourite_ch
 def test_the_linear_program_finds_the_reservation() -> None:
     problem = reservation()
     program = favourite_children(problem, threshold=0.5)
-    # The child starts at 1 + 10 x = 1 + 2 (1 - x), where x is what it pays of the transfer from its parent.
+    # The child starts at 1 + 10 x = 1 + 2 (1 - x), where x is its paid share of the transfer from its parent.
     assert program.paid_share[program.producers == 0][0] == pytest.approx(1 / 6)
     assert program.makespan_s == pytest.approx(1 + 10 / 6 + 4)
     assert program.favourite.tolist() == [2, -1, -1, -1]
@@ -122,17 +122,15 @@ def test_without_favourite_children_m_sct_is_m_etf() -> None:
     np.testing.assert_array_equal(solution.placement.assignment, etf.plan(problem, Budget(9), 0).placement.assignment)
 
 
-def test_a_program_without_time_to_be_program_names_no_favourite() -> None:
+def test_without_time_for_the_program_no_op_has_a_favourite() -> None:
     assert (favourite_children(random_problem(0), limit_s=0.0).favourite == -1).all()
 
 
 def test_a_graph_without_tensors_or_without_any_time_has_no_favourites() -> None:
-    assert favourite_children(alike(OpGraph.build("none", [Op("a"), Op("b")]), [1.0, 1.0])).favourite.tolist() == [
-        -1,
-        -1,
-    ]
-    graph = OpGraph.build("zero", [Op("a"), Op("b")], [Tensor("a", 0, ("b",))])
-    assert favourite_children(alike(graph, [0.0, 0.0])).favourite.tolist() == [-1, -1]
+    alone = OpGraph.build("none", [Op("a"), Op("b")])
+    timeless = OpGraph.build("zero", [Op("a"), Op("b")], [Tensor("a", 0, ("b",))])
+    for problem in (alike(alone, [1.0, 1.0]), alike(timeless, [0.0, 0.0])):
+        assert favourite_children(problem).favourite.tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 0.6, float("nan")])
