@@ -32,7 +32,9 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
-    return _plan("metis", problem, budget, seed, hosts=False)
+    with Search(problem, budget, "metis", seed) as search:
+        search.evaluate(Placement(metis_assignment(problem, seed, hosts=False)))
+    return search.solution()
 
 
 def plan_with_hosts(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -44,12 +46,8 @@ def plan_with_hosts(problem: Problem, budget: Budget, seed: int) -> Solution:
     >>> round(plan_with_hosts(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
-    return _plan("metis-cpu", problem, budget, seed, hosts=True)
-
-
-def _plan(name: str, problem: Problem, budget: Budget, seed: int, *, hosts: bool) -> Solution:
-    with Search(problem, budget, name, seed) as search:
-        search.evaluate(Placement(metis_assignment(problem, seed, hosts=hosts)))
+    with Search(problem, budget, "metis-cpu", seed) as search:
+        search.evaluate(Placement(metis_assignment(problem, seed, hosts=True)))
     return search.solution()
 
 

@@ -103,7 +103,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = Op
             "planner 'optimal' needs OR-Tools, which is not installed: pip install 'gnnplace[optimal]'"
         ) from None
     with Search(problem, budget, "optimal", seed) as search:
-        _begin(search, seed, config)
+        _begin(search, config)
         if search.best_s <= 0:
             search.lower_bound_s = 0.0
         elif problem.graph.num_tensors * problem.topology.num_devices**2 <= config.max_transfers:
@@ -111,7 +111,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = Op
     return search.solution()
 
 
-def _begin(search: Search, seed: int, config: OptimalConfig) -> None:
+def _begin(search: Search, config: OptimalConfig) -> None:
     """Anneals the better of `single` and `heft` for a part of the budget."""
     assignment, value = best_start(search)
     whole = search.budget
@@ -121,16 +121,21 @@ def _begin(search: Search, seed: int, config: OptimalConfig) -> None:
         until_s = search.wall_s + config.annealing_seconds_share * (whole.seconds - search.wall_s)
     search.budget = replace(whole, evaluations=search.evaluations + share, seconds=until_s)
     with suppress(BudgetExhausted):
-        anneal(search, assignment, value, np.random.default_rng(seed), AnnealingConfig())
+        anneal(search, assignment, value, np.random.default_rng(search.seed), AnnealingConfig())
     search.budget = whole
     search.stage("annealing")
 
 
 def _solve_in_passes(search: Search, config: OptimalConfig) -> None:
-    passes = _passes(search.problem, config)
-    work = config.unlimited_work if search.budget.seconds is None else np.inf
-    if search.budget.evaluations is not None:
-        work = config.work_per_evaluation * search.budget.evaluations
+    """Solves the passes until the placement is proven optimal, or work or seconds end."""
+    budget, passes = search.budget, _passes(search.problem, config)
+    work, until_s = np.inf, np.inf
+    if budget.seconds is not None:
+        until_s = (1.0 - config.replay_seconds_share) * budget.seconds
+    if budget.evaluations is not None:
+        work = config.work_per_evaluation * budget.evaluations
+    elif budget.seconds is None:
+        work = config.unlimited_work
     for rules in passes:
         proven = search.best_s <= (search.lower_bound_s or 0.0) * (1.0 + config.tolerance)
         if proven or work <= 0.0 or not search.remaining:
@@ -139,7 +144,7 @@ def _solve_in_passes(search: Search, config: OptimalConfig) -> None:
         if schedule is None:
             return
         share = 1.0 if rules == passes[-1] else 0.5
-        work -= _replay(search, schedule, share * work, share * _seconds_left(search, config))
+        work -= _replay(search, schedule, share * work, share * max(0.0, until_s - search.wall_s))
         search.stage(rules)
 
 
@@ -153,12 +158,6 @@ def _passes(problem: Problem, config: OptimalConfig) -> tuple[str, ...]:
 
 def _pairs(problem: Problem) -> int:
     return problem.graph.num_ops**2 * problem.topology.num_devices
-
-
-def _seconds_left(search: Search, config: OptimalConfig) -> float:
-    """Seconds that are left for CP-SAT."""
-    whole_s = search.budget.seconds
-    return np.inf if whole_s is None else max(0.0, (1.0 - config.replay_seconds_share) * whole_s - search.wall_s)
 
 
 def _model(search: Search, rules: str, config: OptimalConfig) -> IntervalModel | None:
