@@ -39,7 +39,8 @@ class SearchClock:
     def __init__(self, search: Search, end_share: float = 1.0, max_evaluations: int | None = None) -> None:
         budget = search.budget
         self._search, self._first, self._begin_s = search, search.evaluations, search.wall_s
-        self._end_s = None if budget.seconds is None else end_share * budget.seconds
+        end_s = None if budget.seconds is None else end_share * budget.seconds
+        self._seconds = None if end_s is None else max(1e-9, end_s - self._begin_s)
         limits = [max_evaluations] if max_evaluations is not None else []
         if budget.evaluations is not None:
             limits.append(max(0, math.ceil(end_share * budget.evaluations) - self._first))
@@ -55,16 +56,16 @@ class SearchClock:
     def share_done(self) -> float:
         """Share of the stage that is over, from 0 to 1, by the limit that is nearer."""
         by_count = 0.0 if self.max_evaluations is None else self._made / max(1, self.max_evaluations)
-        by_time = 0.0 if self._end_s is None else (self._search.wall_s - self._begin_s) / self._seconds
+        by_time = 0.0 if self._seconds is None else (self._search.wall_s - self._begin_s) / self._seconds
         return min(1.0, max(by_count, by_time))
 
     @property
     def share_per_evaluation(self) -> float:
         """Increase of `share_done` with one evaluation, estimated from the rate so far where seconds end the stage."""
         by_count = 0.0 if self.max_evaluations is None else 1.0 / max(1, self.max_evaluations)
-        known = self._end_s is not None and self._made
-        by_time = (self._search.wall_s - self._begin_s) / self._made / self._seconds if known else 0.0
-        return max(by_count, by_time)
+        if self._seconds is None or not self._made:
+            return by_count
+        return max(by_count, (self._search.wall_s - self._begin_s) / self._made / self._seconds)
 
     @property
     def expected_evaluations(self) -> int:
@@ -72,12 +73,8 @@ class SearchClock:
         if self.max_evaluations is not None:
             return self.max_evaluations
         rate_per_s = self._search.evaluations / max(1e-9, self._search.wall_s)
-        return int(rate_per_s * max(0.0, (self._end_s or 0.0) - self._begin_s))
+        return int(rate_per_s * (self._seconds or 0.0))
 
     @property
     def _made(self) -> int:
         return self._search.evaluations - self._first
-
-    @property
-    def _seconds(self) -> float:
-        return max(1e-9, (self._end_s or 0.0) - self._begin_s)

@@ -192,8 +192,8 @@ def _rows(shape: tuple[int, int], *entries: tuple[IntArray, IntArray, FloatArray
 def _repaired_flow(graph: OpGraph, weights: FloatArray) -> tuple[FloatArray, float]:
     """Path weight through every op `[N]`, and in total, from the multipliers of the rows of `_path_rows`.
 
-    The multipliers of a solver conserve flow only nearly. Here what leaves an op by its edges is at most what came in
-    or began there: what is missing begins at the op and counts in the total; what is too much ends there.
+    The multipliers of a solver conserve flow only nearly. Here the flow that leaves an op by its edges is at most the flow that
+    enters or begins there: missing flow begins at the op and counts in the total, and excess flow ends there.
     """
     edge, end = np.split(weights[graph.num_ops :], [len(graph.consumers)])
     through, arrived, total = np.zeros(graph.num_ops), np.zeros(graph.num_ops), 0.0

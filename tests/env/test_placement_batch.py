@@ -1,4 +1,4 @@
-"""Episodes of many placements: rewards, masks, and what is evaluated."""
+"""Episodes of many placements: rewards, masks and evaluations."""
 
 from dataclasses import replace
 

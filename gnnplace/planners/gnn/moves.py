@@ -86,14 +86,10 @@ class Moves:
         )
         draws = most * (config.max_idle + 1)
         self._drawn = _Drawn(
-            devices=np.empty((most, units), dtype=np.int64),
-            kinds=np.empty(most, dtype=np.int64),
-            hashes=np.empty(most, dtype=np.uint64),
-            moves=np.empty(draws, dtype=np.int64),
-            log_probs=np.empty(draws),
-            is_fresh=np.empty(draws, dtype=np.bool_),
-            scratch=np.empty((3, units), dtype=np.int64),
-        )
+            np.empty((most, units), dtype=np.int64), np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint64),
+            np.empty(draws, dtype=np.int64), np.empty(draws), np.empty(draws, dtype=np.bool_),
+            np.empty((3, units), dtype=np.int64),
+        )  # fmt: skip
         self._weights = np.array(config.shares)
 
     def note(self, devices: IntArray, seconds: float) -> None:

@@ -143,7 +143,7 @@ def draw_pair(table: OddsTable, keep: float, rng: np.random.Generator) -> tuple[
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _drawn_index(weights: FloatArray, left: float) -> tuple[int, float]:
-    """The index whose weight uses up `left`, or the last positive one, and what is left before it."""
+    """The index at which cumulative weights exceed `left`, else the last positive one, and the rest of `left` before it."""
     drawn = -1
     for index in range(len(weights)):
         if weights[index] > 0.0:
