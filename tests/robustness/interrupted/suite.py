@@ -148,17 +148,13 @@ def _orphans(folder: Path) -> tuple[float, list[str]]:
     """Seconds until all processes of a killed run have ended, and the commands of those that did not end in time."""
     begin_s = time.monotonic()
     while True:
+        processes = psutil.process_iter(["cmdline", "environ"])
         left = [
-            process for process in psutil.process_iter() if _environment(process).get("TMPDIR") == str(folder / SYSTEM)
+            process.info["cmdline"]
+            for process in processes
+            if (process.info["environ"] or {}).get("TMPDIR") == str(folder / SYSTEM)
         ]
         waited_s = time.monotonic() - begin_s
         if not left or waited_s > _ORPHANS_S:
-            return waited_s, [" ".join(process.cmdline()) for process in left]
+            return waited_s, [" ".join(command or ()) for command in left]
         time.sleep(0.05)
-
-
-def _environment(process: psutil.Process) -> Mapping[str, str]:
-    try:
-        return dict(process.environ())
-    except psutil.Error:
-        return {}
