@@ -12,9 +12,9 @@ from gnnplace.graph.coarsen import coarsen
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 
 
-def chain(length: int, **costs: float) -> OpGraph:
+def chain(length: int) -> OpGraph:
     """Ops o0 -> o1 -> ..., the tensor of `o_i` has `i + 1` bytes."""
-    ops = [Op(f"o{i}", flops=costs.get("flops", 1.0)) for i in range(length)]
+    ops = [Op(f"o{i}", flops=1.0) for i in range(length)]
     return OpGraph.build("chain", ops, [Tensor(f"o{i}", i + 1, (f"o{i + 1}",)) for i in range(length - 1)])
 
 
@@ -36,11 +36,7 @@ def random_graph(seed: int, num_ops: int, labels: int = 0, pinned: bool = False)
     ]
     tensors = [
         Tensor(
-            f"o{i}",
-            int(rng.integers(0, 100)),
-            tuple({f"o{j}" for j in rng.integers(i + 1, min(num_ops, i + 9), rng.integers(0, 4))})
-            if i + 1 < num_ops
-            else (),
+            f"o{i}", int(rng.integers(0, 100)), tuple({f"o{j}" for j in rng.integers(i + 1, i + 9, 3) if j < num_ops})
         )
         for i in range(num_ops)
         for _ in range(int(rng.integers(0, 3)))
@@ -51,17 +47,12 @@ def random_graph(seed: int, num_ops: int, labels: int = 0, pinned: bool = False)
     return OpGraph.build("random", ops, tensors, weights)
 
 
-def test_a_graph_that_is_small_enough_is_returned_itself() -> None:
-    graph = chain(5)
-    coarsening = coarsen(graph, max_groups=5)
-    assert coarsening.graph is graph
-    assert coarsening.group_of_op.tolist() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("num_ops", [0, 1])
-def test_graphs_of_no_op_and_of_one_op_stay_as_they_are(num_ops: int) -> None:
+@pytest.mark.parametrize(("num_ops", "max_groups"), [(0, 1), (1, 1), (5, 5)])
+def test_a_graph_that_is_small_enough_is_returned_itself(num_ops: int, max_groups: int) -> None:
     graph = chain(num_ops)
-    assert coarsen(graph, max_groups=1).graph is graph
+    coarsening = coarsen(graph, max_groups)
+    assert coarsening.graph is graph
+    assert coarsening.group_of_op.tolist() == list(range(num_ops))
 
 
 def test_fewer_than_one_group_is_refused() -> None:
@@ -118,7 +109,7 @@ def test_a_colocation_group_becomes_one_op_where_no_path_leaves_it_and_returns()
     assert coarsening.graph.colocation_names == ()
 
 
-def test_what_cannot_merge_keeps_its_colocation_label() -> None:
+def test_ops_that_cannot_merge_keep_their_colocation_label() -> None:
     ops = [Op("a", group="g"), Op("b"), Op("c", group="g")]
     graph = OpGraph.build("sandwich", ops, [Tensor("a", 1, ("b",)), Tensor("b", 1, ("c",))])
     assert coarsen(graph, max_groups=9).graph is graph
@@ -204,7 +195,7 @@ def test_coarsening_keeps_the_graph_acyclic_and_its_totals(
     np.testing.assert_allclose(coarsening.total(graph.flops), coarse.flops)
 
 
-def test_what_one_kernel_does_stays_together_where_that_closes_no_cycle() -> None:
+def test_the_ops_of_one_kernel_stay_together_where_that_closes_no_cycle() -> None:
     ops = [Op(name) for name in ("conv", "norm", "side", "relu")]
     tensors = [Tensor("conv", 1, ("norm",)), Tensor("norm", 1, ("side", "relu")), Tensor("side", 1, ("relu",))]
     graph = OpGraph.build("block", ops, tensors)

@@ -1,6 +1,5 @@
 """Op graphs: arrays, orders, refused graphs, and the file format."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +87,8 @@ def test_arrays_cannot_be_changed() -> None:
         ([Op("a")], [Tensor("a", 1, ("z",))], "names the op 'z'"),
         ([Op("a"), Op("b")], [Tensor("a", 1, ("b",)), Tensor("b", 1, ("a",))], r"has a cycle \((a -> b -> a|b -> a -> b)\)"),
         ([Op("a")], [Tensor("a", 1, ("a",))], r"has a cycle \(a -> a\)"),
+        ([Op("a", stage=2**70)], [], "stage of op 'a' has too many digits"),
+        ([Op("a")], [Tensor("a", 2**70)], "a tensor of op 'a' has too many digits"),
         ([Op("a", flops=float("nan"))], [], "flops of op 'a' is nan"),
         ([Op("a", bytes_accessed=-1.0)], [], "bytes_accessed of op 'a' is -1.0"),
         ([Op("a", memory_bytes=-1)], [], "memory_bytes of op 'a' is -1"),
@@ -155,7 +156,5 @@ def test_a_file_that_is_broken_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_only_the_name_is_required_of_an_op() -> None:
-    graph = graph_from_json(
-        json.loads('{"format": "gnnplace.graph/1", "name": "g", "ops": [{"name": "a"}], "tensors": []}')
-    )
+    graph = graph_from_json({"format": FORMAT, "name": "g", "ops": [{"name": "a"}], "tensors": []})
     assert (graph.op_types, graph.flops.tolist(), graph.allowed_devices) == (("Unknown",), [0.0], (None,))

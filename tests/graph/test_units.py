@@ -1,4 +1,4 @@
-"""Units joined into fewer: for decisions, whatever cycles that closes."""
+"""Units joined into fewer units, and random connected sets of units."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.graph.units import coarsen_units, joined_units
+from gnnplace.graph.units import coarsen_units, first_above, grow_cluster, joined_units
+from gnnplace.sim.example import diamond
 
 
 def ladder(rungs: int) -> OpGraph:
     """A training step in small: forward ops, backward ops, and each pair shares a device."""
-    ops = [Op(f"f{i}", group=f"g{i}", flops=1.0) for i in range(rungs)] + [
-        Op(f"b{i}", group=f"g{i}", flops=1.0) for i in range(rungs)
-    ]
+    ops = [Op(f"{side}{i}", group=f"g{i}", flops=1.0) for side in "fb" for i in range(rungs)]
     forward = [Tensor(f"f{i}", i + 1, (f"f{i + 1}", f"b{i}")) for i in range(rungs - 1)]
     backward = [Tensor(f"b{i}", i + 1, (f"b{i - 1}",)) for i in range(1, rungs)]
     return OpGraph.build("ladder", ops, [*forward, Tensor(f"f{rungs - 1}", 1, (f"b{rungs - 1}",)), *backward])
@@ -33,9 +32,7 @@ def random_dag(seed: int, num_ops: int) -> OpGraph:
     ]
     tensors = [
         Tensor(
-            f"o{i}",
-            int(rng.integers(1, 99)),
-            tuple(f"o{j}" for j in rng.integers(i + 1, num_ops, rng.integers(0, 3)).tolist()),
+            f"o{i}", int(rng.integers(1, 99)), tuple(f"o{j}" for j in rng.integers(i + 1, num_ops, rng.integers(0, 3)))
         )
         for i in range(num_ops - 1)
     ]
@@ -82,7 +79,7 @@ def test_leaves_of_a_hub_join_with_each_other() -> None:
     assert unit.max() + 1 <= 8
 
 
-def test_nothing_joins_where_there_are_few_enough() -> None:
+def test_few_units_stay_as_they_are() -> None:
     assert joined_units(ladder(4), np.arange(8), most=8).tolist() == list(range(8))
 
 
@@ -123,3 +120,13 @@ def test_in_large_graphs_colocated_ops_merge_only_with_those_nearby(monkeypatch:
     monkeypatch.setattr(module, "_NEAR", 20)
     assert merged("near")
     assert not merged("far")
+
+
+def test_the_first_entry_above_a_value_is_found() -> None:
+    assert [first_above(np.array([1.0, 3.0, 6.0]), value) for value in (0.5, 1.0, 6.0)] == [0, 1, 2]
+
+
+def test_a_large_cluster_is_all_that_is_connected_on_the_device() -> None:
+    scratch, devices = np.zeros((3, 4), dtype=np.int64), np.array([0, 0, 0, 1])
+    count = grow_cluster(diamond().unit_graph, 100.0, devices, np.random.default_rng(0), scratch)
+    assert sorted(scratch[0, :count].tolist()) == [0, 1, 2]
