@@ -1,4 +1,4 @@
-"""Rewards, baseline and gradient steps of the published methods, and two pieces of their sequence models."""
+"""Rewards, baseline and gradient steps of the published methods, and pieces of their features and sequence models."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem
 
 __all__ = [
     "MovingAverage",
+    "first_values",
     "gradient_step",
     "gumbel_noise",
     "in_pieces",
@@ -65,6 +66,16 @@ def landing_devices(problem: Problem) -> IntArray:
     """`[U, D]` device of a unit that is sent to each device: that device, or the fastest one that may run the unit."""
     devices = range(problem.topology.num_devices)
     return np.stack([np.where(problem.action_mask[:, d], d, problem.fastest_near(d)) for d in devices], axis=1)
+
+
+def first_values(owners: IntArray, values: FloatArray | IntArray, num_owners: int, limit: int) -> FloatArray:
+    """`[num_owners, limit]` the first values of each owner in their order, padded with zeros."""
+    offsets, items = csr(owners, np.arange(len(owners)), num_owners)
+    slot = np.arange(len(items)) - np.repeat(offsets[:-1], np.diff(offsets))
+    kept, slot = items[slot < limit], slot[slot < limit]
+    table = np.zeros((num_owners, limit))
+    table[owners[kept], slot] = values[kept]
+    return table
 
 
 @dataclass(eq=False)

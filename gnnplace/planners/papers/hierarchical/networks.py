@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, multinomial, nn
 
-from gnnplace.arrays import FloatArray, IntArray, csr
+from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.papers.learning import gumbel_noise, in_pieces
+from gnnplace.planners.papers.learning import first_values, gumbel_noise, in_pieces
 
 __all__ = [
     "MAX_NEIGHBOURS",
@@ -50,12 +50,9 @@ def unit_traits(problem: Problem) -> UnitTraits:
     types, type_of_op = np.unique(np.array(graph.op_types, dtype=object).astype(str), return_inverse=True)
     type_counts = np.zeros((units, len(types)))
     np.add.at(type_counts, (problem.unit_of_op, type_of_op), 1.0)
-    offsets, outputs = csr(problem.unit_of_op[graph.tensor_producer], np.arange(graph.num_tensors), units)
-    num_outputs = np.diff(offsets)
-    slot = np.arange(len(outputs)) - np.repeat(offsets[:-1], num_outputs)
-    listed = slot < MAX_OUTPUTS
-    output_bytes = np.zeros((units, MAX_OUTPUTS))
-    output_bytes[np.repeat(np.arange(units), num_outputs)[listed], slot[listed]] = graph.tensor_bytes[outputs[listed]]
+    owner = problem.unit_of_op[graph.tensor_producer]
+    output_bytes = first_values(owner, graph.tensor_bytes, units, MAX_OUTPUTS)
+    num_outputs = np.bincount(owner, minlength=units)
     amounts = np.concatenate([type_counts, output_bytes, num_outputs[:, None]], axis=1)
     return UnitTraits(amounts, _neighbours(problem.unit_edges, units), problem.unit_edges)
 
@@ -88,14 +85,10 @@ def _compressed(amounts: FloatArray) -> FloatArray:
 
 def _neighbours(edges: IntArray, units: int) -> FloatArray:
     """Consumers first, then producers, each in topological order."""
-    listed = np.zeros((units, MAX_NEIGHBOURS, 2))
-    filled = np.zeros(units, dtype=np.int64)
-    for direction, (here, there) in ((1.0, edges), (-1.0, edges[::-1])):
-        for unit, neighbour in zip(here.tolist(), there.tolist(), strict=True):
-            if filled[unit] < MAX_NEIGHBOURS:
-                listed[unit, filled[unit]] = neighbour + 1, direction
-                filled[unit] += 1
-    return listed.reshape(units, 2 * MAX_NEIGHBOURS)
+    here, there = np.concatenate([edges, edges[::-1]], axis=1)
+    direction = np.repeat([1.0, -1.0], edges.shape[1])
+    columns = [first_values(here, values, units, MAX_NEIGHBOURS) for values in (there + 1, direction)]
+    return np.stack(columns, axis=2).reshape(units, 2 * MAX_NEIGHBOURS)
 
 
 class Chooser(nn.Module):

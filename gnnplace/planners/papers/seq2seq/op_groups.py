@@ -9,6 +9,7 @@ import numpy as np
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import unit_tables
 from gnnplace.evaluation import Problem
+from gnnplace.planners.papers.learning import first_values
 from gnnplace.policy.features import NUM_TYPE_BUCKETS, Float32Array, type_bucket
 
 __all__ = ["OpGroups", "group_units", "op_groups"]
@@ -95,10 +96,5 @@ def _output_sizes(problem: Problem, group_of_op: IntArray, count: int, num_outpu
     np.logical_or.at(leaves, graph.consumer_tensor, group_of_op[graph.consumers] != producer[graph.consumer_tensor])
     size = np.log1p(graph.tensor_bytes) / max(1.0, float(np.log1p(graph.tensor_bytes.max(initial=0))))
     tensors = np.flatnonzero(leaves)
-    tensors = tensors[np.lexsort((-size[tensors], producer[tensors]))]
-    offsets = np.searchsorted(producer[tensors], np.arange(count))
-    rank = np.arange(len(tensors)) - offsets[producer[tensors]]
-    kept = rank < num_outputs
-    sizes = np.zeros((count, num_outputs), dtype=np.float32)
-    sizes[producer[tensors[kept]], rank[kept]] = size[tensors[kept]]
-    return sizes
+    tensors = tensors[np.argsort(-size[tensors], kind="stable")]
+    return first_values(producer[tensors], size[tensors], count, num_outputs).astype(np.float32)
