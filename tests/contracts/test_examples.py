@@ -23,12 +23,14 @@ NOT_RUN = {"DistributedSession", "profile", "scotch", "train"}
 
 
 def offered(module: ModuleType) -> dict[str, Any]:
-    """The public functions and classes that a module defines, except protocols, whose implementations have examples."""
+    """The public functions and classes that a module defines, except exceptions and protocols."""
     values = {name: getattr(module, name) for name in module.__all__}
     return {
         name: value
         for name, value in values.items()
-        if callable(value) and getattr(value, "__module__", "") == module.__name__ and not is_protocol(value)
+        if callable(value)
+        and getattr(value, "__module__", "") == module.__name__
+        and not (is_protocol(value) or is_exception(value))
     }
 
 
@@ -44,7 +46,8 @@ def public() -> Iterator[tuple[str, Any]]:
     """What users call: the package's names, every planner, and what planners and evaluators are written with."""
     names = {name: getattr(gnnplace, name) for name in gnnplace.__all__}
     yield from (pair for pair in names.items() if callable(pair[1]) and not is_exception(pair[1]))
-    yield from ((name, load_planner(name)) for name in PLANNERS)
+    planners = ((name, load_planner(name)) for name in PLANNERS)
+    yield from ((name, getattr(planner, "func", planner)) for name, planner in planners)  # some are partial functions
     for room in ROOMS:
         module = importlib.import_module(f"gnnplace.{room}")
         yield from ((f"{room}.{name}", getattr(module, name)) for name in module.__all__)
