@@ -14,7 +14,7 @@ from gnnplace.api import set_up
 from gnnplace.bench.fidelity import MODELS
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
 from gnnplace.bench.planners import light_models
-from gnnplace.bench.problems import real_setting, write_placed
+from gnnplace.bench.problems import real_setup, write_placed
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, quiet_s
@@ -43,18 +43,18 @@ def bench_equality(options: BenchOptions) -> BenchResult:
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
         for name, model in light_models(folder, options.seed).items():
-            setting = set_up(model, DEVICES)
+            setup = set_up(model, DEVICES)
             rng = np.random.default_rng(options.seed)
             placements = {}
             for planner in ("heft", "gnn"):
-                solution = load_planner(planner)(setting.problem(), Budget(_EQUALITY_EVALUATIONS), options.seed)
-                placements[planner] = setting.coarsening.expand(solution.placement.assignment)
+                solution = load_planner(planner)(setup.problem(), Budget(_EQUALITY_EVALUATIONS), options.seed)
+                placements[planner] = setup.coarsening.expand(solution.placement.assignment)
             placements |= {f"random {i}": rng.integers(0, 2, model.graph.num_ops) for i in range(_RANDOM)}
             feed = sample_inputs(model, rng)
             with PlainSession(model.path, "cpu:0") as plain:
                 expected = plain.run(feed)
             for label, assignment in placements.items():
-                segments = write_placed(setting, assignment, folder / "placed")
+                segments = write_placed(setup, assignment, folder / "placed")
                 with Session(folder / "placed") as session:
                     outputs = session.run(None, feed)
                 error = max(relative_error(a, b) for a, b in zip(outputs, expected, strict=True))
@@ -102,26 +102,26 @@ def bench_execution(options: BenchOptions) -> BenchResult:
 
 def execution_result(case: Execution) -> dict[str, Any]:
     """A row per way to run the model, with its ratio to the plain session on one core that was measured in turns with it."""
-    setting = real_setting(case.model, DEVICES)
-    model = setting.workload.models[0]
+    setup = real_setup(case.model, DEVICES)
+    model = setup.workload.models[0]
     placements = {ONE_CORE: np.zeros(model.graph.num_ops, dtype=np.int64)}
     for planner in PLANNERS:
-        found = load_planner(planner)(setting.problem(), Budget(_EVALUATIONS), case.seed).placement.assignment
-        placements[planner] = setting.coarsening.expand(found)
+        found = load_planner(planner)(setup.problem(), Budget(_EVALUATIONS), case.seed).placement.assignment
+        placements[planner] = setup.coarsening.expand(found)
     feed = sample_inputs(model, np.random.default_rng(case.seed))
     threads = {label: PlainSession(model.path, _BOTH_CORES, spinning) for label, spinning in THREADS.items()}
     with temporary_folder() as folder, ExitStack() as stack:
         calls: dict[str, Callable[[], object]] = {label: partial(s.run, feed) for label, s in threads.items()}
         segments = dict.fromkeys(threads, 1)
         for label, assignment in placements.items():
-            segments[label] = write_placed(setting, assignment, folder / label)
+            segments[label] = write_placed(setup, assignment, folder / label)
             calls[label] = partial(stack.enter_context(Session(folder / label)).run, None, feed)
         plain = stack.enter_context(PlainSession(model.path, DEVICES.split(",", maxsplit=1)[0]))
         *samples, plain_s = interleaved([*calls.values(), partial(plain.run, feed)], _RULE)
     rows = []
     for label, row_s in zip(calls, samples, strict=True):
         ratio = median_interval(row_s / plain_s)
-        simulated = setting.simulator.evaluate(Placement(placements[label])) if label in placements else None
+        simulated = setup.simulator.evaluate(Placement(placements[label])) if label in placements else None
         rows.append(
             {
                 "placement": label,

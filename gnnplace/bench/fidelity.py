@@ -20,7 +20,7 @@ from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.arrays import FloatArray
 from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, slowdown_together
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
-from gnnplace.bench.problems import executing, real_setting
+from gnnplace.bench.problems import executing, real_setup
 from gnnplace.devices.detect import multiprocessors
 from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
 from gnnplace.measuring.worker_process import Answer
@@ -81,27 +81,27 @@ def _progress(case: Case, result: Mapping[str, Any]) -> str:
 
 def fidelity_result(case: Case) -> dict[str, Any]:
     """Simulated and measured seconds of every placement; the simulator uses only what was profiled before."""
-    setting = real_setting(case.model, case.devices)
-    without = _without_segment_costs(setting)
-    kinds, assignments = zip(*placements_of_every_kind(setting, case.seed), strict=True)
+    setup = real_setup(case.model, case.devices)
+    without = _without_segment_costs(setup)
+    kinds, assignments = zip(*placements_of_every_kind(setup, case.seed), strict=True)
     placements = [Placement(assignment) for assignment in assignments]
-    weight_bytes = max(1, setting.workload.graph.total_weight_bytes)
+    weight_bytes = max(1, setup.workload.graph.total_weight_bytes)
     at_once = int(np.clip(_AT_ONCE_BYTES // (2 * weight_bytes), 10, len(placements)))
-    model, names = setting.workload.models[0], setting.topology.device_names
+    model, names = setup.workload.models[0], setup.topology.device_names
     slowdown = [slowdown_together(model, names)]
     rows = []
-    with executing(setting) as evaluator:
+    with executing(setup) as evaluator:
         for begin in range(0, len(placements), at_once):
             together = placements[begin : begin + at_once]
             answers = evaluator.side_by_side(together, _RULE)
             for kind, placement, answer in zip(kinds[begin:], together, answers, strict=False):
-                ops = Placement(setting.coarsening.expand(placement.assignment))
+                ops = Placement(setup.coarsening.expand(placement.assignment))
                 rows.append(
                     {
                         "kind": kind,
                         "segments": len(evaluator.segments_of(placement)),
-                        "simulated_s": setting.simulator.evaluate(ops).makespan_s,
-                        "overlap_s": overlap_s(setting.simulator.schedule(ops)),
+                        "simulated_s": setup.simulator.evaluate(ops).makespan_s,
+                        "overlap_s": overlap_s(setup.simulator.schedule(ops)),
                         "without_segment_costs_s": without.evaluate(ops).makespan_s,
                         **_measured(answer),
                     }
@@ -109,17 +109,17 @@ def fidelity_result(case: Case) -> dict[str, Any]:
         device = evaluator.single_device
     alone_s = None
     if device is not None:
-        alone = np.full(setting.workload.graph.num_ops, setting.topology.device_index[device])
-        alone_s = setting.simulator.evaluate(Placement(alone)).makespan_s
+        alone = np.full(setup.workload.graph.num_ops, setup.topology.device_index[device])
+        alone_s = setup.simulator.evaluate(Placement(alone)).makespan_s
     slowdown.append(slowdown_together(model, names))
     return {
         "placements": rows,
         "slowdown_together": slowdown,
-        "ops": setting.workload.graph.num_ops,
-        "groups": setting.coarsening.graph.num_ops,
+        "ops": setup.workload.graph.num_ops,
+        "groups": setup.coarsening.graph.num_ops,
         "simulated_single_s": alone_s,
-        "segment_overhead_s": setting.topology.segment_overhead_s.tolist(),
-        "intake_bandwidth_bytes_per_s": [device.intake_bandwidth_bytes_per_s for device in setting.topology.devices],
+        "segment_overhead_s": setup.topology.segment_overhead_s.tolist(),
+        "intake_bandwidth_bytes_per_s": [device.intake_bandwidth_bytes_per_s for device in setup.topology.devices],
     }
 
 
@@ -142,14 +142,14 @@ def _measured(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _without_segment_costs(setting: ProblemSetup) -> Simulator:
+def _without_segment_costs(setup: ProblemSetup) -> Simulator:
     """A simulator of ops and links alone."""
     devices = tuple(
         dataclasses.replace(device, segment_overhead_s=0.0, intake_bandwidth_bytes_per_s=None)
-        for device in setting.topology.devices
+        for device in setup.topology.devices
     )
-    topology = dataclasses.replace(setting.topology, devices=devices)
-    return Simulator(setting.workload.graph, topology, setting.op_time_s)
+    topology = dataclasses.replace(setup.topology, devices=devices)
+    return Simulator(setup.workload.graph, topology, setup.op_time_s)
 
 
 def fidelity_row(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:

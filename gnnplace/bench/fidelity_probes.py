@@ -35,14 +35,14 @@ _BLOCKS = (8, 16, 32, 64, 128)
 _RULE = StoppingRule(warmup=2, min_repeats=15, max_repeats=200, max_s=4.0, relative_spread=0.0)
 
 
-def placements_of_every_kind(setting: ProblemSetup, seed: int) -> list[tuple[str, IntArray]]:
+def placements_of_every_kind(setup: ProblemSetup, seed: int) -> list[tuple[str, IntArray]]:
     """`COUNT` pairs of a kind (`single`, `cuts`, `list` or `random`) and a placement `[G]` of the op groups."""
     rng = np.random.default_rng(seed)
-    groups, devices = setting.coarsening.graph.num_ops, setting.topology.num_devices
-    progress = _progress(setting)
+    groups, devices = setup.coarsening.graph.num_ops, setup.topology.num_devices
+    progress = _progress(setup)
     found = [("single", np.full(groups, device)) for device in range(devices)]
     found += [("cuts", np.searchsorted(np.sort(rng.random(count)), progress) % devices) for count in _CUTS]
-    found += [("list", assignment) for assignment in _list_schedules(setting.problem(), rng)]
+    found += [("list", assignment) for assignment in _list_schedules(setup.problem(), rng)]
     for count in _BLOCKS:
         stretch = np.minimum((progress * count).astype(np.int64), count - 1)
         found.append(("random", rng.integers(0, devices, count)[stretch]))
@@ -50,10 +50,10 @@ def placements_of_every_kind(setting: ProblemSetup, seed: int) -> list[tuple[str
     return found
 
 
-def _progress(setting: ProblemSetup) -> FloatArray:
+def _progress(setup: ProblemSetup) -> FloatArray:
     """`[G]` share of the work that precedes each group in topological order."""
-    order = setting.coarsening.graph.topological_order
-    times_s = setting.group_simulator.op_time_s
+    order = setup.coarsening.graph.topological_order
+    times_s = setup.group_simulator.op_time_s
     seconds = np.where(np.isfinite(times_s), times_s, 0.0).mean(axis=1)[order]
     progress = np.empty(len(order))
     progress[order] = (np.cumsum(seconds) - seconds) / seconds.sum()

@@ -16,7 +16,7 @@ import numpy as np
 
 from gnnplace.api.measuring import MEASURE_OPTIONS
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
-from gnnplace.bench.problems import executing, real_setting
+from gnnplace.bench.problems import executing, real_setup
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
@@ -108,9 +108,9 @@ def search_result(case: SearchCase) -> dict[str, Any]:
     Raises:
         KeyboardInterrupt: the search was interrupted; its answer is not a result.
     """
-    setting = real_setting(case.model, DEVICES)
-    with executing(setting, MEASURE_OPTIONS) as evaluator:
-        solution = load_planner(case.planner)(setting.problem(evaluator), Budget(case.evaluations), case.seed)
+    setup = real_setup(case.model, DEVICES)
+    with executing(setup, MEASURE_OPTIONS) as evaluator:
+        solution = load_planner(case.planner)(setup.problem(evaluator), Budget(case.evaluations), case.seed)
     if solution.interrupted:
         raise KeyboardInterrupt
     return {
@@ -124,17 +124,17 @@ def search_result(case: SearchCase) -> dict[str, Any]:
         "wall_s": solution.wall_s,
         "executing_s": evaluator.executing_s,
         "single_s": None if evaluator.single is None else evaluator.single.makespan_s,
-        "groups": setting.coarsening.graph.num_ops,
-        "ops": setting.workload.graph.num_ops,
+        "groups": setup.coarsening.graph.num_ops,
+        "ops": setup.workload.graph.num_ops,
     }
 
 
 def _side_by_side(case: FinalPlacements) -> dict[str, Any]:
     """Median seconds and spread by placement, None for one that failed; and the seconds of one plain session."""
-    setting, letters = real_setting(case.model, DEVICES), case.placements.split(",")
+    setup, letters = real_setup(case.model, DEVICES), case.placements.split(",")
     options = replace(MEASURE_OPTIONS, final=replace(MEASURE_OPTIONS.final, max_s=_SIDE_BY_SIDE_S))
     placements = [Placement(np.array(devices_of_letters(text), dtype=np.int64)) for text in letters]
-    with executing(setting, options) as evaluator:
+    with executing(setup, options) as evaluator:
         comparison = evaluator.compare(placements)
     return {
         "single_s": None if comparison.single is None else comparison.single.makespan_s,

@@ -27,7 +27,7 @@ from gnnplace.running.session import PARTS
 
 __all__ = [
     "DOES_NOT_FIT", "PlannerRun", "accelerators", "bytes_alone", "compiled_problem", "executing", "failure_of",
-    "real_setting", "run_planner", "with_memory", "write_placed",
+    "real_setup", "run_planner", "with_memory", "write_placed",
 ]  # fmt: skip
 
 DOES_NOT_FIT = "does not fit into memory"
@@ -47,7 +47,7 @@ class PlannerRun:
 
 
 def run_planner(
-    setting: ProblemSetup, problem: Problem, load: Callable[[], Planner], budget: Budget, seed: int
+    setup: ProblemSetup, problem: Problem, load: Callable[[], Planner], budget: Budget, seed: int
 ) -> PlannerRun:
     """Runs the planner that `load` gives on `problem`; the planner's imports do not count as wall time.
 
@@ -67,7 +67,7 @@ def run_planner(
     wall_s = time.perf_counter() - begin_s
     if solution.interrupted:
         raise KeyboardInterrupt
-    _, evaluation = setting.evaluate_groups(solution.placement)
+    _, evaluation = setup.evaluate_groups(solution.placement)
     seconds = finite(evaluation.makespan_s) if evaluation.feasible else None
     return PlannerRun(seconds, failure_of(evaluation), wall_s, solution)
 
@@ -79,9 +79,9 @@ def failure_of(evaluation: Evaluation) -> str | None:
     return evaluation.failure or (DOES_NOT_FIT if evaluation.shortfall_bytes.any() else "cannot run on its devices")
 
 
-def compiled_problem(setting: ProblemSetup) -> Problem:
-    """The problem of a setting after one call of every compiled function that a planner may use."""
-    problem = setting.problem()
+def compiled_problem(setup: ProblemSetup) -> Problem:
+    """The problem of a setup after one call of every compiled function that a planner may use."""
+    problem = setup.problem()
     assignment = np.argmax(problem.action_mask, axis=1)[problem.unit_of_op]
     problem.evaluator.evaluate(Placement(assignment))
     problem.evaluator.evaluate_batch(assignment[None])
@@ -96,36 +96,36 @@ def accelerators(topology: Topology) -> list[str]:
     return [device.name for device in topology.devices if not device.is_host]
 
 
-def bytes_alone(setting: ProblemSetup, device: int = 0) -> int:
+def bytes_alone(setup: ProblemSetup, device: int = 0) -> int:
     """Memory in bytes that the whole graph needs on one device."""
-    alone = setting.simulator.evaluate(Placement(np.full(setting.workload.graph.num_ops, device)))
+    alone = setup.simulator.evaluate(Placement(np.full(setup.workload.graph.num_ops, device)))
     return int(alone.peak_memory_bytes[device])
 
 
-def with_memory(setting: ProblemSetup, memory_bytes: Mapping[str, int]) -> ProblemSetup:
-    """The setting with other memory capacities of some devices, by name."""
-    topology = setting.topology
+def with_memory(setup: ProblemSetup, memory_bytes: Mapping[str, int]) -> ProblemSetup:
+    """The setup with other memory capacities of some devices, by name."""
+    topology = setup.topology
     devices = tuple(
         dataclasses.replace(device, memory_bytes=memory_bytes.get(device.name, device.memory_bytes))
         for device in topology.devices
     )
-    return dataclasses.replace(setting, topology=dataclasses.replace(topology, devices=devices))
+    return dataclasses.replace(setup, topology=dataclasses.replace(topology, devices=devices))
 
 
 @lru_cache(maxsize=1)
-def real_setting(model: str, devices: str) -> ProblemSetup:
+def real_setup(model: str, devices: str) -> ProblemSetup:
     """A zoo model on real devices, with the costs that this machine measures for it."""
     return set_up(f"zoo:{model}", devices, measure=True, force=True)
 
 
-def executing(setting: ProblemSetup, options: MeasureOptions = MeasureOptions()) -> MeasuredEvaluator:
+def executing(setup: ProblemSetup, options: MeasureOptions = MeasureOptions()) -> MeasuredEvaluator:
     """Executes placements of the op groups; unlike in a search of `gnnplace.place`, earlier measurements do not count."""
-    return MeasuredEvaluator(setting.grouped_model, setting.topology, setting.group_simulator, options)
+    return MeasuredEvaluator(setup.grouped_model, setup.topology, setup.group_simulator, options)
 
 
-def write_placed(setting: ProblemSetup, assignment: IntArray, folder: Path) -> int:
+def write_placed(setup: ProblemSetup, assignment: IntArray, folder: Path) -> int:
     """Writes the parts of a placement `[N]` for a `Session`; the number of its segments."""
-    order = setting.simulator.schedule(Placement(assignment)).order()
-    segments = setting.workload.segments(assignment, order)
-    write_parts(setting.workload.models[0], segments, setting.topology.device_names, folder / PARTS)
+    order = setup.simulator.schedule(Placement(assignment)).order()
+    segments = setup.workload.segments(assignment, order)
+    write_parts(setup.workload.models[0], segments, setup.topology.device_names, folder / PARTS)
     return len(segments)

@@ -113,10 +113,10 @@ def _placed(case: Case) -> dict[str, Any]:
             graph = load_workload(file).graph
         topology = topology_of(case.devices)
         with stage(stages, "prepare"):
-            setting = set_up(graph, topology)
+            setup = set_up(graph, topology)
         assignment = np.zeros((1, graph.num_ops), dtype=np.int64)
         with stage(stages, "evaluate"):
-            setting.simulator.evaluate_batch(assignment)
+            setup.simulator.evaluate_batch(assignment)
         with stage(stages, "place"):
             plan = place(graph, topology, evaluations=case.evaluations, seed=case.seed)
         with stage(stages, "save"):

@@ -44,8 +44,8 @@ def test_every_way_runs_and_is_compared_with_the_plain_session(
 ) -> None:
     model = small_model("opset_9")
     before = os.sched_getaffinity(0)
-    setting = ProblemSetup.build(Workload.of(model), load_topology(execution.DEVICES), RooflineCost())
-    monkeypatch.setattr(execution, "real_setting", lambda *_: setting)
+    setup = ProblemSetup.build(Workload.of(model), load_topology(execution.DEVICES), RooflineCost())
+    monkeypatch.setattr(execution, "real_setup", lambda *_: setup)
     monkeypatch.setattr(execution, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
     monkeypatch.setattr(execution, "PLANNERS", ("heft", "annealing"))
     found = execution.execution_result(execution.Execution("some", 0))["rows"]

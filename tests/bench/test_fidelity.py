@@ -75,14 +75,14 @@ def test_the_summary_counts_the_models_that_reach_the_goals() -> None:
 
 
 def test_there_are_thirty_placements_of_every_kind_and_a_seed_repeats_them(squeezenet: OnnxModel) -> None:
-    setting = ProblemSetup.build(Workload.of(squeezenet), preset("haswellx2"), RooflineCost())
-    found = placements_of_every_kind(setting, 0)
+    setup = ProblemSetup.build(Workload.of(squeezenet), preset("haswellx2"), RooflineCost())
+    found = placements_of_every_kind(setup, 0)
     assert len(found) == COUNT == 30
     assert {kind for kind, _ in found} == {"single", "cuts", "list", "random"}
-    again = placements_of_every_kind(setting, 0)
+    again = placements_of_every_kind(setup, 0)
     assert all(np.array_equal(a, b) for (_, a), (_, b) in zip(found, again, strict=True))
     assert len({assignment.tobytes() for _, assignment in found}) >= 20
-    devices = setting.topology.num_devices
+    devices = setup.topology.num_devices
     assert all(((assignment >= 0) & (assignment < devices)).all() for _, assignment in found)
 
 
@@ -98,10 +98,10 @@ def test_a_model_is_simulated_and_executed(
     squeezenet: OnnxModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
-    setting = ProblemSetup.build(Workload.of(squeezenet), load_topology(f"cpu:{first},cpu:{second}"), RooflineCost())
-    monkeypatch.setattr(fidelity, "real_setting", lambda model, devices: setting)
+    setup = ProblemSetup.build(Workload.of(squeezenet), load_topology(f"cpu:{first},cpu:{second}"), RooflineCost())
+    monkeypatch.setattr(fidelity, "real_setup", lambda model, devices: setup)
     monkeypatch.setattr(fidelity, "_RULE", StoppingRule(warmup=1, min_repeats=3, max_repeats=3))
-    monkeypatch.setattr(fidelity, "placements_of_every_kind", lambda *_: placements_of_every_kind(setting, 0)[1:12:5])
+    monkeypatch.setattr(fidelity, "placements_of_every_kind", lambda *_: placements_of_every_kind(setup, 0)[1:12:5])
     found = fidelity.fidelity_result(CASE)
     assert [row["kind"] for row in found["placements"]] == ["single", "cuts", "list"]
     for line in found["placements"]:

@@ -14,7 +14,7 @@ from gnnplace.bench.generalization.devices import (
     unlike_training,
     unseen_count,
 )
-from gnnplace.bench.generalization.run import setting_of_case
+from gnnplace.bench.generalization.run import setup_of_case
 from gnnplace.bench.papers.tables import SEEDS_ROWS, SPOTLIGHT_ROWS
 from gnnplace.devices.presets import preset
 from gnnplace.devices.sampled import DeviceRanges, sample_devices
@@ -96,14 +96,14 @@ def test_some_cases_have_numbers_of_devices_and_op_types_that_no_training_has() 
     ],
 )
 def test_a_case_has_50_to_2000_groups(name: str, groups: int) -> None:
-    assert setting_of_case(name).problem().num_units == groups
+    assert setup_of_case(name).problem().num_units == groups
 
 
 def test_accelerators_hold_the_share_of_memory_together_in_unequal_parts() -> None:
-    setting = setting_of_case("llama_prefill 200 on ring-8 memory 0.8")
-    memory = [device.memory_bytes or 0 for device in setting.topology.devices]
+    setup = setup_of_case("llama_prefill 200 on ring-8 memory 0.8")
+    memory = [device.memory_bytes or 0 for device in setup.topology.devices]
     assert memory[0] == pytest.approx(2 * memory[6], rel=1e-6)
     assert memory[:7] == sorted(memory[:7], reverse=True)
     assert memory[7] == held_out_devices("ring-8").devices[7].memory_bytes
-    alone = setting.simulator.evaluate(Placement(np.full(setting.workload.graph.num_ops, 7)))
+    alone = setup.simulator.evaluate(Placement(np.full(setup.workload.graph.num_ops, 7)))
     assert sum(memory[:7]) == pytest.approx(0.8 * alone.peak_memory_bytes[7], rel=1e-6)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnnplace.bench.generalization.rows import ABLATIONS, ROWS, fingerprint, planner_of, policy_of
-from gnnplace.bench.generalization.run import FACTS, Run, run_result, setting_of_case
+from gnnplace.bench.generalization.run import FACTS, Run, run_result, setup_of_case
 from gnnplace.bench.generalization.suite import bench_generalization, take_over
 from gnnplace.bench.harness import BenchOptions, write_result
 from gnnplace.errors import GnnplaceError
@@ -76,7 +76,7 @@ def test_an_ablation_has_a_policy_of_its_own_beside_the_main_one(policy: Path) -
 
 
 def test_every_variant_of_the_improver_differs_and_places_a_case(policy: Path) -> None:
-    problem = setting_of_case(CASE).problem()
+    problem = setup_of_case(CASE).problem()
     single_s = planner_of(ROWS["single"], None)(problem, Budget(None), 0).objective_s
     configs = set()
     for name in ("gnn-untrained", "gnn-zero-shot", "gnn-fine-tuned", "gnn-no-lookahead", "gnn-every-step"):

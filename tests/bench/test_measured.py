@@ -114,12 +114,12 @@ def test_a_search_keeps_its_history_and_the_seconds_of_executing(
 ) -> None:
     model = small_model("opset_9")
 
-    def setting(*_: str) -> ProblemSetup:
+    def setup(*_: str) -> ProblemSetup:
         topology = topology_of(f"cpu:{CORES[0]},cpu:{CORES[-1]}" if len(CORES) > 1 else f"cpu:{CORES[0]}")
         return ProblemSetup.build(Workload.of(model), topology, RooflineCost())
 
     rule = StoppingRule(warmup=1, min_repeats=2, max_repeats=2)
-    monkeypatch.setattr(measured, "real_setting", setting)
+    monkeypatch.setattr(measured, "real_setup", setup)
     monkeypatch.setattr(measured, "MEASURE_OPTIONS", MeasureOptions(rule, rule))
     found = search_result(SearchCase(MODEL, planner, 0, 4))
     assert found["evaluations"] <= 4

@@ -79,7 +79,7 @@ def test_a_planners_result_on_groups_equals_the_seconds_of_the_whole_graph(plann
     recipe = load_recipe("layered_200")
     graph = recipe.build(recipe.settings)
     assert isinstance(graph, OpGraph)
-    setting = ProblemSetup.build(Workload.of(graph), preset("k40x2"), RooflineCost(), PlaceOptions(max_groups=20))
-    solution = load_planner(planner)(setting.problem(), Budget(60), 0)
-    placement = expanded(setting.coarsening, solution.placement)
-    assert setting.simulator.evaluate(placement).makespan_s == solution.objective_s
+    setup = ProblemSetup.build(Workload.of(graph), preset("k40x2"), RooflineCost(), PlaceOptions(max_groups=20))
+    solution = load_planner(planner)(setup.problem(), Budget(60), 0)
+    placement = expanded(setup.coarsening, solution.placement)
+    assert setup.simulator.evaluate(placement).makespan_s == solution.objective_s

@@ -96,8 +96,8 @@ def test_a_walk_over_op_groups_returns_the_seconds_of_the_whole_graph() -> None:
     recipe = load_recipe("layered_200")
     graph = recipe.build(recipe.settings)
     assert isinstance(graph, OpGraph)
-    setting = ProblemSetup.build(Workload.of(graph), preset("k40x2"), RooflineCost(), PlaceOptions(max_groups=20))
-    problem = setting.problem()
+    setup = ProblemSetup.build(Workload.of(graph), preset("k40x2"), RooflineCost(), PlaceOptions(max_groups=20))
+    problem = setup.problem()
     assert problem.local_search.ops_per_evaluation == graph.num_ops
     start = random_start(problem, np.random.default_rng(5))
     temperature_s = evaluated(problem, start) / 50

@@ -24,7 +24,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.run_record import finite
 
-__all__ = ["COLD_START", "FACTS", "ZERO_SHOT", "Run", "place_once", "run_result", "setting_of_case"]
+__all__ = ["COLD_START", "FACTS", "ZERO_SHOT", "Run", "place_once", "run_result", "setup_of_case"]
 
 FACTS = "facts"
 """Name in place of a row, for the sizes of the case, its lower bound, and its differences to training."""
@@ -57,9 +57,9 @@ def run_result(run: Run, policies: Mapping[str, Path]) -> dict[str, Any]:
         return _facts(run.case)
     if run.row == COLD_START:
         return _cold_start(run.case, policies[ZERO_SHOT])
-    row, policy, (setting, problem) = ROWS[run.row], policies.get(run.row), _prepared(run.case)
+    row, policy, (setup, problem) = ROWS[run.row], policies.get(run.row), _prepared(run.case)
     _warm_up(row.name, policy)
-    done = run_planner(setting, problem, partial(planner_of, row, policy), row.budget(problem.num_units), run.seed)
+    done = run_planner(setup, problem, partial(planner_of, row, policy), row.budget(problem.num_units), run.seed)
     solution = done.solution
     return {
         "objective_s": done.makespan_s,
@@ -80,7 +80,7 @@ def _cold_start(case: str, policy: Path) -> dict[str, Any]:
 
 def place_once(case: str, policy: str) -> None:
     """Places a case with the row `ZERO_SHOT`: the program of a cold start."""
-    problem = setting_of_case(case).problem()
+    problem = setup_of_case(case).problem()
     planner_of(ROWS[ZERO_SHOT], Path(policy))(problem, ROWS[ZERO_SHOT].budget(problem.num_units), 0)
 
 
@@ -92,11 +92,11 @@ def _warm_up(row: str, policy: Path | None) -> None:
 
 @lru_cache(maxsize=3)
 def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
-    setting = setting_of_case(name)
-    return setting, compiled_problem(setting)
+    setup = setup_of_case(name)
+    return setup, compiled_problem(setup)
 
 
-def setting_of_case(name: str) -> ProblemSetup:
+def setup_of_case(name: str) -> ProblemSetup:
     """The case's graph on its devices, simulated on one thread.
 
     With a share of memory, accelerators hold that share of the model's memory together, and hosts keep their own. Capacities
@@ -105,20 +105,20 @@ def setting_of_case(name: str) -> ProblemSetup:
     case = case_of(name)
     workload, topology = Workload.of(held_out_graph(case.graph)), held_out_devices(case.devices)
     cost = PerTypeCost(RooflineCost(), case.cost_seed, case.type_spread)
-    setting = ProblemSetup.build(workload, topology, cost, PlaceOptions(max_groups=case.max_groups))
-    setting = dataclasses.replace(setting, num_threads=1)
+    setup = ProblemSetup.build(workload, topology, cost, PlaceOptions(max_groups=case.max_groups))
+    setup = dataclasses.replace(setup, num_threads=1)
     if case.memory_share is None:
-        return setting
+        return setup
     names = accelerators(topology)
     host = next(index for index, device in enumerate(topology.device_names) if device not in names)
     weights = np.linspace(2.0, 1.0, len(names))
-    capacities = case.memory_share * bytes_alone(setting, host) * weights / weights.sum()
-    return with_memory(setting, dict(zip(names, capacities.astype(np.int64).tolist(), strict=True)))
+    capacities = case.memory_share * bytes_alone(setup, host) * weights / weights.sum()
+    return with_memory(setup, dict(zip(names, capacities.astype(np.int64).tolist(), strict=True)))
 
 
 def _facts(name: str) -> dict[str, Any]:
-    case, (setting, problem) = case_of(name), _prepared(name)
-    graph, topology = setting.workload.graph, setting.topology
+    case, (setup, problem) = case_of(name), _prepared(name)
+    graph, topology = setup.workload.graph, setup.topology
     return {
         **dataclasses.asdict(case),
         "family": family_of_graph(case.graph),
@@ -130,5 +130,5 @@ def _facts(name: str) -> dict[str, Any]:
         "unseen_count": unseen_count(topology),
         "unlike_training": list(unlike_training(held_out_devices(case.devices))),
         "unseen_types": sorted(set(graph.op_types) - training_types()),
-        "lower_bound": dataclasses.asdict(setting.bound),
+        "lower_bound": dataclasses.asdict(setup.bound),
     }

@@ -137,11 +137,11 @@ def case_result(case: Case) -> dict[str, Any]:
         MissingDependency: the planner needs a library that is not installed.
         KeyboardInterrupt: the search was interrupted; its answer is not a result.
     """
-    setting = _setting(case.row)
+    setup = _setup(case.row)
     if case.planner == FACTS:
-        return _facts(setting)
+        return _facts(setup)
     load = partial(load_planner, case.planner)
-    run = run_planner(setting, compiled_problem(setting), load, Budget(case.evaluations), case.seed)
+    run = run_planner(setup, compiled_problem(setup), load, Budget(case.evaluations), case.seed)
     result = {"makespan_s": run.makespan_s, "error": run.error, "wall_s": run.wall_s, "evaluations": 0}
     if run.solution is None:
         return result
@@ -153,23 +153,23 @@ def case_result(case: Case) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=2)
-def _setting(key: str) -> ProblemSetup:
+def _setup(key: str) -> ProblemSetup:
     """The row's workload on its testbed, with the roofline costs of published figures."""
     row = row_of(key)
-    setting = ProblemSetup.build(load_workload(row.workload), preset(row.devices), RooflineCost())
+    setup = ProblemSetup.build(load_workload(row.workload), preset(row.devices), RooflineCost())
     if row.memory_share is None:
-        return setting
-    memory = int(row.memory_share * bytes_alone(setting))
-    return with_memory(setting, dict.fromkeys(accelerators(setting.topology), memory))
+        return setup
+    memory = int(row.memory_share * bytes_alone(setup))
+    return with_memory(setup, dict.fromkeys(accelerators(setup.topology), memory))
 
 
-def _facts(setting: ProblemSetup) -> dict[str, Any]:
-    graph, topology, groups = setting.workload.graph, setting.topology, setting.coarsening.graph
+def _facts(setup: ProblemSetup) -> dict[str, Any]:
+    graph, topology, groups = setup.workload.graph, setup.topology, setup.coarsening.graph
     singles: dict[str, dict[str, Any]] = {}
     for index, device in enumerate(topology.devices):
         column = "single-cpu" if device.is_host else "single-gpu"
         if column not in singles:
-            alone = setting.simulator.evaluate(Placement(np.full(graph.num_ops, index, dtype=np.int64)))
+            alone = setup.simulator.evaluate(Placement(np.full(graph.num_ops, index, dtype=np.int64)))
             singles[column] = {
                 "makespan_s": finite(alone.makespan_s) if alone.feasible else None,
                 "error": failure_of(alone),
@@ -181,7 +181,7 @@ def _facts(setting: ProblemSetup) -> dict[str, Any]:
         "groups": groups.num_ops,
         "devices": list(topology.device_names),
         "singles": singles,
-        "lower_bound": dataclasses.asdict(setting.bound),
+        "lower_bound": dataclasses.asdict(setup.bound),
         "group_stages": groups.stages.tolist(),
         "group_types": list(groups.op_types),
     }

@@ -62,12 +62,12 @@ def _topology(folder: Path, _: Path) -> None:
 
 def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = MeasuredCost(CostStore())) -> None:
     """Computes op seconds, op groups, a lower bound and the makespan of a placement."""
-    setting = ProblemSetup.build(workload, topology, cost)
-    allowed = [np.flatnonzero(row) for row in np.isfinite(setting.op_time_s)]
+    setup = ProblemSetup.build(workload, topology, cost)
+    allowed = [np.flatnonzero(row) for row in np.isfinite(setup.op_time_s)]
     spread = np.array([row[op % len(row)] for op, row in enumerate(allowed)], dtype=np.int64)
-    setting.simulator.evaluate(Placement(spread))
-    assert setting.group_simulator.graph.num_ops == setting.coarsening.graph.num_ops
-    assert setting.bound.value_s >= 0
+    setup.simulator.evaluate(Placement(spread))
+    assert setup.group_simulator.graph.num_ops == setup.coarsening.graph.num_ops
+    assert setup.bound.value_s >= 0
 
 
 def _placement(folder: Path, _: Path) -> None:
