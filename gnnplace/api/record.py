@@ -90,12 +90,7 @@ def edges_record(graph: OpGraph) -> list[tuple[int, int, int]]:
 
 def transfers_record(graph: OpGraph, topology: Topology, schedule: Schedule) -> list[TransferRecord]:
     """The transfers of a schedule, hop by hop."""
-    columns = (
-        schedule.transfer_tensor,
-        schedule.transfer_link,
-        schedule.transfer_start_s,
-        schedule.transfer_end_s,
-    )
+    columns = (schedule.transfer_tensor, schedule.transfer_link, schedule.transfer_start_s, schedule.transfer_end_s)
     return [
         {
             "tensor": graph.op_names[graph.tensor_producer[tensor]],

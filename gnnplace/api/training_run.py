@@ -172,8 +172,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         settings = _begin(files, settings, start)
     end_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
     control = RunControl(
-        lambda: should_stop() or time.monotonic() >= end_s,
-        process_group if hosts is None else hosts.process_group(),
+        lambda: should_stop() or time.monotonic() >= end_s, process_group if hosts is None else hosts.process_group()
     )
     losses, saved = 0, -1
     while True:
