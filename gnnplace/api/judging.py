@@ -106,8 +106,7 @@ def executed_plan(
         "search": search,
     }
     best = {finalist.planner: evaluation for finalist, evaluation in reversed(pairs)}
-    names = dict.fromkeys(finalist.planner for finalist in finalists)
-    rows = tuple(_row(name, best[name], solution) for name in names)
+    rows = tuple(_row(name, best[name], solution) for name in dict.fromkeys(run.planner for run in finalists))
     placement, evaluation = setup.evaluate_groups(chosen)
     return Plan(setup, solution, placement, evaluation, rows, measured=record, warnings=tuple(warnings), kept=kept)
 

@@ -73,13 +73,12 @@ def place(
     over_hosts = hosts if hosts is not None and hosts.own(devices) else None
     with nullcontext() if over_hosts is None else over_hosts.connection():
         setup = _set_up(model, devices, options, over_hosts, to_run=True)
-        if options.measure:
-            executor = (
-                executed_here(setup, options, hosts) if over_hosts is None else over_hosts.executor(setup, options)
-            )
-            plan = _search_executed(setup, options, executor)
-        else:
+        if not options.measure:
             plan = _search_simulated(setup, options, hosts)
+        elif over_hosts is None:
+            plan = _search_executed(setup, options, executed_here(setup, options, hosts))
+        else:
+            plan = _search_executed(setup, options, over_hosts.executor(setup, options))
     return replace(plan, wall_s=time.perf_counter() - begin_s, warnings=(*setup.warnings, *plan.warnings))
 
 

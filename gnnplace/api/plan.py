@@ -102,13 +102,11 @@ class Plan:
 
     def summary(self, out: Path | None = None) -> Summary:
         """The object that `gnnplace place --json` prints; `out` is the folder of the saved plan."""
-        measured: MeasuredSummary | None = None
-        if self.measured is not None:
-            row = self.measured
-            measured = {
-                "median_s": row["median_s"], "spread_s": row["spread_s"], "repeats": row["repeats"],
-                "single_session_s": row["single_session_s"],
-            }  # fmt: skip
+        row = self.measured
+        measured: MeasuredSummary | None = row and {
+            "median_s": row["median_s"], "spread_s": row["spread_s"], "repeats": row["repeats"],
+            "single_session_s": row["single_session_s"],
+        }  # fmt: skip
         return {
             "model": self.setup.workload.name,
             "ops": self.setup.workload.graph.num_ops,

@@ -84,14 +84,9 @@ class Attempt:
             }  # fmt: skip
         solution, _, evaluation = self.outcome
         return {
-            "planner": self.planner,
-            "makespan_s": finite(evaluation.makespan_s),
-            "gap": setup.gap(solution, evaluation),
-            "evaluations": solution.evaluations,
-            "wall_s": self.wall_s,
-            "feasible": evaluation.feasible,
-            "error": None,
-        }
+            "planner": self.planner, "makespan_s": finite(evaluation.makespan_s), "gap": setup.gap(solution, evaluation),
+            "evaluations": solution.evaluations, "wall_s": self.wall_s, "feasible": evaluation.feasible, "error": None,
+        }  # fmt: skip
 
     def answer(self) -> tuple[Solution, Placement, Evaluation]:
         """See `outcome`.
@@ -134,9 +129,9 @@ def until_interrupted(items: Iterable[T]) -> tuple[list[T], bool]:
     try:
         found.extend(items)
     except KeyboardInterrupt:
-        if not found:
-            raise
-        return found, True
+        if found:
+            return found, True
+        raise
     return found, False
 
 
