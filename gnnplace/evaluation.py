@@ -105,8 +105,8 @@ class WalkRequest:
     >>> moves = Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0)
     >>> downhill = WalkRequest(np.array([0, 0, 0, 0]), 20, 0.0, 0.0, moves)
     >>> walk = diamond().local_search.walk(downhill, np.random.default_rng(0))
-    >>> round(walk.best_s, 3), walk.evaluations
-    (4.001, 20)
+    >>> [round(seconds, 3) for _, seconds in walk.improvements], round(walk.best_s, 3), walk.evaluations
+    ([4.002, 4.001], 4.001, 20)
     """
 
     assignment: IntArray
@@ -120,14 +120,7 @@ class WalkRequest:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """The last and the best placement of a walk, in penalised seconds (`Problem.penalised_batch_s`).
-
-    >>> from gnnplace.sim.example import diamond
-    >>> request = WalkRequest(np.array([0, 0, 0, 0]), 20, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
-    >>> walk = diamond().local_search.walk(request, np.random.default_rng(0))
-    >>> [round(seconds, 3) for _, seconds in walk.improvements], round(walk.value_s, 3)
-    ([4.002, 4.001], 4.001)
-    """
+    """The last and the best placement of a walk, in penalised seconds (`Problem.penalised_batch_s`)."""
 
     assignment: IntArray  # [N]
     value_s: float
@@ -299,7 +292,8 @@ class Problem:
             signatures.add(signature if is_whole else device)
             seconds = float(self.unit_time_s[np.arange(self.num_units), units].sum())
             assignment = units[self.unit_of_op]
-            rows.append((self._weight_shortfall_bytes(assignment), seconds, device, assignment))
+            missing = resident_bytes(self.graph, assignment, self.topology.num_devices) - self.topology.memory_bytes
+            rows.append((int(np.maximum(0, missing).sum()), seconds, device, assignment))
         rows.sort(key=lambda row: row[:3])
         return frozen([row[3] for row in rows], np.int64).reshape(len(rows), self.graph.num_ops)
 
@@ -309,10 +303,6 @@ class Problem:
         apart = ~np.isfinite(near).any(axis=1)
         near[apart] = self.unit_time_s[apart]
         return np.asarray(np.argmin(near, axis=1))
-
-    def _weight_shortfall_bytes(self, assignment: IntArray) -> int:
-        missing = resident_bytes(self.graph, assignment, self.topology.num_devices) - self.topology.memory_bytes
-        return int(np.maximum(0, missing).sum())
 
     @cached_property
     def num_moves(self) -> int:

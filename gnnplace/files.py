@@ -55,12 +55,8 @@ def new_file(path: Path) -> Iterator[Path]:
 def new_folder(path: Path, last: str, keeps_others: bool = False) -> Iterator[Path]:
     """An empty folder to fill, whose files move to `path` if the block ends without an error.
 
-    The file `last` is removed first and written last, so the folder is complete exactly while that file exists.
-
-    Args:
-        path: the folder; files with the names of new ones are replaced.
-        last: name of one of the new files.
-        keeps_others: whether other files of `path` stay.
+    The file `last` is removed first and written last, so the folder is complete exactly while that file exists. Older files
+    of `path` are removed; with `keeps_others`, only those with the name of a new file.
 
     Raises:
         OSError: the folder cannot be written; the error names `path`.

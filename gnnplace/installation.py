@@ -28,7 +28,15 @@ _EXTRAS = {
     "zoo": "building zoo models, and exporting from PyTorch", "ray": "work on many machines, --ray",
     "pictures": "pictures of reports as files",
 }  # fmt: skip
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "firefox")
+_PROGRAMS = {
+    "scotch": (("scotch_gmap",), "for the planner scotch", "apt install scotch"),
+    "browser": (
+        ("chromium", "chromium-browser", "google-chrome", "chrome", "firefox"),
+        "for looking at reports, and for pictures of them",
+        "apt install chromium, or open report.html elsewhere: it needs nothing else",
+    ),
+}
+"""Programs of which one suffices, their use, and how to install one."""
 _REINSTALL = "pip install --force-reinstall gnnplace"
 
 
@@ -70,8 +78,7 @@ def _packages() -> Iterator[Check]:
     except metadata.PackageNotFoundError:
         yield Check("gnnplace", "broken", "runs from a folder, and is not installed", "pip install -e . in its folder")
         return
-    unmet = ", ".join(_unmet(needed, ""))
-    if unmet:
+    if unmet := ", ".join(_unmet(needed, "")):
         yield Check("gnnplace", "broken", f"{version}, which lacks {unmet}", _REINSTALL)
     else:
         yield Check("gnnplace", "ok", f"{version} in {Path(__file__).parent}, with all that it requires")
@@ -166,19 +173,10 @@ def _cache(name: str) -> Check:
     return Check(name, "ok", f"{folder}, {format_bytes(size)}, {format_bytes(shutil.disk_usage(folder).free)} free")
 
 
-def _program(name: str, programs: tuple[str, ...], use: str, mend: str) -> Check:
-    """The first of several programs that is installed."""
+def _program(name: str) -> Check:
+    programs, use, mend = _PROGRAMS[name]
     found = next(filter(None, map(shutil.which, programs)), None)
     return Check(name, "ok", found) if found else Check(name, "missing", use, mend)
-
-
-def _scotch(name: str) -> Check:
-    return _program(name, ("scotch_gmap",), "for the planner scotch", "apt install scotch")
-
-
-def _browser(name: str) -> Check:
-    mend = "apt install chromium, or open report.html elsewhere: it needs nothing else"
-    return _program(name, _BROWSERS, "for looking at reports, and for pictures of them", mend)
 
 
 def _execution(name: str) -> Check:
@@ -222,6 +220,6 @@ def _search(name: str) -> Check:
 
 
 _LOOKS: dict[str, Callable[[str], Check]] = {
-    "ONNX Runtime": _runtime, "DGL": _dgl, "devices": _devices, "links": _links, "cache folder": _cache, "scotch": _scotch,
-    "browser": _browser, "execution": _execution, "search": _search,
+    "ONNX Runtime": _runtime, "DGL": _dgl, "devices": _devices, "links": _links, "cache folder": _cache, "scotch": _program,
+    "browser": _program, "execution": _execution, "search": _search,
 }  # fmt: skip

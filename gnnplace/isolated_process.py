@@ -76,13 +76,9 @@ class IsolatedProcess(Generic[A, R]):
     def __init__(
         self, prepare: Callable[[], Callable[[A], R]], name: str = "process", memory_limit_bytes: int | None = None
     ) -> None:
-        """Starts nothing yet.
+        """Stores a function of a module or a partial of one, and the name of the process in messages.
 
-        Args:
-            prepare: a function of a module, or a partial of one.
-            name: name of the process in messages.
-            memory_limit_bytes: resident memory above which the process is stopped; None: 90 % of what is available at
-                each start.
+        The process is stopped above `memory_limit_bytes` of resident memory; None: 90 % of the memory available at its start.
         """
         self._prepare, self._name, self._memory_limit_bytes = prepare, name, memory_limit_bytes
         self._allowed_bytes = 0

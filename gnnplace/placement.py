@@ -17,15 +17,9 @@ from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 
 __all__ = [
-    "FORMAT",
-    "Placement",
-    "allowed_mask",
-    "check_legal",
-    "load_placement",
-    "resident_bytes",
-    "save_placement",
+    "FORMAT", "Placement", "allowed_mask", "check_legal", "load_placement", "resident_bytes", "save_placement",
     "scattered",
-]
+]  # fmt: skip
 
 FORMAT = "gnnplace.placement/1"
 _NAME = 100  # characters of an unknown name that are compared with known names
@@ -169,18 +163,7 @@ def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> Int
 def save_placement(
     path: Path, graph: OpGraph, topology: Topology, placement: Placement, facts: Mapping[str, Any]
 ) -> None:
-    """Writes a placement; `facts` adds the other keys of the format (`model`, `evaluation`, `planner`, `seed`, `version`).
-
-    >>> from gnnplace.files import temporary_folder
-    >>> from gnnplace.devices.topology import Device
-    >>> from gnnplace.graph.op_graph import Op
-    >>> graph, pair = OpGraph.build("g", [Op("a"), Op("b")]), Topology("pair", (Device("x"), Device("y")))
-    >>> with temporary_folder() as folder:
-    ...     save_placement(folder / "p.json", graph, pair, Placement(np.array([1, 0])), {"planner": "mine"})
-    ...     written = json.loads((folder / "p.json").read_text())
-    >>> written["assignment"], written["planner"]
-    ({'a': 'y', 'b': 'x'}, 'mine')
-    """
+    """Writes a placement; `facts` adds the other keys of the format (`model`, `evaluation`, `planner`, `seed`, `version`)."""
     priorities = None
     if placement.priorities is not None:
         priorities = dict(zip(graph.op_names, placement.priorities.tolist(), strict=True))
@@ -205,8 +188,10 @@ def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str |
     >>> from gnnplace.graph.op_graph import Op
     >>> graph, pair = OpGraph.build("g", [Op("a"), Op("b")]), Topology("pair", (Device("x"), Device("y")))
     >>> with temporary_folder() as folder:
-    ...     save_placement(folder / "p.json", graph, pair, Placement(np.array([1, 0])), {})
+    ...     save_placement(folder / "p.json", graph, pair, Placement(np.array([1, 0])), {"planner": "mine"})
+    ...     json.loads((folder / "p.json").read_text())["assignment"]
     ...     load_placement(folder / "p.json", graph, pair).assignment.tolist()
+    {'a': 'y', 'b': 'x'}
     [1, 0]
 
     Raises:

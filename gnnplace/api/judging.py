@@ -80,7 +80,8 @@ def executed_plan(
     if kept != solution.planner:
         warnings.append(f"the placement of {kept!r} was faster side by side than that of {solution.planner!r}")
     single, device = comparison.single, comparison.single_device
-    if single is not None and device is not None and not _beats(measured, single):
+    latest_s = measured.makespan_s + measured.spread_s
+    if single is not None and device is not None and not latest_s < single.makespan_s - single.spread_s:
         if len(set(chosen.assignment.tolist())) > 1:
             warnings.append(
                 f"no placement beats the single device {device} beyond the noise; the whole model stays there"
@@ -109,11 +110,6 @@ def executed_plan(
     rows = tuple(_row(name, best[name], solution) for name in dict.fromkeys(run.planner for run in finalists))
     placement, evaluation = setup.evaluate_groups(chosen)
     return Plan(setup, solution, placement, evaluation, rows, measured=record, warnings=tuple(warnings), kept=kept)
-
-
-def _beats(measured: Evaluation, single: Evaluation) -> bool:
-    """The intervals of the two do not touch."""
-    return measured.makespan_s + measured.spread_s < single.makespan_s - single.spread_s
 
 
 def _row(planner: str, best: Evaluation, solution: Solution) -> PlannerRow:

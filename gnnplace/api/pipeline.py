@@ -196,8 +196,8 @@ def set_up(
     `measure`, unknown costs are measured first.
 
     >>> setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
-    >>> setup.topology.num_devices, setup.op_time_s.shape[1], setup.problem().num_units <= 20
-    (3, 3, True)
+    >>> setup.topology.num_devices, setup.op_time_s.shape[1], setup.problem().num_units <= 20, setup.bound.value_s > 0
+    (3, 3, True, True)
 
     Raises:
         GnnplaceError: as `place`.

@@ -141,24 +141,19 @@ class Plan:
         """
         if not self.evaluation.feasible:
             raise InfeasiblePlacement(self.why_infeasible())
-        out = Path(folder)
-        with new_folder(out, last="run.json", keeps_others=True) as fresh:
-            self._write(fresh, out)
-        return out
-
-    def _write(self, folder: Path, out: Path) -> None:
-        """Writes all files to a folder that becomes `out` when it is complete."""
         from gnnplace.report.page import write_report  # loads plotly, which only saving needs
 
-        workload, topology, assignment = self.setup.workload, self.setup.topology, self.placement.assignment
-        save_placement(folder / "placement.json", workload.graph, topology, self.placement, self.facts())
-        if workload.onnx is not None:
-            numbers = segment_numbers(self.segments, workload.graph.num_ops)
-            write_placed(workload.onnx, topology, assignment, numbers, folder / "placed.onnx")
-            write_parts(workload.onnx, self.segments, topology.device_names, folder / "parts")
-        run = self.record(out)
-        write_report(run, folder)
-        write_text(folder / "run.json", json.dumps(run) + "\n")
+        out, workload, topology = Path(folder), self.setup.workload, self.setup.topology
+        with new_folder(out, last="run.json", keeps_others=True) as fresh:
+            save_placement(fresh / "placement.json", workload.graph, topology, self.placement, self.facts())
+            if workload.onnx is not None:
+                numbers = segment_numbers(self.segments, workload.graph.num_ops)
+                write_placed(workload.onnx, topology, self.placement.assignment, numbers, fresh / "placed.onnx")
+                write_parts(workload.onnx, self.segments, topology.device_names, fresh / "parts")
+            run = self.record(out)
+            write_report(run, fresh)
+            write_text(fresh / "run.json", json.dumps(run) + "\n")
+        return out
 
     def why_infeasible(self) -> str:
         """One line that names the devices without enough memory, and the missing bytes."""

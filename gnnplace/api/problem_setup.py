@@ -50,13 +50,7 @@ they were 0.1 % shorter (geometric mean; from 4.4 % shorter to 2.5 % longer), an
 
 @dataclass(frozen=True, eq=False)
 class ProblemSetup:
-    """One workload on one device set with the seconds of every op on every device, at every shape of the inputs.
-
-    >>> from gnnplace import set_up
-    >>> setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
-    >>> setup.coarsening.graph.num_ops <= 20, setup.bound.value_s > 0
-    (True, True)
-    """
+    """One workload on one device set with the seconds of every op on every device, at every shape of the inputs."""
 
     workload: Workload
     topology: Topology
@@ -231,7 +225,6 @@ def topology_of(devices: str | Path | Topology) -> Topology:
 
 
 def _fused(workload: Workload, topology: Topology) -> IntArray | None:
-    """See `ProblemSetup.fused`."""
     if workload.onnx is None or not _measurements_file().exists():
         return None
     found = measurement_store().kernels({device.kind for device in topology.devices}, workload.onnx.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate, groupby
+from typing import Literal
 
 import numpy as np
 
@@ -135,58 +136,46 @@ def critical_path(graph: OpGraph, topology: Topology, schedule: Schedule) -> lis
     for its producer or the hop before it, and the transfer before it on its channel. The latest end counts; of equal ends, the
     first in this order.
     """
-    if not graph.num_ops:
-        return []
-    events = _Events(graph, topology, schedule)
-    ends: list[Link] = [("op", int(np.argmax(schedule.end_s)))]
-    if len(schedule.transfer_end_s):
-        ends.append(("transfer", int(np.argmax(schedule.transfer_end_s))))
-    event: Link | None = max(ends, key=events.end_s)
+    end_of: dict[Literal["op", "transfer"], FloatArray] = {"op": schedule.end_s, "transfer": schedule.transfer_end_s}
+    channel = topology.link_channel[schedule.transfer_link]
+    previous = {
+        "op": _previous(schedule.assignment, schedule.start_s, schedule.end_s),
+        "transfer": _previous(channel, schedule.transfer_start_s, schedule.transfer_end_s),
+    }
+    links = [topology.links[link] for link in schedule.transfer_link.tolist()]
+    ends = [topology.device_index[link.target] for link in links]
+    hops = zip(schedule.transfer_tensor.tolist(), schedule.transfer_target.tolist(), ends, strict=True)
+    row_of = {hop: row for row, hop in enumerate(hops)}  # (tensor, final device, end of this hop)
+
+    def end_s(event: Link) -> float:
+        kind, index = event
+        return float(end_of[kind][index])
+
+    def arrival(tensor: int, target: int, device: int) -> Link:
+        """The hop that brings a tensor for `target` to `device`; its producer if there is none."""
+        row = row_of.get((tensor, target, device))
+        return ("op", int(graph.tensor_producer[tensor])) if row is None else ("transfer", row)
+
+    def before(event: Link) -> Iterator[Link]:
+        kind, index = event
+        if kind == "op":
+            device = int(schedule.assignment[index])
+            for tensor in graph.inputs_of(index).tolist():
+                yield arrival(tensor, device, device)
+        else:
+            tensor, target = int(schedule.transfer_tensor[index]), int(schedule.transfer_target[index])
+            yield arrival(tensor, target, topology.device_index[links[index].source])
+        if (last := int(previous[kind][index])) >= 0:
+            yield kind, last
+
+    latest: list[Link] = [(kind, int(np.argmax(ends_s))) for kind, ends_s in end_of.items() if len(ends_s)]
+    event = max(latest, key=end_s, default=None)
     path: dict[Link, None] = {}
     while event is not None:
         path[event] = None
         # Events without duration may wait for each other in a circle.
-        event = max((other for other in events.before(event) if other not in path), key=events.end_s, default=None)
+        event = max((other for other in before(event) if other not in path), key=end_s, default=None)
     return list(path)[::-1]
-
-
-class _Events:
-    """The ops and transfers of a schedule, and those that each of them may have waited for."""
-
-    def __init__(self, graph: OpGraph, topology: Topology, schedule: Schedule) -> None:
-        self._graph, self._schedule = graph, schedule
-        channel = topology.link_channel[schedule.transfer_link]
-        self._previous = {
-            "op": _previous(schedule.assignment, schedule.start_s, schedule.end_s),
-            "transfer": _previous(channel, schedule.transfer_start_s, schedule.transfer_end_s),
-        }
-        links = [topology.links[link] for link in schedule.transfer_link.tolist()]
-        self._source = [topology.device_index[link.source] for link in links]
-        targets = [topology.device_index[link.target] for link in links]
-        wanted = zip(schedule.transfer_tensor.tolist(), schedule.transfer_target.tolist(), targets, strict=True)
-        self._arriving = {key: row for row, key in enumerate(wanted)}  # (tensor, final device, end of this hop)
-
-    def end_s(self, event: Link) -> float:
-        kind, index = event
-        return float((self._schedule.end_s if kind == "op" else self._schedule.transfer_end_s)[index])
-
-    def before(self, event: Link) -> Iterator[Link]:
-        kind, index = event
-        schedule = self._schedule
-        if kind == "op":
-            device = int(schedule.assignment[index])
-            for tensor in self._graph.inputs_of(index).tolist():
-                yield self._arrival(tensor, device, device)
-        else:
-            tensor, target = int(schedule.transfer_tensor[index]), int(schedule.transfer_target[index])
-            yield self._arrival(tensor, target, self._source[index])
-        if (previous := int(self._previous[kind][index])) >= 0:
-            yield kind, previous
-
-    def _arrival(self, tensor: int, target: int, device: int) -> Link:
-        """The hop that brings a tensor for `target` to `device`; its producer if there is none."""
-        row = self._arriving.get((tensor, target, device))
-        return ("op", int(self._graph.tensor_producer[tensor])) if row is None else ("transfer", row)
 
 
 def _previous(place: IntArray, start_s: FloatArray, end_s: FloatArray) -> IntArray:

@@ -64,12 +64,7 @@ class ProblemRanges:
 
 @dataclass(frozen=True)
 class SampledProblems:
-    """A source of problems; the seed and the number alone determine a problem.
-
-    >>> problems = SampledProblems(seed=0)
-    >>> problems(3).name == problems(3).name
-    True
-    """
+    """A source of problems; the seed and the number alone determine a problem."""
 
     seed: int
     ranges: ProblemRanges = ProblemRanges()
@@ -156,7 +151,6 @@ def _set_up(graph: OpGraph, units: int, rng: np.random.Generator, ranges: Proble
 
 
 def _headroom(problem: TrainingProblem, ranges: ProblemRanges) -> float:
-    """See `ProblemRanges.least_headroom`."""
     search, proposals = problem.problem.local_search, AnnealingConfig().proposals
     warm_s, cold_s = (temperature * problem.start_s for temperature in _TEMPERATURES)
     requests = (

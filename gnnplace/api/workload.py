@@ -81,11 +81,8 @@ def load_workload(
 ) -> Workload:
     """The workload of an `.onnx` file, an op-graph `.json`, `zoo:NAME`, or an object that was read.
 
-    Args:
-        model: the file, the name, or the object.
-        dims: sizes of symbolic dimensions; several sizes of one dimension make several shapes.
-        custom_ops: shared libraries with operators that ONNX Runtime does not have.
-        to_run: build the ONNX model of a zoo name, which takes a while, instead of reading the op graph that ships.
+    `dims` and `custom_ops` are those of `PlaceOptions`. With `to_run`, the ONNX model of a zoo name is built, which takes a
+    while; without it, the op graph that ships is read.
 
     Raises:
         UnsupportedModel: the file is missing or is no model, or has no such dimensions.
