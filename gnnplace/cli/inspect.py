@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -13,11 +13,11 @@ from gnnplace.cli.options import JsonOption, QuietOption, RayOption, SeedOption,
 from gnnplace.cli.output import bar, hint, print_answer, print_json, print_table
 from gnnplace.errors import GnnplaceError
 from gnnplace.installation import Check, checks
+from gnnplace.report.pictures import PictureFormat
 from gnnplace.units import format_bytes, format_count
 
 __all__ = ["devices", "doctor", "planners", "report", "zoo"]
 
-PictureFormat = Literal["svg", "png"]
 _STYLES = {"ok": "", "missing": "yellow", "broken": "bold red"}
 
 

@@ -36,7 +36,7 @@ def run(
     Devices such as host1/cpu:0 are on the hosts of a Ray cluster, which --ray names.
     """
     import gnnplace
-    from gnnplace.cli.run_placed import OUTPUT_COLUMNS, answer_lines, feed_for, output_rows, run_placed
+    from gnnplace.cli.run_placed import answer_lines, feed_for, output_table, run_placed
 
     name, where = ("Session", [str(folder)]) if ray is None else ("DistributedSession", [str(folder), ray])
     with bar("loading") as advance, getattr(gnnplace, name)(*where, custom_ops=custom_ops or ()) as session:
@@ -48,7 +48,8 @@ def run(
     if json:
         print_json(result)
         return
-    print_table(OUTPUT_COLUMNS, output_rows(result))
+    head, *rows = output_table(result)
+    print_table(head, rows)
     for line in answer_lines(result):
         print_answer(line)
     cluster = "" if ray is None else f" --ray {ray}"
@@ -82,18 +83,11 @@ def profile(
     if json:
         print_json(result)
         return
-    print_table(
-        ["kind", "op signatures", "dispatch", "roofline error"],
-        [
-            [
-                kind,
-                str(row["ops"]),
-                format_s(row["dispatch_overhead_s"] or 0.0),
-                f"{row['roofline_relative_error']:.0%}",
-            ]
-            for kind, row in result["kinds"].items()
-        ],
-    )
+    rows = [
+        [kind, str(row["ops"]), format_s(row["dispatch_overhead_s"] or 0.0), f"{row['roofline_relative_error']:.0%}"]
+        for kind, row in result["kinds"].items()
+    ]
+    print_table(["kind", "op signatures", "dispatch", "roofline error"], rows)
     print_answer(f"costs: {out}")
     hint(f"gnnplace place {model} --devices {devices} --measure --out placed")
 

@@ -21,10 +21,7 @@ from gnnplace.running.feed import read_arrays, write_arrays
 from gnnplace.running.session import Session
 from gnnplace.units import format_s
 
-__all__ = ["OUTPUT_COLUMNS", "answer_lines", "feed_for", "main", "output_rows", "run_placed"]
-
-OUTPUT_COLUMNS = ("output", "shape", "dtype")
-"""Columns of `output_rows`."""
+__all__ = ["answer_lines", "feed_for", "main", "output_table", "run_placed"]
 
 
 def run_placed(
@@ -73,9 +70,10 @@ def feed_for(placed: Path, input: Path | None, seed: int) -> dict[str, Any]:
     return dict(sample_inputs(read_onnx(path), np.random.default_rng(seed)))
 
 
-def output_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Name, shape and dtype of each output."""
-    return [[name, str(facts["shape"]), facts["dtype"]] for name, facts in result["outputs"].items()]
+def output_table(result: dict[str, Any]) -> list[list[str]]:
+    """The head of a table, then name, shape and dtype of each output."""
+    rows = ([name, str(facts["shape"]), facts["dtype"]] for name, facts in result["outputs"].items())
+    return [["output", "shape", "dtype"], *rows]
 
 
 def answer_lines(result: dict[str, Any]) -> list[str]:
@@ -128,6 +126,6 @@ def _run_alone(arguments: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(result))
     else:
-        lines = ["  ".join(row) for row in (OUTPUT_COLUMNS, *output_rows(result))]
+        lines = ["  ".join(row) for row in output_table(result)]
         print("\n".join([*lines, *answer_lines(result)]))
     return 0

@@ -29,9 +29,7 @@ def _import_dgl() -> Any:
     backend = os.environ.get("DGLBACKEND")
     os.environ["DGLBACKEND"] = "pytorch"
     try:
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # its imports use deprecated names of numpy, torch and setuptools
+        with warnings.catch_warnings(action="ignore"):  # dgl imports deprecated names of numpy, torch and setuptools
             import dgl
             import dgl.ops
     except ModuleNotFoundError as error:
@@ -62,10 +60,7 @@ def to_dgl(problem: Problem, features: GraphFeatures) -> Any:
     """
     if not HAS_DGL:
         raise MissingDependency("dgl is not installed; it has wheels for Python 3.11 and 3.12")
-    graph = dgl.graph(
-        (torch.from_numpy(features.ends[0].copy()), torch.from_numpy(features.ends[1].copy())),
-        num_nodes=problem.num_units,
-    )
+    graph = dgl.graph(tuple(torch.tensor(features.ends)), num_nodes=problem.num_units)
     graph.ndata["features"] = torch.from_numpy(features.nodes)
     graph.ndata["type_bucket"] = torch.from_numpy(features.type_buckets)
     graph.edata["features"] = torch.from_numpy(features.edges)

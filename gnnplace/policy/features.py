@@ -19,17 +19,9 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
 
 __all__ = [
-    "DEVICE_FEATURES",
-    "EDGE_FEATURES",
-    "FEATURE_VERSION",
-    "NODE_FEATURES",
-    "NUM_TYPE_BUCKETS",
-    "Float32Array",
-    "GraphFeatures",
-    "graph_features",
-    "sweep_features",
-    "type_bucket",
-]
+    "DEVICE_FEATURES", "EDGE_FEATURES", "FEATURE_VERSION", "NODE_FEATURES", "NUM_TYPE_BUCKETS", "Float32Array",
+    "GraphFeatures", "graph_features", "sweep_features", "type_bucket",
+]  # fmt: skip
 
 Float32Array = NDArray[np.float32]
 
@@ -118,9 +110,8 @@ def sweep_features(features: GraphFeatures, tables: UnitTables, timing: Timing) 
     """Node features `[U, B, F]` and edge features `[E, B, F]` of `B` placements, static and dynamic together."""
     makespan_s = np.maximum(timing.makespan_s, 1e-30)[:, None]
     batch, units = len(timing.makespan_s), len(features.nodes)
-    first = tables.unit_ops[tables.unit_offsets[:-1]]
-    device = timing.assignment[:, first]
     by_unit, offsets = tables.unit_ops, tables.unit_offsets[:-1]
+    device = timing.assignment[:, by_unit[offsets]]
     start = np.minimum.reduceat(timing.start_s[:, by_unit], offsets, axis=1) / makespan_s
     end = np.maximum.reduceat(timing.end_s[:, by_unit], offsets, axis=1) / makespan_s
     slack = np.minimum.reduceat(timing.slack_s[:, by_unit], offsets, axis=1) / makespan_s

@@ -19,16 +19,9 @@ from gnnplace.policy.pair_features import CONTEXT, PAIR
 from gnnplace.policy.pair_scores import HeadParts
 
 __all__ = [
-    "CandidateMoves",
-    "PairHead",
-    "PolicyConfig",
-    "PolicyInputs",
-    "PolicyNetwork",
-    "build_policy",
-    "one_thread",
-    "policy_inputs",
-    "seeded",
-]
+    "CandidateMoves", "PairHead", "PolicyConfig", "PolicyInputs", "PolicyNetwork", "build_policy", "one_thread",
+    "policy_inputs", "seeded",
+]  # fmt: skip
 
 PRIOR = {
     "is_current": 2.0,
@@ -129,11 +122,8 @@ def policy_inputs(problem: Problem, with_dgl: bool = HAS_DGL) -> PolicyInputs:
     """The static inputs of a problem; messages pass through DGL where it is installed, else through plain torch."""
     tables = unit_tables(problem)
     features = graph_features(problem, tables)
-    messages = (
-        dgl_messages(to_dgl(problem, features))
-        if with_dgl
-        else torch_messages(torch.tensor(features.ends), problem.num_units)
-    )
+    ends = torch.tensor(features.ends)
+    messages = dgl_messages(to_dgl(problem, features)) if with_dgl else torch_messages(ends, problem.num_units)
     return PolicyInputs(
         tables, features, messages, torch.from_numpy(features.type_buckets), torch.from_numpy(features.devices)
     )

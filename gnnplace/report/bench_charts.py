@@ -30,11 +30,8 @@ def placements_chart(
 ) -> go.Figure:
     """One picture per planner: a row per layer, with the op groups in topological order, coloured by device.
 
-    Args:
-        placements: by planner, the letter of the device of every op group; see `device_letters`.
-        stages: `[G]` layer of each group, -1 where unknown.
-        types: `[G]` type of the heaviest op of each group.
-        devices: device names.
+    `placements` has the `device_letters` of each planner, `stages` `[G]` the layer of each group, -1 where unknown, and
+    `types` `[G]` the type of its heaviest op.
     """
     layers = sorted(set(stages))
     rows = [layers.index(stage) for stage in stages]

@@ -32,19 +32,17 @@ def _rows(rows: Iterable[Line]) -> str:
         "model", "devices", "op groups", "placements", "rank correlation", "repeatability", "median error", "worst", "bias",
         "slowdown", "median error, slowed", "bias, slowed", "without segment costs", "spread of repeats", "plain session",
     ]  # fmt: skip
-    return html_table(
-        heads,
-        (
-            [
-                escape(line["model"]), escape(line["devices"]), f"{line['groups']:,}", str(line["placements"]),
-                f"{line['spearman']:.2f}", f"{line['repeatability']:.2f}", f"{line['median_error']:.1%}", f"{line['worst_error']:+.0%}", f"{line['bias']:+.1%}",
-                f"{line['slowdown']:.2f}", f"{line['median_error_slowed']:.1%}", f"{line['bias_slowed']:+.1%}",
-                f"{line['median_error_without_segment_costs']:.1%}", f"{line['median_spread']:.1%}",
-                format_s(line["plain_session_s"]),
-            ]
-            for line in rows
-        ),
-    )  # fmt: skip
+    body = [
+        [
+            escape(line["model"]), escape(line["devices"]), f"{line['groups']:,}", str(line["placements"]),
+            f"{line['spearman']:.2f}", f"{line['repeatability']:.2f}", f"{line['median_error']:.1%}", f"{line['worst_error']:+.0%}", f"{line['bias']:+.1%}",
+            f"{line['slowdown']:.2f}", f"{line['median_error_slowed']:.1%}", f"{line['bias_slowed']:+.1%}",
+            f"{line['median_error_without_segment_costs']:.1%}", f"{line['median_spread']:.1%}",
+            format_s(line["plain_session_s"]),
+        ]
+        for line in rows
+    ]  # fmt: skip
+    return html_table(heads, body)
 
 
 def _points(found: Line) -> list[Point]:
@@ -94,15 +92,13 @@ def _finals(rows: Iterable[Line]) -> str:
     heads = [
         "model", "planner", "measured", "to best known", "speed-up", "executing", "evaluations", "simulated beside", "minutes",
     ]  # fmt: skip
-    return html_table(
-        heads,
-        (
-            [
-                escape(line["model"]), escape(line["planner"]),
-                "failed" if line["measured_s"] is None else format_s(line["measured_s"]),
-                figure(line["ratio_to_best"]), figure(line["speed_up"]), f"{line['executing_share']:.0%}",
-                f"{line['evaluations']:,.0f}", f"{line['simulated']:,.0f}", f"{line['minutes']:.1f}",
-            ]
-            for line in rows
-        ),
-    )  # fmt: skip
+    body = [
+        [
+            escape(line["model"]), escape(line["planner"]),
+            "failed" if line["measured_s"] is None else format_s(line["measured_s"]),
+            figure(line["ratio_to_best"]), figure(line["speed_up"]), f"{line['executing_share']:.0%}",
+            f"{line['evaluations']:,.0f}", f"{line['simulated']:,.0f}", f"{line['minutes']:.1f}",
+        ]
+        for line in rows
+    ]  # fmt: skip
+    return html_table(heads, body)

@@ -50,17 +50,15 @@ def _about(cases: Mapping[str, Line]) -> str:
 
 def _rows_table(rows: Iterable[Line]) -> str:
     heads = ["row", "runs", "mean ratio", "worst ratio", "at", "within 2 %", "does not fit", "evaluations", "wall time"]
-    return html_table(
-        heads,
-        (
-            [
-                escape(line["row"]), str(line["runs"]), figure(line["mean_ratio"]), figure(line["worst_ratio"]),
-                f"<small>{escape(line['worst_at'] or '–')}</small>", _share(line["within_2_percent"]),
-                str(line["infeasible"]), f"{line['evaluations']:,.0f}", format_s(line["wall_s"]),
-            ]
-            for line in rows
-        ),
-    )  # fmt: skip
+    body = [
+        [
+            escape(line["row"]), str(line["runs"]), figure(line["mean_ratio"]), figure(line["worst_ratio"]),
+            f"<small>{escape(line['worst_at'] or '–')}</small>", _share(line["within_2_percent"]),
+            str(line["infeasible"]), f"{line['evaluations']:,.0f}", format_s(line["wall_s"]),
+        ]
+        for line in rows
+    ]  # fmt: skip
+    return html_table(heads, body)
 
 
 def _unseen_table(rows: Iterable[Line], unseen: Mapping[str, Line]) -> str:
@@ -68,8 +66,7 @@ def _unseen_table(rows: Iterable[Line], unseen: Mapping[str, Line]) -> str:
     found = {(kind, line["row"]): line for kind, part in unseen.items() for line in part["rows"]}
     heads = ["row", *(f"{kind} ({len(part['cases'])} cases)" for kind, part in unseen.items())]
     return html_table(
-        heads,
-        ([escape(line["row"]), *(_short(found.get((kind, line["row"]))) for kind in unseen)] for line in rows),
+        heads, ([escape(line["row"]), *(_short(found.get((kind, line["row"]))) for kind in unseen)] for line in rows)
     )
 
 

@@ -52,7 +52,7 @@ def render_report(run: RunRecord) -> str:
     }
     packed = {"data": json.dumps(data)} | {name: _file(f"vendor/{name}.min.js") for name in _LIBRARIES}
     model = escape(run["summary"]["model"])
-    body = _template("page.html").substitute(
+    body = Template(_file("page.html")).substitute(
         title=model,
         evaluator=evaluator_of(run),
         answer=escape(answer(run)),
@@ -89,19 +89,14 @@ def _packed(name: str, text: str) -> str:
 
 def bench_html(name: str, document: Mapping[str, Any], title: str, style: str = "", **parts: str) -> str:
     """The page of a bench from a template; `parts` are HTML by their name in it, `style` is a file of further rules."""
-    body = _template(name).substitute(parts, title=escape(title), facts=tables.bench_facts(document))
-    return _framed(escape(title), body, _file(style) if style else "")
+    body = Template(_file(name)).substitute(parts, title=escape(title), facts=tables.bench_facts(document))
+    return _framed(escape(title), body, _file(style) if style else "", get_plotlyjs())
 
 
-def _framed(title: str, body: str, own_style: str, plotly: str | None = None) -> str:
-    """A complete page around `body`; `plotly` replaces the text of Plotly's library."""
-    script = get_plotlyjs() if plotly is None else plotly
+def _framed(title: str, body: str, own_style: str, plotly: str) -> str:
+    """A complete page around `body`; `plotly` is the text of Plotly's library, or empty."""
     style = _file("page.css") + own_style
-    return _template("frame.html").substitute(title=title, style=style, plotly=script, body=body)
-
-
-def _template(name: str) -> Template:
-    return Template(_file(name))
+    return Template(_file("frame.html")).substitute(title=title, style=style, plotly=plotly, body=body)
 
 
 def _file(name: str) -> str:

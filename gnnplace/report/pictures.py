@@ -26,7 +26,7 @@ _LONGEST_MS = 120_000
 
 def chromium() -> str | None:
     """Path of the system's Chromium, or None."""
-    return next((path for path in map(shutil.which, _NAMES) if path is not None), None)
+    return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 @contextmanager
@@ -55,13 +55,13 @@ def browser() -> Iterator[Browser]:
             opened.close()
 
 
-def drawn_page(opened: Browser, report: Path, width: int = 1300, height: int = 900) -> Page:
-    """Opens a report and waits until its charts are drawn; `width` and `height` in pixels.
+def drawn_page(opened: Browser, report: Path) -> Page:
+    """Opens a report and waits until its charts are drawn.
 
     Raises:
         MissingDependency: the browser could not draw the charts.
     """
-    page = opened.new_page(viewport={"width": width, "height": height})
+    page = opened.new_page(viewport={"width": 1300, "height": 900})
     page.goto(report.resolve().as_uri())
     page.wait_for_selector("html[data-drawn]", state="attached", timeout=_LONGEST_MS)
     if page.locator("html").get_attribute("data-drawn") != "yes":

@@ -126,13 +126,9 @@ def summary_table(summary: Mapping[str, Any], digits: str = ".3f") -> str:
     rows = []
     for key, value in summary.items():
         parts = value.items() if isinstance(value, Mapping) else ()
-        several = "<br>".join(f"{escape(_words(name))}: {figure(part, digits)}" for name, part in parts)
-        rows.append([escape(_words(key)), several or figure(value, digits)])
+        several = "<br>".join(f"{escape(name.replace('_', ' '))}: {figure(part, digits)}" for name, part in parts)
+        rows.append([escape(key.replace("_", " ")), several or figure(value, digits)])
     return html_table(["", ""], rows)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def figure(value: object, digits: str = ".3f") -> str:

@@ -32,10 +32,7 @@ def label(text: str, most: int = 80) -> str:
 
 def time_unit(longest_s: float) -> tuple[str, float]:
     """Name and seconds of the unit for an axis that ends at `longest_s`."""
-    for name, scale in (("s", 1.0), ("ms", 1e-3)):
-        if longest_s >= scale:
-            return name, scale
-    return "us", 1e-6
+    return ("s", 1.0) if longest_s >= 1.0 else ("ms", 1e-3) if longest_s >= 1e-3 else ("us", 1e-6)
 
 
 def new_figure(height: int, **subplots: Any) -> go.Figure:

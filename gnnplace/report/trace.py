@@ -65,11 +65,7 @@ def _slices(run: RunRecord) -> dict[Link, Event]:
     thread_of = {name: thread for thread, name in enumerate(sorted(set(channels)))}
     found: dict[Link, Event] = {}
     for op, name in enumerate(ops["name"]):
-        args: dict[str, Any] = {
-            "type": ops["type"][op],
-            "group": ops["group"][op],
-            "weights_bytes": ops["memory_bytes"][op],
-        }
+        args: Event = {"type": ops["type"][op], "group": ops["group"][op], "weights_bytes": ops["memory_bytes"][op]}
         args |= {key: ops[key][op] for key in ("shapes", "held") if key in ops and ops[key][op]}
         place = {"name": name, "cat": ops["type"][op], "pid": _DEVICES, "tid": ops["device"][op]}
         found["op", op] = _slice(place, ops["start_s"][op], ops["end_s"][op], args)

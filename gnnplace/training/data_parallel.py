@@ -137,11 +137,7 @@ def _update(group: ProcessGroup, state: RunState, task: TrainingTask, config: Da
     numbers = {**asdict(result), **seconds}
     parts = group.gather((numbers, facts))
     means = {name: float(np.mean([of_rank[name] for of_rank, _ in parts])) for name in numbers} if parts else {}
-    row = {
-        "update": state.update,
-        "learning_rate": rate,
-        **means,
-        "problems": [fact for _, rows in parts for fact in rows],
-    }
+    all_facts = [fact for _, rows in parts for fact in rows]
+    row = {"update": state.update, "learning_rate": rate, **means, "problems": all_facts}
     state.update += 1
     return row

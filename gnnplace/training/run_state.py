@@ -24,6 +24,7 @@ from gnnplace.training.search_ppo import ppo_optimizer
 __all__ = ["InvalidRun", "RunState", "fresh_state", "metrics_log", "read_state", "write_state"]
 
 _FORMAT = "gnnplace.training/1"
+_DAMAGED = LookupError, AttributeError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError
 
 
 @contextmanager
@@ -112,13 +113,5 @@ def read_state(path: Path) -> RunState:
         raise InvalidRun(f"{path}: cannot be read ({error.strerror}); is this the folder of a training run?") from None
     except InvalidPolicy as error:
         raise InvalidRun(str(error)) from None
-    except (
-        LookupError,
-        AttributeError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-        EOFError,
-        pickle.UnpicklingError,
-    ) as error:
+    except _DAMAGED as error:
         raise InvalidRun(f"{path}: is no state of a training run of this version ({error})") from None

@@ -23,15 +23,9 @@ from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.search_trace import SearchTrace
 
 __all__ = [
-    "SearchPpoConfig",
-    "SearchPpoUpdate",
-    "SearchRuns",
-    "TrainingProblem",
-    "draw_advantages",
-    "ppo_optimizer",
-    "returns_to_go",
-    "search_ppo_update",
-]
+    "SearchPpoConfig", "SearchPpoUpdate", "SearchRuns", "TrainingProblem", "draw_advantages", "ppo_optimizer",
+    "returns_to_go", "search_ppo_update",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

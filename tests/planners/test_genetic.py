@@ -25,10 +25,7 @@ def small_problem(seed: int, num_ops: int = 8) -> Problem:
 def test_a_unit_goes_to_the_allowed_device_of_its_highest_key() -> None:
     mask = np.array([[True, True, True], [True, False, True], [False, True, False]])
     keys = np.array(
-        [
-            [[0.1, 0.9, 0.5], [0.3, 0.9, 0.2], [0.9, 0.0, 0.9]],
-            [[0.7, 0.7, 0.7], [0.0, 0.9, 0.1], [0.1, 0.2, 0.3]],
-        ]
+        [[[0.1, 0.9, 0.5], [0.3, 0.9, 0.2], [0.9, 0.0, 0.9]], [[0.7, 0.7, 0.7], [0.0, 0.9, 0.1], [0.1, 0.2, 0.3]]]
     )
     assert decode(keys, mask).tolist() == [[1, 0, 1], [0, 2, 1]]
 

@@ -27,10 +27,9 @@ from gnnplace.planners.papers.hierarchical.planner import (
     build_policy,
     group_mask,
     plan,
-    rewards,
 )
 from tests.policy.conftest import one_thread
-from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.toy_problems import full_mesh, problem_on, random_layers
 
 __all__ = ["one_thread"]
 
@@ -149,12 +148,6 @@ def test_a_unit_that_may_not_follow_its_group_goes_where_it_may() -> None:
     assert devices.shape == (16, 4)
     assert (devices[:, 3] == 1).all()
     assert len(np.unique(devices[:, :3])) == 2
-
-
-def test_rewards_are_minus_the_root_of_the_relative_runtime() -> None:
-    problem = two_chains(length=2)
-    seconds = np.array([4.0, 1.0, 1.5 * problem.worst_case_s, np.inf])
-    np.testing.assert_allclose(rewards(problem, seconds, 4.0), [-1.0, -0.5, -np.sqrt(30.0), -np.sqrt(40.0)])
 
 
 def policy_of(grouping: Grouping) -> GroupedPolicy | DirectPolicy:

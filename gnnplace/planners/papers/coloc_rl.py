@@ -59,7 +59,8 @@ def _learn(sampler: Sampler, config: ColocRlConfig) -> None:
     while True:
         sampled = sampler.draw()
         if sampler.search.used_share > config.failing_share:
-            sampled = sampled.without_failures
+            ran = sampled.ran
+            sampled = Sampled(sampled.decisions[:, torch.from_numpy(ran)], sampled.rewards[ran], ran[ran])
         if len(sampled.rewards):
             sampler.step(reinforce_loss(sampler.policy, sampled, baseline.advantages(sampled.rewards)))
 

@@ -35,9 +35,6 @@ from gnnplace.planners.search import Solution
 
 __all__ = ["PAPER", "SpotlightConfig", "next_kl_coef", "plan", "proximal_update", "ratio_and_divergence"]
 
-_EQUAL_REWARDS = 1e-9
-"""Range of rewards (of size about 1) below which they count as equal."""
-
 
 @dataclass(frozen=True)
 class SpotlightConfig:
@@ -71,8 +68,8 @@ def _learn(sampler: Sampler, config: SpotlightConfig) -> None:
     while True:
         sampled = sampler.draw()
         advantages = baseline.advantages(sampled.rewards)
-        if np.ptp(sampled.rewards) < _EQUAL_REWARDS:
-            continue  # equal rewards carry no information
+        if np.ptp(sampled.rewards) < 1e-9:  # rewards are of size about 1; equal ones carry no information
+            continue
         scale = float(np.sqrt(np.mean(advantages**2)))
         batch = sampled.decisions, torch.from_numpy(advantages / scale).float()
         kl = proximal_update(sampler.policy, sampler.step, batch, kl_coef, config.update_epochs)

@@ -18,15 +18,9 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.papers.learning import first_values, gumbel_noise, in_pieces
 
 __all__ = [
-    "MAX_NEIGHBOURS",
-    "MAX_OUTPUTS",
-    "Chooser",
-    "Placer",
-    "UnitTraits",
-    "group_embeddings",
-    "unit_embeddings",
+    "MAX_NEIGHBOURS", "MAX_OUTPUTS", "Chooser", "Placer", "UnitTraits", "group_embeddings", "unit_embeddings",
     "unit_traits",
-]
+]  # fmt: skip
 
 MAX_OUTPUTS = 5
 """Outputs whose sizes are listed; as in the authors' code (TensorFlow, `hierarchical_controller.py`)."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.hierarchical.networks import (
@@ -31,18 +31,9 @@ from gnnplace.planners.search import Search, Solution
 from gnnplace.policy.network import one_thread, seeded
 
 __all__ = [
-    "PAPER",
-    "DirectPolicy",
-    "GroupedPolicy",
-    "Grouping",
-    "HierarchicalConfig",
-    "build_policy",
-    "group_mask",
-    "plan",
-    "plan_no_grouping",
-    "plan_random_grouping",
-    "rewards",
-]
+    "PAPER", "DirectPolicy", "GroupedPolicy", "Grouping", "HierarchicalConfig", "build_policy", "group_mask",
+    "plan", "plan_no_grouping", "plan_random_grouping",
+]  # fmt: skip
 
 Grouping = Literal["learned", "random", "none"]
 
@@ -213,12 +204,7 @@ def _learn(search: Search, policy: GroupedPolicy | DirectPolicy, config: Hierarc
         seconds = search.evaluate_batch(devices[:, problem.unit_of_op])
         if not search.remaining:
             return
-        reward = rewards(problem, seconds, reference_s)
-        advantages = torch.from_numpy(baseline.advantages(reward)).float()
+        rewards = -np.sqrt(relative_runtime(problem, seconds, reference_s))
+        advantages = torch.from_numpy(baseline.advantages(rewards)).float()
         loss = -(advantages * log_probs + ent_coef * entropy).mean()
         gradient_step(policy, optimizer, loss, config.max_grad_norm)
-
-
-def rewards(problem: Problem, seconds: FloatArray, reference_s: float) -> FloatArray:
-    """`[B]` minus the square root of the relative runtime, from penalised seconds; the best single device has -1."""
-    return np.asarray(-np.sqrt(relative_runtime(problem, seconds, reference_s)))

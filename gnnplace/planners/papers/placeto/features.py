@@ -14,16 +14,9 @@ from gnnplace.env.batch import PlacementBatch
 from gnnplace.evaluation import Problem
 
 __all__ = [
-    "NUM_PLAIN_FEATURES",
-    "DynamicFeatures",
-    "StaticInputs",
-    "adjacency",
-    "dynamic_features",
-    "node_features",
-    "pooling_sets",
-    "reachability",
-    "static_inputs",
-]
+    "NUM_PLAIN_FEATURES", "DynamicFeatures", "StaticInputs", "adjacency", "dynamic_features", "node_features",
+    "pooling_sets", "reachability", "static_inputs",
+]  # fmt: skip
 
 
 def reachability(problem: Problem) -> BoolArray:

@@ -7,21 +7,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from gnnplace.planners.papers.placeto.features import (
-    NUM_PLAIN_FEATURES,
-    DynamicFeatures,
-    StaticInputs,
-    node_features,
-)
+from gnnplace.planners.papers.placeto.features import NUM_PLAIN_FEATURES, DynamicFeatures, StaticInputs, node_features
 
 __all__ = ["Aggregator", "PlacetoNetwork"]
 
 
 class Aggregator(nn.Module):
-    """`relu(g(sum relu(f(x))))`, split at the sum."""
+    """`relu(g(sum relu(f(x))))`, split at the sum; `f` and `g` have `layers` layers of the same width, with ReLU between."""
 
     def __init__(self, width: int, layers: int) -> None:
-        """`f` and `g` have this many layers of the same width, with ReLU between them."""
         super().__init__()
         self.before, self.after = (_perceptron([width] * (layers + 1)) for _ in range(2))
 

@@ -29,11 +29,6 @@ class Sampled:
     rewards: FloatArray  # [K]
     ran: BoolArray  # [K] false for placements that do not fit or cannot run
 
-    @property
-    def without_failures(self) -> Sampled:
-        """The placements that ran, with their rewards."""
-        return Sampled(self.decisions[:, torch.from_numpy(self.ran)], self.rewards[self.ran], self.ran[self.ran])
-
 
 @dataclass(eq=False)
 class Rewards:
@@ -64,10 +59,9 @@ class Rewards:
 
 
 class Sampler:
-    """A fresh policy for the problem of a search, which evaluates the placements that it draws."""
+    """A fresh policy for the problem of a search, which evaluates its draws; weights and draws follow from the search's seed."""
 
     def __init__(self, search: Search, groups: OpGroups, config: Seq2SeqConfig) -> None:
-        """Weights and draws follow from the seed of the search."""
         weights_seed, drawing_seed = np.random.default_rng(search.seed).integers(2**62, size=2).tolist()
         with seeded(weights_seed):
             self.policy = Seq2SeqPolicy(groups, config)
