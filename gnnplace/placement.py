@@ -149,11 +149,6 @@ def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> Int
     """`[N]` a random assignment with equal numbers of ops and colocation groups per device, up to one more.
 
     It ignores the devices that ops list as allowed.
-
-    >>> from gnnplace.graph.op_graph import Op, OpGraph
-    >>> graph = OpGraph.build("g", [Op("a"), Op("b", group="both"), Op("c", group="both")], [])
-    >>> scattered(graph, 2, np.random.default_rng(0)).tolist()
-    [1, 0, 0]
     """
     free = graph.colocation < 0
     unit = np.where(free, len(graph.colocation_names) + np.cumsum(free) - 1, graph.colocation)

@@ -283,7 +283,6 @@ def _set_up(
 
 
 def _plan_of(model: ModelSource, devices: Devices, placement: str | Path | Placement, options: PlaceOptions) -> Plan:
-    """The plan of the caller's placement, by simulated seconds."""
     setup = _set_up(model, devices, options)
     graph, topology = setup.workload.graph, setup.topology
     if not isinstance(placement, Placement):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +93,8 @@ def load_workload(
     if isinstance(model, OnnxModel):
         typed = with_inferred_types(model, infer_types, model.dims)
         first, *others = shapes_of(dims or {})
-        return _at_shapes(at_dims(typed, first) if dims else typed, others)
+        at_first = at_dims(typed, first) if dims else typed
+        return Workload.of(at_first, *(at_dims(at_first, shape) for shape in others))
     if str(model).startswith(_ZOO):
         return _zoo_workload(str(model).removeprefix(_ZOO), dims, to_run)
     path = Path(model)
@@ -103,11 +104,8 @@ def load_workload(
         graph = read_graph(path)
         return Workload.of(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     first, *others = shapes_of(dims or {})
-    return _at_shapes(read_onnx(path, first, custom_ops, infer_types), others)
-
-
-def _at_shapes(first: OnnxModel, others: Sequence[Mapping[str, int]]) -> Workload:
-    return Workload.of(first, *(at_dims(first, dims) for dims in others))
+    read = read_onnx(path, first, custom_ops, infer_types)
+    return Workload.of(read, *(at_dims(read, shape) for shape in others))
 
 
 def _zoo_workload(text: str, dims: Dims | None, to_run: bool) -> Workload:
