@@ -27,7 +27,15 @@ from gnnplace.measuring.worker_process import Answer, Job, Setup, WorkerProcess
 from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 
-__all__ = ["HostsMeasuring", "HostsSimulator", "Rows", "SimulationPool", "measuring", "measuring_options", "simulating"]
+__all__ = [
+    "HostsSimulator",
+    "Rows",
+    "SimulationPool",
+    "answers_of_hosts",
+    "measuring",
+    "measuring_options",
+    "simulating",
+]
 
 _WORTH_OPS = 500_000
 """Simulated ops below which a batch stays in this process."""
@@ -97,20 +105,14 @@ def measuring_options(timeout_s: float) -> PoolOptions:
     return PoolOptions(per_host=1, prepare_s=limit_s, timeout_s=limit_s)
 
 
-class HostsMeasuring:
-    """Executes placements on the hosts of a pool of `measuring` workers, one at a time on each host."""
+def answers_of_hosts(pool: Pool[Job, Answer], jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
+    """The index and the answer of each job, as soon as a `measuring` worker has executed it.
 
-    def __init__(self, pool: Pool[Job, Answer]) -> None:
-        self._pool = pool
-
-    def answers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:
-        """The index and the answer of each job, as soon as it is known.
-
-        Raises:
-            ProcessLost: no host is left.
-        """
-        for done in self._pool.results(jobs):
-            yield done.index, done.value or Answer(None, done.failure)
+    Raises:
+        ProcessLost: no host is left.
+    """
+    for done in pool.results(jobs):
+        yield done.index, done.value or Answer(None, done.failure)
 
 
 def _measuring(

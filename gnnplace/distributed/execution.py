@@ -108,8 +108,6 @@ class _UnderWay:
     """Number of the current run; None while there is none. Answers to other runs are dropped."""
     missing: set[str] = field(default_factory=set)
     """Hosts that have not answered."""
-    results: dict[str, Any] = field(default_factory=dict)
-    resident: dict[str, Any] = field(default_factory=dict)
 
 
 class HostPipeline:
@@ -211,6 +209,7 @@ class HostPipeline:
         under_way, number = self._under_way[request], next(self._numbers)
         oldest = min((other.number for other in self._under_way.values() if other.number is not None), default=number)
         under_way.tries, under_way.number, under_way.missing = under_way.tries + 1, number, set(self._processes)
+        request.results, request.resident = {}, {}
         for name, process in self._processes.items():
             inputs = {device: under_way.inputs.get(device, {}) for device in process.devices}
             groups, held, feeds = _without_staying(inputs)
@@ -244,13 +243,12 @@ class HostPipeline:
             if isinstance(found, GnnplaceError):
                 self._end(request, found)
                 return
-            under_way.results.update({name: _own(value) for name, value in found.items()})
-            under_way.resident.update(resident)
+            request.results |= {name: _own(value) for name, value in found.items()}
+            request.resident |= resident
             under_way.missing.discard(host)
             if under_way.missing:
                 return
             under_way.number = None
-            request.results, request.resident = under_way.results, under_way.resident
         request.device_done()
 
     def _end(self, request: Request, failure: GnnplaceError) -> None:

@@ -27,9 +27,9 @@ from gnnplace.devices.topology import Device, Topology
 from gnnplace.distributed.calls import SentFiles, called_on_all, sent_files, write_sent_files
 from gnnplace.distributed.cluster import Host, connected, different_results, nodes
 from gnnplace.distributed.evaluators import (
-    HostsMeasuring,
     HostsSimulator,
     SimulationPool,
+    answers_of_hosts,
     measuring,
     measuring_options,
     simulating,
@@ -131,7 +131,7 @@ class RayHosts:
             role = measuring(evaluator, timeout_s, options.force)
             pool = stack.enter_context(Pool[Job, Answer](role, measuring_options(timeout_s), on_warning))
             pool.wait_ready()
-            evaluator.elsewhere = HostsMeasuring(pool).answers
+            evaluator.elsewhere = partial(answers_of_hosts, pool)
             try:
                 yield pool.num_workers
             finally:
@@ -230,18 +230,15 @@ class HostsExecutor:
             for number, placement in enumerate(different.values()):
                 placed = folder / f"placement-{number}"
                 write_parts(model, self.segments_of(placement), names, placed / PARTS)
-                session = stack.enter_context(
-                    DistributedSession(
-                        placed, self.address, custom_ops=self.options.custom_ops, share=1 / len(different)
-                    )
-                )
+                opened = DistributedSession(placed, self.address, None, self.options.custom_ops, 1 / len(different))
+                session = stack.enter_context(opened)
                 alone = partial(session.run, None, feed)
                 calls.append(partial(run_pipelined, session, feed, requests) if requests > 1 else alone)
             samples = interleaved(calls, here.MEASURE_OPTIONS.final) / requests
-        found = {}
-        for (key, placement), row in zip(different.items(), samples, strict=True):
-            _, simulated = self.setup.evaluate_groups(placement)
-            found[key] = executed(simulated, row)
+        found = {
+            key: executed(self.setup.evaluate_groups(placement)[1], row)
+            for (key, placement), row in zip(different.items(), samples, strict=True)
+        }
         return [found[placement.assignment.tobytes()] for placement in placements]
 
 
@@ -251,9 +248,8 @@ def _link_costs(found: HostsTopology) -> dict[tuple[str, str], LinkCosts]:
     known = {pair: store.costs().device_links.get(pair) for pair, store in stores.items()}
     unknown = [pair for pair in found.pairs if known[pair[0].name, pair[1].name] is None]
     if unknown:
-        chosen = (
-            unknown if len(unknown) <= _MAX_PAIRS else list(pairwise(part.host for part in found.parts))[:_MAX_PAIRS]
-        )
+        neighbours = list(pairwise(part.host for part in found.parts))
+        chosen = unknown if len(unknown) <= _MAX_PAIRS else neighbours[:_MAX_PAIRS]
         probed = probe_host_links(chosen)
         for one, other in chosen:
             ends = Device(one.name, "host"), Device(other.name, "host")
@@ -276,10 +272,9 @@ def _profiled_on_hosts(
     libraries = {f"{number}-{path.name}": path for number, path in enumerate(map(Path, options.custom_ops))}
     files = sent_files({model.path.name: model.path, **external_beside(model.path), **libraries})
     dims: Dims = dict(options.dims) or dict(model.dims)
-    load = partial(_loaded, files, model.path.name, tuple(libraries), dims)
     alike = [json.dumps([part.spec, dict(part.host.fingerprint)], sort_keys=True, default=str) for part in found.parts]
     first = dict(reversed(list(zip(alike, found.parts, strict=True))))
-    arguments = (load, options.seed, options.force)
+    arguments = (files, (model.path.name, *libraries), dims, options.seed, options.force)
     answers = called_on_all([(part.host, _profiled_here, (part.spec, *arguments)) for part in first.values()])
     by_key = dict(zip(first, answers, strict=True))
     warnings = dict.fromkeys(
@@ -288,19 +283,18 @@ def _profiled_on_hosts(
     return found.costs(by_key[key][0] for key in alike), tuple(warnings)
 
 
-def _loaded(files: SentFiles, name: str, libraries: Sequence[str], dims: Dims, folder: Path) -> Workload:
-    """On a host: the model, whose files are written to a folder."""
-    write_sent_files(files, folder)
-    return load_workload(folder / name, dims, custom_ops=[folder / library for library in libraries], to_run=True)
-
-
 def _profiled_here(
-    spec: str, load: Callable[[Path], Workload], seed: int, force: bool
+    spec: str, files: SentFiles, names: Sequence[str], dims: Dims, seed: int, force: bool
 ) -> tuple[CostStore, tuple[str, ...]]:
-    """On a host: the costs that its store knows, after unknown ones were measured, and warnings."""
-    topology = topology_of(spec)
+    """On a host: the costs that its store knows, after unknown ones were measured, and warnings.
+
+    `names` are those of the files of the model and of its libraries of operators.
+    """
+    topology, (name, *libraries) = topology_of(spec), names
     with temporary_folder() as folder:
-        workload = load(folder)
+        write_sent_files(files, folder)
+        custom_ops = [folder / library for library in libraries]
+        workload = load_workload(folder / name, dims, custom_ops=custom_ops, to_run=True)
         warnings = check_free(topology.device_names, force)
         return here.profiled(workload, topology, seed), warnings
 

@@ -7,13 +7,7 @@ import pytest
 
 from gnnplace.api.training_problems import training_families
 from gnnplace.bench.generalization.cases import CASES, GENERATED_GRAPHS, held_out_graph, training_types
-from gnnplace.bench.generalization.devices import (
-    HAND_MADE,
-    PRESETS,
-    held_out_devices,
-    unlike_training,
-    unseen_count,
-)
+from gnnplace.bench.generalization.devices import HAND_MADE, PRESETS, held_out_devices, unlike_training, unseen_count
 from gnnplace.bench.generalization.run import setup_of_case
 from gnnplace.bench.papers.tables import SEEDS_ROWS, SPOTLIGHT_ROWS
 from gnnplace.devices.presets import preset

@@ -14,14 +14,7 @@ from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.workload import Workload
 from gnnplace.bench import measured
 from gnnplace.bench.harness import BenchOptions, write_result
-from gnnplace.bench.measured import (
-    MODELS,
-    FinalPlacements,
-    SearchCase,
-    measured_rows,
-    measured_summary,
-    search_result,
-)
+from gnnplace.bench.measured import MODELS, FinalPlacements, SearchCase, measured_rows, measured_summary, search_result
 from gnnplace.bench.suites import run_suite
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule

@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 
 from gnnplace.bench.harness import BenchOptions, write_result
-from gnnplace.bench.papers.suites import (
-    CONSTRUCTED,
-    LEARNED,
-    SEARCHED,
-    bench_seeds,
-    evaluations_to_reach,
-    planner_rows,
-)
+from gnnplace.bench.papers.suites import CONSTRUCTED, LEARNED, SEARCHED, bench_seeds, evaluations_to_reach, planner_rows
 from gnnplace.bench.papers.tables import FACTS, OOM, SEEDS_ROWS, SPOTLIGHT_ROWS, Case, case_result, row_of
 from gnnplace.bench.problems import DOES_NOT_FIT
 from gnnplace.errors import GnnplaceError, MissingDependency

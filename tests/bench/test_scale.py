@@ -58,9 +58,7 @@ def test_an_onnx_file_is_only_read() -> None:
     assert row["import_s"] > 0
 
 
-def test_the_summary_has_slopes_by_family_and_ratios_to_the_best_of_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_summary_has_slopes_by_family_and_ratios_to_the_best_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def made_up(case: Case) -> dict[str, object]:
         if case.family == ONNX:
             return {"case": case.name, "family": ONNX, "ops": case.ops, "import_s": case.ops * 1e-3}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.spec import load_topology
-from gnnplace.distributed.evaluators import HostsMeasuring, measuring, measuring_options
+from gnnplace.distributed.evaluators import answers_of_hosts, measuring, measuring_options
 from gnnplace.distributed.pool import Pool
 from gnnplace.distributed.workers import PoolOptions
 from gnnplace.evaluation import EvaluationBatch
@@ -29,10 +30,7 @@ from gnnplace.onnx_io.read import read_onnx
 from gnnplace.sim.simulator import Simulator
 
 CORES = sorted(os.sched_getaffinity(0))
-pytestmark = [
-    pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"),
-    pytest.mark.usefixtures("cluster"),
-]
+pytestmark = [pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"), pytest.mark.usefixtures("cluster")]
 
 RULE = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
 OPTIONS = MeasureOptions(search=RULE, final=RULE, timeout_s=30.0)
@@ -46,7 +44,6 @@ class Opened:
 
     evaluator: MeasuredEvaluator
     pool: Pool[Any, Any]
-    store: MeasurementStore
 
 
 @pytest.fixture
@@ -74,8 +71,8 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         pool: Pool[Any, Any] = Pool(role, options or measuring_options(OPTIONS.timeout_s))
         ends.append(pool.close)
         pool.wait_ready()
-        evaluator.elsewhere = HostsMeasuring(pool).answers
-        return Opened(evaluator, pool, store)
+        evaluator.elsewhere = partial(answers_of_hosts, pool)
+        return Opened(evaluator, pool)
 
     yield make
     for end in ends:
@@ -145,9 +142,7 @@ def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[.
     assert tally["dispatched"] == 41 + tally["dropped"]
 
 
-def test_another_host_repeats_the_measurement_of_a_host_that_stops_answering(
-    opened: Callable[..., Opened],
-) -> None:
+def test_another_host_repeats_the_measurement_of_a_host_that_stops_answering(opened: Callable[..., Opened]) -> None:
     there = opened(replace(measuring_options(OPTIONS.timeout_s), timeout_s=4.0, copy_after=1e9))
     stopped: list[psutil.Process] = []
 

@@ -119,10 +119,7 @@ GENERATED_GRAPHS = {
     "layered-wide": ("alpha 6", layered.Settings(num_ops=600, alpha=6.0, out_degree=2)),
     "layered-dense": ("out_degree 10", layered.Settings(num_ops=300, alpha=2.0, out_degree=10)),
     "layered-far": ("ccr 12", layered.Settings(num_ops=200, out_degree=1, ccr=12.0)),
-    "blocks-wide": (
-        "24 branches, parallel 0.95",
-        series_parallel.Settings(num_ops=500, parallel=0.95, branches=24),
-    ),
+    "blocks-wide": ("24 branches, parallel 0.95", series_parallel.Settings(num_ops=500, parallel=0.95, branches=24)),
     "phases-long": ("length 60", fork_join.Settings(num_ops=800, branches=6, length=60)),
     "phases-wide": ("256 branches", fork_join.Settings(num_ops=1500, branches=256, length=1, ccr=0.3)),
     "dag-fat": ("fat 0.9, jump 8", random_dag.Settings(num_ops=400, fat=0.9, jump=8)),

@@ -21,14 +21,8 @@ from gnnplace.run_record import finite
 from gnnplace.units import format_s
 
 __all__ = [
-    "CONSTRUCTED",
-    "LEARNED",
-    "SEARCHED",
-    "bench_seeds",
-    "bench_spotlight",
-    "evaluations_to_reach",
-    "planner_rows",
-]
+    "CONSTRUCTED", "LEARNED", "SEARCHED", "bench_seeds", "bench_spotlight", "evaluations_to_reach", "planner_rows",
+]  # fmt: skip
 
 _EVALUATIONS, _SEEDS = 1000, 3
 _NEAR = 1.01
@@ -83,9 +77,7 @@ def planner_rows(row: TableRow, planners: Sequence[str], found: Results) -> Iter
     runs |= {planner: _results(row, planner, found) for planner in planners}
     for planner, results in runs.items():
         makespans = [np.inf if result["makespan_s"] is None else result["makespan_s"] for result in results]
-        histories = [
-            result["history"] for result in results if result["makespan_s"] is not None and "history" in result
-        ]
+        histories = [one["history"] for one in results if one["makespan_s"] is not None and "history" in one]
         near = [evaluations_to_reach(history, _NEAR * history[-1][1]) for history in histories]
         yield {
             "row": row.key,
@@ -188,9 +180,8 @@ def _seeds_summary(
 
     A median that does not fit counts as infinitely long; rows where nothing fits have no ratio.
     """
-    median = {
-        (line["row"], line["planner"]): np.inf if line["makespan_s"] is None else line["makespan_s"] for line in lines
-    }
+    seconds = {(line["row"], line["planner"]): line["makespan_s"] for line in lines}
+    median = {key: np.inf if median_s is None else median_s for key, median_s in seconds.items()}
     keys = [row.key for row in rows]
     others = ("single-cpu", "single-gpu", *CONSTRUCTED, "annealing", *LEARNED)
     best_other = {key: min(median[key, other] for other in others) for key in keys}
@@ -203,6 +194,7 @@ def _seeds_summary(
     savings = [_saving(key, fits, details[key]["histories"]) for key in keys]
     counted = [saving for saving in savings if 0.0 < saving < np.inf]
     classic = ("single-cpu", "single-gpu", "scotch", "metis", "expert")
+    best_classic = {key: min(median[key, other] for other in classic) for key in keys}
     return {
         "rows": len(rows),
         "gnn_best_or_within_1_percent": sum(value <= 0.01 for value in excess.values()),
@@ -217,9 +209,7 @@ def _seeds_summary(
         "scotch_loses_to_expert": sum(median[key, "scotch"] > median[key, "expert"] for key in keys),
         "metis_loses_to_expert": sum(median[key, "metis"] > median[key, "expert"] for key in keys),
         **{
-            f"{planner}_beats_best_classic": sum(
-                median[key, planner] < min(median[key, other] for other in classic) for key in keys
-            )
+            f"{planner}_beats_best_classic": sum(median[key, planner] < best_classic[key] for key in keys)
             for planner in LEARNED
         },
     }  # fmt: skip

@@ -12,14 +12,7 @@ import numpy as np
 
 from gnnplace.api import ProblemSetup
 from gnnplace.api.workload import load_workload
-from gnnplace.bench.problems import (
-    accelerators,
-    bytes_alone,
-    compiled_problem,
-    failure_of,
-    run_planner,
-    with_memory,
-)
+from gnnplace.bench.problems import accelerators, bytes_alone, compiled_problem, failure_of, run_planner, with_memory
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.placement import Placement
@@ -53,22 +46,14 @@ class TableRow:
     """Memory of every GPU as a share of the memory that the step needs on one device; None for the preset's memory."""
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A published table, with seconds in the order single CPU, single GPU, Scotch, MinCut, expert, learned."""
-
-    source: str
-    year: int
-    gpu: str
-    learned: str
-
-    def row(self, task: str, workload: str, gpus: int, *seconds: float | str | None) -> TableRow:
-        """A row of the table; None stands for a missing figure."""
-        columns = ("single-cpu", "single-gpu", "scotch", "metis", "expert", self.learned)
-        published = {column: value for column, value in zip(columns, seconds, strict=True) if value is not None}
-        devices = f"{self.gpu}x{gpus}"
-        key = f"{self.year}-{workload}-{devices}"
-        return TableRow(key, task, f"zoo:{workload}:training", devices, self.source, published)
+def _published(
+    year: int, gpu: str, learned: str, task: str, workload: str, gpus: int, *seconds: float | str | None
+) -> TableRow:
+    """A row of a published table; seconds are of one CPU, one GPU, Scotch, MinCut, expert, learned, None where missing."""
+    columns = ("single-cpu", "single-gpu", "scotch", "metis", "expert", learned)
+    published = {column: value for column, value in zip(columns, seconds, strict=True) if value is not None}
+    key, source = f"{year}-{workload}-{gpu}x{gpus}", f"Mirhoseini et al. {year}, table of step times"
+    return TableRow(key, task, f"zoo:{workload}:training", f"{gpu}x{gpus}", source, published)
 
 
 def _too_large(workload: str, task: str, gpus: int) -> TableRow:
@@ -78,21 +63,21 @@ def _too_large(workload: str, task: str, gpus: int) -> TableRow:
     return TableRow(key, f"{task}, small GPUs", name, devices, "", {}, MEMORY_SHARE)
 
 
-_ICML_2017 = _Table("Mirhoseini et al. 2017, table of step times", 2017, "k80", "coloc-rl")
-_ICLR_2018 = _Table("Mirhoseini et al. 2018, table of step times", 2018, "k40", "hierarchical")
+_icml_2017 = partial(_published, 2017, "k80", "coloc-rl")
+_iclr_2018 = partial(_published, 2018, "k40", "hierarchical")
 SEEDS_ROWS = (
-    _ICML_2017.row("RNNLM", "rnnlm_2", 2, 6.89, 1.57, 13.43, 11.94, 3.81, 1.57),
-    _ICML_2017.row("RNNLM", "rnnlm_2", 4, 6.89, 1.57, 11.52, 10.44, 4.46, 1.57),
-    _ICML_2017.row("NMT", "nmt_2", 2, 10.72, OOM, 14.19, 11.54, 4.99, 4.04),
-    _ICML_2017.row("NMT", "nmt_2", 4, 10.72, OOM, 11.23, 11.78, 4.73, 3.92),
-    _ICML_2017.row("Inception-V3", "inception_v3", 2, 26.21, 4.60, 25.24, 22.88, 11.22, 4.60),
-    _ICML_2017.row("Inception-V3", "inception_v3", 4, 26.21, 4.60, 23.41, 24.52, 10.65, 3.85),
-    _ICLR_2018.row("Inception-V3", "inception_v3", 2, 0.61, 0.15, 0.93, 0.82, 0.15, 0.13),
-    _ICLR_2018.row("ResNet", "resnet_50", 2, None, 1.18, 6.27, 2.92, 1.18, 1.18),
-    _ICLR_2018.row("RNNLM", "rnnlm_2", 2, 6.89, 1.57, 5.62, 5.21, 1.57, 1.57),
-    _ICLR_2018.row("NMT 2-layer", "nmt_2", 2, 6.46, OOM, 3.21, 5.34, 2.13, 0.84),
-    _ICLR_2018.row("NMT 4-layer", "nmt_4", 4, 10.68, OOM, 11.18, 11.63, 3.64, 1.69),
-    _ICLR_2018.row("NMT 8-layer", "nmt_8", 8, 11.52, OOM, 17.85, 19.01, 3.88, 4.07),
+    _icml_2017("RNNLM", "rnnlm_2", 2, 6.89, 1.57, 13.43, 11.94, 3.81, 1.57),
+    _icml_2017("RNNLM", "rnnlm_2", 4, 6.89, 1.57, 11.52, 10.44, 4.46, 1.57),
+    _icml_2017("NMT", "nmt_2", 2, 10.72, OOM, 14.19, 11.54, 4.99, 4.04),
+    _icml_2017("NMT", "nmt_2", 4, 10.72, OOM, 11.23, 11.78, 4.73, 3.92),
+    _icml_2017("Inception-V3", "inception_v3", 2, 26.21, 4.60, 25.24, 22.88, 11.22, 4.60),
+    _icml_2017("Inception-V3", "inception_v3", 4, 26.21, 4.60, 23.41, 24.52, 10.65, 3.85),
+    _iclr_2018("Inception-V3", "inception_v3", 2, 0.61, 0.15, 0.93, 0.82, 0.15, 0.13),
+    _iclr_2018("ResNet", "resnet_50", 2, None, 1.18, 6.27, 2.92, 1.18, 1.18),
+    _iclr_2018("RNNLM", "rnnlm_2", 2, 6.89, 1.57, 5.62, 5.21, 1.57, 1.57),
+    _iclr_2018("NMT 2-layer", "nmt_2", 2, 6.46, OOM, 3.21, 5.34, 2.13, 0.84),
+    _iclr_2018("NMT 4-layer", "nmt_4", 4, 10.68, OOM, 11.18, 11.63, 3.64, 1.69),
+    _iclr_2018("NMT 8-layer", "nmt_8", 8, 11.52, OOM, 17.85, 19.01, 3.88, 4.07),
     _too_large("nmt_2", "NMT 2-layer", 2),
     _too_large("nmt_4", "NMT 4-layer", 4),
     _too_large("nmt_8", "NMT 8-layer", 8),
