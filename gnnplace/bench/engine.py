@@ -78,14 +78,10 @@ def _layered_graph(num_ops: int, seed: int) -> OpGraph:
     return OpGraph.build(f"layered-{num_ops}", ops, tensors, shared)
 
 
-def _four_devices() -> Topology:
-    """Four devices with a link and channel of its own for every pair."""
-    devices = tuple(Device(f"d{index}", memory_bytes=10**12, dispatch_overhead_s=5e-6) for index in range(4))
-    return Topology("four", devices, tuple(Link(a.name, b.name, 1e-5, 1e10) for a, b in permutations(devices, 2)))
-
-
 def _row(num_ops: int, kind: str, seed: int) -> dict[str, Any]:
-    graph, topology = _layered_graph(num_ops, seed), _four_devices()
+    graph = _layered_graph(num_ops, seed)
+    four = tuple(Device(f"d{index}", memory_bytes=10**12, dispatch_overhead_s=5e-6) for index in range(4))
+    topology = Topology("four", four, tuple(Link(a.name, b.name, 1e-5, 1e10) for a, b in permutations(four, 2)))
     rng = np.random.default_rng(seed + 1)
     times: FloatArray = rng.uniform(1e-5, 1e-3, (num_ops, 1)) * rng.uniform(0.5, 1.5, (num_ops, 4))
     one_core, two_cores = (Simulator(graph, topology, times, num_threads) for num_threads in (1, 2))

@@ -8,15 +8,13 @@ rank better than that. "Slowed" figures correct the simulation by the slowdown t
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.arrays import FloatArray
 from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, slowdown_together
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
@@ -82,12 +80,14 @@ def _progress(case: Case, result: Mapping[str, Any]) -> str:
 def fidelity_result(case: Case) -> dict[str, Any]:
     """Simulated and measured seconds of every placement; the simulator uses only what was profiled before."""
     setup = real_setup(case.model, case.devices)
-    without = _without_segment_costs(setup)
+    graph, topology = setup.workload.graph, setup.topology
+    plain = (replace(each, segment_overhead_s=0.0, intake_bandwidth_bytes_per_s=None) for each in topology.devices)
+    without = Simulator(graph, replace(topology, devices=tuple(plain)), setup.op_time_s)  # of ops and links alone
     kinds, assignments = zip(*placements_of_every_kind(setup, case.seed), strict=True)
     placements = [Placement(assignment) for assignment in assignments]
-    weight_bytes = max(1, setup.workload.graph.total_weight_bytes)
+    weight_bytes = max(1, graph.total_weight_bytes)
     at_once = int(np.clip(_AT_ONCE_BYTES // (2 * weight_bytes), 10, len(placements)))
-    model, names = setup.workload.models[0], setup.topology.device_names
+    model, names = setup.workload.models[0], topology.device_names
     slowdown = [slowdown_together(model, names)]
     rows = []
     with executing(setup) as evaluator:
@@ -109,17 +109,17 @@ def fidelity_result(case: Case) -> dict[str, Any]:
         device = evaluator.single_device
     alone_s = None
     if device is not None:
-        alone = np.full(setup.workload.graph.num_ops, setup.topology.device_index[device])
-        alone_s = setup.simulator.evaluate(Placement(alone)).makespan_s
+        alone = Placement(np.full(graph.num_ops, topology.device_index[device]))
+        alone_s = setup.simulator.evaluate(alone).makespan_s
     slowdown.append(slowdown_together(model, names))
     return {
         "placements": rows,
         "slowdown_together": slowdown,
-        "ops": setup.workload.graph.num_ops,
+        "ops": graph.num_ops,
         "groups": setup.coarsening.graph.num_ops,
         "simulated_single_s": alone_s,
-        "segment_overhead_s": setup.topology.segment_overhead_s.tolist(),
-        "intake_bandwidth_bytes_per_s": [device.intake_bandwidth_bytes_per_s for device in setup.topology.devices],
+        "segment_overhead_s": topology.segment_overhead_s.tolist(),
+        "intake_bandwidth_bytes_per_s": [device.intake_bandwidth_bytes_per_s for device in topology.devices],
     }
 
 
@@ -140,16 +140,6 @@ def _measured(answer: Answer) -> dict[str, Any]:
         "repeats": answer.samples.shape[1],
         "failure": "",
     }
-
-
-def _without_segment_costs(setup: ProblemSetup) -> Simulator:
-    """A simulator of ops and links alone."""
-    devices = tuple(
-        dataclasses.replace(device, segment_overhead_s=0.0, intake_bandwidth_bytes_per_s=None)
-        for device in setup.topology.devices
-    )
-    topology = dataclasses.replace(setup.topology, devices=devices)
-    return Simulator(setup.workload.graph, topology, setup.op_time_s)
 
 
 def fidelity_row(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:

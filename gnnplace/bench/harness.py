@@ -96,16 +96,14 @@ class BenchResult:
     """Data of tables and pictures besides the rows."""
     columns: tuple[str, ...] = ()
     """Columns that a terminal shows; all of them if empty."""
-    program: tuple[str, ...] = ()
-    """Command that runs the suite; `gnnplace bench SUITE` if empty."""
 
     def document(self) -> dict[str, Any]:
         """The result as JSON, with the command, versions and machine that reproduce it."""
-        program = self.program or ("gnnplace", "bench", self.suite)
+        arguments = ("--seed", str(self.options.seed), *self.options.arguments)
         return {
             "format": BENCH_FORMAT,
             "suite": self.suite,
-            "command": shlex.join((*program, "--seed", str(self.options.seed), *self.options.arguments)),
+            "command": shlex.join(("gnnplace", "bench", self.suite, *arguments)),
             "seed": self.options.seed,
             "versions": library_versions(),
             "machine": {

@@ -109,15 +109,11 @@ def nodes() -> tuple[Node, ...]:
     alive = [node for node in ray.nodes() if node["Alive"]]
     names = [str(node["NodeName"] or node["NodeManagerAddress"]) for node in alive]
     shared = Counter(names)
-    found = [
-        Node(
-            name if shared[name] == 1 else f"{name}-{node['NodeID'][:6]}",
-            node["NodeID"],
-            int(node["Resources"].get("CPU", 0)),
-            int(node["Resources"].get("GPU", 0)),
-        )
-        for name, node in zip(names, alive, strict=True)
-    ]
+    found = []
+    for name, node in zip(names, alive, strict=True):
+        unique = name if shared[name] == 1 else f"{name}-{node['NodeID'][:6]}"
+        cores, gpus = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+        found.append(Node(unique, node["NodeID"], cores, gpus))
     return tuple(sorted(found, key=lambda node: _by_number(node.name)))
 
 

@@ -195,11 +195,10 @@ class HostPipeline:
         """The facts of every host once its process has its parts; requests before this call are dropped there."""
         actors = {name: process.actor for name, process in self._processes.items()}
         oldest = next(self._numbers)
-        loading = {
-            name: actor.load.options(max_task_retries=RESTART_RETRIES).remote(actors, oldest)
-            for name, actor in actors.items()
-        }
-        return {name: process.loaded(loading[name]) for name, process in self._processes.items()}
+        loads = [
+            actor.load.options(max_task_retries=RESTART_RETRIES).remote(actors, oldest) for actor in actors.values()
+        ]
+        return {name: self._processes[name].loaded(load) for name, load in zip(actors, loads, strict=True)}
 
     def _send(self, request: Request) -> None:
         """Sends every host its inputs; the caller holds the lock."""
@@ -243,7 +242,9 @@ class HostPipeline:
             if isinstance(found, GnnplaceError):
                 self._end(request, found)
                 return
-            request.results |= {name: _own(value) for name, value in found.items()}
+            for name, value in found.items():  # Ray returns views of its object store, which cannot be written
+                is_view = isinstance(value, np.ndarray) and not value.flags.writeable
+                request.results[name] = value.copy() if is_view else value
             request.resident |= resident
             under_way.missing.discard(host)
             if under_way.missing:
@@ -274,8 +275,10 @@ class HostPipeline:
                 request.fail(ProcessLost(self._broken))
             return
         restarted = [name for name, facts in self._facts.items() if facts.pid != before[name].pid]
-        devices = [device for name in restarted for device in self._processes[name].devices]
-        lost = ", ".join(devices) or "values between hosts"
+        lost = (
+            ", ".join(device for name in restarted for device in self._processes[name].devices)
+            or "values between hosts"
+        )
         _LOG.warning(
             "%s: lost (%s); started again, and %d requests that were under way run again", lost, reason, len(waiting)
         )
@@ -329,11 +332,6 @@ def _without_staying(
             if isinstance(value, StayingValue):
                 groups.setdefault(value.outputs, []).append((device, name, value.output))
     return list(groups), tuple(tuple(names) for names in groups.values()), feeds
-
-
-def _own(value: Any) -> Any:
-    """A writeable array: Ray returns a view of its object store."""
-    return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
 
 
 def _kill(processes: Mapping[str, HostProcess]) -> None:

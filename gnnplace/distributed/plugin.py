@@ -21,11 +21,10 @@ from gnnplace.api.search import LEARNED, Attempt, ExecutedSearch, Executor, Run,
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
-from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.detect import cpu_model
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.distributed.calls import SentFiles, called_on_all, sent_files, write_sent_files
-from gnnplace.distributed.cluster import Host, connected, different_results, nodes
+from gnnplace.distributed.cluster import connected, different_results, nodes
 from gnnplace.distributed.evaluators import (
     HostsSimulator,
     SimulationPool,
@@ -114,11 +113,10 @@ class RayHosts:
     @contextmanager
     def simulating(self, setup: ProblemSetup, on_warning: Callable[[str], None]) -> Iterator[Evaluator]:
         """An evaluator whose large batches are simulated by all hosts."""
-        local = setup.problem().evaluator
-        role, num_ops = simulating(_portable(setup).problem().evaluator), setup.workload.graph.num_ops
+        local, role = setup.problem().evaluator, simulating(_portable(setup).problem().evaluator)
         with connected(self.address), SimulationPool(role, on_warning=on_warning) as pool:
             pool.wait_ready()
-            yield HostsSimulator(local, pool, num_ops, setup.topology.num_devices)
+            yield HostsSimulator(local, pool, setup.workload.graph.num_ops, setup.topology.num_devices)
 
     @contextmanager
     def executing(
@@ -244,7 +242,12 @@ class HostsExecutor:
 
 def _link_costs(found: HostsTopology) -> dict[tuple[str, str], LinkCosts]:
     """The costs between hosts by their names; unknown links are probed, and stored by the facts of both hosts."""
-    stores = {(one.name, other.name): _pair_store(one, other) for one, other in found.pairs}
+    stores = {
+        (one.name, other.name): measurement_store(
+            {"hosts": {host.name: dict(host.fingerprint) for host in (one, other)}}
+        )
+        for one, other in found.pairs
+    }
     known = {pair: store.costs().device_links.get(pair) for pair, store in stores.items()}
     unknown = [pair for pair in found.pairs if known[pair[0].name, pair[1].name] is None]
     if unknown:
@@ -257,10 +260,6 @@ def _link_costs(found: HostsTopology) -> dict[tuple[str, str], LinkCosts]:
         middle = median_links((None, costs) for costs in probed.values())[None]
         known |= {(one.name, other.name): probed.get((one.name, other.name), middle) for one, other in unknown}
     return {ends: costs for (one, other), costs in known.items() if costs for ends in ((one, other), (other, one))}
-
-
-def _pair_store(one: Host, other: Host) -> MeasurementStore:
-    return measurement_store({"hosts": {host.name: dict(host.fingerprint) for host in (one, other)}})
 
 
 def _profiled_on_hosts(

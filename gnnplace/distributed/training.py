@@ -67,9 +67,8 @@ def hosts_process_group(
             actors.append(make.options(**options, max_concurrency=_THREADS).remote(arguments, files))
             stack.callback(ray.kill, actors[-1])
         with _losses_reported():
-            ray.get(
-                [actor.__ray_ready__.remote() for actor in actors], timeout=_BEGIN_S
-            )  # torch would wait half an hour
+            begun = [actor.__ray_ready__.remote() for actor in actors]
+            ray.get(begun, timeout=_BEGIN_S)  # torch would wait half an hour
         rendezvous = f"tcp://{ray.util.get_node_ip_address()}:{_free_port()}"
         working = [actor.join.remote(rank, size, rendezvous, work) for rank, actor in enumerate(actors, start=1)]
         with joined(0, size, rendezvous) as group:

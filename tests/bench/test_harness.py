@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gnnplace.bench.harness import BenchOptions, BenchResult, finished_cases, library_versions, matching, run_cases
-from gnnplace.bench.suites import SUITES, run_suite
+from gnnplace.bench.suites import run_suite
 from gnnplace.errors import GnnplaceError
 from gnnplace.report.bench_page import read_bench, write_bench_page
 from tests.finished_cases import write_cases
@@ -47,39 +47,31 @@ def test_a_part_that_is_in_no_name_is_refused() -> None:
         matching(BY_NAME, ["nmt", "vgg"], "case")
 
 
-@pytest.mark.parametrize(
-    ("suite", "noun"),
-    [("seeds", "row"), ("spotlight", "row"), ("generalization", "case"), ("scale", "case"), ("fidelity", "model")],
-)
-def test_suites_refuse_unknown_cases(suite: str, noun: str) -> None:
-    with pytest.raises(GnnplaceError, match=f"no {noun} has 'vgg' in its name"):
-        run_suite(suite, BenchOptions(only=("vgg",)))
-
-
-@pytest.mark.parametrize("suite", ["measured", "generalization"])
-def test_suites_refuse_unknown_rows(suite: str) -> None:
-    with pytest.raises(GnnplaceError, match=r"there is no row 'anealing'; known are .*annealing"):
-        run_suite(suite, BenchOptions(rows=("anealing",)))
+VGG, ANEALING, FIVE = BenchOptions(only=("vgg",)), BenchOptions(rows=("anealing",)), BenchOptions(evaluations=5)
 
 
 @pytest.mark.parametrize(
-    ("suite", "options", "refused"),
+    ("suite", "options", "message"),
     [
-        ("engine", BenchOptions(evaluations=5), "--evaluations; only seeds, spotlight, measured do"),
-        ("generalization", BenchOptions(evaluations=5), "--evaluations"),
-        ("engine", BenchOptions(extend=Path("whole.json")), "--extend"),
-        ("fidelity", BenchOptions(jobs=2), "--jobs"),
+        ("seeds", VGG, "no row has 'vgg' in its name"),
+        ("spotlight", VGG, "no row has 'vgg' in its name"),
+        ("generalization", VGG, "no case has 'vgg' in its name"),
+        ("scale", VGG, "no case has 'vgg' in its name"),
+        ("fidelity", VGG, "no model has 'vgg' in its name"),
+        ("measured", ANEALING, "there is no row 'anealing'; known are .*annealing"),
+        ("generalization", ANEALING, "there is no row 'anealing'; known are .*annealing"),
+        ("engine", FIVE, "bench engine: takes no --evaluations; only seeds, spotlight, measured do"),
+        ("generalization", FIVE, "bench generalization: takes no --evaluations"),
+        ("engine", BenchOptions(extend=Path("whole.json")), "bench engine: takes no --extend"),
+        ("fidelity", BenchOptions(jobs=2), "bench fidelity: takes no --jobs"),
+        ("sede", BenchOptions(), "no bench suite 'sede'.*seeds"),
     ],
 )
-def test_suites_refuse_options_that_they_do_not_take(suite: str, options: BenchOptions, refused: str) -> None:
-    with pytest.raises(GnnplaceError, match=f"bench {suite}: takes no {refused}"):
+def test_unknown_suites_cases_and_rows_and_refused_options_are_errors(
+    suite: str, options: BenchOptions, message: str
+) -> None:
+    with pytest.raises(GnnplaceError, match=message):
         run_suite(suite, options)
-
-
-def test_an_unknown_suite_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(GnnplaceError, match=r"no bench suite 'sede'.*seeds"):
-        run_suite("sede", BenchOptions())
-    assert SUITES["seeds"].has_page
 
 
 def test_finished_cases_are_not_run_again_and_a_cut_off_line_is_dropped(tmp_path: Path) -> None:

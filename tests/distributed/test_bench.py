@@ -13,32 +13,20 @@ from gnnplace.distributed.raylets import LocalCluster
 from gnnplace.measuring.timing import StoppingRule
 
 COSTS = MessageCosts(
-    round_trip_s=0.002,
-    item_s=0.001,
-    driver_cpu_s=0.001,
-    ray_cpu_s=0.0,
-    bytes_per_item=1000.0,
-    bytes_per_payload_byte=1.0,
-    packets_per_item=2.0,
-    wait_s=0.0,
-    wait_each_s=0.0,
-)
+    round_trip_s=0.002, item_s=0.001, driver_cpu_s=0.001, ray_cpu_s=0.0, bytes_per_item=1000.0,
+    bytes_per_payload_byte=1.0, packets_per_item=2.0, wait_s=0.0, wait_each_s=0.0,
+)  # fmt: skip
 
 
 def test_one_host_takes_an_evaluation_and_a_round_trip_for_each_item() -> None:
     growth = grown(COSTS, hosts=1, batch=1, evaluation_s=0.048, row_bytes=512)
     assert growth == pytest.approx(
         {
-            "hosts": 1,
-            "batch": 1,
-            "evaluations_per_s": 1 / 0.05,
-            "efficiency": 0.048 / 0.05,
-            "driver_busy": 0.001 / 0.05,
-            "messages_per_s": 2 / 0.05,
-            "network_bytes_per_s": (1000 + 512) / 0.05,
+            "hosts": 1, "batch": 1, "evaluations_per_s": 1 / 0.05, "efficiency": 0.048 / 0.05,
+            "driver_busy": 0.001 / 0.05, "messages_per_s": 2 / 0.05, "network_bytes_per_s": (1000 + 512) / 0.05,
             "driver_s_per_evaluation": 0.001,
         }
-    )
+    )  # fmt: skip
 
 
 def test_more_hosts_than_the_driver_has_time_for_add_no_throughput() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -27,16 +26,15 @@ def test_a_killed_driver_continues_with_the_cases_that_are_left_and_counts_none_
 ) -> None:
     kept, left = tmp_path / "kept", tmp_path / "marks"
     left.mkdir()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "tests.distributed.driver", cluster.address, str(kept), str(left)]
-    with subprocess.Popen(command, cwd=ROOT, env=environment) as driver:
+    with subprocess.Popen(command, cwd=ROOT) as driver:
         while not kept.exists() or kept.read_bytes().count(b"\n") < BEFORE_THE_KILL:
             time.sleep(0.05)
         driver.send_signal(signal.SIGKILL)
     assert driver.returncode == -signal.SIGKILL
     before = kept_numbers(kept)
     assert BEFORE_THE_KILL <= len(before) < 12
-    again = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert again.stdout == f"{[number**2 for number in range(12)]}\n"
     now = kept_numbers(kept)
     assert now[: len(before)] == before

@@ -94,14 +94,15 @@ def working_process() -> psutil.Process:
     raise AssertionError("no worker runs an item")
 
 
-def during(stop: Callable[[psutil.Process], object], evaluate: Callable[[], EvaluationBatch]) -> EvaluationBatch:
-    """The result of an evaluation during which `stop` is called with the process of a worker."""
+def during(stop: Callable[[psutil.Process], object], evaluate: Callable[[], EvaluationBatch]) -> psutil.Process:
+    """The process of a worker for which `stop` is called during an evaluation that has all results."""
     with ThreadPoolExecutor(1) as threads:
-        stopping = threads.submit(lambda: stop(working_process()))
+        worker = threads.submit(working_process)
+        stopping = threads.submit(lambda: stop(worker.result()))
         batch = evaluate()
         stopping.result()
     assert np.isfinite(batch.makespan_s).all()
-    return batch
+    return worker.result()
 
 
 def test_each_placement_is_executed_once_on_one_of_the_hosts_and_stored(opened: Callable[..., Opened]) -> None:
@@ -144,13 +145,6 @@ def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[.
 
 def test_another_host_repeats_the_measurement_of_a_host_that_stops_answering(opened: Callable[..., Opened]) -> None:
     there = opened(replace(measuring_options(OPTIONS.timeout_s), timeout_s=4.0, copy_after=1e9))
-    stopped: list[psutil.Process] = []
-
-    def stop(worker: psutil.Process) -> None:
-        worker.suspend()
-        stopped.append(worker)
-
-    during(stop, lambda: there.evaluator.evaluate_batch(different(30)))
+    stopped = during(psutil.Process.suspend, lambda: there.evaluator.evaluate_batch(different(30)))
     assert (there.pool.tally["counted"], there.pool.tally["hung"], there.evaluator.failed) == (30, 1, 0)
-    _, alive = psutil.wait_procs(stopped, timeout=20.0)
-    assert alive == []
+    stopped.wait(20.0)  # killed

@@ -5,7 +5,6 @@ Graphs are the zoo's test split, and random graphs with settings that training n
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,11 +41,6 @@ class HeldOutCase:
         spread = f" types {self.type_spread:g}" if self.type_spread else ""
         memory = "" if self.memory_share is None else f" memory {self.memory_share:g}"
         return f"{self.graph} {self.max_groups} on {self.devices}{spread}{memory}"
-
-    @property
-    def cost_seed(self) -> int:
-        """Seed of the factors per op type and kind of device."""
-        return zlib.crc32(self.name.encode())
 
 
 _CASES: Mapping[int, Sequence[tuple[Any, ...]]] = {

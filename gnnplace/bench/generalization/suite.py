@@ -126,9 +126,7 @@ def take_over(stored: Path, cases_file: Path | None) -> None:
     except (KeyError, TypeError, AttributeError) as problem:
         raise GnnplaceError(f"{stored}: is no result of bench generalization ({problem!r})") from None
     known = finished_cases(cases_file, Run, versions)
-    new = [
-        {"case": vars(run), "versions": versions, "result": result} for run, result in runs.items() if run not in known
-    ]
+    new = ({"case": vars(run), "versions": versions, "result": runs[run]} for run in runs if run not in known)
     write_json_lines(cases_file, [*read_json_lines(cases_file, GnnplaceError), *new])
 
 

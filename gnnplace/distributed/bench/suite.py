@@ -74,23 +74,18 @@ def _measured(name: str, folder: Path, address: str, seed: int) -> dict[str, Any
         sessions: dict[str, Session | DistributedSession] = {}
         for setup, devices in _SETUPS.items():
             write_parts(model, cut, devices, folder / setup / PARTS)
-            opened = (
-                Session(folder / setup) if setup == "local" else DistributedSession(folder / setup, address, share=0.5)
-            )
-            sessions[setup] = stack.enter_context(opened)
+            open_session = Session if setup == "local" else partial(DistributedSession, ray=address, share=0.5)
+            sessions[setup] = stack.enter_context(open_session(folder / setup))
         outputs = {setup: session.run(None, feed) for setup, session in sessions.items()}
         alone = interleaved([partial(session.run, None, feed) for session in sessions.values()], _RULE)
-        pipelined = interleaved(
-            [partial(run_pipelined, session, feed, _REQUESTS) for session in sessions.values()], _PIPELINED_RULE
-        )
+        many = [partial(run_pipelined, session, feed, _REQUESTS) for session in sessions.values()]
+        pipelined = interleaved(many, _PIPELINED_RULE)
     return {
         "segments": len(cut),
         "alone_s": dict(zip(sessions, np.median(alone, axis=1).tolist(), strict=True)),
         "pipelined_s": dict(zip(sessions, (np.median(pipelined, axis=1) / _REQUESTS).tolist(), strict=True)),
         "largest_difference": {
-            setup: max(
-                float(np.abs(got - expected).max()) for got, expected in zip(values, outputs["local"], strict=True)
-            )
+            setup: max(float(np.abs(a - b).max()) for a, b in zip(values, outputs["local"], strict=True))
             for setup, values in outputs.items()
         },
     }
