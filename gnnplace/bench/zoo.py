@@ -53,22 +53,18 @@ def bench_zoo(options: BenchOptions) -> BenchResult:
     ]
     rows = list(run_cases(cases, _row, options, _progress).values())
     built = [row for row in rows if "error" not in row]
-    return BenchResult(
-        "zoo",
-        options,
-        rows,
-        {
-            "recipes": len({row["name"] for row in rows}),
-            "families": len({row["family"] for row in rows}),
-            "passed": len(built),
-            "failed": len(rows) - len(built),
-            "build_s": sum(row["build_s"] for row in built),
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
-            "worst_torch_error": max((row["torch_error"] for row in built), default=None),
-            "worst_placed_error": max((row["placed_error"] for row in built), default=None),
-        },
-        columns=("name", "training", "ops", "segments", "build_s", "torch_error", "placed_error"),
-    )
+    summary = {
+        "recipes": len({row["name"] for row in rows}),
+        "families": len({row["family"] for row in rows}),
+        "passed": len(built),
+        "failed": len(rows) - len(built),
+        "build_s": sum(row["build_s"] for row in built),
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        "worst_torch_error": max((row["torch_error"] for row in built), default=None),
+        "worst_placed_error": max((row["placed_error"] for row in built), default=None),
+    }
+    columns = ("name", "training", "ops", "segments", "build_s", "torch_error", "placed_error")
+    return BenchResult("zoo", options, rows, summary, columns=columns)
 
 
 def _progress(case: Case, row: Result) -> str:

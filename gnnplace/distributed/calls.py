@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,16 +56,13 @@ def _run(function: Callable[..., T], arguments: tuple[Any, ...]) -> T | Gnnplace
 
 def sent_files(contents: Mapping[str, Path | bytes]) -> SentFiles:
     """Puts files into Ray's object store, which sends them to each host at most once."""
-    return {name: _pieces(content) for name, content in contents.items()}
-
-
-def _pieces(content: Path | bytes) -> list[Any]:
     import ray
 
-    if isinstance(content, bytes):
-        return [ray.put(content)]
-    with content.open("rb") as file:
-        return [ray.put(piece) for piece in iter(lambda: file.read(_PIECE_BYTES), b"")]
+    files: dict[str, list[Any]] = {}
+    for name, content in contents.items():
+        with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+            files[name] = [ray.put(piece) for piece in iter(partial(file.read, _PIECE_BYTES), b"")]
+    return files
 
 
 def write_sent_files(files: SentFiles, folder: Path) -> None:

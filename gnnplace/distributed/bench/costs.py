@@ -51,9 +51,9 @@ class MessageCosts:
     bytes_per_payload_byte: float
     packets_per_item: float
     wait_s: float
-    """Seconds to look for answers when one item is out."""
+    """Seconds to look for answers while one item runs."""
     wait_each_s: float
-    """Additional seconds per further item that is out."""
+    """Additional seconds per further running item."""
 
 
 def measured_speed_up(cluster: LocalCluster, seed: int, report: Callable[[str], None]) -> dict[str, Any]:
@@ -66,9 +66,7 @@ def measured_speed_up(cluster: LocalCluster, seed: int, report: Callable[[str], 
     rng = np.random.default_rng(seed)
     shape = (2 * _PER_HOST, 1, problem.graph.num_ops)
     items: list[Rows] = list(rng.integers(0, problem.topology.num_devices, shape).astype(np.uint8))
-    rounds: list[tuple[float, float]] = []
-    alone: list[tuple[float, float]] = []
-    both_s: list[float] = []
+    rounds, alone, both_s = list[tuple[float, float]](), list[tuple[float, float]](), list[float]()
     expected: list[list[float]] = []
     pool: Pool[Rows, tuple[float, list[float]]]
     with Pool(Role(partial, (_simulate, problem.evaluator)), PoolOptions(copy_after=1e9)) as pool:

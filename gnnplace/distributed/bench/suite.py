@@ -126,7 +126,7 @@ def bench_ray(options: BenchOptions) -> BenchResult:
         **dataclasses.asdict(costs),
         **{
             f"hosts_that_saturate_the_driver_batch_{batch}": int(batch * _EVALUATION_S / costs.item_s)
-            for batch in _BATCHES  # answers of so many workers arrive as fast as the driver can take them together
+            for batch in _BATCHES  # answers of this many workers arrive as fast as the driver can take them together
         },
     }
     return BenchResult("ray", options, rows, summary, {"rounds": rounds, "sessions": sessions}, COLUMNS)
@@ -136,7 +136,7 @@ def grown(costs: MessageCosts, hosts: int, batch: int, evaluation_s: float, row_
     """Throughput of a driver with hosts of one worker, each with one item of `batch` evaluations at a time.
 
     A worker receives the next item when the driver has taken its answer. The driver's loop wakes when an answer arrives, looks
-    once for all answers, at a cost for each item that is out, then takes them and sends as many items. An item travels for the
+    once for all answers, at a cost for each running item, then takes them and sends the same number of items. An item travels for the
     rest of a round trip. All evaluations take equally long, and the workers' first items begin one after the other. Counting
     begins after ten items per worker. `efficiency` is the share of the throughput without a driver, and `driver_busy` the
     share of the time in which the driver's loop is busy.
