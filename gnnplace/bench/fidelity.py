@@ -81,8 +81,8 @@ def fidelity_result(case: Case) -> dict[str, Any]:
     """Simulated and measured seconds of every placement; the simulator uses only what was profiled before."""
     setup = real_setup(case.model, case.devices)
     graph, topology = setup.workload.graph, setup.topology
-    plain = (replace(each, segment_overhead_s=0.0, intake_bandwidth_bytes_per_s=None) for each in topology.devices)
-    without = Simulator(graph, replace(topology, devices=tuple(plain)), setup.op_time_s)  # of ops and links alone
+    bare = (replace(each, segment_overhead_s=0.0, intake_bandwidth_bytes_per_s=None) for each in topology.devices)
+    without = Simulator(graph, replace(topology, devices=tuple(bare)), setup.op_time_s)  # of ops and links alone
     kinds, assignments = zip(*placements_of_every_kind(setup, case.seed), strict=True)
     placements = [Placement(assignment) for assignment in assignments]
     weight_bytes = max(1, graph.total_weight_bytes)

@@ -195,10 +195,9 @@ class HostPipeline:
         """The facts of every host once its process has its parts; requests before this call are dropped there."""
         actors = {name: process.actor for name, process in self._processes.items()}
         oldest = next(self._numbers)
-        loads = [
-            actor.load.options(max_task_retries=RESTART_RETRIES).remote(actors, oldest) for actor in actors.values()
-        ]
-        return {name: self._processes[name].loaded(load) for name, load in zip(actors, loads, strict=True)}
+        loads = [actor.load.options(max_task_retries=RESTART_RETRIES) for actor in actors.values()]
+        loading = [load.remote(actors, oldest) for load in loads]
+        return {name: self._processes[name].loaded(answer) for name, answer in zip(actors, loading, strict=True)}
 
     def _send(self, request: Request) -> None:
         """Sends every host its inputs; the caller holds the lock."""
@@ -275,10 +274,8 @@ class HostPipeline:
                 request.fail(ProcessLost(self._broken))
             return
         restarted = [name for name, facts in self._facts.items() if facts.pid != before[name].pid]
-        lost = (
-            ", ".join(device for name in restarted for device in self._processes[name].devices)
-            or "values between hosts"
-        )
+        devices = [device for name in restarted for device in self._processes[name].devices]
+        lost = ", ".join(devices) or "values between hosts"
         _LOG.warning(
             "%s: lost (%s); started again, and %d requests that were under way run again", lost, reason, len(waiting)
         )

@@ -242,12 +242,10 @@ class HostsExecutor:
 
 def _link_costs(found: HostsTopology) -> dict[tuple[str, str], LinkCosts]:
     """The costs between hosts by their names; unknown links are probed, and stored by the facts of both hosts."""
-    stores = {
-        (one.name, other.name): measurement_store(
-            {"hosts": {host.name: dict(host.fingerprint) for host in (one, other)}}
-        )
-        for one, other in found.pairs
-    }
+    stores = {}
+    for one, other in found.pairs:
+        fingerprints = {host.name: dict(host.fingerprint) for host in (one, other)}
+        stores[one.name, other.name] = measurement_store({"hosts": fingerprints})
     known = {pair: store.costs().device_links.get(pair) for pair, store in stores.items()}
     unknown = [pair for pair in found.pairs if known[pair[0].name, pair[1].name] is None]
     if unknown:
