@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -117,45 +116,40 @@ def _line(problem: Problem, order: IntArray) -> _Line:
     positions = min(num_units, _MAX_POSITIONS)
     block = np.empty(num_units, dtype=np.int64)
     block[order] = np.arange(num_units) * positions // num_units
-    block_of_op, unit_s = block[problem.unit_of_op], problem.unit_time_s
+    block_of_op = block[problem.unit_of_op]
+    unit_s = problem.unit_time_s
     # A unit that may not run on its segment's device goes to the fastest one where it may.
     own = np.where(problem.action_mask, np.arange(topology.num_devices), np.argmin(unit_s, axis=1)[:, None])
-    compute_s = np.zeros((positions + 1, topology.num_devices))
-    np.add.at(compute_s[1:], block, np.take_along_axis(unit_s, own, axis=1))
-    latency_s, per_byte_s = _incoming(topology)
-    producer, num_bytes = block_of_op[graph.tensor_producer], graph.tensor_bytes
+    compute = np.zeros((positions + 1, topology.num_devices))
+    np.add.at(compute[1:], block, np.take_along_axis(unit_s, own, axis=1))
+    latency, per_byte = _incoming(topology)
+    producer = block_of_op[graph.tensor_producer]
+    weights = np.bincount(block_of_op, weights=graph.memory_bytes, minlength=positions).astype(np.float64)
+    results = np.diff(graph.consumer_offsets) == 0
+    np.add.at(weights, producer[results], graph.tensor_bytes[results])
     last = producer.copy()
     np.maximum.at(last, graph.consumer_tensor, block_of_op[graph.consumers])
-    # A tensor enters the pieces that begin after its producer, and after the reader before, and hold the next reader.
-    read, reader, earlier = _uses(graph.consumer_tensor, block_of_op[graph.consumers])
-    first = np.minimum(np.maximum(producer[read], earlier), reader) + 1
-    entered = (first, reader + 1), (reader + 1, positions + 1)
-    left = (0, producer + 1), (producer + 1, last + 1)
-    weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
-    shared, holder, earlier = _uses(weight, block_of_op[graph.weight_consumers])
-    held = (earlier + 1, holder + 1), (holder + 1, positions + 1)
-    is_result = np.diff(graph.consumer_offsets) == 0
-    own_bytes = np.bincount(block_of_op, graph.memory_bytes, positions)
-    own_bytes += np.bincount(producer[is_result], num_bytes[is_result], positions)
-    before_bytes = np.append(0.0, np.cumsum(own_bytes))
-    live = np.bincount(producer[~is_result], num_bytes[~is_result], positions + 1)
-    live -= np.bincount(last[~is_result] + 1, num_bytes[~is_result], positions + 1)
+    live = np.zeros(positions + 1)
+    np.add.at(live, producer[~results], graph.tensor_bytes[~results])
+    np.subtract.at(live, last[~results] + 1, graph.tensor_bytes[~results])
     workspace = np.zeros(positions)
     np.maximum.at(workspace, block_of_op, graph.workspace_bytes)
-    live_bytes = np.zeros((positions + 1, positions + 1))
-    live_bytes[:-1, 1:] = np.maximum.accumulate(np.triu(np.tile(np.cumsum(live)[:-1] + workspace, (positions, 1))), 1)
+    reads = _distinct(graph.consumer_tensor, block_of_op[graph.consumers])
+    weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
+    shared = _distinct(weight, block_of_op[graph.weight_consumers])
+    in_count, in_bytes, out_count, out_bytes = _transfer_tables(positions, reads, producer, last, graph.tensor_bytes)
+    weight_bytes, live_bytes = _memory_tables(weights, np.cumsum(live)[:-1] + workspace, shared, graph.weight_bytes)
     return _Line(
         block_of_unit=block,
         device_of_unit=own,
-        compute_s=np.cumsum(compute_s, axis=0),
-        latency_s=latency_s,
-        per_byte_s=per_byte_s,
-        in_count=_over_pieces(positions, *entered, 1),
-        in_bytes=_over_pieces(positions, *entered, num_bytes[read]),
-        out_count=_over_pieces(positions, *left, 1),
-        out_bytes=_over_pieces(positions, *left, num_bytes),
-        weight_bytes=np.triu(before_bytes - before_bytes[:, None])
-        + _over_pieces(positions, *held, graph.weight_bytes[shared]),
+        compute_s=np.cumsum(compute, axis=0),
+        latency_s=latency,
+        per_byte_s=per_byte,
+        in_count=in_count,
+        in_bytes=in_bytes,
+        out_count=out_count,
+        out_bytes=out_bytes,
+        weight_bytes=weight_bytes,
         live_bytes=live_bytes,
         memory_bytes=topology.memory_bytes.astype(np.float64),
     )
@@ -171,30 +165,64 @@ def _incoming(topology: Topology) -> tuple[FloatArray, FloatArray]:
     return latency_s, per_byte_s
 
 
-def _uses(index: IntArray, block: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Each (index, block) pair once, with the block of the pair before that has the same index (-1: none)."""
-    count = block.max(initial=0) + 1
-    index, block = np.divmod(np.unique(index * count + block), count)
-    earlier = np.full(len(block), -1)
-    again = np.flatnonzero(index[1:] == index[:-1])
-    earlier[again + 1] = block[again]
-    return index, block, earlier
+def _distinct(index: IntArray, block: IntArray) -> tuple[IntArray, IntArray]:
+    """Each (index, block) pair once, sorted by block."""
+    size = index.max(initial=0) + 1
+    pairs = np.unique(block * size + index)
+    return pairs % size, pairs // size
 
 
-def _over_pieces(
-    positions: int,
-    begins: tuple[IntArray | int, IntArray],
-    ends: tuple[IntArray, IntArray | int],
-    amount: IntArray | FloatArray | int,
-) -> FloatArray:
-    """`[P + 1, P + 1]` sums of the amounts that count for piece `i..j`: those with `i` in `begins` and `j` in `ends`.
+@njit(cache=True, nogil=True)
+def _transfer_tables(
+    positions: int, reads: tuple[IntArray, IntArray], producer: IntArray, last: IntArray, num_bytes: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Counts and bytes of the tensors that enter and that leave every piece `i..j`; quadratic in positions."""
+    tensor, block = reads
+    shape = (positions + 1, positions + 1)
+    in_count, in_bytes, out_count, out_bytes = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    seen = np.full(len(num_bytes), -1, dtype=np.int64)
+    for begin in range(positions):
+        for at in range(np.searchsorted(block, begin), len(block)):
+            read = tensor[at]
+            if producer[read] < begin and seen[read] != begin:
+                seen[read] = begin
+                in_count[begin, block[at] + 1] += 1
+                in_bytes[begin, block[at] + 1] += num_bytes[read]
+        for end in range(begin + 1, positions + 1):
+            in_count[begin, end] += in_count[begin, end - 1]
+            in_bytes[begin, end] += in_bytes[begin, end - 1]
+    for read in range(len(num_bytes)):
+        # It leaves every piece that begins at or before its producer and ends after it, before its last reader.
+        for end in range(producer[read] + 1, last[read] + 1):
+            out_count[producer[read], end] += 1
+            out_bytes[producer[read], end] += num_bytes[read]
+    for begin in range(positions - 2, -1, -1):
+        for end in range(begin + 2, positions + 1):
+            out_count[begin, end] += out_count[begin + 1, end]
+            out_bytes[begin, end] += out_bytes[begin + 1, end]
+    return in_count, in_bytes, out_count, out_bytes
 
-    Ranges are half-open.
-    """
-    table = np.zeros((positions + 2, positions + 2))
-    for (sign, begin), (other_sign, end) in product(zip((1, -1), begins, strict=True), zip((1, -1), ends, strict=True)):
-        np.add.at(table, tuple(np.broadcast_arrays(begin, end)), sign * other_sign * amount)
-    return np.ascontiguousarray(table.cumsum(axis=0).cumsum(axis=1)[:-1, :-1])
+
+@njit(cache=True, nogil=True)
+def _memory_tables(
+    own_bytes: FloatArray, live: FloatArray, shared: tuple[IntArray, IntArray], weight_bytes: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Resident bytes, shared weights once, and peak of live bytes, of every piece `i..j`."""
+    positions = len(own_bytes)
+    weight, block = shared
+    resident, peak = np.zeros((positions + 1, positions + 1)), np.zeros((positions + 1, positions + 1))
+    seen = np.full(len(weight_bytes), -1, dtype=np.int64)
+    for begin in range(positions):
+        at = np.searchsorted(block, begin)
+        for end in range(begin + 1, positions + 1):
+            resident[begin, end] = resident[begin, end - 1] + own_bytes[end - 1]
+            peak[begin, end] = max(peak[begin, end - 1], live[end - 1])
+            while at < len(block) and block[at] < end:
+                if seen[weight[at]] != begin:
+                    seen[weight[at]] = begin
+                    resident[begin, end] += weight_bytes[weight[at]]
+                at += 1
+    return resident, peak
 
 
 @njit(cache=True, nogil=True)
