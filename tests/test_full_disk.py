@@ -111,7 +111,7 @@ def test_a_placed_folder_that_cannot_be_replaced_stays_whole(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_a_search_goes_on_where_its_measurements_cannot_be_kept(disk: Path) -> None:
+def test_a_search_continues_when_its_measurements_cannot_be_stored(disk: Path) -> None:
     store = MeasurementStore(disk / "measurements.sqlite", {"cpu": "one"})
     fill(disk)
     written: list[str] = []

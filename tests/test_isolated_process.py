@@ -161,7 +161,7 @@ def test_the_process_ends_with_its_parent_in_the_middle_of_an_endless_call() -> 
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_process_that_is_killed_says_so(process: IsolatedProcess[Work, object]) -> None:
+def test_the_error_of_a_killed_process_names_the_signal(process: IsolatedProcess[Work, object]) -> None:
     process.start()
     assert process.pid is not None
     threading.Timer(0.2, os.kill, (process.pid, signal.SIGKILL)).start()

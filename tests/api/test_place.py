@@ -175,25 +175,18 @@ def test_a_plan_warns_when_the_single_device_is_the_answer_and_spreads_parallel_
     chain = towers(1, 6)
     plan = gnnplace.place(chain, machine(3), planner="round-robin")
     assert len(set(plan.placement.assignment.tolist())) == 1
-    assert plan.warnings == (
-        "the placement of 'round-robin' does not beat the best single device, which is the answer",
-    )
+    (warning,) = plan.warnings
+    assert warning == "the placement of 'round-robin' does not beat the best single device, which is the answer"
     spread = gnnplace.place(towers(), machine(3), planner="heft")
     assert (spread.warnings, len(set(spread.placement.assignment.tolist()))) == ((), 3)
 
 
-PAIR = OpGraph.build(
-    "pair",
-    [
-        Op("first", time_s={"a": 2.0, "b": 1.0}, memory_bytes=6),
-        Op("second", time_s={"a": 2.0, "b": 1.0}, memory_bytes=6),
-    ],
-    [Tensor("first", 1, ("second",))],
-)
+OPS = [Op(name, time_s={"a": 2.0, "b": 1.0}, memory_bytes=6) for name in ("first", "second")]
+PAIR = OpGraph.build("pair", OPS, [Tensor("first", 1, ("second",))])
 TWO = Topology("pair", (Device("a", memory_bytes=20), Device("b", memory_bytes=10)), (Link("a", "b", 0.5, 1.0),))
 
 
-def test_the_plan_of_a_given_placement_has_the_seconds_of_its_ops_and_transfers() -> None:
+def test_the_plan_of_a_fixed_placement_has_the_seconds_of_its_ops_and_transfers() -> None:
     plan = gnnplace.plan_of(PAIR, TWO, Placement(np.array([0, 1])))
     assert plan.makespan_s == 2.0 + 0.5 + 1.0 + 1.0
     assert plan.makespan_s == gnnplace.evaluate(PAIR, TWO, Placement(np.array([0, 1])))["makespan_s"]
@@ -201,7 +194,7 @@ def test_the_plan_of_a_given_placement_has_the_seconds_of_its_ops_and_transfers(
     assert (plan.solution.evaluations, plan.rows) == (1, ())
 
 
-def test_a_given_placement_is_saved_and_reported_as_given(tmp_path: Path) -> None:
+def test_a_fixed_placement_is_saved_with_the_planner_given(tmp_path: Path) -> None:
     plan = gnnplace.plan_of(PAIR, TWO, Placement(np.array([0, 0])), seed=3)
     plan.save(tmp_path)
     saved = json.loads((tmp_path / "placement.json").read_text())
@@ -209,13 +202,13 @@ def test_a_given_placement_is_saved_and_reported_as_given(tmp_path: Path) -> Non
     assert plan.record()["kept"] == "given"
 
 
-def test_a_given_placement_that_does_not_fit_is_infeasible_and_not_saved(tmp_path: Path) -> None:
+def test_a_fixed_placement_that_does_not_fit_is_infeasible_and_not_saved(tmp_path: Path) -> None:
     plan = gnnplace.plan_of(PAIR, TWO, Placement(np.array([1, 1])))
     assert not plan.evaluation.feasible
     with pytest.raises(InfeasiblePlacement, match="b lacks"):
         plan.save(tmp_path)
 
 
-def test_a_given_placement_of_another_graph_is_refused() -> None:
+def test_a_fixed_placement_of_another_graph_is_refused() -> None:
     with pytest.raises(InvalidPlacement):
         gnnplace.plan_of(PAIR, TWO, Placement(np.array([0, 0, 0])))

@@ -30,18 +30,14 @@ from gnnplace.training.search_ppo import SearchPpoConfig
 UPDATES = 12
 TINY = TrainSettings(
     training=DataParallelConfig(
-        seed=7,
-        num_processes=2,
-        searches=2,
-        evaluations=(10, 20),
+        seed=7, num_processes=2, searches=2, evaluations=(10, 20), save_every=3,
         ppo=SearchPpoConfig(num_updates=UPDATES, update_epochs=1),
-        save_every=3,
     ),
     problems=ProblemRanges(
         min_units=10, max_units=16, growth=8, zoo_share=0.0, constructions=10, headroom_evaluations=(5, 50), max_draws=3
     ),
     policy=PolicyConfig(hidden=8, rounds=1, type_width=2),
-)
+)  # fmt: skip
 CLOCKS = {"problem_s", "search_s", "learning_s", "wall_s"}
 
 

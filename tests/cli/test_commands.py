@@ -34,13 +34,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
-    ops = [Op("a", time_s={"k40": 1.0, "haswell": 9.0}), *(Op(n, time_s={"k40": 2.0, "haswell": 9.0}) for n in "bcd")]
+    ops = [Op(name, "T", {"k40": 1.0 if name == "a" else 2.0}, devices=("k40",)) for name in "abcd"]
     tensors = [Tensor("a", 8, ("b", "c")), Tensor("b", 8, ("d",)), Tensor("c", 8, ("d",))]
     path = tmp_path / "graph.json"
-    write_graph(
-        OpGraph.build("diamond", [Op(o.name, "T", {"k40": o.time_s["k40"]}, devices=("k40",)) for o in ops], tensors),
-        path,
-    )
+    write_graph(OpGraph.build("diamond", ops, tensors), path)
     return path
 
 
@@ -50,13 +47,13 @@ def test_place_writes_everything_and_the_placed_model_runs(cli: Cli, model: Path
     assert set(answer) == PLACE_KEYS
     assert set(answer["compared"]) == {"single", "heft"}
     assert answer["out"] == str(out)
-    assert {path.name for path in out.iterdir()} == {
-        "placement.json",
-        "placed.onnx",
+    assert sorted(path.name for path in out.iterdir()) == [
         "parts",
-        "run.json",
+        "placed.onnx",
+        "placement.json",
         "report.html",
-    }
+        "run.json",
+    ]
     assert json.loads((out / "run.json").read_text())["summary"] == answer
 
     ran = cli.json(f"run {out} --output {tmp_path / 'y.npz'} --repeat 2")
@@ -84,7 +81,7 @@ def test_an_op_graph_is_placed_and_beats_the_single_device(cli: Cli, graph: Path
     assert answer["evaluations"] <= 100
 
 
-def test_compare_gives_a_row_per_planner(cli: Cli, graph: Path) -> None:
+def test_compare_prints_a_row_per_planner(cli: Cli, graph: Path) -> None:
     planners = "single,round-robin,heft,segments,greedy,annealing"
     answer = cli.json(f"compare {graph} --devices k40x2 --planners {planners} --evaluations 50")
     assert [row["planner"] for row in answer["rows"]] == planners.split(",")
@@ -93,12 +90,6 @@ def test_compare_gives_a_row_per_planner(cli: Cli, graph: Path) -> None:
         for row in answer["rows"]
     )
     assert all(row["evaluations"] <= 50 and row["feasible"] and row["error"] is None for row in answer["rows"])
-
-
-def test_the_same_seed_gives_the_same_answer(cli: Cli, graph: Path) -> None:
-    line = f"place {graph} --devices k40x2 --planner annealing --evaluations 60 --seed 3"
-    first, second = cli.json(line), cli.json(line)
-    assert {k: v for k, v in first.items() if k != "wall_s"} == {k: v for k, v in second.items() if k != "wall_s"}
 
 
 def test_planners_and_devices_are_listed(cli: Cli) -> None:
@@ -116,9 +107,7 @@ def test_without_json_the_answer_is_a_table(cli: Cli, graph: Path) -> None:
 
 
 BAD_FILES = {
-    "empty.onnx": b"", "text.onnx": b"hello, this is no model\n" * 20, "cut.onnx": b"\x08\x07\x12\x04test\x3a\xff\xff",
-    "cycle.json": json.dumps({"format": "gnnplace.graph/1", "name": "c", "ops": [{"name": "a"}, {"name": "b"}],
-        "tensors": [{"producer": "a", "bytes": 1, "consumers": ["b"]}, {"producer": "b", "bytes": 1, "consumers": ["a"]}]}).encode(),
+    "empty.onnx": b"", "cut.onnx": b"\x08\x07\x12\x04test\x3a\xff\xff",
     "nan.json": b'{"format": "gnnplace.graph/1", "name": "n", "ops": [{"name": "a", "flops": NaN}], "tensors": []}',
     "nothing.json": b'{"format": "gnnplace.topology/1", "devices": [], "links": []}',
     "islands.json": json.dumps({"format": "gnnplace.topology/1", "links": [], "devices": [
@@ -128,39 +117,38 @@ BAD_FILES = {
         "ops": [{"name": "a", "flops": 1.0, "memory_bytes": 2**50}]}).encode(),
     "unknown.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["k40:0", "k40:1", "cpu:0"],
         "assignment": {"a": "k40:0", "bb": "k40:0", "c": "k40:0", "d": "k40:0"}}).encode(),
+    "far.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["k40:9"], "assignment": {"a": "k40:9"}}).encode(),
     "split.json": json.dumps({"format": "gnnplace.placement/1", "devices": ["x", "y"],
         "assignment": {"a": "x", "b": "y", "c": "x", "d": "x"}}).encode(),
 }  # fmt: skip
 BAD_INPUT = [
     ("place {dir}/absent.onnx --devices k40x2", 2, "absent.onnx"),
     ("place {dir}/empty.onnx --devices k40x2", 2, "empty.onnx"),
-    ("place {dir}/text.onnx --devices k40x2", 2, "text.onnx"),
     ("place {dir}/cut.onnx --devices k40x2", 2, "cut.onnx"),
     ("place {dir} --devices k40x2", 2, "{dir.name}"),
-    ("place zoo:light_squeezent --devices k40x2", 2, "did you mean 'light_squeezenet'"),
-    ("place {dir}/cycle.json --devices k40x2", 2, "has a cycle"),
     ("place {dir}/nan.json --devices k40x2", 2, "nan"),
-    ("place {graph} --devices k41x2", 2, "k41"),
     ("place {graph} --devices cpu:0,cpu:999", 2, "999"),
     ("place {graph} --devices {dir}/nothing.json", 2, "no device"),
     ("place {graph} --devices ''", 2, "device set is empty"),
     ("evaluate {graph} --devices {dir}/islands.json --placement {dir}/split.json", 2, "no link"),
     ("place {dir}/big.json --devices k40x2 --planner heft", 1, "lacks"),
     ("evaluate {graph} --devices k40x2 --placement {dir}/unknown.json", 2, "'bb'"),
-    ("place {graph} --devices k40x2 --planner hefty", 2, "'heft'"),
+    (
+        "evaluate {graph} --devices k40x2 --placement {dir}/far.json",
+        2,
+        "'k40:9'; the devices here are k40:0, k40:1, cpu:0",
+    ),
     ("place {graph} --devices k40x2 --dim batch", 2, "NAME=N"),
     ("place {graph} --devices cpu:0 --measure", 2, "ONNX model"),
-    ("place {graph}", 2, "--devices"),
-    ("plac", 2, "plac"),
     ("place {graph} --devices k40x2 --evaluations 0", 2, "--evaluations"),
     ("run {dir}", 2, "manifest.json"),
     ("report {dir}", 2, "run.json"),
 ]
 
 
-@pytest.mark.parametrize(("line", "expected", "says"), BAD_INPUT)
+@pytest.mark.parametrize(("line", "expected", "message"), BAD_INPUT)
 def test_bad_input_gets_one_clear_line_and_leaves_nothing(
-    cli: Cli, tmp_path: Path, graph: Path, line: str, expected: int, says: str
+    cli: Cli, tmp_path: Path, graph: Path, line: str, expected: int, message: str
 ) -> None:
     for name, content in BAD_FILES.items():
         (tmp_path / name).write_bytes(content)
@@ -170,12 +158,12 @@ def test_bad_input_gets_one_clear_line_and_leaves_nothing(
     assert code == expected
     lines = [text for text in errors.splitlines() if not text.startswith("warning:")]
     assert len(lines) == 1, errors
-    assert says.format(dir=tmp_path) in lines[0]
+    assert message.format(dir=tmp_path) in lines[0]
     assert "Traceback" not in errors + printed
     assert not out.exists()
 
 
-def test_measured_rewards_give_a_measured_answer_that_runs(
+def test_a_measured_search_returns_a_measured_answer_that_runs(
     cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))

@@ -49,7 +49,7 @@ def test_help_shows_the_examples_and_every_command_has_quiet_and_json(cli: Cli, 
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ("plac", "Did you mean 'place'"),
         ("place x.onnx --devices k40x2 --planer heft", "did you mean --planner?"),
@@ -66,23 +66,13 @@ def test_help_shows_the_examples_and_every_command_has_quiet_and_json(cli: Cli, 
     ],
 )
 def test_a_mistyped_name_gets_a_suggestion(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, errors = cli(*line.split())
     assert (code, out) == (2, "")
-    assert says in errors
+    assert message in errors
     assert errors.count("\n") == 1
-
-
-def test_an_unknown_device_of_a_placement_is_answered_with_the_known_ones(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "p.json").write_text(
-        '{"format": "gnnplace.placement/1", "devices": ["k40:9"], "assignment": {"a": "k40:9"}}', encoding="utf-8"
-    )
-    line = f"evaluate zoo:layered_200 --devices k40x2 --placement {tmp_path / 'p.json'}"
-    code, _, errors = cli(*line.split())
-    assert code == 2
-    assert "'k40:9'; the devices here are k40:0, k40:1, cpu:0" in errors
 
 
 def test_help_loads_none_of_the_heavy_libraries() -> None:

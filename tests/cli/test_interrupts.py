@@ -17,8 +17,7 @@ from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.light import write_light_model
 
-# The command, which also says when its planner has evaluated something.
-TELLING = """
+PROGRAM = """
 import sys
 from contextlib import contextmanager
 from gnnplace.cli import main, place
@@ -36,11 +35,12 @@ measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, fin
 place.search_progress, busy.busy_shares = progress, lambda devices: dict.fromkeys(devices, 0.0)
 main.main()
 """
+"""The command, which also prints each state of its search."""
 
 
 def running(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", TELLING, *arguments],
+        [sys.executable, "-c", PROGRAM, *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
@@ -66,7 +66,9 @@ def graph(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("planner", ["annealing", "genetic", "gnn"])
 @pytest.mark.parametrize("to_all", [False, True], ids=["process", "group"])
-def test_place_gives_the_best_so_far(graph: Path, tmp_path: Path, planner: str, to_all: bool) -> None:
+def test_an_interrupted_place_returns_the_best_placement_so_far(
+    graph: Path, tmp_path: Path, planner: str, to_all: bool
+) -> None:
     out = tmp_path / "placed"
     process = running(
         "place", str(graph), "--devices", "k40x4", "--planner", planner, "--seconds", "600", "--json", "--out", str(out)
@@ -83,7 +85,7 @@ def test_place_gives_the_best_so_far(graph: Path, tmp_path: Path, planner: str, 
     assert json.loads((out / "run.json").read_text())["summary"]["evaluations"] == answer["evaluations"]
 
 
-def test_place_with_measured_rewards_gives_the_best_so_far_without_measuring_it_again(tmp_path: Path) -> None:
+def test_an_interrupted_measured_place_returns_the_best_so_far_without_measuring_it_again(tmp_path: Path) -> None:
     model, out = tmp_path / "model.onnx", tmp_path / "placed"
     write_light_model("squeezenet", model)
     devices = "cpu:0,cpu:1" if len(os.sched_getaffinity(0)) > 1 else "cpu:0"
@@ -104,8 +106,8 @@ def test_place_with_measured_rewards_gives_the_best_so_far_without_measuring_it_
     assert onnx.load(out / "placed.onnx").graph.node
 
 
-def test_before_there_is_a_placement_ctrl_c_says_so(graph: Path, tmp_path: Path) -> None:
-    stopped = "import gnnplace.api, os, signal\n" + TELLING.replace(
+def test_an_interrupt_before_the_first_placement_is_reported(graph: Path, tmp_path: Path) -> None:
+    stopped = "import gnnplace.api, os, signal\n" + PROGRAM.replace(
         "main.main()",
         "home = sys.modules['gnnplace.api.pipeline']\n"
         "home.load_workload = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n"

@@ -1,5 +1,6 @@
 """A missing package is one line that names it and how to install it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from tests.example_run import example_run
 
 # As if the packages of the first argument were not installed.
 WITHOUT = """
@@ -42,6 +44,7 @@ def without(packages: str, *arguments: str, folder: Path, path: str | None = Non
 def folder(tmp_path: Path) -> Path:
     ops, tensors = [Op(name, time_s={"k40": 1.0}) for name in "ab"], [Tensor("a", 8, ("b",))]
     write_graph(OpGraph.build("two", ops, tensors), tmp_path / "two.json")
+    (tmp_path / "run.json").write_text(json.dumps(example_run()), encoding="utf-8")
     (tmp_path / "placed").mkdir()
     (tmp_path / "placed" / "placement.json").write_text("from before", encoding="utf-8")
     return tmp_path
@@ -51,7 +54,7 @@ PLACE = "place two.json --devices k40x2 --out placed --planner"
 
 
 @pytest.mark.parametrize(
-    ("packages", "line", "says"),
+    ("packages", "line", "message"),
     [
         ("ortools", f"{PLACE} optimal", "OR-Tools, which is not installed: pip install 'gnnplace[optimal]'"),
         ("pymetis", f"{PLACE} metis", f"pymetis; {PARTITION}"),
@@ -62,22 +65,23 @@ PLACE = "place two.json --devices k40x2 --out placed --planner"
         ("torch", f"{PLACE} gnn", "No module named 'torch'"),
         ("plotly", f"{PLACE} single", "No module named 'plotly'"),
         ("onnxruntime", "run placed", "No module named 'onnxruntime'"),
+        ("playwright", "report . --pictures placed/figures", "pip install 'gnnplace[pictures]'"),
     ],
 )
 def test_one_line_names_the_missing_package_and_nothing_is_changed(
-    folder: Path, packages: str, line: str, says: str
+    folder: Path, packages: str, line: str, message: str
 ) -> None:
     done = without(packages, *line.split(), folder=folder)
     assert done.returncode == 2, done.stderr
     assert not done.stdout
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert says in done.stderr
+    assert message in done.stderr
     assert "pip install" in done.stderr
     assert [path.name for path in (folder / "placed").iterdir()] == ["placement.json"]
     assert (folder / "placed" / "placement.json").read_text(encoding="utf-8") == "from before"
 
 
-def test_without_its_program_scotch_says_where_to_get_it(folder: Path) -> None:
+def test_a_missing_scotch_program_is_named_in_one_line(folder: Path) -> None:
     done = without("-", *f"{PLACE} scotch".split(), folder=folder, path="/nowhere")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr

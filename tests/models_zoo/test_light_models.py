@@ -89,7 +89,7 @@ def test_the_command_writes_the_file_that_the_function_writes(model: tuple[str, 
     assert (tmp_path / "new" / "x.onnx").read_bytes() == path.read_bytes()
 
 
-def test_the_command_says_in_one_line_where_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_path_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["squeezenet", "--out", str(tmp_path / "file" / "x.onnx")]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

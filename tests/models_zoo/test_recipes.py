@@ -99,7 +99,7 @@ def test_settings_change_the_network_and_bad_ones_are_named(recipe: Recipe) -> N
 
 
 @pytest.mark.parametrize("text", ["rnnlm_2:trainning", "rnnlm_2:=3", "rnnlm_2:layers="])
-def test_a_zoo_name_that_is_not_understood_says_which_part(text: str) -> None:
+def test_a_malformed_zoo_name_is_refused(text: str) -> None:
     with pytest.raises(UnsupportedModel, match="is not understood; expected NAME"):
         parse_zoo_name(text)
 
@@ -108,7 +108,7 @@ def test_a_zoo_name_has_one_form() -> None:
     assert parse_zoo_name("a:y=2:small:x=1:training").key == "a:training:small:x=1:y=2"
 
 
-def test_a_misspelt_recipe_is_answered_with_the_nearest() -> None:
+def test_a_misspelt_recipe_gets_the_nearest_name_as_a_suggestion() -> None:
     with pytest.raises(UnsupportedModel, match="did you mean 'rnnlm_2'"):
         load_recipe("rnnlm2")
 

@@ -39,16 +39,10 @@ CHAINS = {
         f = Squeeze(e, zero) i = Unsqueeze(one, zero) g = ScatterND(f, i, nine)"""),
 }  # fmt: skip
 CONSTANTS = {
-    "p": np.array([2.5, -7.25], np.float32),
-    "q": np.array([-0.3, 4.0], np.float32),
-    "j": np.array([-7, 9], np.int64),
-    "k": np.array([2, -4], np.int64),
-    "zero": np.array([0], np.int64),
-    "one": np.array([1], np.int64),
-    "two": np.array([2], np.int64),
-    "minus": np.array([-1], np.int64),
-    "nine": np.array([9], np.float32),
-}
+    "p": np.array([2.5, -7.25], np.float32), "q": np.array([-0.3, 4.0], np.float32), "nine": np.array([9], np.float32),
+    "j": np.array([-7, 9]), "k": np.array([2, -4]),
+    "zero": np.array([0]), "one": np.array([1]), "two": np.array([2]), "minus": np.array([-1]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -91,10 +85,8 @@ def test_nodes_that_folding_must_not_change_stay(name: str, read_text) -> None:
 
 
 def test_an_identity_of_a_weight_is_that_weight(read_text, run_both) -> None:
-    model = read_text(
-        head(17)
-        + "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { v = Identity(w) a = Add(x, w) y = Mul(a, v) }"
-    )
+    text = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { v = Identity(w) a = Add(x, w) y = Mul(a, v) }"
+    model = read_text(head(17) + text)
     assert model.graph.op_types == ("Add", "Mul")
     assert model.graph.weight_bytes.tolist() == [8]
     run_both(model, X)
@@ -107,33 +99,27 @@ def test_the_default_of_an_overridable_input_is_no_constant(read_text, run_both)
 
 
 def test_constants_of_every_kind_become_initialisers(read_text, run_both) -> None:
-    model = read_text(
-        head(17)
-        + """g (float[2] x) => (float[2] y, string[2] t) { a = Constant<value_float = 2.0>() b = Constant<value_floats = [1.0, 2.0]>()
+    text = """g (float[2] x) => (float[2] y, string[2] t) { a = Constant<value_float = 2.0>() b = Constant<value_floats = [1.0, 2.0]>()
         c = Constant<value_ints = [1]>() d = Unsqueeze(x, c) e = Constant<value_int = 0>() f = Constant<value_strings = ["p", "q"]>()
         g = Gather<axis = 1>(d, e) h = Add(g, a) y = Mul(h, b) t = Identity(f) }"""
-    )
+    model = read_text(head(17) + text)
     assert "Constant" not in model.graph.op_types
     run_both(model, X)
 
 
 def test_a_branch_reads_a_value_that_was_folded_outside(read_text, run_both) -> None:
-    model = read_text(
-        head(17)
-        + """g (float[2] x, bool on) => (float[2] y) <float[2] w = {1, 2}>
+    text = """g (float[2] x, bool on) => (float[2] y) <float[2] w = {1, 2}>
         { v = Neg(w)
           y = If(on) <then_branch = t () => (float[2] p) { p = Add(x, v) }, else_branch = e () => (float[2] q) { q = Mul(x, v) }> }"""
-    )
+    model = read_text(head(17) + text)
     assert model.graph.op_types == ("If",)
     assert model.graph.memory_bytes.tolist() == [8]
     assert run_both(model, {**X, "on": np.array(True)})[0].tolist() == [1, -5]
 
 
 def test_dead_code_is_removed_with_its_weights(read_text) -> None:
-    model = read_text(
-        head(17)
-        + "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { dead = Mul(x, w) deader = Exp(dead) y = Neg(x) }"
-    )
+    text = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { dead = Mul(x, w) deader = Exp(dead) y = Neg(x) }"
+    model = read_text(head(17) + text)
     assert model.graph.op_types == ("Neg",)
     assert not model.model.graph.initializers
 
@@ -152,15 +138,10 @@ def test_a_result_that_would_make_the_model_large_is_not_folded(node: str, kept:
     proto = onnx.parser.parse_model(head(17) + f"g (float[1] x) => (float[?, ?] y) {{ {node} y = Add(x, a) }}")
     # The results have up to 4 TiB: evaluating them to see their size is no option.
     constants = {
-        "one": np.ones((1, 1), np.float32),
-        "shape": np.array([2**20, 2**20]),
-        "rows": np.zeros(2**20, np.int64),
-        "zero": np.array(0),
-        "many": np.array(2**40),
-        "step": np.array(1),
-        "row": np.ones((1, 2**20), np.float32),
-        "column": np.ones((2**20, 1), np.float32),
-    }
+        "one": np.ones((1, 1), np.float32), "shape": np.array([2**20, 2**20]), "rows": np.zeros(2**20, np.int64),
+        "zero": np.array(0), "many": np.array(2**40), "step": np.array(1),
+        "row": np.ones((1, 2**20), np.float32), "column": np.ones((2**20, 1), np.float32),
+    }  # fmt: skip
     proto.graph.initializer.extend(numpy_helper.from_array(value, key) for key, value in constants.items())
     onnx.save(proto, tmp_path / "large.onnx")
     assert read_onnx(tmp_path / "large.onnx").graph.op_types == kept
@@ -171,9 +152,8 @@ def test_a_large_weight_that_others_read_too_is_not_stored_twice(tmp_path: Path)
         ("y = MatMul(x, t)", ("MatMul",)),
         ("a = MatMul(x, w) y = MatMul(a, t)", ("Transpose", "MatMul", "MatMul")),
     ):
-        proto = onnx.parser.parse_model(
-            head(17) + f"g (float[1, 600] x) => (float[1, 600] y) {{ t = Transpose(w) {readers} }}"
-        )
+        text = f"g (float[1, 600] x) => (float[1, 600] y) {{ t = Transpose(w) {readers} }}"
+        proto = onnx.parser.parse_model(head(17) + text)
         proto.graph.initializer.append(numpy_helper.from_array(np.ones((600, 600), np.float32), "w"))
         onnx.save(proto, tmp_path / "model.onnx")
         assert read_onnx(tmp_path / "model.onnx").graph.op_types == types

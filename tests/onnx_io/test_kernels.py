@@ -57,7 +57,7 @@ def test_without_optimisation_every_op_is_its_own_kernel(convolutions: OnnxModel
 
 
 @pytest.mark.parametrize("level", ["basic", "extended", "all"])
-def test_what_is_fused_into_a_convolution_is_charged_to_it(level: str, convolutions: OnnxModel, tmp_path: Path) -> None:
+def test_ops_fused_into_a_convolution_are_charged_to_it(level: str, convolutions: OnnxModel, tmp_path: Path) -> None:
     ops = set(charged(convolutions, level, tmp_path).values())
     assert {"conv1", "conv2", "softmax"} <= ops
     assert "norm1" not in ops  # folded into conv1 at every level

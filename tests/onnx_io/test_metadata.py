@@ -68,7 +68,7 @@ def test_without_state_inputs_cost_nothing(tmp_path: Path) -> None:
         ({}, '{"q": "w_new"}', "names 'q'"),
     ],
 )
-def test_metadata_that_cannot_be_is_refused(
+def test_contradictory_metadata_is_refused(
     nodes: dict[str, tuple[str, str]], state: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnsupportedModel, match=message) as refused:

@@ -58,7 +58,9 @@ def placed(original: onnx.ModelProto, tmp_path: Path) -> onnx.ModelProto:
     return onnx.load(tmp_path / "placed.onnx")
 
 
-def test_all_but_the_annotation_is_as_it_was(original: onnx.ModelProto, placed: onnx.ModelProto) -> None:
+def test_a_placed_model_differs_from_the_original_only_by_its_annotation(
+    original: onnx.ModelProto, placed: onnx.ModelProto
+) -> None:
     onnx.checker.check_model(placed, full_check=True)
     placed.ir_version = original.ir_version
     del placed.configuration[:]
@@ -85,32 +87,31 @@ def test_the_placement_comes_back_as_devices_and_segments(placed: onnx.ModelProt
     )
 
 
-def test_a_constant_op_of_a_later_stage_is_no_fault(tmp_path: Path) -> None:
-    # w is made by each part that reads it, wherever the op is that makes it
-    onnx.save(
-        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> g (float[2, 2] x) => (float[2, 2] y)
-            <float[2, 2] k = {1, 2, 3, 4}> { w = Softmax(k)  a = MatMul(x, w)  b = Neg(a)  y = MatMul(b, w) }"""),
-        tmp_path / "model.onnx",
-    )
-    model = read(tmp_path / "model.onnx")
-    write_placed(model, pair("cpu:0", "cpu:1"), [1, 0, 0, 1], [1, 0, 0, 1], tmp_path / "placed.onnx")
-    assert [segment.ops for segment in annotated_segments(read_onnx(tmp_path / "placed.onnx"))[1]] == [(1, 2), (0, 3)]
+CONSTANT = """g (float[2, 2] x) => (float[2, 2] y)
+    <float[2, 2] k = {1, 2, 3, 4}> { w = Softmax(k)  a = MatMul(x, w)  b = Neg(a)  y = MatMul(b, w) }"""
+"""Each part that reads `w` computes it."""
+BODY = """g (float[2] x, bool on) => (float[2] y)
+    { a = If (on) <then_branch = t () => (float[2] p) { b = Exp(x)  p = Neg(b) },
+                   else_branch = e () => (float[2] q) { q = Neg(x) }>
+      b = Abs(a)  y = Neg(b) }"""
 
 
-def test_a_name_that_a_body_uses_for_something_else_is_no_fault(tmp_path: Path) -> None:
-    onnx.save(
-        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> g (float[2] x, bool on) => (float[2] y)
-            { a = If (on) <then_branch = t () => (float[2] p) { b = Exp(x)  p = Neg(b) },
-                           else_branch = e () => (float[2] q) { q = Neg(x) }>
-              b = Abs(a)  y = Neg(b) }"""),
-        tmp_path / "model.onnx",
-    )
-    model = read(tmp_path / "model.onnx")
-    write_placed(model, pair("cpu:0", "cpu:1"), [0, 1, 0], [0, 1, 2], tmp_path / "placed.onnx")
-    assert len(annotated_segments(read_onnx(tmp_path / "placed.onnx"))[1]) == 3
+@pytest.mark.parametrize(
+    ("text", "assignment", "stages", "expected"),
+    [
+        pytest.param(CONSTANT, [1, 0, 0, 1], [1, 0, 0, 1], [(1, 2), (0, 3)], id="a constant op of a later stage"),
+        pytest.param(BODY, [0, 1, 0], [0, 1, 2], [(0,), (1,), (2,)], id="a name that a body uses for another value"),
+    ],
+)
+def test_a_legal_annotation_is_read(
+    text: str, assignment: list[int], stages: list[int], expected: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), tmp_path / "model.onnx")
+    write_placed(read(tmp_path / "model.onnx"), pair("cpu:0", "cpu:1"), assignment, stages, tmp_path / "placed.onnx")
+    assert [segment.ops for segment in annotated_segments(read_onnx(tmp_path / "placed.onnx"))[1]] == expected
 
 
-def test_one_session_with_a_cpu_and_a_gpu_is_told_which_op_goes_where(
+def test_one_session_with_a_cpu_and_a_gpu_reads_the_device_of_each_op(
     original: onnx.ModelProto, tmp_path: Path
 ) -> None:
     model = read(tmp_path / "model.onnx")
@@ -142,7 +143,7 @@ def test_one_session_with_a_cpu_and_a_gpu_is_told_which_op_goes_where(
 @pytest.mark.parametrize(
     "names", [("cpu:0", "cpu:1"), ("cpu:0", "cuda:0", "cuda:1"), ("cpu:0", "ep:OpenVINO:CPU"), ("k40-0", "k40-1")]
 )
-def test_what_one_session_cannot_keep_to_is_not_annotated(
+def test_device_sets_beyond_one_session_have_no_layer_annotation(
     original: onnx.ModelProto, names: tuple[str, ...], tmp_path: Path
 ) -> None:
     write_placed(read(tmp_path / "model.onnx"), pair(*names), ASSIGNMENT, STAGES, tmp_path / "placed.onnx")

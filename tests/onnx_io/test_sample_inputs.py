@@ -27,17 +27,10 @@ def test_every_dtype_gets_safe_values(tmp_path: Path) -> None:
     )
     inputs = sample_inputs(model, np.random.default_rng(0))
     assert {name: (value.dtype.name, value.shape) for name, value in inputs.items()} == {
-        "f": ("float32", (2, 3)),
-        "h": ("float16", (2,)),
-        "d": ("float64", (1,)),
-        "ids": ("int64", (3,)),
-        "u": ("uint8", (2,)),
-        "trips": ("int32", ()),
-        "mask": ("bool", (2,)),
-        "s": ("object", (2,)),
-        "b": ("bfloat16", (2,)),
-        "u1": ("float32", (1,)),
-    }
+        "f": ("float32", (2, 3)), "h": ("float16", (2,)), "d": ("float64", (1,)), "ids": ("int64", (3,)),
+        "u": ("uint8", (2,)), "trips": ("int32", ()), "mask": ("bool", (2,)), "s": ("object", (2,)),
+        "b": ("bfloat16", (2,)), "u1": ("float32", (1,)),
+    }  # fmt: skip
     assert ((inputs["f"] >= 0) & (inputs["f"] < 1)).all()
     assert inputs["ids"].tolist() == [0, 0, 0]
     assert inputs["trips"] == 1

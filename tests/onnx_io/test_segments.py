@@ -108,36 +108,32 @@ def test_merged_segments_finish_every_op_as_early_as_ops_run_one_by_one(
     """Without transfer times, an op that is its own segment can be sent at once and waits for nothing but itself."""
     graph, devices, order = placed
     found = segments(graph, devices, order)
-    singles = [Segment(devices[op], (op,)) for segment in _in_device_order(graph, devices, order) for op in segment]
+    (repaired,) = ops_of(segments(graph, [0] * graph.num_ops, order))  # one device for all shows the order
+    singles = [Segment(devices[op], (op,)) for op in repaired]
     merged_end, alone_end = (finish_times(graph, devices, list(row), seconds) for row in (found, singles))
     for segment in found:
         assert merged_end[segment.ops[-1]] == pytest.approx(alone_end[segment.ops[-1]])
 
 
-def _in_device_order(graph: OpGraph, devices: list[int], order: list[int]) -> list[tuple[int, ...]]:
-    """The repaired order, which one device for all shows."""
-    return ops_of(segments(graph, [0] * graph.num_ops, order))
-
-
 def finish_times(graph: OpGraph, devices: list[int], found: list[Segment], seconds: list[float]) -> dict[int, float]:
-    """When each op is done if a segment waits for all of its remote inputs and gives its outputs at its end."""
+    """End of each op in seconds, where a segment waits for its remote inputs and sends its outputs at its end."""
     free: dict[int, float] = {}
-    given: dict[int, float] = {}
+    sent: dict[int, float] = {}
     end: dict[int, float] = {}
     sources: dict[int, list[int]] = {}
     for producer, consumer in remote_edges(graph, devices):
         sources.setdefault(consumer, []).append(producer)
     for segment in found:
-        clock = max([free.get(segment.device, 0.0), *(given[s] for op in segment.ops for s in sources.get(op, []))])
+        clock = max([free.get(segment.device, 0.0), *(sent[s] for op in segment.ops for s in sources.get(op, []))])
         for op in segment.ops:
             clock += seconds[op]
             end[op] = clock
-        given.update(dict.fromkeys(segment.ops, clock))
+        sent.update(dict.fromkeys(segment.ops, clock))
         free[segment.device] = clock
     return end
 
 
-def test_a_constant_op_is_exchanged_with_nobody_and_held_by_what_its_device_runs_next() -> None:
+def test_a_constant_op_is_not_transferred_and_joins_the_next_segment_of_its_device() -> None:
     # 0 is constant and read by 2 and 4 of the other device; 2 also waits for 1.
     graph = graph_of(5, [(0, 2), (1, 2), (2, 3), (0, 4)])
     devices, order = [0, 1, 0, 0, 1], [0, 1, 2, 3, 4]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gnnplace.errors import GnnplaceError
 from gnnplace.files import write_text
 from gnnplace.report.bench_charts import budgets_chart, ratios_chart
 from gnnplace.report.bench_page import read_bench, write_bench_page
@@ -120,3 +121,9 @@ def test_the_page_is_written_for_a_result_of_this_suite_and_a_bench_without_any_
     page = write_bench_page(read_bench(tmp_path / "result.json"), tmp_path / "result.html").read_text(encoding="utf-8")
     assert "The bench ran none of the rows to compare." in page
     assert "Graphs and devices that no training has seen" in page
+
+
+def test_a_result_without_the_values_of_its_page_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text('{"format": "gnnplace.bench/1", "suite": "fidelity", "details": {}, "rows": [{}]}')
+    with pytest.raises(GnnplaceError, match=r"lacks a value that its page shows \(KeyError"):
+        write_bench_page(read_bench(tmp_path / "r.json"), tmp_path / "r.html")

@@ -1,12 +1,9 @@
-"""Every picture of a report becomes a file, and without a browser one line names the package to install."""
+"""Every picture of a report becomes a file, and a plan has a trace."""
 
 from __future__ import annotations
 
-import builtins
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +18,6 @@ from gnnplace.run_record import RunRecord
 def test_every_picture_is_written_as_a_file(
     run: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str], picture_format: str, begin: bytes
 ) -> None:
-
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'gnnplace[pictures]'")
     write_text(tmp_path / "run.json", json.dumps(run))
     arguments = ["report", str(tmp_path), "--pictures", str(tmp_path / "figures"), "--format", picture_format]
@@ -38,43 +34,14 @@ def test_every_picture_is_written_as_a_file(
     ]  # fmt: skip
 
 
-def test_without_playwright_one_line_names_the_package_to_install(
-    run: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real: Callable[..., Any] = builtins.__import__
-
-    def importing(name: str, *arguments: Any, **named: Any) -> Any:
-        if name.startswith("playwright"):
-            raise ImportError(name)
-        return real(name, *arguments, **named)
-
-    monkeypatch.setattr(builtins, "__import__", importing)
-    write_text(tmp_path / "run.json", json.dumps(run))
-    assert run_command(["report", str(tmp_path), "--pictures", str(tmp_path / "figures")]) == 2
-    errors = capsys.readouterr().err
-    assert errors.count("\n") == 1
-    assert "pip install 'gnnplace[pictures]'" in errors
-    assert not (tmp_path / "figures").exists()
-
-
 def test_a_bench_has_no_trace_and_no_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["report", str(tmp_path / "bench.json"), "--trace", str(tmp_path / "trace.json")]) == 2
     assert "only a run has a trace and pictures; give the folder that place wrote" in capsys.readouterr().err
 
 
-def test_place_writes_a_trace_beside_no_folder(tmp_path: Path) -> None:
+def test_place_writes_a_trace_without_a_folder(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    arguments = [
-        "place",
-        "zoo:inception_v3",
-        "--devices",
-        "k40x2",
-        "--planner",
-        "heft",
-        "--trace",
-        str(trace),
-        "--json",
-    ]
-    assert run_command(arguments) == 0
+    line = f"place zoo:inception_v3 --devices k40x2 --planner heft --trace {trace} --json"
+    assert run_command(line.split()) == 0
     assert sum(event["ph"] == "X" for event in json.loads(trace.read_text())["traceEvents"]) >= 219
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]

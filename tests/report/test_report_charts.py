@@ -75,11 +75,6 @@ def test_a_cycle_of_groups_is_drawn_in_one_layer() -> None:
     assert layered_layout(3, [(0, 1), (1, 0), (1, 2)]).x.tolist() == [0, 0, 1]
 
 
-def test_no_nodes_have_an_empty_layout() -> None:
-    layout = layered_layout(0, [])
-    assert (len(layout.x), len(layout.y), layout.lines) == (0, 0, ())
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     st.integers(1, 25).flatmap(

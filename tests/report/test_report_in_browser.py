@@ -262,7 +262,7 @@ def test_an_empty_graph_is_drawn(page_of: Any) -> None:
     assert node_names(page_of(empty_run())) == []
 
 
-def test_drawn_page_gives_the_page_once_all_is_drawn(run: RunRecord, opened: Any, tmp_path: Path) -> None:
+def test_drawn_page_returns_the_page_once_all_is_drawn(run: RunRecord, opened: Any, tmp_path: Path) -> None:
     page = drawn_page(opened, write_report(run, tmp_path))
     assert page.evaluate("report.drawn_ms") > 0
     page.close()

@@ -135,11 +135,9 @@ def test_attention_counts_scores_softmax_and_the_weighted_sum(
 
 
 def test_attention_with_a_cache_counts_past_keys(read_text) -> None:
-    graph = read_text(
-        '<ir_version: 10, opset_import: ["": 23]>\n'
-        """g (float[1, 2, 1, 8] q, float[1, 2, 1, 8] k, float[1, 2, 9, 8] past) => (y, pk, pv)
+    text = """g (float[1, 2, 1, 8] q, float[1, 2, 1, 8] k, float[1, 2, 9, 8] past) => (y, pk, pv)
         { y, pk, pv = Attention(q, k, k, , past, past) }"""
-    ).graph
+    graph = read_text('<ir_version: 10, opset_import: ["": 23]>\n' + text).graph
     assert graph.flops.tolist() == [2 * 10 * (16 + 16 + 1 + 5)]
     assert graph.tensor_bytes.tolist() == [64, 4 * 160, 4 * 160]
 

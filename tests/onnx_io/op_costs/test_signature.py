@@ -4,13 +4,10 @@ HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 
 
 def test_a_signature_states_domain_type_shapes_dtypes_and_sorted_attributes(read_text) -> None:
-    graph = read_text(
-        HEAD
-        + """g (float[B, 3, 8, 8] x, float16[2] h) => (float[B, 4, 8, 8] y, float[2] z, float[2] c)
+    text = """g (float[B, 3, 8, 8] x, float16[2] h) => (float[B, 4, 8, 8] y, float[2] z, float[2] c)
         { w = RandomNormal<shape = [4, 3, 3, 3]>() y = Conv<pads = [1, 1, 1, 1], group = 1>(x, w)
-          z = Cast<to = 1>(h)  d = Constant<value = float {1}>()  c = Clip(z, , d) }""",
-        B=2,
-    ).graph
+          z = Cast<to = 1>(h)  d = Constant<value = float {1}>()  c = Clip(z, , d) }"""
+    graph = read_text(HEAD + text, B=2).graph
     assert graph.signatures[1:] == (
         "ai.onnx::Conv(float32[2,3,8,8],float32[4,3,3,3])->(float32[2,4,8,8]){group=1,pads=[1,1,1,1]}",
         "ai.onnx::Cast(float16[2])->(float32[2]){to=1}",

@@ -19,28 +19,21 @@ def results(model, op: str) -> str:
 
 
 def test_a_shape_that_the_model_computes_is_followed(read_text) -> None:
-    model = read_text(
-        HEAD
-        + """g (float[B, S, 8] x) => (float[B, S, 2, 4] y, float[B, S, 8] z)
+    text = """g (float[B, S, 8] x) => (float[B, S, 2, 4] y, float[B, S, 8] z)
         <int64[2] both = {0, 1}, int64[2] heads = {2, -1}, int64 last = {2}>
         { s = Shape(x)  front = Gather(s, both)  target = Concat<axis = 0>(front, heads)  y = Reshape(x, target)
           width = Gather(s, last)  one = Constant<value = int64[1] {0}>()  w = Unsqueeze(width, one)
-          t = Concat<axis = 0>(front, w)  z = Expand(x, t) }""",
-        B=3,
-        S=7,
-    )
+          t = Concat<axis = 0>(front, w)  z = Expand(x, t) }"""
+    model = read_text(HEAD + text, B=3, S=7)
     assert results(model, "Reshape_1") == "(float32[3,7,2,4])"
     assert results(model, "Expand_1") == "(float32[3,7,8])"
     assert model.warnings == ()
 
 
 def test_a_declared_shape_counts_after_an_op_that_onnx_does_not_know(read_text) -> None:
-    model = read_text(
-        HEAD
-        + """g (float[B, 8] x) => (float[B, 2] y) <float[B, 5] a, int64[?, 3] b>
-        { a, b = my.ops.Foo(x)  c = Relu(a)  d = Relu(b)  y = my.ops.Bar(c, d) }""",
-        B=4,
-    )
+    text = """g (float[B, 8] x) => (float[B, 2] y) <float[B, 5] a, int64[?, 3] b>
+        { a, b = my.ops.Foo(x)  c = Relu(a)  d = Relu(b)  y = my.ops.Bar(c, d) }"""
+    model = read_text(HEAD + text, B=4)
     assert results(model, "Foo_1") == "(float32[4,5],int64[10,3])"  # 32 elements of x over 3
     assert results(model, "Relu_1") == "(float32[4,5])"
     assert results(model, "Bar_1") == "(float32[4,2])"
@@ -48,22 +41,18 @@ def test_a_declared_shape_counts_after_an_op_that_onnx_does_not_know(read_text) 
 
 
 def test_a_size_that_depends_on_the_data_is_bounded_by_the_largest_input(read_text) -> None:
-    model = read_text(
-        HEAD + "g (float[6, 4] x, bool[6] c) => (float[N, 4] y) { a = Compress<axis = 0>(x, c) y = Relu(a) }"
-    )
+    text = "g (float[6, 4] x, bool[6] c) => (float[N, 4] y) { a = Compress<axis = 0>(x, c) y = Relu(a) }"
+    model = read_text(HEAD + text)
     assert results(model, "Relu_1") == "(float32[6,4])"
     assert len(model.warnings) == 1
 
 
 def test_a_loop_stacks_a_row_per_trip_and_feeds_its_body(read_text) -> None:
-    model = read_text(
-        HEAD
-        + """g (float[B, 4] x) => (float[B, 4] y, float[5, B, 4] rows)
+    text = """g (float[B, 4] x) => (float[B, 4] y, float[5, B, 4] rows)
         { m = Constant<value = int64 {5}>()  on = Constant<value = bool {1}>()  w = Exp(x)
           y, rows = Loop(m, on, x) <body = b (int64 i, bool c, a) => (bool c2, a2, r)
-            { c2 = Identity(c)  a2 = Mul(a, w)  r = Relu(a2) }> }""",
-        B=3,
-    )
+            { c2 = Identity(c)  a2 = Mul(a, w)  r = Relu(a2) }> }"""
+    model = read_text(HEAD + text, B=3)
     assert results(model, "Loop_1") == "(float32[3,4],float32[5,3,4])"
     assert model.graph.flops.tolist() == [12, 5 * (12 + 12)]
     assert model.graph.bytes_accessed[1] == 5 * (3 * 48 + 2 * 48)
@@ -71,26 +60,22 @@ def test_a_loop_stacks_a_row_per_trip_and_feeds_its_body(read_text) -> None:
 
 
 @pytest.mark.parametrize("trips", ["n", "huge", ""])
-def test_a_loop_with_an_unknown_trip_count_costs_one_trip_and_says_so(read_text, trips: str) -> None:
-    model = read_text(
-        HEAD
-        + f"""g (float[2, 4] x, int64 n, bool on) => (float[2, 4] y, rows) <int64 huge = {{9223372036854775807}}>
+def test_a_loop_with_an_unknown_trip_count_costs_one_trip_with_a_warning(read_text, trips: str) -> None:
+    text = f"""g (float[2, 4] x, int64 n, bool on) => (float[2, 4] y, rows) <int64 huge = {{9223372036854775807}}>
         {{ k = Neg(n)
           y, rows = Loop({trips}, on, x) <body = b (int64 i, bool c, a) => (bool c2, a2, r)
             {{ c2 = Identity(c)  a2 = Exp(a)  r = Relu(a2) }}> }}"""
-    )
+    model = read_text(HEAD + text)
     assert model.graph.flops.tolist() == [16]
     assert results(model, "Loop_1") == "(float32[2,4],float32[1,2,4])"
     assert model.warnings == ("op 'Loop_1' (Loop): how often the body runs depends on the data; once is taken",)
 
 
 def test_a_scan_runs_along_its_axes(read_text, run_both) -> None:
-    model = read_text(
-        HEAD
-        + """g (float[2] x, float[2, 7, 3] q) => (float[2] y, float[2, 3, 7] z)
+    text = """g (float[2] x, float[2, 7, 3] q) => (float[2] y, float[2, 3, 7] z)
         { y, z = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [-1],
             body = b (float[2] a, float[2, 3] e) => (float[2] a2, float[2, 3] o) { a2 = Exp(a)  o = Neg(e) }>(x, q) }"""
-    )
+    model = read_text(HEAD + text)
     assert results(model, "Scan_1") == "(float32[2],float32[2,3,7])"
     assert model.graph.flops.tolist() == [7 * (2 + 6)]
     out = run_both(model, {"x": np.zeros(2, np.float32), "q": np.zeros((2, 7, 3), np.float32)})
@@ -98,12 +83,10 @@ def test_a_scan_runs_along_its_axes(read_text, run_both) -> None:
 
 
 def test_a_scan_of_opset_8_runs_over_batch_and_steps(read_text) -> None:
-    model = read_text(
-        '<ir_version: 4, opset_import: ["": 8]>\n'
-        """g (float[5, 2] x, float[5, 7, 3] q) => (float[5, 2] y, float[5, 7, 3] z)
+    text = """g (float[5, 2] x, float[5, 7, 3] q) => (float[5, 2] y, float[5, 7, 3] z)
         { y, z = Scan<num_scan_inputs = 1,
             body = b (float[2] a, float[3] e) => (float[2] a2, float[3] o) { a2 = Exp(a)  o = Neg(e) }>(, x, q) }"""
-    )
+    model = read_text('<ir_version: 4, opset_import: ["": 8]>\n' + text)
     assert results(model, "Scan_1") == "(float32[5,2],float32[5,7,3])"
     assert model.graph.flops.tolist() == [5 * 7 * (2 + 3)]
 

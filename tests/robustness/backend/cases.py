@@ -95,16 +95,14 @@ def backend_cases(family: str) -> tuple[BackendCase, ...]:
             assert case.model_dir is not None, f"{case.name} has to be downloaded"
             folder = Path(case.model_dir)
             model = onnx.load(folder / "model.onnx")
-            data = [_stored(model.graph, stored) for stored in sorted(folder.glob("test_data_set*"))]
+            sides = (("input", model.graph.input), ("output", model.graph.output))
+            folders = sorted(folder.glob("test_data_set*"))
+            data = [tuple(list(_values(stored, *side)) for side in sides) for stored in folders]
         else:
             model = case.model
             data = [([*map(_array, inputs)], [*map(_array, outputs)]) for inputs, outputs in case.data_sets or ()]
         cases.append(BackendCase(case.name, family, model.SerializeToString(), tuple(data), case.rtol, case.atol))
     return tuple(sorted(cases, key=lambda case: case.name))
-
-
-def _stored(graph: onnx.GraphProto, folder: Path) -> tuple[list[Any], list[Any]]:
-    return list(_values(folder, "input", graph.input)), list(_values(folder, "output", graph.output))
 
 
 def _values(folder: Path, side: str, stated: Sequence[onnx.ValueInfoProto]) -> Iterator[Any]:

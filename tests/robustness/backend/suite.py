@@ -21,6 +21,7 @@ __all__ = ["Outcomes", "Request", "bench_backend", "outcomes_of"]
 
 _LIMIT_S = 120.0
 _PROGRESS = 200
+_SUMMED = ("plain_passes", "placed_passes", "agrees", "placed_fails", "breaks")
 
 Outcomes = Mapping[str, Mapping[str, Any]]
 """Fields of the outcomes of `plain` and `placed`."""
@@ -53,10 +54,7 @@ def bench_backend(options: BenchOptions) -> BenchResult:
         "backend",
         options,
         [row for row in rows if row["cases"]],
-        {
-            key: sum(row[key] for row in rows)
-            for key in ("plain_passes", "placed_passes", "agrees", "placed_fails", "breaks")
-        },
+        {key: sum(row[key] for row in rows) for key in _SUMMED},
         details={
             "placed_fails": _listed(both, "placed", _fails),
             "agrees": _listed(both, "placed", _only_agrees),

@@ -47,10 +47,8 @@ def test_the_suite_counts_cases_by_family_and_lists_those_that_are_not_passed() 
     assert result.summary == {"plain_passes": 6, "placed_passes": 6, "agrees": 0, "placed_fails": 0, "breaks": 0}
     listed = result.details["plain_does_not_pass"]
     assert {name: reason.split(":")[0] for name, reason in listed.items()} == {
-        "test_adagrad": "refuses",
-        "test_adagrad_multiple": "refuses",
-        "test_dft_axis_opset19": "differs",
-    }
+        "test_adagrad": "refuses", "test_adagrad_multiple": "refuses", "test_dft_axis_opset19": "differs",
+    }  # fmt: skip
     assert result.details["placed_fails"] == {}
     assert lines == ["6 of 6 cases", "3 of 3 cases, travelling"]
 

@@ -9,7 +9,7 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -60,25 +60,11 @@ def mutated(files: Files, seeds: Sequence[Files], rng: Random) -> Files:
     if rng.randrange(100) == 0 and len(files) > 1:
         return {known: content for known, content in files.items() if known != name}
     changed = None
-    if rng.random() < 0.85:
-        changed = _by_format(name, files[name], other, rng)
+    by_format = _BY_FORMAT.get(name.rpartition(".")[2])
+    if rng.random() < 0.85 and by_format is not None:
+        changed = by_format(files[name], rng, other)
     changed = mutated_bytes(files[name], rng, other) if changed is None else changed
     return {**files, name: changed[:LARGEST_BYTES]}
-
-
-def _by_format(name: str, data: bytes, other: bytes, rng: Random) -> bytes | None:
-    match name.rpartition(".")[2]:
-        case "json":
-            return mutated_json(data, rng)
-        case "onnx":
-            return mutated_model(data, rng, other)
-        case "gz":
-            return mutated_gzip(data, rng)
-        case "npz":
-            return mutated_npz(data, rng)
-        case "safetensors":
-            return mutated_safetensors(data, rng)
-    return None
 
 
 _BYTES = (b"\0", b"\xff", b"\x7f", b"\x80", b"\0" * 8, b"\xff" * 8, b"\xff\xff\xff\x7f", b"{", b"[", b'"', b"}", b"-", b"e9")  # fmt: skip
@@ -116,7 +102,7 @@ Place = tuple[Any, Any]
 """A dictionary or list with a key or index in it."""
 
 
-def mutated_json(data: bytes, rng: Random) -> bytes | None:
+def mutated_json(data: bytes, rng: Random, _: bytes = b"") -> bytes | None:
     """The document after one to four changes; None if it is no JSON or empty."""
     try:
         document = json.loads(data)
@@ -177,7 +163,7 @@ _OBJECTS = (b"'|O'", b"'<f8'", b"'<i8'", b"'|V999999999'", b"'<U99999999'", b"[(
 _SHAPES = (b"()", b"(-1,)", b"(99999999999,)", b"(2,3)", b"(1,)*9", b"(4611686018427387904, 4)")
 
 
-def mutated_gzip(data: bytes, rng: Random) -> bytes | None:
+def mutated_gzip(data: bytes, rng: Random, _: bytes = b"") -> bytes | None:
     """The archive after a change of its content; rarely it unpacks to much more."""
     try:
         inside = gzip.decompress(data)
@@ -189,7 +175,7 @@ def mutated_gzip(data: bytes, rng: Random) -> bytes | None:
     return gzip.compress(mutated_json(inside, rng) or mutated_bytes(inside, rng), 1)
 
 
-def mutated_npz(data: bytes, rng: Random) -> bytes | None:
+def mutated_npz(data: bytes, rng: Random, _: bytes = b"") -> bytes | None:
     """An archive in which one array states another type or shape, or has another name or other bytes."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -200,15 +186,13 @@ def mutated_npz(data: bytes, rng: Random) -> bytes | None:
         return None
     name = rng.choice(list(members))
     content = members.pop(name)
-    change: Callable[[bytes], bytes] = rng.choice(
-        (
-            lambda content: content.replace(b"'<f4'", rng.choice(_OBJECTS), 1),
-            lambda content: content.replace(b"(2, 2)", rng.choice(_SHAPES), 1),
-            lambda content: mutated_bytes(content, rng),
-            lambda content: content,
-        )
-    )
-    members[rng.choice((name, name, name, "../x.npy", "/x.npy", "x", "z" * 5000))] = change(content)
+    kind = rng.randrange(4)
+    if kind < 2:
+        old, others = ((b"'<f4'", _OBJECTS), (b"(2, 2)", _SHAPES))[kind]
+        content = content.replace(old, rng.choice(others), 1)
+    elif kind == 2:
+        content = mutated_bytes(content, rng)
+    members[rng.choice((name, name, name, "../x.npy", "/x.npy", "x", "z" * 5000))] = content
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
         for member, text in members.items():
@@ -216,7 +200,7 @@ def mutated_npz(data: bytes, rng: Random) -> bytes | None:
     return target.getvalue()
 
 
-def mutated_safetensors(data: bytes, rng: Random) -> bytes | None:
+def mutated_safetensors(data: bytes, rng: Random, _: bytes = b"") -> bytes | None:
     """A file with other tensors in the header, or another header length."""
     length = int.from_bytes(data[:8], "little")
     head = mutated_json(data[8 : 8 + length], rng)
@@ -303,3 +287,8 @@ def _other_value(field: FieldDescriptor, old: Any, rng: Random, names: Sequence[
             return rng.choice(HOSTILE_INTS)
     size = 4 if field.cpp_type == FieldDescriptor.CPPTYPE_INT32 else 8
     return int.from_bytes(rng.choice(HOSTILE_INTS).to_bytes(8, "little")[:size], "little", signed=True)
+
+
+_BY_FORMAT: Mapping[str, Callable[[bytes, Random, bytes], bytes | None]] = {
+    "json": mutated_json, "onnx": mutated_model, "gz": mutated_gzip, "npz": mutated_npz, "safetensors": mutated_safetensors,
+}  # fmt: skip

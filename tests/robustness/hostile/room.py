@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = ["Files", "Room", "limit_memory", "packed", "peak_bytes", "read_files", "unpacked", "write_files"]
@@ -32,21 +31,16 @@ def read_files(folder: Path) -> Files:
 
 def packed(files: Files) -> bytes:
     """All files as one byte string, for a fuzzer that knows only bytes."""
-    head = json.dumps({name: len(content) for name, content in files.items()}).encode()
-    return head + b"\n" + b"".join(files.values())
+    texts = {name: content.decode("latin-1") for name, content in files.items()}
+    return json.dumps(texts, ensure_ascii=False).encode()
 
 
 def unpacked(data: bytes) -> Files:
     """The files that `packed` joined; none for other bytes."""
-    head, _, rest = data.partition(b"\n")
     try:
-        sizes: dict[str, int] = json.loads(head)
-        found = {}
-        for name, size in sizes.items():
-            found[name], rest = rest[:size], rest[size:]
-    except (ValueError, AttributeError, TypeError):
+        return {name: text.encode("latin-1") for name, text in json.loads(data).items()}
+    except (ValueError, AttributeError):
         return {}
-    return found
 
 
 MEMORY_BYTES = 2 * 2**30
@@ -63,21 +57,11 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-@dataclass(frozen=True)
 class Room:
     """A folder with subfolders for the input, for output, and an empty one as working directory."""
 
-    folder: Path
-
-    @property
-    def input(self) -> Path:
-        """Folder of the input's files."""
-        return self.folder / "input"
-
-    @property
-    def out(self) -> Path:
-        """Folder that may be written to."""
-        return self.folder / "out"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.input, self.out = folder, folder / "input", folder / "out"
 
     def enter(self) -> None:
         """Makes the empty folder the working directory, and moves cache, temporary folder and home into the room."""

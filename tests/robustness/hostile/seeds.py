@@ -87,10 +87,8 @@ TOPOLOGY: Topology = preset("k40x2")
 @cache
 def models() -> Sequence[Files]:
     """Models of a few ops with every kind of node; one has external weights."""
-    inside = [
-        {"model.onnx": model_from_text(text)}
-        for text in (*(_HEAD + text for text in _TEXTS), _WITH_FUNCTION, _WITH_MAPS)
-    ]
+    texts = [*(_HEAD + text for text in _TEXTS), _WITH_FUNCTION, _WITH_MAPS]
+    inside = [{"model.onnx": model_from_text(text)} for text in texts]
     weights = np.arange(20, dtype="<f4").tobytes()
     return [*inside, {"model.onnx": model_from_text(_HEAD + _WITH_OUTSIDE_WEIGHTS), "weights.bin": weights}]
 
@@ -135,19 +133,11 @@ def placed() -> Sequence[Files]:
 @cache
 def annotated() -> Sequence[Files]:
     """Models annotated with their placement."""
-    return [
-        _written(
-            "placed.onnx",
-            partial(
-                write_placed,
-                _model(),
-                load_topology(",".join(devices)),
-                assignment,
-                segment_numbers(cut, len(assignment)),
-            ),
-        )
-        for devices, assignment, cut in _cuts()
-    ]
+    written = []
+    for devices, assignment, cut in _cuts():
+        topology, stages = load_topology(",".join(devices)), segment_numbers(cut, len(assignment))
+        written.append(_written("placed.onnx", partial(write_placed, _model(), topology, assignment, stages)))
+    return written
 
 
 @cache

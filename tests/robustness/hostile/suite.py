@@ -6,6 +6,7 @@ A crash, a hang or a lack of memory is a finding, as is every error that is not 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import shutil
 import tempfile
@@ -55,15 +56,10 @@ def bench_hostile(options: BenchOptions) -> BenchResult:
     cases = [case for name in names for source in sources for case in _cases(name, source, options)]
     findings = None if options.cases_file is None else options.cases_file.with_suffix(".findings")
     found = run_cases(cases, partial(watched, findings=findings), options, _progress)
-    rows = [
-        {
-            "files": name,
-            "source": source,
-            **_total([found[case] for case in cases if (case.target, case.source) == (name, source)]),
-        }
-        for name in names
-        for source in sources
-    ]
+    rows = []
+    for name, source in itertools.product(names, sources):
+        results = [found[case] for case in cases if (case.target, case.source) == (name, source)]
+        rows.append({"files": name, "source": source, **_total(results)})
     total = _total(rows)
     return BenchResult("hostile", options, rows, {**total, "findings": sum(total["findings"].values())})
 

@@ -56,13 +56,9 @@ def _graph(folder: Path, _: Path) -> None:
     graph_from_json(graph_to_json(graph))
 
 
-def _topology(folder: Path, _: Path) -> None:
-    _costed(Workload.of(seeds.GRAPH), read_topology(_only(folder)))
-
-
-def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = MeasuredCost(CostStore())) -> None:
+def _costed(workload: Workload, topology: Topology, costs: CostStore = CostStore()) -> None:
     """Computes op seconds, op groups, a lower bound and the makespan of a placement."""
-    setup = ProblemSetup.build(workload, topology, cost)
+    setup = ProblemSetup.build(workload, topology, MeasuredCost(costs))
     allowed = [np.flatnonzero(row) for row in np.isfinite(setup.op_time_s)]
     spread = np.array([row[op % len(row)] for op, row in enumerate(allowed)], dtype=np.int64)
     setup.simulator.evaluate(Placement(spread))
@@ -73,13 +69,8 @@ def _costed(workload: Workload, topology: Topology, cost: MeasuredCost = Measure
 def _placement(folder: Path, _: Path) -> None:
     placement = load_placement(_only(folder), seeds.GRAPH, seeds.TOPOLOGY)
     check_legal(seeds.GRAPH, seeds.TOPOLOGY, placement)
-    ProblemSetup.build(Workload.of(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(CostStore())).simulator.evaluate(
-        placement
-    )
-
-
-def _costs(folder: Path, _: Path) -> None:
-    _costed(Workload.of(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(read_costs(_only(folder))))
+    setup = ProblemSetup.build(Workload.of(seeds.GRAPH), seeds.TOPOLOGY, MeasuredCost(CostStore()))
+    setup.simulator.evaluate(placement)
 
 
 def _load(path: Path) -> None:
@@ -118,7 +109,7 @@ def _spec(folder: Path, _: Path) -> None:
     try:
         text = _only(folder).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise InvalidInput("a terminal gives text") from None
+        raise InvalidInput("arguments of commands are text") from None
     load_topology(text)
 
 
@@ -137,9 +128,15 @@ def _only(folder: Path) -> Path:
 TARGETS: Mapping[str, Target] = {
     "model": Target(seeds.models, _model, 40_000),
     "graph": Target(seeds.graphs, _graph, 40_000),
-    "topology": Target(seeds.topologies, _topology, 30_000),
+    "topology": Target(
+        seeds.topologies, lambda folder, _: _costed(Workload.of(seeds.GRAPH), read_topology(_only(folder))), 30_000
+    ),
     "placement": Target(seeds.placements, _placement, 30_000),
-    "costs": Target(seeds.costs, _costs, 20_000),
+    "costs": Target(
+        seeds.costs,
+        lambda folder, _: _costed(Workload.of(seeds.GRAPH), seeds.TOPOLOGY, read_costs(_only(folder))),
+        20_000,
+    ),
     "placed": Target(seeds.placed, lambda folder, _: _load(folder), 10_000),
     "annotated": Target(seeds.annotated, lambda folder, _: _load(folder / "placed.onnx"), 5_000),
     "policy": Target(seeds.policies, _policy, 10_000),

@@ -22,7 +22,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_whole_files_are_accepted(name: str, room: Room) -> None:
+def test_valid_files_are_accepted(name: str, room: Room) -> None:
     target = TARGETS[name]
     verdicts = [outcome_of(target.read, files, room) for files in target.seeds()]
     if name == "devices":  # some are not on this machine
@@ -48,6 +48,6 @@ def test_mutants_are_accepted_or_refused(name: str, room: Room) -> None:
 
 
 @pytest.mark.parametrize("folder", sorted(FINDINGS.iterdir()), ids=lambda folder: folder.name)
-def test_what_the_bench_found_is_refused(folder: Path, room: Room) -> None:
+def test_findings_of_the_suite_are_accepted_or_refused(folder: Path, room: Room) -> None:
     files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert outcome_of(TARGETS[folder.name.partition("-")[0]].read, files, room) in {ACCEPTED, REFUSED}

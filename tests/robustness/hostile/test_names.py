@@ -81,7 +81,7 @@ def test_names_of_ops_and_devices_are_no_paths_and_no_tags(tmp_path: Path) -> No
     )
 
 
-def test_inputs_of_a_placed_model_may_be_called_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inputs_of_a_placed_model_may_have_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = model_of(["/y", "file"], "../x", tmp_path / "m.onnx")
     out = place(path, "cpu:0", PlaceOptions(planner="single")).save(tmp_path / "out")
     with Session(out) as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 import zipfile
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from gnnplace.errors import GnnplaceError, InvalidInput
-from gnnplace.policy.checkpoint import load_policy, save_policy
+from gnnplace.errors import GnnplaceError, InvalidGraph, InvalidInput
+from gnnplace.graph.json_format import read_graph
+from gnnplace.policy.checkpoint import checked_config, load_policy, restored_network, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
 from gnnplace.running.feed import read_arrays, write_arrays
 from gnnplace.running.session import Session
@@ -85,7 +87,7 @@ def test_a_bomb_makes_a_file_when_it_is_unpickled(tmp_path: Path) -> None:
     assert (tmp_path / "exploded").exists()
 
 
-def test_arrays_come_back_whatever_they_are_called(tmp_path: Path) -> None:
+def test_arrays_of_any_name_survive_their_file(tmp_path: Path) -> None:
     arrays = {"file": np.ones(2), "../x": np.array(3), "text": np.array(["a", "bc"], dtype=object), "a/b": np.eye(2)}
     write_arrays(tmp_path / "out" / "y.npz", arrays)
     found = read_arrays(tmp_path / "out" / "y.npz")
@@ -93,8 +95,8 @@ def test_arrays_come_back_whatever_they_are_called(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("shape", ["(99999999999,)", "(-1,)", "(3, 3)"])
-def test_an_array_that_claims_more_than_it_has_is_refused_before_memory_is_taken(shape: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", ["(99999999999,)", "(-1,)", "(3, 3)", "((2, 2"])
+def test_an_array_with_a_wrong_header_is_refused_before_memory_is_allocated(shape: str, tmp_path: Path) -> None:
     target = io.BytesIO()
     np.savez(target, x=np.ones((2, 2), np.float32))
     with zipfile.ZipFile(target) as archive:
@@ -105,7 +107,18 @@ def test_an_array_that_claims_more_than_it_has_is_refused_before_memory_is_taken
         read_arrays(tmp_path / "x.npz")
 
 
-def test_a_small_archive_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
+def test_small_archives_that_unpack_to_much_are_refused(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(2**27, np.uint8))
     with pytest.raises(InvalidInput, match="unpacks to"):
         read_arrays(tmp_path / "x.npz")
+    with gzip.open(tmp_path / "graph.json.gz", "wb", 1) as file:
+        for _ in range(257):
+            file.write(b" " * 2**20)
+    with pytest.raises(InvalidGraph, match="unpacks to more than 256 MiB"):
+        read_graph(tmp_path / "graph.json.gz")
+
+
+def test_a_card_of_a_huge_policy_is_refused_before_memory_is_allocated() -> None:
+    sizes = {"hidden": 4096, "rounds": 512, "type_width": 8, "message_passing": True, "device_features": True}
+    with pytest.raises(GnnplaceError, match="has the shape None"):
+        restored_network(checked_config(sizes, "card"), {}, "card")

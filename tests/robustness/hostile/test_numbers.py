@@ -1,4 +1,4 @@
-"""Costs that are no costs are refused by name; small, large and very many ones are computed with."""
+"""Impossible costs are refused by name; small and large ones, and long graphs, are placed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 from gnnplace.api import place
 from gnnplace.api.options import PlaceOptions
+from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import GnnplaceError, InvalidGraph, InvalidTopology
+from gnnplace.errors import InvalidGraph, InvalidTopology
 from gnnplace.graph.json_format import graph_from_json, read_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.onnx_io.read import read_onnx
@@ -30,9 +31,7 @@ def document(**op: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        ({"flops": math.nan}, "flops of op 'a' is nan"),
         ({"flops": math.inf}, "flops of op 'a' is inf"),
-        ({"bytes_accessed": -1.0}, "bytes_accessed of op 'a' is -1.0"),
         ({"time_s": {"cpu": math.nan}}, "expected finite seconds"),
         ({"time_s": {"cpu": -1.0}}, "time_s of 'cpu' of op 'a' is -1"),
         ({"time_s": {"cpu": 10**400}}, "expected finite seconds"),
@@ -42,13 +41,13 @@ def document(**op: Any) -> dict[str, Any]:
         ({"stage": 2**40}, "stage of op 'a'"),
     ],
 )
-def test_costs_that_are_no_costs_are_refused(op: dict[str, Any], message: str) -> None:
+def test_impossible_costs_in_a_file_are_refused_by_name(op: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidGraph, match=message):
         graph_from_json(document(**op))
 
 
 @pytest.mark.parametrize("text", ["1" + "0" * 5000, "9223372036854775808", "-9223372036854775809", '"\\ud800"'])
-def test_numbers_and_texts_that_cannot_be_kept_are_refused_where_they_are_read(text: str, tmp_path: Path) -> None:
+def test_numbers_and_texts_beyond_the_range_of_json_are_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     path.write_text(json.dumps(document(memory_bytes="HERE")).replace('"HERE"', text))
     with pytest.raises(InvalidGraph, match=r"graph\.json: (is no valid JSON|a text holds half)"):
@@ -69,7 +68,7 @@ def test_sums_that_overflow_are_refused() -> None:
         place(pair, far, PlaceOptions(planner="heft"))
 
 
-def test_an_op_that_would_never_end_is_refused() -> None:
+def test_seconds_of_an_op_that_overflow_are_refused() -> None:
     graph = OpGraph.build("g", [Op("a", flops=1e299)])
     slow = Topology("slow", (Device("d", peak_flops_per_s={"float32": 1e-300}),))
     with pytest.raises(InvalidTopology, match="op 'a' would take more seconds than a number holds"):
@@ -77,7 +76,7 @@ def test_an_op_that_would_never_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf, 5e-324])
-def test_rates_that_are_no_rates_are_refused(rate: float) -> None:
+def test_impossible_rates_are_refused(rate: float) -> None:
     with pytest.raises(InvalidTopology, match="above zero"):
         Device("d", peak_flops_per_s={"float32": rate})
     with pytest.raises(InvalidTopology, match="above zero"):
@@ -85,24 +84,13 @@ def test_rates_that_are_no_rates_are_refused(rate: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [5e-324, 1e-310, 0.0, 1e90])
-def test_denormal_zero_and_large_costs_are_computed_with(seconds: float, tmp_path: Path) -> None:
+def test_denormal_zero_and_large_costs_are_placed(seconds: float, tmp_path: Path) -> None:
     ops = [Op(name, time_s={"cpu": seconds}) for name in "abcd"]
     plan = place(OpGraph.build("g", ops, [Tensor("a", 0, ("b", "c"))]), TWO, PlaceOptions(planner="heft"))
     plan.save(tmp_path / "out")
     assert plan.evaluation.feasible
     assert seconds <= plan.makespan_s <= 4 * seconds
     assert read_run(tmp_path / "out" / "run.json")["summary"]["feasible"]
-
-
-def test_a_cycle_is_named() -> None:
-    graph = {
-        "format": "gnnplace.graph/1", "ops": [{"name": "a"}, {"name": "b"}],
-        "tensors": [{"producer": "a", "bytes": 1, "consumers": ["b"]}, {"producer": "b", "bytes": 1, "consumers": ["a"]}],
-    }  # fmt: skip
-    with pytest.raises(InvalidGraph, match=r"has a cycle \((a -> b -> a|b -> a -> b)\)"):
-        graph_from_json(graph)
-    with pytest.raises(InvalidGraph, match="has a cycle"):
-        graph_from_json({**graph, "tensors": [{"producer": "a", "bytes": 1, "consumers": ["a"]}]})
 
 
 @pytest.mark.parametrize(("planner", "kind"), [("heft", "chain"), ("heft", "isolated"), ("annealing", "isolated")])
@@ -115,14 +103,14 @@ def test_ten_thousand_ops_in_a_row_or_side_by_side_are_placed(planner: str, kind
     assert plan.makespan_s == pytest.approx(expected_s, rel=0.05)
 
 
-def test_a_model_with_a_cycle_is_refused_and_a_long_chain_is_read(tmp_path: Path) -> None:
-    path, model = (
-        tmp_path / "model.onnx",
-        '<ir_version: 8, opset_import: ["": 17]> g (float[2] v0) => (float[2] y) {{ {} }}',
-    )
+def test_a_model_of_ten_thousand_nodes_in_a_row_is_read(tmp_path: Path) -> None:
     chain = " ".join(f"v{i + 1} = Relu(v{i})" for i in range(CHAIN))
-    path.write_bytes(model_from_text(model.format(f"{chain} y = Relu(v{CHAIN})")))
-    assert read_onnx(path).graph.num_ops == CHAIN + 1
-    path.write_bytes(model_from_text(model.format("y = Add(v0, b) b = Relu(y)")))
-    with pytest.raises(GnnplaceError, match="cycle"):
-        read_onnx(path)
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2] v0) => (float[2] v{CHAIN}) {{ {chain} }}'
+    (tmp_path / "model.onnx").write_bytes(model_from_text(text))
+    assert read_onnx(tmp_path / "model.onnx").graph.num_ops == CHAIN
+
+
+@pytest.mark.parametrize("spec", ["cpu:0-99999999999", "cpu:" + "9" * 5000, "cuda:" + "9" * 5000, "x" * 5000, "a\0b", "cpu:0[memory=1.2.3GiB]"])  # fmt: skip
+def test_device_sets_beyond_any_machine_are_refused(spec: str) -> None:
+    with pytest.raises(InvalidTopology):
+        load_topology(spec)

@@ -55,19 +55,10 @@ def test_weights_beside_the_model_are_read(location: str, folder: Path) -> None:
     assert read_onnx(model_with_weights_in(location, folder)).graph.num_ops == 1
 
 
-OUTSIDE = (
-    "{above}/secret.bin",
-    "../secret.bin",
-    "sub/../../secret.bin",
-    "link.bin",
-    "out/secret.bin",
-    "circle.bin",
-    "/dev/zero",
-    "a\0b",
-)
-
-
-@pytest.mark.parametrize("location", OUTSIDE)
+@pytest.mark.parametrize(
+    "location",
+    ["{above}/secret.bin", "../secret.bin", "sub/../../secret.bin", "link.bin", "out/secret.bin", "circle.bin", "/dev/zero", "a\0b"],
+)  # fmt: skip
 def test_weights_outside_of_the_folder_are_refused(location: str, folder: Path) -> None:
     path = model_with_weights_in(location.format(above=folder.parent), folder)
     with pytest.raises(UnsupportedModel, match=r"is outside of the model's folder; put it beside the model"):
@@ -76,7 +67,7 @@ def test_weights_outside_of_the_folder_are_refused(location: str, folder: Path) 
 
 @pytest.mark.parametrize("location", ["", ".", "absent.bin", "n" * 5000])
 def test_weights_that_are_in_no_file_are_refused(location: str, folder: Path) -> None:
-    with pytest.raises(UnsupportedModel, match=r"model\.onnx: (external data file|tensor 'w')"):
+    with pytest.raises(UnsupportedModel, match=r"model\.onnx: (external data file .* is (missing|outside)|tensor 'w')"):
         read_onnx(model_with_weights_in(location, folder))
 
 
@@ -120,7 +111,7 @@ def test_the_weights_of_a_part_outside_of_the_folder_are_refused(location: str, 
         Session(with_part(placed, "model.onnx"))
 
 
-def test_a_tensor_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_with_less_data_than_its_shape_is_refused(tmp_path: Path) -> None:
     weight = numpy_helper.from_array(SECRET, "w")
     weight.dims[0] = 2**40
     message = "tensor 'w' has 16 entries of data; its shape and type ask for 4398046511104"
@@ -147,5 +138,5 @@ def test_functions_that_call_each_other_or_too_often_are_refused(tmp_path: Path)
     with pytest.raises(UnsupportedModel, match=r"has 1\.1e\+12 nodes once its functions are inlined"):
         read_onnx(path)
     onnx.save(functions_that_call_twice(3, "own.f0"), path)
-    with pytest.raises(UnsupportedModel, match="calls itself"):
+    with pytest.raises(UnsupportedModel, match=r"a local function cannot be inlined .* calls itself"):
         read_onnx(path)

@@ -20,48 +20,36 @@ from tests.robustness.hostile.suite import bench_hostile
 
 Acts = Mapping[int, Callable[[], object]]
 """Functions by the number of the input at which they are called."""
+Read = Callable[[Path, Path], object]
 HANG = partial(time.sleep, 600.0)
 
 
-def refuses(_: Path, __: Path) -> None:
+def refuses(*_: Path) -> None:
     raise GnnplaceError("a name\nthat holds a line")
-
-
-def writes_beside(_: Path, __: Path) -> None:
-    Path("stray").write_text("x")
-
-
-def changes_its_input(folder: Path, _: Path) -> None:
-    (folder / "a").write_text("other")
-
-
-def writes_where_it_may(_: Path, out: Path) -> None:
-    (out / "report.html").write_text("x")
-
-
-def divides_by_zero(_: Path, __: Path) -> None:
-    assert 1 / 0
 
 
 @pytest.mark.parametrize(
     ("read", "verdict"),
     [
-        (refuses, REFUSED), (writes_where_it_may, ACCEPTED), (writes_beside, "file work/stray"),
-        (changes_its_input, "file input/a"), (divides_by_zero, "ZeroDivisionError"),
+        (refuses, REFUSED),
+        (lambda _, out: (out / "report.html").write_text("x"), ACCEPTED),
+        (lambda *_: Path("stray").write_text("x"), "file work/stray"),
+        (lambda folder, _: (folder / "a").write_text("other"), "file input/a"),
+        (lambda *_: 1 / 0, "ZeroDivisionError"),
     ],
-)  # fmt: skip
-def test_verdicts(read: Callable[[Path, Path], None], verdict: str, room: Room) -> None:
+)
+def test_stray_files_and_undocumented_errors_are_findings(read: Read, verdict: str, room: Room) -> None:
     assert outcome_of(read, {"a": b"1"}, room).startswith(verdict)
 
 
-def test_files_survive_being_packed() -> None:
+def test_packed_files_are_unpacked_unchanged() -> None:
     files = {"model.onnx": b"\0\n\xff", "parts/a.json": b"{}"}
     assert unpacked(packed(files)) == files
     assert unpacked(b"\xff\n") == {}
 
 
 def stand_in(case: Case, folder: Path, only: Files | None, acts: Acts, once: bool) -> Callable[[None], Outcome]:
-    """Stands for a process that reads: each input is a file with its number, and some numbers act, at first or always."""
+    """Replaces a process that reads: each input is a file with its number; the functions of `acts` run once or always."""
     numbers = itertools.count(case.first)
     assert only in (None, *({"a": str(number).encode()} for number in acts))
     (folder / "input").mkdir()
@@ -107,7 +95,7 @@ def test_a_process_that_cannot_begin_ends_the_bench(monkeypatch: pytest.MonkeyPa
         suite.watched(Case("model", "chance", 0, 0, 4))
 
 
-def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_the_suite_counts_every_input_and_resumes_finished_cases(tmp_path: Path) -> None:
     lines: list[str] = []
     options = BenchOptions(
         0, evaluations=30, only=("costs",), cases_file=tmp_path / "r.json.cases", on_progress=lines.append
@@ -122,6 +110,6 @@ def test_the_suite_counts_every_input_and_goes_on_where_it_was_stopped(tmp_path:
     assert len(lines) == 1
 
 
-def test_a_source_that_is_not_there_is_refused() -> None:
+def test_an_unknown_source_of_inputs_is_refused() -> None:
     with pytest.raises(GnnplaceError, match="known are chance, guided"):
         bench_hostile(BenchOptions(rows=("luck",)))
