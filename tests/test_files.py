@@ -60,7 +60,7 @@ def test_a_file_appears_whole_or_not_at_all_and_leaves_nothing_else(tmp_path: Pa
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_a_kill_left_of_a_file_or_a_folder_goes_with_the_next_writing(tmp_path: Path) -> None:
+def test_the_next_write_removes_the_leftovers_of_a_killed_one(tmp_path: Path) -> None:
     (tmp_path / ".file.txt.tmp").write_text("a long half of something", encoding="utf-8")
     write_text(tmp_path / "file.txt", "new")
     assert (tmp_path / "file.txt").read_text(encoding="utf-8") == "new"

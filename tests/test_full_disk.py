@@ -78,7 +78,7 @@ def test_a_line_that_does_not_fit_leaves_no_half_of_it(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("hindrance", HINDRANCES)
-def test_a_store_that_cannot_be_written_keeps_what_it_had(disk: Path, hindrance: str) -> None:
+def test_a_store_that_cannot_be_written_keeps_its_costs(disk: Path, hindrance: str) -> None:
     path = disk / "measurements.sqlite"
     store = MeasurementStore(path, {"cpu": "one"})
     store.add_dispatch("cpu", 1e-5)

@@ -88,7 +88,7 @@ def test_a_convolution_has_the_gradients_of_autograd(rank: int, options: dict[st
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_a_gradient_that_nobody_wants_is_not_computed() -> None:
+def test_an_unused_gradient_is_not_computed() -> None:
     backward = training_decompositions()[aten.convolution_backward.default]
     x, weight = torch.randn(1, 2, 4), torch.randn(2, 2, 1)
     found = backward(x, x, weight, [2], [1], [0], [1], False, [0], 1, [False, True, False])

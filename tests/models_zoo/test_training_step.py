@@ -89,7 +89,7 @@ def test_a_variable_is_read_in_one_place_which_shares_a_group_with_its_update(mo
     assert use.node.metadata_props[GROUP_KEY] == update.metadata_props[GROUP_KEY] == "0.weight"
 
 
-def test_the_gradient_of_a_weight_is_on_its_stage_though_it_reads_what_an_earlier_one_made(model: ir.Model) -> None:
+def test_the_gradient_of_a_weight_is_on_its_stage_even_where_it_reads_values_of_an_earlier_one(model: ir.Model) -> None:
     update = next(value for value in model.graph.outputs if value.name == "3.weight.momentum.new").producer()
     assert update is not None
     gradients = [value.producer() for value in update.inputs if value is not None and not value.is_graph_input()]

@@ -27,7 +27,7 @@ def test_a_limit_is_a_line_beside_the_bars_of_its_category() -> None:
 @pytest.mark.parametrize(
     ("values", "inside"), [((1.0, 3.0), (0.0, 3.0)), ((-1.0, 3.0), (-1.0, 3.0)), ((0.0,), (0.0, 0.0))]
 )
-def test_the_axis_has_room_for_all_bars_and_what_stands_at_their_ends(
+def test_the_axis_has_room_for_all_bars_and_their_labels(
     values: tuple[float, ...], inside: tuple[float, float]
 ) -> None:
     low, high = bars_chart({str(value): {"x": value} for value in values}, "s").layout.xaxis.range

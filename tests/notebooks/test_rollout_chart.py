@@ -45,7 +45,7 @@ def test_only_tensors_between_devices_have_the_colour_of_transfers(film: go.Figu
     assert np.isnan(film.data[0].x).sum() == len(EDGES)
 
 
-def test_what_was_drawn_has_a_ring_in_the_colour_of_where_it_goes_and_a_framed_bar(film: go.Figure) -> None:
+def test_a_drawn_unit_has_a_ring_in_the_colour_of_its_device_and_a_framed_bar(film: go.Figure) -> None:
     first, second = map(parts, film.frames)
     assert first["drawn"].marker.color == device_colour(1)
     assert first["drawn"].x[0] == film.frames[0].data[1].x[1]

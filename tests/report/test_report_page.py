@@ -75,7 +75,7 @@ def test_the_page_states_the_answer_and_every_planner(run: RunRecord) -> None:
     ("change", "text"),
     [
         pytest.param(
-            lambda run: run["planners"][1].update(evaluations=0, wall_s=0.0), "single 9.00 ms 80.0 % – –",
+            lambda run: run["planners"][0].update(evaluations=0, wall_s=0.0), "single 9.00 ms 80.0 % – –",
             id="a planner without evaluations",
         ),
         pytest.param(
