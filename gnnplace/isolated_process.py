@@ -15,7 +15,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event, Thread
-from typing import IO, Any, Generic, Literal, TypeVar
+from typing import IO, Any, Generic, Literal, Self, TypeVar
 
 import psutil
 
@@ -144,7 +144,7 @@ class IsolatedProcess(Generic[A, R]):
                 end.close()
         self._process = self._connection = self._errors = None
 
-    def __enter__(self) -> IsolatedProcess[A, R]:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

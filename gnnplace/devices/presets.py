@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, permutations
 
 from gnnplace.devices.topology import Device, Link, Topology
@@ -130,15 +130,6 @@ _NO_PRESETS = ("auto", "cpu:0", "cuda:0")
 """Other forms of `--devices`, which error messages suggest for similar names."""
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part `NAMExN@MEMORY` of a preset's name."""
-
-    name: str
-    count: int
-    memory_bytes: int | None
-
-
 def preset_names() -> tuple[str, ...]:
     """Names of the known hardware; `xN` after a name means N devices of it, `+` joins parts.
 
@@ -162,28 +153,30 @@ def preset(name: str) -> Topology:
         InvalidTopology: the hardware is unknown, or its number is not 1 to 64.
     """
     parts = [_parse(part, name) for part in name.split("+")]
-    gpu_parts = [part for part in parts if part.name in GPUS]
-    cpu_parts = [part for part in parts if part.name in CPUS]
+    gpu_parts = [(kind, number, figures) for kind, number, figures in parts if isinstance(figures, GpuFigures)]
+    cpu_parts = [part for part in parts if part[0] in CPUS]
     if len(cpu_parts) > 1:
         raise InvalidTopology(f"preset {name!r} lists two kinds of CPU; one board holds one kind")
-    if sum(part.count for part in gpu_parts) > MAX_DEVICES:
+    if sum(number for _, number, _ in gpu_parts) > MAX_DEVICES:
         raise InvalidTopology(f"preset {name!r} has more than {MAX_DEVICES} GPUs; ask for 1 to {MAX_DEVICES}")
     if not cpu_parts:
-        hosts = {GPUS[part.name].host for part in gpu_parts}
-        cpu_parts = [_Part("epyc" if "epyc" in hosts else hosts.pop(), 1, None)]
+        hosts = {figures.host for _, _, figures in gpu_parts}
+        host = "epyc" if "epyc" in hosts else hosts.pop()
+        cpu_parts = [(host, 1, CPUS[host])]
     numbers: dict[str, Iterator[int]] = defaultdict(count)
     gpus = [
-        (_device(f"{part.name}:{next(numbers[part.name])}", part.name, part), GPUS[part.name])
-        for part in gpu_parts
-        for _ in range(part.count)
+        (_device(f"{kind}:{next(numbers[kind])}", kind, figures), figures)
+        for kind, number, figures in gpu_parts
+        for _ in range(number)
     ]
-    (cpu_part,) = cpu_parts
-    cpus = [_device(f"cpu:{number}", f"cpu-{cpu_part.name}", cpu_part) for number in range(cpu_part.count)]
-    links = tuple(_links(gpus, cpus, CPUS[cpu_part.name]))
+    ((cpu, sockets, cpu_figures),) = cpu_parts
+    cpus = [_device(f"cpu:{socket}", f"cpu-{cpu}", cpu_figures) for socket in range(sockets)]
+    links = tuple(_links(gpus, cpus, cpu_figures))
     return Topology(name, (*(device for device, _ in gpus), *cpus), links)
 
 
-def _parse(text: str, whole: str) -> _Part:
+def _parse(text: str, whole: str) -> tuple[str, int, Figures]:
+    """Name, number and figures of a part `NAMExN@MEMORY` of a preset's name."""
     body, at, memory = text.partition("@")
     try:
         memory_bytes = parse_bytes(memory) if at else None
@@ -198,14 +191,13 @@ def _parse(text: str, whole: str) -> _Part:
     most = MAX_DEVICES if name in GPUS else MAX_SOCKETS
     if not 1 <= number <= most:
         raise InvalidTopology(f"preset {whole!r} asks for {number} of {name!r}; 1 to {most} are possible")
-    return _Part(name, number, memory_bytes)
+    figures = GPUS.get(name) or CPUS[name]
+    return name, number, figures if memory_bytes is None else replace(figures, memory_bytes=memory_bytes)
 
 
-def _device(name: str, kind: str, part: _Part) -> Device:
-    figures = GPUS.get(part.name) or CPUS[part.name]
-    memory_bytes = figures.memory_bytes if part.memory_bytes is None else part.memory_bytes
+def _device(name: str, kind: str, figures: Figures) -> Device:
     bandwidth = figures.memory_bandwidth_bytes_per_s
-    return Device(name, kind, memory_bytes, figures.peak_flops_per_s, bandwidth, DISPATCH_OVERHEAD_S)
+    return Device(name, kind, figures.memory_bytes, figures.peak_flops_per_s, bandwidth, DISPATCH_OVERHEAD_S)
 
 
 def _links(gpus: list[tuple[Device, GpuFigures]], cpus: list[Device], host: Figures) -> Iterator[Link]:

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Lock
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,7 @@ from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import parse_device
 from gnnplace.running.pipeline import LocalDevices
 from gnnplace.running.values import as_numpy
-from gnnplace.running.worker import Message, TaskThread, Worker
+from gnnplace.running.worker import Message, TaskThread, Worker, start_all
 
 __all__ = ["HostFacts", "HostProcess", "HostWorker", "Order"]
 
@@ -145,18 +144,14 @@ class HostWorker:
         request = self._request(order.number)
         if request is None:
             return MeasurementFailed("the request was given up"), {}
-        ended: SimpleQueue[Request] = SimpleQueue()
         request.wanted = order.wanted | order.stays
-        request.on_end.append(ended.put)
-        if request.stopped:  # it failed before `on_end` had this entry
-            ended.put(request)
         feeds = {device: dict(values) for device, values in order.feeds.items()}
         for values, names in zip(held, order.held, strict=True):
             for device, name, output in names:
                 feeds[device][name] = values[output]
         for device, worker in self._workers.items():
             worker.deliver((request, START, feeds[device]))
-        ended.get()
+        request.ended.get()
         with self._lock:
             self._requests.pop(order.number, None)
         if request.failure is not None:
@@ -182,16 +177,12 @@ class HostWorker:
 
     def _start(self) -> None:
         """Starts the threads, which create their sessions side by side."""
-        ready: SimpleQueue[GnnplaceError | None] = SimpleQueue()
         devices = {device for steps in self._steps.values() for step in steps for device, _ in step.sends}
         peers = {device: partial(self._send, device) for device in devices - self._workers.keys()}
         self._senders = {host: TaskThread(f"to {host}") for host in map(host_of, peers)}
         for worker in self._workers.values():
             worker.peers = {**peers, **{name: peer.deliver for name, peer in self._workers.items()}}
-            worker.start(None, ready)
-        failures = [failure for failure in [ready.get() for _ in self._workers] if failure is not None]
-        if failures:
-            raise failures[0]
+        start_all(self._workers.values(), None)
 
     def _request(self, number: int) -> Request | None:
         """The request of a number, made by the first call that names it; None where it has ended."""

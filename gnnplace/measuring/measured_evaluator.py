@@ -109,10 +109,7 @@ class MeasuredEvaluator:
             self._measure_reference()
             self._open = opened.pop_all()
 
-    @property
-    def kind(self) -> Literal["measured"]:
-        """Measured."""
-        return "measured"
+    kind: Literal["measured"] = "measured"
 
     @property
     def single_device(self) -> str | None:
@@ -349,8 +346,15 @@ def executed(simulated: Evaluation, row_s: FloatArray | None, failure: str = "")
 
 
 def _measured(simulated: Evaluation, seconds: float, spread_s: float, repeats: int) -> Evaluation:
-    measured = replace(simulated, evaluator="measured", spread_s=spread_s, repeats=repeats, failure="")
-    return replace(measured, makespan_s=seconds, period_s=seconds)
+    return replace(
+        simulated,
+        evaluator="measured",
+        makespan_s=seconds,
+        period_s=seconds,
+        spread_s=spread_s,
+        repeats=repeats,
+        failure="",
+    )
 
 
 def _key(placement: Placement) -> _Key:

@@ -178,19 +178,14 @@ def quiet_part_s(rows: Sequence[Sequence[float]], total_s: FloatArray) -> FloatA
     return np.asarray(counted[total_s <= np.quantile(total_s, 0.25)].mean(axis=0))
 
 
-class WorkerProcess:
+class WorkerProcess(IsolatedProcess[Task, Answer]):
     """The measuring process, which starts with the first job and again after it ended; close it in the end."""
 
     def __init__(self, setup: Setup, timeout_s: float, memory_limit_bytes: int | None = None) -> None:
         """`timeout_s` limits each try of a job; a memory limit of None means 90 % of the available memory at each start."""
+        super().__init__(partial(_prepare, setup), "measuring process", memory_limit_bytes)
         self._timeout_s = timeout_s
-        self._process = IsolatedProcess(partial(_prepare, setup), "measuring process", memory_limit_bytes)
         self._has_worked = False
-
-    @property
-    def pid(self) -> int | None:
-        """Id of the running process; None when there is none."""
-        return self._process.pid
 
     def run(self, job: Task) -> Answer:
         """The answer to a job; a job that fails, crashes or hangs is no exception.
@@ -205,9 +200,9 @@ class WorkerProcess:
         while len(lost) < _TRIES:
             fresh = self.pid is None
             try:
-                self._process.start()
+                self.start()
                 self._has_worked = True
-                answer = self._process.call(job, min(job.limit_s, self._timeout_s))
+                answer = self.call(job, min(job.limit_s, self._timeout_s))
                 return replace(answer, retries=len(lost))
             except ProcessEnded as end:
                 if not end.starting and (end.cause == "time" or (end.cause == "memory" and fresh)):
@@ -227,16 +222,6 @@ class WorkerProcess:
         if answer.samples is None:
             raise MeasurementFailed(f"{what}: {answer.failure}")
         return answer.samples
-
-    def close(self) -> None:
-        """Ends the process at once."""
-        self._process.close()
-
-    def __enter__(self) -> WorkerProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _prepare(setup: Setup) -> Callable[[Task], Answer]:

@@ -6,7 +6,7 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,15 +24,15 @@ from gnnplace.running.values import as_numpy
 __all__ = ["check_complete", "checked_feed", "read_arrays", "write_arrays"]
 
 
-def check_complete(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> None:
-    """Checks that the feed has every input without a default.
+def check_complete(required: Iterable[str], feed: Collection[str]) -> None:
+    """Checks that the feed has every required input.
 
     Raises:
         InvalidInput: an input is missing.
     """
-    for info in declared.values():
-        if not info.optional and info.name not in feed:
-            raise InvalidInput(f"the model input {info.name!r} is missing; given are {', '.join(feed) or 'none'}")
+    for name in required:
+        if name not in feed:
+            raise InvalidInput(f"the model input {name!r} is missing; given are {', '.join(feed) or 'none'}")
 
 
 def checked_feed(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def checked_feed(declared: Mapping[str, ValueInfo], feed: Mapping[str, Any]) -> 
     Raises:
         InvalidInput: an input is missing, unknown, or of another dtype or rank.
     """
-    check_complete(declared, feed)
+    check_complete((info.name for info in declared.values() if not info.optional), feed)
     checked: dict[str, Any] = {}
     for name, value in feed.items():
         if name not in declared:

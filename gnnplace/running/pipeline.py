@@ -14,7 +14,7 @@ from gnnplace.running.dataflow import START, Request
 from gnnplace.running.devices import pinned
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import Value
-from gnnplace.running.worker import Message, Worker
+from gnnplace.running.worker import Message, Worker, start_all
 
 __all__ = ["Devices", "LocalDevices", "OneDevice", "Pipeline", "closed_error"]
 
@@ -75,14 +75,13 @@ class Pipeline(LocalDevices):
         self._in_flight: set[Request] = set()
         self._lock = Lock()
         self._stop = weakref.finalize(self, _stop, [worker.inbox for worker in workers])
-        ready: SimpleQueue[GnnplaceError | None] = SimpleQueue()
         for worker in workers:
             worker.peers = {peer.device.name: peer.deliver for peer in workers}
-            worker.start(cache, ready)
-        failures = [failure for failure in [ready.get() for _ in workers] if failure is not None]
-        if failures:
+        try:
+            start_all(workers, cache)
+        except GnnplaceError:
             self.close()
-            raise failures[0]
+            raise
 
     def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
         """Starts a request as soon as a slot is free."""

@@ -13,6 +13,7 @@ from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.dataflow import Request, State, Step, plan_steps
 from gnnplace.running.devices import parse_device, pinned
+from gnnplace.running.feed import check_complete
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.pipeline import Devices, OneDevice, Pipeline, closed_error
 from gnnplace.running.values import Feed, Options, OutputNames
@@ -242,9 +243,7 @@ class PlacedRunner:
         for name in wanted:
             if name not in self._known:
                 raise InvalidInput(f"{name!r} is no output of the model; it has {', '.join(self.outputs)}")
-        for name in self._required:
-            if name not in given:
-                raise InvalidInput(f"the model input {name!r} is missing; given are {', '.join(given) or 'none'}")
+        check_complete(self._required, given)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -163,7 +163,7 @@ class Session:
         Raises:
             InvalidInput: an input is missing.
         """
-        check_complete(self._inputs, input_feed)
+        check_complete((info.name for info in self.get_inputs()), input_feed)
         try:
             future = self.submit(output_names, input_feed, run_options)
         except InvalidInput as error:

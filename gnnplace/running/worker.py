@@ -17,7 +17,7 @@ from gnnplace.running.devices import RealDevice, pin
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import COPIED_TYPES, DeviceMemory, Value, device_memory
 
-__all__ = ["Message", "TaskThread", "Worker", "one_line"]
+__all__ = ["Message", "TaskThread", "Worker", "one_line", "start_all"]
 
 
 class TaskThread:
@@ -57,8 +57,6 @@ def _run_tasks(tasks: SimpleQueue[Callable[[], object] | None]) -> None:
 
 Message = tuple[Request, int, Mapping[str, Value]]
 """A request, the part that delivers (or `START`), and the values."""
-
-_NO_OUTPUTS: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -167,10 +165,9 @@ class Worker:
     def _advance(self, progress: _Progress, under_way: dict[Request, _Progress]) -> None:
         """Runs the next step of a request, and drops the request after the last one."""
         request = progress.request
-        failure = None if request.stopped else self._run_step(progress.position, request, progress.values)
+        if not request.stopped:
+            self._run_step(progress.position, request, progress.values)
         progress.position += 1
-        if failure is not None:
-            self._fail(request, failure)
         if request.stopped or progress.position == len(self.steps):
             progress.values.clear()
             under_way.pop(request)
@@ -181,12 +178,12 @@ class Worker:
         for deliver in self.peers.values():
             deliver((request, START, {}))
 
-    def _run_step(self, position: int, request: Request, values: dict[str, Value]) -> GnnplaceError | None:
-        """Runs one step and hands its outputs on; returns an error instead of raising it, as no caller could catch it."""
+    def _run_step(self, position: int, request: Request, values: dict[str, Value]) -> None:
+        """Runs one step and hands its outputs on; a failure ends the request."""
         begin_s = time.perf_counter()
         step, session = self.compiled[position]
         part = step.part
-        stays = request.stays.get(self.device.name, _NO_OUTPUTS)
+        stays = request.stays.get(self.device.name, ())
         homes = self._homes[position]
         if stays and self._memory is None:
             homes = session.home_of((*step.keeps, *stays))
@@ -197,7 +194,9 @@ class Worker:
                     feed[name] = values[name]
             outputs = dict(zip(part.outputs, session.run(feed, homes, request.options), strict=True))
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            return MeasurementFailed(f"part {part.name!r} failed on {self.device.name!r}: {one_line(error)}")
+            reason = f"part {part.name!r} failed on {self.device.name!r}: {one_line(error)}"
+            self._fail(request, MeasurementFailed(reason))
+            return
         if stays:
             request.resident.update({name: outputs[name] for name in part.outputs if name in stays})
         for name in step.keeps:
@@ -207,19 +206,16 @@ class Worker:
         if self._copier is None:
             self._hand_on(step, request, outputs, outputs)
         request.part_s[step.number] = time.perf_counter() - begin_s
-        if self._copier is None:
-            self._end_step(step, request)
-        else:
+        if self._copier is not None:
             self._copier.put(partial(self._copy_out, step, session, request, outputs))
-        return None
+        elif step is self.steps[-1]:
+            request.device_done()
 
     def run_alone(self, request: Request, values: dict[str, Value]) -> None:
         """Runs all steps on the calling thread; a step that fails ends the request."""
         for position in range(len(self.compiled)):
-            failure = self._run_step(position, request, values)
-            if failure is not None:
-                request.fail(failure)
-                return
+            if not request.stopped:
+                self._run_step(position, request, values)
 
     def _hand_on(
         self,
@@ -237,10 +233,6 @@ class Worker:
             if name in request.wanted:
                 request.results[name] = on_host[name]
 
-    def _end_step(self, step: Step, request: Request) -> None:
-        if step is self.steps[-1]:
-            request.device_done()
-
     def _copy_in(self, message: Message) -> None:
         """On the copying thread: copies the values of a message into the device's memory."""
         request, source, values = message
@@ -257,7 +249,8 @@ class Worker:
         on_host = self._copied(request, "from", {name: outputs[name] for name in read & outputs.keys()})
         if not request.stopped:
             self._hand_on(step, request, outputs, on_host, sharing)
-            self._end_step(step, request)
+            if step is self.steps[-1]:
+                request.device_done()
 
     def _copied(self, request: Request, way: Literal["to", "from"], values: Mapping[str, Value]) -> Mapping[str, Value]:
         """The values after copying to or from the device; a copy that fails ends the request."""
@@ -275,10 +268,23 @@ def _take_in(message: Message, under_way: dict[Request, _Progress]) -> None:
     if request.stopped:
         under_way.pop(request, None)
         return
-    if request not in under_way:
-        under_way[request] = _Progress(request)
-    under_way[request].values.update(values)
-    under_way[request].arrived.add(source)
+    progress = under_way.setdefault(request, _Progress(request))
+    progress.values.update(values)
+    progress.arrived.add(source)
+
+
+def start_all(workers: Collection[Worker], cache: SessionCache | None) -> None:
+    """Starts the threads of workers, which create their sessions side by side.
+
+    Raises:
+        GnnplaceError: a session cannot be created.
+    """
+    ready: SimpleQueue[GnnplaceError | None] = SimpleQueue()
+    for worker in workers:
+        worker.start(cache, ready)
+    for failure in [ready.get() for _ in workers]:
+        if failure is not None:
+            raise failure
 
 
 def one_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, MeasuredCost, read_costs, write_costs
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.errors import InvalidTopology, MeasurementFailed
+from gnnplace.errors import InvalidTopology
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.measuring import link_probe
 from gnnplace.measuring.link_probe import (
@@ -75,10 +75,7 @@ def test_profiling_leaves_no_file_and_does_not_pin_the_calling_thread(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_model_that_fails_and_a_missing_device_are_errors_in_one_line(model: OnnxModel) -> None:
-    with pytest.raises(MeasurementFailed, match=r"m\.onnx cannot be profiled") as error:
-        profile_model(model, CORE, {"x": np.zeros((2, 3), np.float32)}, QUICK)
-    assert "\n" not in str(error.value)
+def test_a_missing_device_is_refused(model: OnnxModel) -> None:
     with pytest.raises(InvalidTopology, match="does not exist on this machine"):
         profile_model(model, "k40:0", inputs(model), QUICK)
 

@@ -1,6 +1,5 @@
 """A model cut at random and run on two devices has the outputs of one session."""
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -162,14 +161,3 @@ def test_a_device_that_the_machine_lacks_is_refused(small_model: Models, tmp_pat
 def test_a_folder_without_a_placed_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidPlacement, match="cannot be read"):
         Session(tmp_path / "nowhere")
-
-
-def test_a_model_without_ops_returns_its_inputs_and_initialisers(
-    onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
-) -> None:
-    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] x, float[1] w) <float[1] w = {3}> {}'
-    assert save(onnx_model(onnx.parser.parse_model(text)), [], tmp_path) == 0
-    assert len(json.loads((tmp_path / PARTS / MANIFEST).read_text())["parts"]) == 1
-    with Session(tmp_path) as session:
-        x, w = session.run(None, {"x": np.array([1, 2], np.float32)})
-    assert (x.tolist(), w.tolist()) == ([1, 2], [3])
