@@ -8,20 +8,23 @@ truth: no runtime acts on these fields, and many tools drop them. ONNX Runtime f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 
 from gnnplace.arrays import IntArray
 from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidPlacement, InvalidTopology
 from gnnplace.files import new_file
-from gnnplace.onnx_io.external_data import bodies_of, external_files, link_files, relocate
-from gnnplace.onnx_io.model import OnnxModel, is_deterministic
+from gnnplace.onnx_io.external_data import external_files, link_files, relocate
+from gnnplace.onnx_io.folding import values_read
+from gnnplace.onnx_io.model import OnnxModel, constant_ops
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.split import MAX_IR_VERSION, checked_opset, proto_of, serialized
+from gnnplace.onnx_io.value_types import detach_map_types
 
 __all__ = [
     "LAYER_KEY", "annotate", "annotated_segments", "check_annotation", "layer_assignment", "write_placed",
@@ -126,7 +129,7 @@ def annotated_segments(model: OnnxModel) -> tuple[tuple[str, ...], tuple[Segment
 def check_annotation(proto: onnx.ModelProto) -> list[str]:
     """Describes every fault of a model's placement; ONNX's checker finds none of these.
 
-    Constant ops may have any stage, since every part that reads one contains it.
+    Constant ops may have any stage, since every part that reads one contains it. Removes map types from `proto`.
     """
     found = [configuration for configuration in proto.configuration if configuration.name == _CONFIGURATION]
     if len(found) != 1:
@@ -140,17 +143,15 @@ def check_annotation(proto: onnx.ModelProto) -> list[str]:
     if len({node.name for node in proto.graph.node}) < len(proto.graph.node):
         problems.append("node names are not unique")
     stage_device: dict[int, str] = {}
-    stage_of_value: dict[str, int] = {}
-    constant = _constants(proto)
-    for node in proto.graph.node:
+    stage_of: dict[ir.Value, int] = {}
+    detach_map_types(proto.graph)
+    model = ir.from_proto(proto)
+    for node, entry, is_constant in zip(proto.graph.node, model.graph, constant_ops(model), strict=True):
         problems += _node_problems(node, devices, stage_device)
-        stages = [placed.pipeline_stage for placed in node.device_configurations]
-        for name in _reads(node):
-            if name not in constant and stages and stage_of_value.get(name, -1) > stages[0]:
-                problems.append(
-                    f"node {node.name!r} of stage {stages[0]} reads {name!r} of stage {stage_of_value[name]}"
-                )
-        stage_of_value.update({name: stage for stage in stages for name in node.output})
+        stage = next((placed.pipeline_stage for placed in node.device_configurations), -1)
+        later = [value for value in values_read(entry) if stage_of.get(value, -1) > stage >= 0]
+        problems += [f"node {node.name!r} of stage {stage} reads {v.name!r} of stage {stage_of[v]}" for v in later]
+        stage_of.update(dict.fromkeys(() if is_constant else entry.outputs, stage))
     return problems
 
 
@@ -184,23 +185,3 @@ def _node_problems(node: onnx.NodeProto, devices: list[str], stage_device: dict[
 
 def _device_name(node: onnx.NodeProto) -> str:
     return next((entry.value for entry in node.metadata_props if entry.key == _DEVICE_KEY), "")
-
-
-def _constants(proto: onnx.ModelProto) -> set[str]:
-    """Values of the main graph that are equal in every run; see `model.constant_ops`."""
-    version = next((entry.version for entry in proto.opset_import if not entry.domain), 0)
-    found = {tensor.name for tensor in proto.graph.initializer} - {value.name for value in proto.graph.input}
-    for node in proto.graph.node:
-        if not node.domain and is_deterministic(node.op_type, version) and found.issuperset(filter(None, node.input)):
-            found.update(node.output)
-    return found
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Names that a node reads, and names that its bodies capture."""
-    yield from node.input
-    for body in bodies_of(node):
-        own = {value.name for value in (*body.input, *body.initializer)}
-        own.update(name for inner in body.node for name in inner.output)
-        read = (name for inner in body.node for name in _reads(inner))
-        yield from (name for name in (*read, *(value.name for value in body.output)) if name not in own)

@@ -15,7 +15,7 @@ from onnx import defs
 from gnnplace.arrays import BoolArray
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["OnnxModel", "constant_ops", "is_deterministic", "op_schema"]
+__all__ = ["OnnxModel", "constant_ops", "op_schema"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,21 +55,16 @@ def constant_ops(model: ir.Model) -> list[bool]:
     found: set[ir.Value] = set()
     marks = []
     version = model.opset_imports.get("", 0)
+    deterministic = defs.OpSchema.NodeDeterminism.Deterministic
     for node in model.graph:
         read = [value for value in node.inputs if value is not None]
         # A caller may override an initialiser that is an input.
         known = all(value in found or (value.is_initializer() and not value.is_graph_input()) for value in read)
-        marks.append(known and node.domain == "" and is_deterministic(node.op_type, version))
+        schema = op_schema(node.op_type, version) if known and node.domain == "" else None
+        marks.append(schema is not None and bool(schema.node_determinism == deterministic))  # type: ignore[attr-defined]
         if marks[-1]:
             found.update(node.outputs)
     return marks
-
-
-def is_deterministic(op_type: str, version: int) -> bool:
-    """Whether an operator of the default domain always maps equal inputs to equal results; False if it has bodies."""
-    schema = op_schema(op_type, version)
-    deterministic = defs.OpSchema.NodeDeterminism.Deterministic
-    return schema is not None and bool(schema.node_determinism == deterministic)  # type: ignore[attr-defined]
 
 
 @lru_cache(4096)

@@ -6,7 +6,7 @@ In reading order:
 - `state.py`: the state of a run, with its queues of ready ops and transfers;
 - `engine.py`: the compiled event loop, rule by rule, and the result of a run;
 - `moves.py`: many moves from one placement;
-- `proposals.py`, `walk.py`: random moves, accepted or undone one after the other (simulated annealing);
+- `walk.py`: random moves, accepted or undone one after the other (simulated annealing);
 - `simulator.py`: the evaluator, of ops and of op groups;
 - `several.py`: the evaluator over several input shapes;
 - `relaxation.py`, `bounds.py`: seconds that no placement can beat;

@@ -80,7 +80,9 @@ def advance(
     event_s, event_id, queue_head, queue_tail = state.event_s, state.event_id, state.queue_head, state.queue_tail
     channel_busy_s, transfers, wake, touched = state.channel_busy_s, state.transfers, state.wake, state.touched
     clock_s, counters = state.now_s, state.counters
-    record_start_s, record_end_s, record_tensor, record_target, record_link, hop_start_s, hop_end_s = record
+    record_start_s, record_end_s, record_tensor = record.start_s, record.end_s, record.tensor
+    record_target, record_link = record.target, record.link
+    hop_start_s, hop_end_s = record.hop_start_s, record.hop_end_s
     num_devices = np.uint64(len(running))
     record_ops, record_hops = len(record_start_s) > 0, len(record_link) > 0
     now_s = clock_s[0]

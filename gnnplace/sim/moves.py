@@ -61,8 +61,11 @@ class _BaseRun(NamedTuple):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _keep(state: EngineState, saved: _Checkpoints, row: int) -> None:
-    used = np.flatnonzero(state.uses)
-    first, end = (used[0], used[-1] + 1) if len(used) else (0, 0)
+    first, end = len(state.uses), 0
+    for entry in range(len(state.uses)):
+        if state.uses[entry] != 0:
+            first = min(first, entry)
+            end = entry + 1
     saved.uses_window[row, 0], saved.uses_window[row, 1] = first, end
     saved.uses[row, first:end] = state.uses[first:end]
     saved.when_s[row] = state.now_s[0]
@@ -147,30 +150,28 @@ class EngineWorker:
         self.state = engine_state(tables)
         num_ops, num_uses = len(tables.num_inputs), len(self.state.uses)
         count = min(_MAX_CHECKPOINTS, num_ops)
-        self._end_s = np.zeros(num_ops)
-        self._producer = np.repeat(np.arange(num_ops), np.diff(tables.output_offsets))
-        self._saved = _Checkpoints(
+        saved = _Checkpoints(
             np.empty(count),
             np.empty((count, len(self.state.memory)), dtype=np.int64),
             np.empty((count, num_uses), dtype=np.int32),
             np.empty((count, 2), dtype=np.int64),
             np.empty((count, *self.state.transfers.shape), dtype=np.uint32),
         )
-        self._assignment: IndexArray | None = None
-        self._kept = 0
+        producer = np.repeat(np.arange(num_ops), np.diff(tables.output_offsets))
+        self._base = _BaseRun(np.empty(0, dtype=np.uint32), producer, np.zeros(num_ops), saved, 0)
 
     def evaluate_moves(self, tables: EngineTables, assignment: IndexArray, moves: Moves) -> FloatArray:
         """`[M, 3]` makespan, period and shortfall after each move from `assignment` `[N]`, in the engine's numbers.
 
         Few moves from a new assignment are evaluated without checkpoints.
         """
-        if self._assignment is None or not np.array_equal(self._assignment, assignment):
-            self._assignment, self._kept = None, 0
+        base = self._base
+        if not np.array_equal(base.assignment, assignment):
+            base = base._replace(assignment=assignment, kept=0)
             if len(moves.devices) >= _MOVES_WORTH_A_BASE_RUN:
-                record = NO_RECORDING._replace(start_s=np.empty(len(assignment)), end_s=self._end_s)
-                self._kept = _keep_checkpoints(tables, assignment, self.state, record, self._saved)
-                self._assignment = assignment
+                record = NO_RECORDING._replace(start_s=np.empty(len(assignment)), end_s=base.end_s)
+                kept = _keep_checkpoints(tables, assignment, self.state, record, base.saved)
+                base = self._base = base._replace(kept=kept)
         out = np.empty((len(moves.devices), 3))
-        base = _BaseRun(assignment, self._producer, self._end_s, self._saved, self._kept)
         _evaluate_moves(tables, base, moves, self.state, NO_RECORDING, out)
         return out

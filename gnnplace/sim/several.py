@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,26 +45,20 @@ class SeveralSimulators:
     and drawn moves are those of the first member.
     """
 
+    kind: ClassVar[EvaluatorKind] = "simulated"
     members: tuple[Simulator, ...] | tuple[GroupedSimulator, ...]
     objective: DimsObjective
-
-    @property
-    def kind(self) -> EvaluatorKind:
-        """Simulated."""
-        return "simulated"
 
     def evaluate(self, placement: Placement) -> Evaluation:
         """The cost of one placement; sent bytes are those of the longest shape, busy seconds its own or the mean."""
         found = [member.evaluate(placement) for member in self.members]
         longest = max(found, key=lambda evaluation: evaluation.makespan_s)
-        busy_s = (
-            np.mean([evaluation.busy_s for evaluation in found], axis=0) if self.objective == "mean" else longest.busy_s
-        )
+        mean = self.objective == "mean"
         return replace(
             longest,
             makespan_s=float(self._combined([evaluation.makespan_s for evaluation in found])),
             period_s=float(self._combined([evaluation.period_s for evaluation in found])),
-            busy_s=busy_s,
+            busy_s=np.mean([evaluation.busy_s for evaluation in found], axis=0) if mean else longest.busy_s,
             peak_memory_bytes=np.max([evaluation.peak_memory_bytes for evaluation in found], axis=0),
             shortfall_bytes=np.max([evaluation.shortfall_bytes for evaluation in found], axis=0),
         )
@@ -109,15 +104,12 @@ class _SeveralWalker:
 
     @property
     def ops_per_evaluation(self) -> int:
-        """Number of simulated ops over all shapes."""
         return self.first.ops_per_evaluation * len(self.several.members)
 
     def propose(self, assignment: IntArray, proposals: Proposals, rng: np.random.Generator) -> IntArray:
-        """`[N]` after one random move; see `LocalSearch`."""
         return self.first.propose(assignment, proposals, rng)
 
     def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:
-        """Metropolis moves from an assignment; see `LocalSearch`."""
         current = best = request.assignment
         value_s = best_s = self._penalised_s(current)
         evaluations = request.evaluations if len(self.problem.movable_units) else 0
@@ -136,7 +128,6 @@ class _SeveralWalker:
         return Walk(current, value_s, best, best_s, evaluations, tuple(improvements))
 
     def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
-        """Independent walks, one after the other."""
         return [self.walk(*pair) for pair in zip(requests, rng.spawn(len(requests)), strict=True)]
 
     def _penalised_s(self, assignment: IntArray) -> float:

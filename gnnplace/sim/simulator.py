@@ -78,10 +78,8 @@ class Simulator:
             state = worker.state
             makespan_s, period_s, _ = evaluate_all(tables, placement.assignment[None, :], state, NO_RECORDING)[0]
             if state.counters[FAILED]:
-                nothing, idle_s = (
-                    np.zeros(self.topology.num_devices, dtype=np.int64),
-                    np.zeros(self.topology.num_devices),
-                )
+                idle_s = np.zeros(self.topology.num_devices)
+                nothing = idle_s.astype(np.int64)
                 failure = "a tensor is needed on a device that no link or host connects"
                 return Evaluation("simulated", np.inf, np.inf, nothing, nothing, idle_s, 0, failure=failure)
             peak = self._peak_bytes(tables, placement, state)

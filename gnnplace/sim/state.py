@@ -15,18 +15,9 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.sim.tables import EngineTables, IndexArray
 
 __all__ = [
-    "NO_RECORDING",
-    "EngineState",
-    "Recording",
-    "engine_state",
-    "join",
-    "pop_ready",
-    "push_ready",
-    "recording",
-    "reset",
+    "NO_RECORDING", "EngineState", "Recording", "engine_state", "join", "pop_ready", "push_ready", "recording", "reset",
     "touch",
-]
-
+]  # fmt: skip
 
 Int32Array = NDArray[Any]
 WordArray = NDArray[Any]

@@ -1,4 +1,4 @@
-"""Simulated annealing in compiled code: draw a move, simulate it, accept or undo it.
+"""Random moves, and simulated annealing with them, in compiled code: draw a move, simulate it, accept or undo it.
 
 The acceptance limit is drawn before the move is simulated. The run stops once its lower bound exceeds that limit: free
 transfers, every op on its fastest device. Starting from kept states, as in `moves.py`, was measured to be no faster here,
@@ -18,16 +18,92 @@ from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem, Proposals, Walk, WalkRequest
-from gnnplace.graph.units import UnitGraph
+from gnnplace.graph.units import UnitGraph, first_above, grow_cluster
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.sim.engine import advance, result
-from gnnplace.sim.proposals import ProposalTables, draw_move, proposal_tables
 from gnnplace.sim.state import NO_RECORDING, EngineState, Recording, engine_state, reset
 from gnnplace.sim.tables import EngineTables, IndexArray
 
 __all__ = ["Walker", "temperature_s"]
 
 _ROUNDING = 1e-9
+
+
+class _ProposalTables(NamedTuple):
+    """`Proposals` as compiled code reads them."""
+
+    units: IntArray  # [M] units that a move can begin at
+    cumulative: FloatArray  # [M] cumulative weights of these units
+    device_weights: FloatArray  # [U, D] zero where a unit may not go
+    follow_neighbour: float
+    cluster_share: float
+    mean_cluster: float
+
+
+def _proposal_tables(problem: Problem, proposals: Proposals) -> _ProposalTables:
+    """The tables of `proposals`; `units` is empty if no movable unit has a weight."""
+    units = problem.movable_units
+    weights = np.ones(problem.num_units) if proposals.unit_weights is None else proposals.unit_weights
+    units = units[weights[units] > 0]
+    device_weights = problem.action_mask.astype(np.float64)
+    if proposals.device_weights is not None:
+        device_weights = np.where(problem.action_mask, proposals.device_weights, 0.0)
+    return _ProposalTables(
+        units, np.cumsum(weights[units], dtype=np.float64), device_weights,
+        proposals.follow_neighbour, proposals.cluster_share, proposals.mean_cluster,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_move(
+    graph: UnitGraph, tables: _ProposalTables, device_of_unit: IntArray, rng: np.random.Generator, scratch: IntArray
+) -> tuple[int, int]:
+    """Draws a move: the number of units that move, and the device that they move to.
+
+    The units are written to `scratch[0]` of `[3, U]`; all are on one other device. Plain loops compile several times faster
+    than array expressions, and such moves are small.
+    """
+    unit = tables.units[first_above(tables.cumulative, rng.random() * tables.cumulative[-1])]
+    device = _target(graph, tables, device_of_unit, rng, unit)
+    members = scratch[0]
+    members[0] = unit
+    count = 1
+    if rng.random() < tables.cluster_share:
+        count = grow_cluster(graph, tables.mean_cluster, device_of_unit, rng, scratch)
+    kept = 0
+    for index in range(count):
+        if graph.allowed[members[index], device]:
+            members[kept] = members[index]
+            kept += 1
+    return kept, device
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _target(
+    graph: UnitGraph, tables: _ProposalTables, device_of_unit: IntArray, rng: np.random.Generator, unit: int
+) -> int:
+    """A random neighbour's device, or a device drawn by its weight; never the unit's own."""
+    here, weights = device_of_unit[unit], tables.device_weights
+    begin, end = graph.neighbour_offsets[unit], graph.neighbour_offsets[unit + 1]
+    if end > begin and rng.random() < tables.follow_neighbour:
+        device = device_of_unit[graph.neighbours[begin + int(rng.random() * (end - begin))]]
+        if device != here and graph.allowed[unit, device]:
+            return int(device)
+    total, others = 0.0, 0
+    for device in range(weights.shape[1]):
+        if device != here and graph.allowed[unit, device]:
+            total += weights[unit, device]
+            others += 1
+    evenly = total == 0.0  # no other device has a weight
+    left, chosen = rng.random() * (others if evenly else total), -1
+    for device in range(weights.shape[1]):
+        weight = 1.0 if evenly else weights[unit, device]
+        if device != here and graph.allowed[unit, device] and weight > 0.0:
+            chosen = device
+            left -= weight
+            if left < 0.0:
+                break
+    return chosen
 
 
 class _Rule(NamedTuple):
@@ -46,26 +122,22 @@ class _Task(NamedTuple):
     tables: EngineTables
     unit_ops: tuple[IntArray, IntArray]  # offsets [U + 1], ops [N] of each unit in the engine's numbers
     graph: UnitGraph
-    proposals: ProposalTables
+    proposals: _ProposalTables
     rule: _Rule
     record: Recording  # records nothing
 
 
-class _Found(NamedTuple):
-    """Arrays that a walk writes."""
-
-    device_of_unit: IntArray  # [U] first the start, then the last placement
-    best: IntArray  # [U]
-    improved_at: IntArray  # [evaluations] evaluation of each improvement, from 1
-    improved_s: FloatArray  # [evaluations] seconds of each improvement
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
-def _metropolis(task: _Task, state: EngineState, found: _Found, rng: np.random.Generator) -> tuple[float, float, int]:
-    """Walks for `len(found.improved_at)` evaluations; returns last and best seconds and the number of improvements."""
+def _metropolis(
+    task: _Task, evaluations: int, device_of_unit: IntArray, state: EngineState, rng: np.random.Generator
+) -> tuple[float, IntArray, float, IntArray, FloatArray]:
+    """Moves `device_of_unit` `[U]`; returns its seconds, the best placement `[U]`, and its seconds.
+
+    Also returns the evaluation, from 1, and the seconds of each improvement.
+    """
     tables, unit_ops, graph, proposals, rule, record = task
-    device_of_unit, best, improved_at, improved_s = found
-    num_ops, evaluations = len(unit_ops[1]), len(improved_at)
+    num_ops, best = len(unit_ops[1]), device_of_unit.copy()
+    improved_at, improved_s = np.empty(evaluations, dtype=np.int64), np.empty(evaluations)
     assignment, scratch = np.empty(num_ops, dtype=np.uint32), np.empty((3, len(best)), dtype=np.int64)
     resident, members, improvements = np.empty(len(tables.capacity_bytes), dtype=np.int64), scratch[0], 0
     for unit in range(len(best)):
@@ -74,9 +146,8 @@ def _metropolis(task: _Task, state: EngineState, found: _Found, rng: np.random.G
     reset(tables, assignment, state)
     advance(tables, assignment, state, record, num_ops, np.inf)
     value_s = best_s = _penalised_s(rule, result(tables, assignment, state, resident))
-    best[:] = device_of_unit
     for evaluation in range(evaluations):
-        count, device = draw_move(graph, proposals, device_of_unit, rng, scratch)
+        count, device = _draw_move(graph, proposals, device_of_unit, rng, scratch)
         here = device_of_unit[members[0]]
         _assign(unit_ops, members, count, device, assignment)
         heat_s = temperature_s(rule.first_temperature_s, rule.last_temperature_s, evaluation / evaluations)
@@ -96,7 +167,7 @@ def _metropolis(task: _Task, state: EngineState, found: _Found, rng: np.random.G
             best[:] = device_of_unit
             improved_at[improvements], improved_s[improvements] = evaluation + 1, value_s
             improvements += 1
-    return value_s, best_s, improvements
+    return value_s, best, best_s, improved_at[:improvements], improved_s[:improvements]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -146,38 +217,32 @@ class Walker:
 
     def propose(self, assignment: IntArray, proposals: Proposals, rng: np.random.Generator) -> IntArray:
         """`[N]` the assignment after one random move; see `LocalSearch`."""
-        tables, devices = proposal_tables(self.problem, proposals), self._device_of_unit(assignment)
+        tables, devices = _proposal_tables(self.problem, proposals), self._device_of_unit(assignment)
         if len(tables.units):
             scratch = np.empty((3, len(devices)), dtype=np.int64)
             with deferred_interrupts():
-                count, device = draw_move(self.problem.unit_graph, tables, devices, rng, scratch)
+                count, device = _draw_move(self.problem.unit_graph, tables, devices, rng, scratch)
             devices[scratch[0, :count]] = device
         return devices[self.problem.unit_of_op]
 
     def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:
         """Metropolis moves from an assignment; see `LocalSearch`."""
         problem, devices = self.problem, self._device_of_unit(request.assignment)
-        proposals = proposal_tables(problem, request.proposals)
+        proposals = _proposal_tables(problem, request.proposals)
         evaluations = request.evaluations if len(proposals.units) else 0
         temperatures = request.first_temperature_s, request.last_temperature_s
         rule = _Rule(problem.objective == "throughput", *problem.penalty, *temperatures)
         task = _Task(self.tables, self._unit_ops, problem.unit_graph, proposals, rule, NO_RECORDING)
-        found = _Found(devices, devices.copy(), np.empty(evaluations, dtype=np.int64), np.empty(evaluations))
         try:
             state = self._idle.pop()
         except IndexError:
             state = engine_state(self.tables)
         with deferred_interrupts():
-            value_s, best_s, count = _metropolis(task, state, found, rng)
+            value_s, best, best_s, improved_at, improved_s = _metropolis(task, evaluations, devices, state, rng)
         self._idle.append(state)
-        return Walk(
-            assignment=devices[problem.unit_of_op],
-            value_s=value_s,
-            best=found.best[problem.unit_of_op],
-            best_s=best_s,
-            evaluations=evaluations,
-            improvements=tuple(zip(found.improved_at[:count].tolist(), found.improved_s[:count].tolist(), strict=True)),
-        )
+        last, best = devices[problem.unit_of_op], best[problem.unit_of_op]
+        improvements = tuple(zip(improved_at.tolist(), improved_s.tolist(), strict=True))
+        return Walk(last, value_s, best, best_s, evaluations, improvements)
 
     def walk_side_by_side(self, requests: Sequence[WalkRequest], rng: np.random.Generator) -> list[Walk]:
         """Independent walks on all threads; see `LocalSearch`."""

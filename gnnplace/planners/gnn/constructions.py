@@ -29,10 +29,14 @@ def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tup
     singles = problem.single_device_assignments
     rows, seconds = [singles], [search.evaluate_batch(singles)]
     evaluate_heft(search)
-    left = count - len(singles) - 1
-    candidates = list(_distinct(_constructions(problem, max(0, left), rng), max(0, left)))
-    if candidates:
-        rows.append(np.array(candidates))
+    left = max(0, count - len(singles) - 1)
+    distinct: dict[bytes, IntArray] = {}
+    for candidate in _constructions(problem, left, rng):
+        if len(distinct) >= left:
+            break
+        distinct.setdefault(candidate.tobytes(), candidate)
+    if distinct:
+        rows.append(np.array(list(distinct.values())))
         seconds.append(search.evaluate_batch(rows[-1]))
     assignments, values = np.concatenate(rows), np.concatenate(seconds)
     order = np.argsort(values, kind="stable")
@@ -48,14 +52,3 @@ def _constructions(problem: Problem, count: int, rng: np.random.Generator) -> It
     for turn in range(1 + count // 50):
         yield from segment_assignments(problem, rng, turn)
     yield from islice(noisy_schedules(problem, rng, shares), count)
-
-
-def _distinct(candidates: Iterator[IntArray], count: int) -> Iterator[IntArray]:
-    seen: set[bytes] = set()
-    for candidate in candidates:
-        if len(seen) >= count:
-            return
-        key = candidate.tobytes()
-        if key not in seen:
-            seen.add(key)
-            yield candidate

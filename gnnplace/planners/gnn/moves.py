@@ -101,17 +101,10 @@ class Moves:
         """Up to `count` candidates, each of a kind drawn by its share; fewer after too many draws of known placements."""
         shares = np.maximum(self._weights / self._weights.sum(), self._config.least_share)
         config, drawn, keep = self._config, self._drawn, float(np.exp(-self._config.odds.repeat_penalty))
-        rule = _Rule(
-            np.cumsum(shares),
-            config.mean_cluster,
-            config.max_window,
-            config.pull,
-            keep,
-            count,
-            config.max_idle,
-            current_s,
-        )
-        now = _Now(self._tables, self.move_odds.odds, rule)
+        now = _Now(
+            self._tables, self.move_odds.odds, np.cumsum(shares), config.mean_cluster, config.max_window, config.pull,
+            keep, count, config.max_idle, current_s,
+        )  # fmt: skip
         with deferred_interrupts():
             found, draws, better_s = _draw(now, self._known, drawn, self._rng)
         if self._trace is not None:
@@ -163,7 +156,11 @@ class _MoveTables(NamedTuple):
     first_op: IntArray  # [U]
 
 
-class _Rule(NamedTuple):
+class _Now(NamedTuple):
+    """Inputs of a draw, except random numbers and known placements."""
+
+    tables: _MoveTables
+    odds: Odds
     cumulative_shares: FloatArray  # [4]
     mean_cluster: float
     max_window: int
@@ -172,14 +169,6 @@ class _Rule(NamedTuple):
     wanted: int
     max_idle: int
     current_s: float
-
-
-class _Now(NamedTuple):
-    """Inputs of a draw, except random numbers and known placements."""
-
-    tables: _MoveTables
-    odds: Odds
-    rule: _Rule
 
 
 class _Drawn(NamedTuple):
@@ -197,11 +186,11 @@ class _Drawn(NamedTuple):
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw(now: _Now, known: KnownSeconds, out: _Drawn, rng: np.random.Generator) -> tuple[int, int, float]:
     """Number of candidates, number of draws, and the seconds of a better known placement in the first row (infinite: there is none)."""
-    rule, found, draws, idle = now.rule, 0, 0, 0
-    while found < rule.wanted and idle < rule.max_idle:
+    found, draws, idle = 0, 0, 0
+    while found < now.wanted and idle < now.max_idle:
         moved = out.devices[found]
         moved[:] = now.odds.devices
-        kind = first_above(rule.cumulative_shares, rng.random() * rule.cumulative_shares[-1])
+        kind = first_above(now.cumulative_shares, rng.random() * now.cumulative_shares[-1])
         move, log_prob = _change(kind, now, out.scratch, moved, rng)
         if move == _NOTHING_MOVES:
             break
@@ -218,7 +207,7 @@ def _draw(now: _Now, known: KnownSeconds, out: _Drawn, rng: np.random.Generator)
             idle = 0
         else:
             idle += 1
-            if found == 0 and before_s < rule.current_s:  # moves among equal known placements would never end
+            if found == 0 and before_s < now.current_s:  # moves among equal known placements would never end
                 return 0, draws, before_s
     return found, draws, np.inf
 
@@ -226,20 +215,20 @@ def _draw(now: _Now, known: KnownSeconds, out: _Drawn, rng: np.random.Generator)
 @njit(cache=True, nogil=True, error_model="numpy")
 def _change(kind: int, now: _Now, scratch: IntArray, moved: IntArray, rng: np.random.Generator) -> tuple[int, float]:
     """Changes `moved` `[U]`; gives the move that was drawn from the policy's odds, and its log probability."""
-    tables, odds, rule = now
+    tables, odds = now.tables, now.odds
     if kind == _STRETCH:
-        window = 2 + int(rng.random() * (rule.max_window - 1))
-        assignment = rebuild(tables.stretch, moved[tables.stretch.work.unit_of_op], window, rule.pull, rng)
+        window = 2 + int(rng.random() * (now.max_window - 1))
+        assignment = rebuild(tables.stretch, moved[tables.stretch.work.unit_of_op], window, now.pull, rng)
         moved[:] = assignment[tables.first_op]
         return _NOT_DRAWN, 0.0
     table = odds.with_room if kind == _EXCHANGE else odds.table
-    unit, device, log_prob = draw_pair(table, rule.keep, rng)
+    unit, device, log_prob = draw_pair(table, now.keep, rng)
     if unit < 0:
         return _NOTHING_MOVES, 0.0
     count = 1
     scratch[0, 0] = unit
     if kind == _CLUSTER:
-        count = grow_cluster(tables.graph, rule.mean_cluster, odds.devices, rng, scratch)
+        count = grow_cluster(tables.graph, now.mean_cluster, odds.devices, rng, scratch)
     for index in range(count):
         if tables.graph.allowed[scratch[0, index], device]:
             moved[scratch[0, index]] = device
@@ -256,7 +245,7 @@ def _make_room(unit: int, device: int, now: _Now, scratch: IntArray, moved: IntA
 
     Where memories are full, or loads are even, a move in one direction alone does not help.
     """
-    tables, odds, _ = now
+    tables, odds = now.tables, now.odds
     home, others, count = odds.devices[unit], scratch[0], 0
     likely, total = odds.with_room.likely, 0.0
     for other in range(len(moved)):
