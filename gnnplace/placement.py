@@ -42,6 +42,11 @@ class Placement:
         if self.priorities is not None:
             object.__setattr__(self, "priorities", frozen(self.priorities, np.float64))
 
+    def expanded(self, group_of_op: IntArray) -> Placement:
+        """The placement of ops from this one of groups; each op takes the device and the priority of its group."""
+        priorities = None if self.priorities is None else self.priorities[group_of_op]
+        return Placement(self.assignment[group_of_op], priorities)
+
 
 def allowed_mask(graph: OpGraph, topology: Topology) -> BoolArray:
     """`[N, D]` true where the op may run, by its `devices` and those of all ops of its colocation group.

@@ -32,7 +32,7 @@ from gnnplace.run_record import finite
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.several import over_shapes
-from gnnplace.sim.simulator import GroupedSimulator, Simulator, expanded
+from gnnplace.sim.simulator import GroupedSimulator, Simulator
 from gnnplace.versions import installed_versions
 
 __all__ = ["MAX_GROUPS", "ProblemSetup", "measurement_store", "stored_costs", "topology_of"]
@@ -207,7 +207,7 @@ class ProblemSetup:
 
     def evaluate_groups(self, placement: Placement) -> tuple[Placement, Evaluation]:
         """The placement of every op that follows from one of the op groups, and its simulated cost."""
-        whole = expanded(self.coarsening, placement)
+        whole = placement.expanded(self.coarsening.group_of_op)
         return whole, self.evaluator.evaluate(whole)
 
     @property

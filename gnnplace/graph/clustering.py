@@ -238,14 +238,9 @@ def merge_bands(
         if surplus <= 0:
             break
         producer, consumer = clusters.source[edge], clusters.target[edge]
-        if (
-            level[producer] % 2 != parity
-            or level[consumer] != level[producer] + 1
-            or paired[producer]
-            or paired[consumer]
-        ):
+        if level[producer] % 2 != parity or level[consumer] != level[producer] + 1:
             continue
-        if clusters.kind[producer] != clusters.kind[consumer]:
+        if paired[producer] or paired[consumer] or clusters.kind[producer] != clusters.kind[consumer]:
             continue
         if not may_merge(producer, consumer, clusters.load, clusters.label, cap):
             continue

@@ -99,10 +99,8 @@ def coarsen(
         clusters = clusters.merged(merge_single_ended(clusters, clusters.heaviest_first(), cap, surplus))
         for parity in (0, 1):
             if clusters.num_clusters > stalled_at:
-                neighbours, surplus = (
-                    (clusters.successors(), clusters.predecessors()),
-                    clusters.num_clusters - max_groups,
-                )
+                surplus = clusters.num_clusters - max_groups
+                neighbours = clusters.successors(), clusters.predecessors()
                 parents = merge_bands(clusters, clusters.heaviest_first(), neighbours, cap, surplus, parity)
                 clusters = clusters.merged(parents)
         if clusters.num_clusters > stalled_at:

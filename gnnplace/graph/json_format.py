@@ -25,18 +25,10 @@ _MOST_BYTES = 2**28
 """Largest size of a compressed file after unpacking; a graph of a million ops has less."""
 
 _OP_KEYS: Mapping[str, tuple[type, ...]] = {
-    "name": (str,),
-    "type": (str,),
-    "time_s": (dict, type(None)),
-    "flops": (int, float),
-    "bytes_accessed": (int, float),
-    "memory_bytes": (int,),
-    "workspace_bytes": (int,),
-    "group": (str, type(None)),
-    "devices": (list, type(None)),
-    "dtype": (str,),
-    "stage": (int, type(None)),
-}
+    "name": (str,), "type": (str,), "time_s": (dict, type(None)),
+    "flops": (int, float), "bytes_accessed": (int, float), "memory_bytes": (int,), "workspace_bytes": (int,),
+    "group": (str, type(None)), "devices": (list, type(None)), "dtype": (str,), "stage": (int, type(None)),
+}  # fmt: skip
 
 
 def read_graph(path: Path) -> OpGraph:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray, csr, frozen
 from gnnplace.errors import InvalidGraph
-from gnnplace.graph.orders import find_cycle, topological_order
+from gnnplace.graph.orders import find_cycle, topological_order, upward_rank
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -105,11 +105,7 @@ class OpGraph:
 
     @classmethod
     def build(
-        cls,
-        name: str,
-        ops: Sequence[Op],
-        tensors: Sequence[Tensor] = (),
-        shared_weights: Sequence[SharedWeight] = (),
+        cls, name: str, ops: Sequence[Op], tensors: Sequence[Tensor] = (), shared_weights: Sequence[SharedWeight] = ()
     ) -> OpGraph:
         """Builds and checks the arrays from lists of ops, tensors and shared weights.
 
@@ -156,12 +152,12 @@ class OpGraph:
             workspace_bytes=column("workspace_bytes", [op.workspace_bytes for op in ops]),
             tensor_producer=frozen(producers[order], np.int64),
             tensor_bytes=column("a tensor", [tensors[t].bytes for t in order], [tensors[t].producer for t in order]),
-            consumer_offsets=_offsets(consumer_lists),
+            consumer_offsets=frozen(np.cumsum([0, *map(len, consumer_lists)]), np.int64),
             consumers=frozen([c for row in consumer_lists for c in row], np.int64),
             weight_bytes=column(
                 "a weight", [w.bytes for w in shared_weights], [f"{w.consumers}" for w in shared_weights]
             ),
-            weight_offsets=_offsets(weight_lists),
+            weight_offsets=frozen(np.cumsum([0, *map(len, weight_lists)]), np.int64),
             weight_consumers=frozen([c for row in weight_lists for c in row], np.int64),
             time_s={key: frozen([op.time_s.get(key, np.nan) for op in ops], np.float64) for key in kinds},
             colocation=frozen([-1 if op.group is None else group_index[op.group] for op in ops], np.int64),
@@ -270,6 +266,14 @@ class OpGraph:
         """Resident bytes of the whole graph on one device."""
         return int(self.memory_bytes.sum() + self.weight_bytes.sum())
 
+    def upward_rank(self, op_cost: FloatArray, edge_cost: FloatArray | None = None) -> FloatArray:
+        """`[N]` cost of the most expensive path from the start of each op to the end of the graph; see `orders`.
+
+        Edges `[E]` are free by default: the largest rank is then a lower bound of every schedule.
+        """
+        edge_cost = np.zeros(len(self.successors)) if edge_cost is None else edge_cost
+        return upward_rank(self.topological_order, op_cost, self.successor_offsets, self.successors, edge_cost)
+
     def consumers_of(self, tensor: int) -> IntArray:
         """Ops that read a tensor."""
         return self.consumers[self.consumer_offsets[tensor] : self.consumer_offsets[tensor + 1]]
@@ -277,10 +281,6 @@ class OpGraph:
     def inputs_of(self, op: int) -> IntArray:
         """Tensors that an op reads."""
         return self.input_tensors[self.input_offsets[op] : self.input_offsets[op + 1]]
-
-    def outputs_of(self, op: int) -> range:
-        """Tensors that an op produces."""
-        return range(int(self.output_offsets[op]), int(self.output_offsets[op + 1]))
 
     def weights_of(self, weight: int) -> IntArray:
         """Ops that read a shared weight."""
@@ -299,7 +299,3 @@ class OpGraph:
             already = view.get_edge_data(source, target, {"bytes": 0})["bytes"]
             view.add_edge(source, target, bytes=already + int(self.tensor_bytes[tensor]))
         return view
-
-
-def _offsets(rows: Sequence[Sequence[int]]) -> IntArray:
-    return frozen(np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]), np.int64)

@@ -1,4 +1,4 @@
-"""Orders and ranks of the ops of a graph: topological orders, cycles, upward ranks, longest paths."""
+"""Orders and ranks of the ops of a graph: topological orders, cycles, upward ranks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.compiled_code import njit
-from gnnplace.errors import InvalidGraph
 
-__all__ = ["depth_first_order", "find_cycle", "longest_path", "topological_order", "upward_rank"]
+__all__ = ["depth_first_order", "find_cycle", "topological_order", "upward_rank"]
 
 
 @njit(cache=True, nogil=True)
@@ -36,11 +35,7 @@ def topological_order(num_ops: int, successor_offsets: IntArray, successors: Int
 
 
 def find_cycle(num_ops: int, successor_offsets: IntArray, successors: IntArray) -> list[int]:
-    """Ops along one cycle, the first repeated at the end.
-
-    Raises:
-        InvalidGraph: the graph has no cycle.
-    """
+    """Ops along one cycle of a graph that has one, the first repeated at the end."""
     done = set(topological_order(num_ops, successor_offsets, successors).tolist())
     # Every remaining op has a remaining predecessor, so a backward walk must meet itself.
     predecessor: dict[int, int] = {}
@@ -48,10 +43,8 @@ def find_cycle(num_ops: int, successor_offsets: IntArray, successors: IntArray) 
         if op not in done:
             for target in successors[successor_offsets[op] : successor_offsets[op + 1]].tolist():
                 predecessor[target] = op
-    left = [op for op in predecessor if op not in done]
-    if not left:
-        raise InvalidGraph("the graph has no cycle")
-    path, seen = [left[0]], {left[0]: 0}
+    start = next(op for op in predecessor if op not in done)
+    path, seen = [start], {start: 0}
     while True:
         step = predecessor[path[-1]]
         if step in seen:
@@ -76,12 +69,6 @@ def upward_rank(
             below = max(below, edge_cost[edge] + rank[successors[edge]])
         rank[op] = op_cost[op] + below
     return rank
-
-
-def longest_path(order: IntArray, op_cost: FloatArray, successor_offsets: IntArray, successors: IntArray) -> float:
-    """Cost of the most expensive path when edges are free: a lower bound of every schedule; 0 for an empty graph."""
-    free = np.zeros(len(successors))
-    return float(upward_rank(order, op_cost, successor_offsets, successors, free).max(initial=0.0))
 
 
 @njit(cache=True, nogil=True)

@@ -34,13 +34,8 @@ def joined_units(graph: OpGraph, unit_of_op: IntArray, most: int, apart: IntArra
 
     Rounds of heavy-edge matching (Karypis and Kumar 1998, section 3.1). Each round joins the pairs that exchange the
     most bytes, then pairs with a common neighbour. A joined unit has at most the fraction `4 / most` of the graph's
-    compute and memory.
-
-    Args:
-        graph: The op graph, whose tensors and loads count.
-        unit_of_op: `[N]` current unit of each op, from 0.
-        most: Number of units to reach.
-        apart: `[N]` class of each op, equal within a unit; units of different classes or allowed devices never join.
+    compute and memory. `unit_of_op` `[N]` numbers the units from 0. Units of different classes in `apart` `[N]`, or of
+    different allowed devices, never join.
     """
     count = int(unit_of_op.max(initial=-1)) + 1
     kind_of_op = device_kinds(graph)

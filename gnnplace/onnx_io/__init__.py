@@ -3,8 +3,7 @@
 This folder imports no runtime. In reading order:
 
 - `read.py`: any model file as an `OnnxModel`;
-- `model.py`: the normalised model with its op graph;
-- `metadata.py`: stages, colocation groups and state in a model's metadata;
+- `model.py`: the normalised model with its op graph; stages, colocation groups and state in a model's metadata;
 - `checks.py`: rules that a model file must keep;
 - `value_types.py`: element types, map types, and types as ONNX Runtime writes them;
 - `normalise.py`, `folding.py`: inlined functions, folded constants, unique node names;

@@ -70,11 +70,7 @@ def annotate(
 
 
 def write_placed(
-    model: OnnxModel,
-    topology: Topology,
-    assignment: IntArray | Sequence[int],
-    segment_of_op: Sequence[int],
-    path: Path,
+    model: OnnxModel, topology: Topology, assignment: IntArray | Sequence[int], segment_of_op: Sequence[int], path: Path
 ) -> None:
     """Writes the annotated model; external weights are linked beside it and not rewritten.
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.onnx_io.folding import constant_tensor, subgraphs, values_read
-from gnnplace.onnx_io.metadata import GROUP_KEY, node_stage, state_of
+from gnnplace.onnx_io.model import GROUP_KEY, node_stage, state_of
 from gnnplace.onnx_io.op_costs.matrix import INTEGER_PRODUCTS
 from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost, signature
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count

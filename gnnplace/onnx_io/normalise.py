@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
+
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
@@ -10,7 +12,6 @@ from gnnplace.onnx_io.folding import fold_constants
 from gnnplace.onnx_io.model import op_schema
 
 __all__ = ["name_nodes", "normalise"]
-
 
 _FIRST_IR_WITH_CONSTANT_INITIALIZERS = 4
 _MOST_NODES = 1_000_000
@@ -59,21 +60,13 @@ def _check_calls(model: ir.Model, where: str) -> None:
     """Refuses recursive functions, and models with too many nodes after inlining."""
     own = {key: [node.op_identifier() for node in function.all_nodes()] for key, function in model.functions.items()}
     count: dict[ir.OperatorIdentifier, int] = {}
-    begun: set[ir.OperatorIdentifier] = set()
-    stack = list(own)
-    while stack:
-        key = stack[-1]
-        waits = [called for called in own[key] if called in own and called not in count]
-        if key in count:
-            stack.pop()
-        elif not waits:
+    calls = {key: [called for called in called_by if called in own] for key, called_by in own.items()}
+    try:
+        for key in TopologicalSorter(calls).static_order():
             count[key] = sum(count.get(called, 1) for called in own[key])
-            stack.pop()
-        elif key in begun:
-            raise UnsupportedModel(f"{where}: a local function cannot be inlined ({shown(key[1])} calls itself)")
-        else:
-            begun.add(key)
-            stack += dict.fromkeys(waits)
+    except CycleError as problem:
+        name = shown(problem.args[1][-1][1])
+        raise UnsupportedModel(f"{where}: a local function cannot be inlined ({name} calls itself)") from None
     total = sum(count.get(node.op_identifier(), 1) for node in model.graph.all_nodes())
     if total > _MOST_NODES:
         raise UnsupportedModel(

@@ -313,13 +313,8 @@ class Search:
             unit = self.problem.unit_of_op[coarsening.representative[first_op]]
             self.steps.extend(replace(step, units=unit[step.units]) for step in better)
         if part.best is not None and part.best_s < self.best_s:
-            self.best, self.best_s = part.best, part.best_s
-            if coarsening is not None:
-                priorities = part.best.priorities
-                self.best = Placement(
-                    coarsening.expand(part.best.assignment),
-                    None if priorities is None else coarsening.expand(priorities),
-                )
+            self.best = part.best if coarsening is None else part.best.expanded(coarsening.group_of_op)
+            self.best_s = part.best_s
 
     def _claim(self, wanted: int) -> int:
         count = min(wanted, self.remaining)

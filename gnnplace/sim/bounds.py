@@ -12,7 +12,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Objective
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.graph.orders import longest_path, upward_rank
+from gnnplace.graph.orders import upward_rank
 from gnnplace.sim.relaxation import Units, relaxation_bound
 
 __all__ = ["LowerBound", "lower_bound"]
@@ -49,8 +49,7 @@ def lower_bound(graph: OpGraph, topology: Topology, op_time_s: FloatArray, objec
     units = Units.of(graph, topology, op_time_s)
     bounds: list[LowerBound] = []
     if objective == "latency":
-        path_s = longest_path(graph.topological_order, units.fastest_op_s, graph.successor_offsets, graph.successors)
-        bounds.append(LowerBound(path_s, "critical path"))
+        bounds.append(LowerBound(float(graph.upward_rank(units.fastest_op_s).max()), "critical path"))
     bounds.append(LowerBound(float(units.time_s.min(axis=1).max()), "largest unit"))
     bounds.append(LowerBound(_forced_transfer_s(graph, topology, units, objective), "forced transfer"))
     bounds.append(LowerBound(*relaxation_bound(graph, topology, units, paths=objective == "latency")))
@@ -81,9 +80,10 @@ def _forced_transfer_s(graph: OpGraph, topology: Topology, units: Units, objecti
         return 0.0
     transfer_s = _cheapest_transfer_s(topology, graph.tensor_bytes, objective)[graph.consumer_tensor[crossing]]
     if objective == "latency":
-        free = np.zeros(len(graph.consumers))
-        tail = upward_rank(graph.topological_order, units.fastest_op_s, graph.successor_offsets, graph.successors, free)
-        transfer_s = _heads(graph, units.fastest_op_s)[producers[crossing]] + transfer_s + tail[consumers[crossing]]
+        backwards, sources = graph.topological_order[::-1].copy(), producers[np.argsort(consumers, kind="stable")]
+        heads = upward_rank(backwards, units.fastest_op_s, graph.input_offsets, sources, np.zeros(len(sources)))
+        tails = graph.upward_rank(units.fastest_op_s)
+        transfer_s = heads[producers[crossing]] + transfer_s + tails[consumers[crossing]]
     least = np.full(count, np.inf)
     np.minimum.at(least, part[source[crossing]], transfer_s)
     least = least[forced & np.isfinite(least)]  # infinite: the part fits nowhere, which other code reports
@@ -100,10 +100,3 @@ def _cheapest_transfer_s(topology: Topology, num_bytes: IntArray, objective: Obj
     for route in np.unique(np.stack([latency_s, s_per_byte]), axis=1).T:
         np.minimum(least, route[0] + route[1] * num_bytes, out=least)
     return least
-
-
-def _heads(graph: OpGraph, op_s: FloatArray) -> FloatArray:
-    """`[N]` seconds of the most expensive path that ends with each op, the op included."""
-    predecessors = graph.edges[0][np.argsort(graph.consumers, kind="stable")]
-    free = np.zeros(len(predecessors))
-    return upward_rank(graph.topological_order[::-1].copy(), op_s, graph.input_offsets, predecessors, free)

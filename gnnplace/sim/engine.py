@@ -53,12 +53,7 @@ __all__ = ["advance", "evaluate_all", "resident_bytes", "result"]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def advance(
-    tables: EngineTables,
-    assignment: IndexArray,
-    state: EngineState,
-    record: Recording,
-    completed: int,
-    limit_s: float,
+    tables: EngineTables, assignment: IndexArray, state: EngineState, record: Recording, completed: int, limit_s: float
 ) -> None:
     """Runs until `completed` ops have ended and their instant is over, until no event is left, or until the run fails.
 

@@ -79,7 +79,11 @@ def relaxation_bound(graph: OpGraph, topology: Topology, units: Units, paths: bo
     C >= sum over units u of min_d (sum over ops v of u of (y_d + f_v) t_vd + z_d m_u) - sum_d z_d M_d,
     because C is at least each device's work and each path's length, and m fits in M. The solver only proposes y, z, f.
     """
-    classes = _classes(topology, units)
+    rows = np.column_stack([units.op_time_s.T, topology.memory_bytes])
+    _, first, copies = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    sizes = copies.astype(np.float64)
+    memory_bytes = sizes * topology.memory_bytes[first]
+    classes = _Classes(units.op_time_s[:, first], units.time_s[:, first], sizes, memory_bytes)
     tight = bool((units.memory_bytes.sum() > topology.memory_bytes).any())
     even = classes.copies / classes.copies.sum()
     evenly = _Dual(even, np.zeros(len(even)), np.zeros(graph.num_ops))
@@ -93,13 +97,6 @@ def relaxation_bound(graph: OpGraph, topology: Topology, units: Units, paths: bo
     parts = (("paths", dual.flow), ("work", dual.work), ("memory", dual.memory))
     name = ", ".join(part for part, weights in parts if weights.any()) + " over all devices"
     return max(best, (_proven_s(units, classes, dual), name), key=lambda bound: bound[0])
-
-
-def _classes(topology: Topology, units: Units) -> _Classes:
-    rows = np.column_stack([units.op_time_s.T, topology.memory_bytes])
-    _, first, copies = np.unique(rows, axis=0, return_index=True, return_counts=True)
-    sizes = copies.astype(np.float64)
-    return _Classes(units.op_time_s[:, first], units.time_s[:, first], sizes, sizes * topology.memory_bytes[first])
 
 
 def _proven_s(units: Units, classes: _Classes, dual: _Dual) -> float:

@@ -28,7 +28,7 @@ from gnnplace.sim.state import FAILED, NO_RECORDING, RECORDED, SENT_BYTES, Engin
 from gnnplace.sim.tables import EngineTables, check_sums, engine_tables, mean_upward_rank, priority_order
 from gnnplace.sim.walk import Walker
 
-__all__ = ["GroupedSimulator", "Simulator", "expanded"]
+__all__ = ["GroupedSimulator", "Simulator"]
 
 _CHUNKS_PER_THREAD = 4
 _OPS_PER_CHUNK = 10_000
@@ -209,14 +209,6 @@ class Simulator:
             self._idle.append(worker)
 
 
-def expanded(coarsening: Coarsening, placement: Placement) -> Placement:
-    """A placement of groups as one of ops; each op takes its group's device and priority."""
-    priorities = placement.priorities
-    return Placement(
-        coarsening.expand(placement.assignment), None if priorities is None else coarsening.expand(priorities)
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class GroupedSimulator:
     """Evaluator of `G` op groups, which simulates the whole graph of `N` ops.
@@ -232,7 +224,7 @@ class GroupedSimulator:
 
     def evaluate(self, placement: Placement) -> Evaluation:
         """The cost of one placement `[G]`; the ops of a group have its priority."""
-        return self.whole.evaluate(expanded(self.coarsening, placement))
+        return self.whole.evaluate(placement.expanded(self.coarsening.group_of_op))
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
         """The costs of `[B, G]` assignments with the ops' own priorities."""

@@ -11,7 +11,6 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidGraph
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.graph.orders import upward_rank
 
 __all__ = ["EngineTables", "IndexArray", "check_sums", "engine_tables", "mean_upward_rank", "priority_order"]
 
@@ -86,7 +85,7 @@ def mean_upward_rank(graph: OpGraph, topology: Topology, op_time_s: FloatArray) 
     mean_s = np.where(runs, op_time_s, 0.0).sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
     latency_s, per_byte_s = topology.mean_transfer
     edge_s: FloatArray = latency_s + per_byte_s * graph.tensor_bytes[graph.consumer_tensor].astype(np.float64)
-    return upward_rank(graph.topological_order, mean_s, graph.successor_offsets, graph.successors, edge_s)
+    return graph.upward_rank(mean_s, edge_s)
 
 
 def priority_order(graph: OpGraph, priorities: FloatArray) -> IntArray:
@@ -103,11 +102,13 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
     output_bytes = np.zeros(graph.num_ops, dtype=np.int64)
     np.add.at(output_bytes, graph.tensor_producer, graph.tensor_bytes)
     num_outputs = np.diff(graph.output_offsets)[order]
+    fastest_s = op_time_s.min(axis=1, initial=np.inf)
+    fastest_s[~np.isfinite(fastest_s)] = 0.0
     return EngineTables(
         old_op=order.astype(np.uint32),
         num_inputs=np.diff(input_offsets).astype(np.uint32),
         op_time_s=np.ascontiguousarray(op_time_s[order], dtype=np.float64),
-        tail_s=_tail_s(graph, op_time_s)[order],
+        tail_s=(graph.upward_rank(fastest_s) - fastest_s)[order],  # transfers are free
         start_bytes=(output_bytes + graph.workspace_bytes)[order],
         workspace_bytes=graph.workspace_bytes[order],
         memory_bytes=graph.memory_bytes[order],
@@ -133,15 +134,6 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
         hop_bandwidth=topology.bandwidth_bytes_per_s[topology.route_links],
         num_channels=len(topology.channel_names),
     )
-
-
-def _tail_s(graph: OpGraph, op_time_s: FloatArray) -> FloatArray:
-    """`[N]` seconds of the longest path after each op, with every op on its fastest device and free transfers."""
-    fastest_s = op_time_s.min(axis=1, initial=np.inf)
-    fastest_s[~np.isfinite(fastest_s)] = 0.0
-    free = np.zeros(len(graph.successors))
-    rank = upward_rank(graph.topological_order, fastest_s, graph.successor_offsets, graph.successors, free)
-    return np.asarray(rank - fastest_s)
 
 
 def _hop_places(route_offsets: IntArray) -> IndexArray:

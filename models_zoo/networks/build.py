@@ -17,7 +17,7 @@ import onnx_ir as ir
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import scratch_folder
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.onnx_io.metadata import STATE_KEY
+from gnnplace.onnx_io.model import STATE_KEY
 from models_zoo.networks.export.comparison import (
     Case,
     Comparison,

@@ -19,8 +19,7 @@ from gnnplace.distributed import execution
 from gnnplace.distributed.execution import DistributedSession
 from gnnplace.errors import InvalidInput, InvalidTopology, MeasurementFailed, ProcessLost
 from gnnplace.onnx_io.manifest import write_parts
-from gnnplace.onnx_io.metadata import STATE_KEY
-from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.model import STATE_KEY, OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import segments

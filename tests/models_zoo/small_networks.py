@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from gnnplace.onnx_io.metadata import STAGE_KEY
+from gnnplace.onnx_io.model import STAGE_KEY
 from models_zoo.networks.build import Built, build_onnx
 from models_zoo.networks.catalog import load_recipe
 from models_zoo.networks.export.inference import inference_model

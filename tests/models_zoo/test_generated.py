@@ -17,7 +17,6 @@ from gnnplace.devices.presets import preset
 from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.json_format import graph_to_json
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.graph.orders import longest_path
 from models_zoo.networks.catalog import GENERATED, recipes_of
 from models_zoo.networks.generated import fork_join, layered, random_dag, series_parallel, wavefront
 from models_zoo.networks.generated.costs import Costs, communication_ratio, latency_ratio, unrelated
@@ -32,8 +31,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def depth(graph: OpGraph) -> int:
-    ones = np.ones(graph.num_ops)
-    return round(longest_path(graph.topological_order, ones, graph.successor_offsets, graph.successors))
+    return round(graph.upward_rank(np.ones(graph.num_ops)).max())
 
 
 def mean_width(graph: OpGraph) -> float:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.onnx_io.manifest import write_parts
-from gnnplace.onnx_io.metadata import GROUP_KEY, STAGE_KEY, STATE_KEY
+from gnnplace.onnx_io.model import GROUP_KEY, STAGE_KEY, STATE_KEY
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import segments
 from gnnplace.running.session import PARTS, Session

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from gnnplace.errors import UnsupportedModel
-from gnnplace.onnx_io.metadata import GROUP_KEY, STAGE_KEY, STATE_KEY
+from gnnplace.onnx_io.model import GROUP_KEY, STAGE_KEY, STATE_KEY
 from gnnplace.onnx_io.read import read_onnx
 
 STEP = """

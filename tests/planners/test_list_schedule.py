@@ -10,7 +10,6 @@ import pytest
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
-from gnnplace.graph.orders import longest_path
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import heft
 from gnnplace.planners.classical.baselines import plan_single
@@ -160,5 +159,5 @@ def test_a_schedule_is_within_grahams_bound_when_transfers_are_free(scheduler: S
     rng = np.random.default_rng(seed)
     graph, seconds = random_reads(rng, 30, (0, 1)), rng.integers(1, 9, 30).astype(np.float64)
     problem = problem_of(graph, connected(*devices_of("ddd")), seconds[:, None])
-    path = longest_path(graph.topological_order, seconds, graph.successor_offsets, graph.successors)
+    path = graph.upward_rank(seconds).max()
     assert length_s(scheduler(problem)) <= path + (seconds.sum() - path) / 3

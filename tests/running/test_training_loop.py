@@ -11,8 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
-from gnnplace.onnx_io.metadata import STATE_KEY
-from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.model import STATE_KEY, OnnxModel
 from gnnplace.running.session import Session
 from tests.parts import save
 

@@ -14,7 +14,7 @@ from gnnplace.graph.coarsen import coarsen
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.sim.simulator import GroupedSimulator, Simulator, expanded
+from gnnplace.sim.simulator import GroupedSimulator, Simulator
 from models_zoo.networks.catalog import load_recipe
 
 
@@ -81,5 +81,5 @@ def test_a_planners_result_on_groups_equals_the_seconds_of_the_whole_graph(plann
     assert isinstance(graph, OpGraph)
     setup = ProblemSetup.build(Workload.of(graph), preset("k40x2"), RooflineCost(), PlaceOptions(max_groups=20))
     solution = load_planner(planner)(setup.problem(), Budget(60), 0)
-    placement = expanded(setup.coarsening, solution.placement)
+    placement = solution.placement.expanded(setup.coarsening.group_of_op)
     assert setup.simulator.evaluate(placement).makespan_s == solution.objective_s

@@ -95,7 +95,9 @@ class _Walk:
         )
 
     def _settle(self, value: ir.Value, found: onnx.TypeProto | None, inputs: Sequence[TensorInfo]) -> onnx.TypeProto:
-        if found is not None and _is_settled(found):
+        elements = onnx.TypeProto.Tensor() if found is None else found.tensor_type
+        has_shape = elements.elem_type and elements.HasField("shape")
+        if found is not None and has_shape and all(axis.HasField("dim_value") for axis in elements.shape.dim):
             return found
         candidates = [t for t in (found, declared_type(value)) if t is not None and t.WhichOneof("value") is not None]
         if candidates and not candidates[0].HasField("tensor_type"):
@@ -196,11 +198,3 @@ class _Walk:
         for index, found in enumerate(results[num_states:]):
             outputs.append(with_shape(found, partial(layout.stacked, index, stack)))
         return outputs
-
-
-def _is_settled(found: onnx.TypeProto) -> bool:
-    """Whether the type is a tensor with known dtype and sizes."""
-    elements = found.tensor_type
-    return bool(
-        elements.elem_type and elements.HasField("shape") and all(d.HasField("dim_value") for d in elements.shape.dim)
-    )

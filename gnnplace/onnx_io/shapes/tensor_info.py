@@ -112,7 +112,9 @@ def axis_names(value: ir.Value) -> list[int | str]:
 
 
 def _is_expression(name: str, symbols: Sequence[str]) -> bool:
-    if name.isidentifier() or not _is_harmless(name):
+    # Evaluation is quick only for a short text with small numbers, whose only power is one square.
+    is_large = len(name) > _LONGEST_EXPRESSION or re.search(r"[0-9]{10}", name)
+    if name.isidentifier() or is_large or "**" in re.sub(r"\*\*\s*2\b", "", name, count=1):
         return False
     try:
         parts = ir.SymbolicDim(name).free_symbols()
@@ -128,12 +130,3 @@ def _evaluated(expression: str, values: Mapping[str, int]) -> int:
     except _NO_EXPRESSION:
         return 1
     return max(size, 0) if isinstance(size, int) else 1
-
-
-def _is_harmless(expression: str) -> bool:
-    """Whether evaluation is quick: the text is short, its numbers are small, and its only power is one square."""
-    return (
-        len(expression) <= _LONGEST_EXPRESSION
-        and re.search(r"[0-9]{10}", expression) is None
-        and "**" not in re.sub(r"\*\*\s*2\b", "", expression, count=1)
-    )

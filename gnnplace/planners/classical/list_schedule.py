@@ -11,7 +11,6 @@ from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.graph.orders import upward_rank
 from gnnplace.planners.classical.list_state import (
     Machine,
     Work,
@@ -122,9 +121,8 @@ def mean_costs(problem: Problem) -> tuple[FloatArray, FloatArray]:
 
 def rank_order(problem: Problem, transfer_factor: float = 1.0, noise: FloatArray | float = 1.0) -> IntArray:
     """`[N]` ops by falling upward rank over mean times; equal ones in topological order, so inputs come first."""
-    graph, order = problem.graph, problem.graph.topological_order
-    mean_s, edge_s = mean_costs(problem)
-    rank = upward_rank(order, mean_s * noise, graph.successor_offsets, graph.successors, transfer_factor * edge_s)
+    order, (mean_s, edge_s) = problem.graph.topological_order, mean_costs(problem)
+    rank = problem.graph.upward_rank(mean_s * noise, transfer_factor * edge_s)
     return order[np.argsort(-rank[order], kind="stable")]
 
 

@@ -13,7 +13,6 @@ from gnnplace.evaluation import Problem
 
 __all__ = ["Candidate", "Correction", "CorrectionConfig", "crossings"]
 
-
 _CROSSINGS = 100.0
 """Number of crossings that weighs about as much in a fit as all seconds of a good placement."""
 

@@ -19,7 +19,6 @@ from gnnplace.planners.search import Planner, Search, Solution
 
 __all__ = ["ExecutionConfig", "RehearsalConfig", "plan_measured", "rehearse"]
 
-
 _LEAST_S = 0.05  # enough for a planner to evaluate a few placements
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnxscript import FLOAT, script
 from onnxscript import opset18 as op
 
-from gnnplace.onnx_io.metadata import GROUP_KEY
+from gnnplace.onnx_io.model import GROUP_KEY
 from models_zoo.networks.recipe import Optimizer
 
 __all__ = ["GRADIENT", "LEARNING_RATE", "append_update", "moments_of", "zero_moments"]

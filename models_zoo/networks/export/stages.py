@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from gnnplace.onnx_io.folding import values_read
-from gnnplace.onnx_io.metadata import GROUP_KEY, STAGE_KEY
+from gnnplace.onnx_io.model import GROUP_KEY, STAGE_KEY
 from models_zoo.networks.export.training_step import LOSS
 from models_zoo.networks.recipe import StageRule
 

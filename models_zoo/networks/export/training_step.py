@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._functorch.aot_autograd import aot_export_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gnnplace.onnx_io.metadata import STATE_KEY
+from gnnplace.onnx_io.model import STATE_KEY
 from models_zoo.networks.export.decompositions import training_decompositions
 from models_zoo.networks.export.inference import export_module
 from models_zoo.networks.export.optimizers import GRADIENT, append_update

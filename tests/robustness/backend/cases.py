@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from gnnplace.onnx_io.metadata import GROUP_KEY
+from gnnplace.onnx_io.model import GROUP_KEY
 
 __all__ = ["FAMILIES", "BackendCase", "backend_cases"]
 
