@@ -132,20 +132,20 @@ def _cut(
 def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources: dict[int, list[int]]) -> bool:
     """Joins neighbours `A`, `B` on a device where no segment then starts later, in place; returns whether any joined.
 
-    `heard(S, e)` is the last segment of device `e` from which `S` or an earlier segment of its device reads. `A` and
+    `last_read(S, e)` is the last segment of device `e` from which `S` or an earlier segment of its device reads. `A` and
     `B` join if both conditions hold:
-    1. `B` reads nothing new: each remote segment that it reads is at most `heard(A, e)`, so it is done when `A` starts.
-    2. No reader waits longer: on each device, the first reader `C` of `A` has `heard(C, device of A)` at `B` or later.
+    1. `B` reads nothing new: each remote segment that it reads is at most `last_read(A, e)`, so it is done when `A` starts.
+    2. No reader waits longer: on each device, the first reader `C` of `A` has `last_read(C, device of A)` at `B` or later.
     The quotient stays acyclic: a path from `A` to `B` over another device would end in a segment that `B` reads, which
     is an ancestor of `A` by 1. Joining several pairs at once is safe, because `B` ran right after `A` anyway. One call is
     linear in segments and remote edges; its indices are those of the beginning of the call.
     """
     index = {op: number for rows in groups.values() for number, ops in enumerate(rows) for op in ops}
-    heard: dict[int, list[dict[int, int]]] = {}  # device -> per segment: other device -> last segment heard
+    last_read: dict[int, list[dict[int, int]]] = {}  # device -> per segment: other device -> last segment read
     reads: dict[int, list[dict[int, int]]] = {}  # the same for the segment alone
     first_reader: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # (device, segment) -> device -> segment
     for device, rows in groups.items():
-        heard[device], reads[device] = [], []
+        last_read[device], reads[device] = [], []
         so_far: dict[int, int] = {}
         for number, ops in enumerate(rows):
             own: dict[int, int] = {}
@@ -157,7 +157,7 @@ def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources
             if own:
                 so_far = {**so_far, **{other: max(last, so_far.get(other, -1)) for other, last in own.items()}}
             reads[device].append(own)
-            heard[device].append(so_far)
+            last_read[device].append(so_far)
 
     joined = False
     for device, rows in groups.items():
@@ -166,9 +166,9 @@ def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources
         readers: dict[int, int] = {}  # device -> first segment that reads from the last entry of `merged`
         for number, ops in enumerate(rows):
             nothing_new = all(
-                last <= heard[device][first].get(other, -1) for other, last in reads[device][number].items()
+                last <= last_read[device][first].get(other, -1) for other, last in reads[device][number].items()
             )
-            nobody_waits = all(heard[other][reader].get(device, -1) >= number for other, reader in readers.items())
+            nobody_waits = all(last_read[other][reader].get(device, -1) >= number for other, reader in readers.items())
             if merged and nothing_new and nobody_waits:
                 merged[-1] += ops
                 joined = True
