@@ -65,7 +65,7 @@ def _check_calls(model: ir.Model, where: str) -> None:
         for key in TopologicalSorter(calls).static_order():
             count[key] = sum(count.get(called, 1) for called in own[key])
     except CycleError as problem:
-        name = shown(problem.args[1][-1][1])
+        name = shown(problem.args[1][1][1])
         raise UnsupportedModel(f"{where}: a local function cannot be inlined ({name} calls itself)") from None
     total = sum(count.get(node.op_identifier(), 1) for node in model.graph.all_nodes())
     if total > _MOST_NODES:
