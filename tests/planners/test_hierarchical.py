@@ -19,7 +19,6 @@ from gnnplace.planners.papers.hierarchical.networks import (
     unit_traits,
 )
 from gnnplace.planners.papers.hierarchical.planner import (
-    PAPER,
     DirectPolicy,
     GroupedPolicy,
     Grouping,
@@ -68,11 +67,6 @@ def test_a_group_is_described_by_counts_of_types_summed_outputs_and_the_groups_i
     np.testing.assert_allclose(amounts[1, 2], [1, 1, 2, 130, 7, 0, 0, 0, 4], atol=1e-12)
     assert not amounts[1, :2].any()
     assert not adjacency[1].any()  # an edge within a group is no edge of the group
-
-
-def test_the_published_sizes_are_those_of_the_paper() -> None:
-    assert (PAPER.temperature, PAPER.tanh_constant) == (10.0, 5.0)
-    assert (PAPER.num_groups, PAPER.grouper_hidden, PAPER.placer_hidden) == (256, 64, 512)
 
 
 def make_placer(groups: int = 3, devices: int = 2) -> Placer:

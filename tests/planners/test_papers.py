@@ -113,7 +113,7 @@ PUBLISHED_SIZES = [
 ]
 
 
-@pytest.mark.parametrize("planner", [*map(load_planner, PAPERS), *PUBLISHED_SIZES])
+@pytest.mark.parametrize("planner", [*map(load_planner, (*PAPERS, "gnn")), *PUBLISHED_SIZES])
 def test_the_same_seed_gives_the_same_search_and_leaves_torch_as_it_was(planner: Any) -> None:
     problem, evaluations = (random_layers(3), 130) if planner not in PUBLISHED_SIZES else (random_layers(2, 10), 24)
     threads, state = torch.get_num_threads(), torch.get_rng_state()

@@ -45,15 +45,8 @@ def make_problem(
 ) -> Problem:
     """A random layered graph on two accelerators and a host; two colocation groups, two ops only for the host."""
     rng = np.random.default_rng(seed)
-    ops = [
-        Op(
-            f"o{i}",
-            memory_bytes=10,
-            group={5: "g", 9: "g", 14: "h", 15: "h"}.get(i),
-            devices=("cpu",) if i in (3, 17) else None,
-        )
-        for i in range(num_ops)
-    ]
+    groups, hosted = {5: "g", 9: "g", 14: "h", 15: "h"}, {3: ("cpu",), 17: ("cpu",)}
+    ops = [Op(f"o{i}", memory_bytes=10, group=groups.get(i), devices=hosted.get(i)) for i in range(num_ops)]
     tensors = [
         Tensor(
             f"o{i}", int(rng.integers(1, 100)), tuple({f"o{j}" for j in rng.integers(i + 1, min(num_ops, i + 7), 2)})
@@ -146,9 +139,7 @@ def test_a_planner_fits_a_graph_into_memories_none_of_which_holds_it(name: str) 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_a_placement_that_fits_nowhere_is_returned_with_its_penalty(name: str) -> None:
     graph = OpGraph.build("big", [Op("a", memory_bytes=100), Op("b", memory_bytes=100)], [Tensor("a", 1, ("b",))])
-    topology = Topology("small", (Device("x", memory_bytes=50), Device("y", memory_bytes=60)),
-                        (Link("x", "y", 1e-3, 1e6), Link("y", "x", 1e-3, 1e6)))  # fmt: skip
-    problem = problem_of(graph, topology, 1.0)
+    problem = problem_of(graph, (Device("x", memory_bytes=50), Device("y", memory_bytes=60)), 1.0)
     solution = load_planner(name)(problem, Budget(30), 0)
     assert not problem.evaluator.evaluate(solution.placement).feasible
     assert solution.objective_s > problem.worst_case_s
@@ -168,8 +159,7 @@ def test_graphs_of_no_op_and_of_one_op_are_placed(name: str, num_ops: int) -> No
 @pytest.mark.parametrize("name", PLANNERS)
 def test_one_device_takes_everything(name: str) -> None:
     graph = OpGraph.build("pair", [Op("a"), Op("b")], [Tensor("a", 8, ("b",))])
-    topology = Topology("one", (Device("d"),))
-    solution = load_planner(name)(problem_of(graph, topology, [[1.0], [2.0]]), Budget(20), 0)
+    solution = load_planner(name)(problem_of(graph, (Device("d"),), [[1.0], [2.0]]), Budget(20), 0)
     assert solution.placement.assignment.tolist() == [0, 0]
     assert solution.objective_s == 3.0
 

@@ -5,22 +5,20 @@ import signal
 import numpy as np
 import pytest
 
-from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.devices.topology import Device
 from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.budget import Budget, Progress
 from gnnplace.planners.search import Search
-from tests.problems import problem_of
+from tests.problems import connected, problem_of
 
 
 @pytest.fixture
 def problem() -> Problem:
     graph = OpGraph.build("g", [Op("a"), Op("b", group="q"), Op("c", group="q")])
-    topology = Topology("t", (Device("d"), Device("e")), (Link("d", "e", 0.0, 1.0), Link("e", "d", 0.0, 1.0)))
-    times = np.array([[2.0, 5.0], [1.0, 1.0], [1.0, 1.0]])
-    return problem_of(graph, topology, times)
+    return problem_of(graph, connected(Device("d"), Device("e")), [[2.0, 5.0], [1.0, 1.0], [1.0, 1.0]])
 
 
 def test_a_search_keeps_the_best_placement_of_all_evaluations(problem: Problem) -> None:

@@ -33,35 +33,33 @@ def test_an_empty_graph_takes_no_time() -> None:
     assert lower_bound(graph, connected(Device("x")), np.zeros((0, 1)), "latency") == LowerBound(0.0, "critical path")
 
 
-def test_the_critical_path_takes_the_fastest_device_of_each_op() -> None:
-    times = np.array([[1.0, 5.0], [6.0, 2.0], [3.0, 3.0]])
-    bound = lower_bound(chain(3), connected(Device("x"), Device("y")), times, "latency")
-    assert bound == LowerBound(6.0, "critical path")
+def wide(num_ops: int, **pinned: tuple[str, ...]) -> OpGraph:
+    """Ops `o0`, `o1`, ... without data between them; `pinned` gives the devices that may run an op."""
+    return OpGraph.build("wide", [Op(f"o{i}", devices=pinned.get(f"o{i}")) for i in range(num_ops)])
 
 
-def test_equal_devices_share_the_work() -> None:
-    graph = OpGraph.build("wide", [Op(f"o{i}") for i in range(8)])
-    bound = lower_bound(graph, connected(Device("x"), Device("y")), np.ones((8, 2)), "latency")
-    assert bound.value_s == pytest.approx(4.0)
-    assert bound.name == "work over all devices"
+GROUP = OpGraph.build("group", [Op(f"o{i}", group="g") for i in range(4)])
+APART = OpGraph.build("apart", [Op("a", devices=("x",)), Op("b", devices=("y",))], [Tensor("a", 10, ("b",))])
 
 
-def test_unequal_devices_share_the_work_by_the_linear_program() -> None:
-    graph = OpGraph.build("wide", [Op(f"o{i}") for i in range(9)])
-    bound = lower_bound(graph, connected(Device("x"), Device("y")), np.array([[1.0, 2.0]] * 9), "throughput")
-    assert bound.value_s == pytest.approx(6.0)  # six ops here, three there
-
-
-def test_an_op_that_one_device_alone_can_run_counts_there() -> None:
-    graph = OpGraph.build("pinned", [Op(f"o{i}", devices=("x",) if i < 5 else None) for i in range(8)])
-    bound = lower_bound(graph, connected(Device("x"), Device("y")), np.ones((8, 2)), "latency")
-    assert bound.value_s == pytest.approx(5.0)
-
-
-def test_a_colocation_group_is_as_long_as_its_ops_one_after_the_other() -> None:
-    graph = OpGraph.build("group", [Op(f"o{i}", group="g") for i in range(4)])
-    bound = lower_bound(graph, connected(Device("x"), Device("y")), np.ones((4, 2)), "latency")
-    assert bound == LowerBound(4.0, "largest unit")
+@pytest.mark.parametrize(
+    ("graph", "times", "objective", "seconds", "name"),
+    [
+        pytest.param(chain(3), [[1, 5], [6, 2], [3, 3]], "latency", 6.0, "critical path", id="fastest device per op"),
+        pytest.param(wide(8), 1.0, "latency", 4.0, "work over all devices", id="equal devices share the work"),
+        pytest.param(wide(9), [1.0, 2.0], "throughput", 6.0, None, id="six ops here and three there"),
+        pytest.param(wide(8, **{f"o{i}": ("x",) for i in range(5)}), 1.0, "latency", 5.0, None, id="pinned ops"),
+        pytest.param(GROUP, 1.0, "latency", 4.0, "largest unit", id="a colocation group one op after the other"),
+        pytest.param(APART, 1.0, "latency", 4.0, "forced transfer", id="ops for different devices"),
+    ],
+)
+def test_the_bound_on_two_devices_is_the_one_computed_by_hand(
+    graph: OpGraph, times: object, objective: Objective, seconds: float, name: str | None
+) -> None:
+    op_time_s = np.array(np.broadcast_to(np.asarray(times, dtype=np.float64), (graph.num_ops, 2)))
+    bound = lower_bound(graph, connected(Device("x"), Device("y")), op_time_s, objective)
+    assert bound.value_s == pytest.approx(seconds)
+    assert name in (None, bound.name)
 
 
 def test_memory_sends_work_to_the_slow_device() -> None:
@@ -90,12 +88,6 @@ def test_parts_that_fit_on_their_own_force_no_transfer() -> None:
     graph = OpGraph.build("two", ops, [Tensor("o0", 10, ("o1",)), Tensor("o2", 10, ("o3",))])
     topology = connected(Device("x", memory_bytes=20), Device("y", memory_bytes=20), latency_s=9.0)
     assert lower_bound(graph, topology, np.ones((4, 2)), "latency").value_s == pytest.approx(2.0)
-
-
-def test_ops_for_different_devices_force_a_transfer() -> None:
-    graph = OpGraph.build("pair", [Op("a", devices=("x",)), Op("b", devices=("y",))], [Tensor("a", 10, ("b",))])
-    topology = connected(Device("x"), Device("y"))
-    assert lower_bound(graph, topology, np.ones((2, 2)), "latency") == LowerBound(4.0, "forced transfer")
 
 
 def test_a_program_that_is_too_large_is_solved_for_similar_units(monkeypatch: pytest.MonkeyPatch) -> None:

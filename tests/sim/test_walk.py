@@ -143,7 +143,7 @@ def test_units_move_as_a_whole_and_only_to_allowed_devices() -> None:
     assert len(seen) > 100
 
 
-def test_a_placement_without_a_route_is_never_accepted() -> None:
+def test_a_walk_leaves_a_start_without_a_route_and_never_accepts_one() -> None:
     # The third device exchanges tensors with nobody.
     topology = Topology("island", (*mesh(2).devices, Device("alone")), mesh(2).links)
     problem = problem_on(chain(3), topology, np.array([[1.0, 1.0, 0.9]] * 3))
@@ -151,13 +151,8 @@ def test_a_placement_without_a_route_is_never_accepted() -> None:
     found = walk(problem, np.zeros(3, dtype=np.int64), 400, (1e9, 1e9), single_moves)
     assert 2 not in found.assignment.tolist()
     assert np.isfinite(found.value_s)
-
-
-def test_a_walk_leaves_a_start_without_a_route() -> None:
-    topology = Topology("island", (*mesh(2).devices, Device("alone")), mesh(2).links)
-    problem = problem_on(chain(3), topology, np.ones((3, 3)))
-    found = walk(problem, np.array([0, 2, 0]), 50, (0.0, 0.0))
-    assert found.best_s == 3.0
+    left = walk(problem_on(chain(3), topology, np.ones((3, 3))), np.array([0, 2, 0]), 50, (0.0, 0.0))
+    assert left.best_s == 3.0
 
 
 def test_a_walk_leaves_a_start_that_does_not_fit() -> None:
