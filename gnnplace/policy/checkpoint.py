@@ -16,7 +16,7 @@ from torch import Tensor
 from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import new_file, read_json
 from gnnplace.policy.features import FEATURE_VERSION
-from gnnplace.policy.network import PolicyConfig, PolicyNetwork
+from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 
 __all__ = ["FORMAT", "InvalidPolicy", "checked_config", "load_policy", "restored_network", "save_policy"]
 
@@ -81,7 +81,7 @@ def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: 
             raise InvalidPolicy(
                 f"{where}: tensor {name!r} holds {stored[name].dtype}; expected finite {expected[name].dtype}"
             )
-    network = PolicyNetwork(config)
+    network = build_policy(0, config)  # leaves the state of torch's generator
     network.load_state_dict(stored)
     return network
 
