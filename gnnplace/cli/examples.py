@@ -10,9 +10,9 @@ __all__ = ["EXAMPLES", "examples_of"]
 
 EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "gnnplace": (
-        ("gnnplace doctor", "is everything there?"),
+        ("gnnplace doctor", "check the installation"),
         ("gnnplace place model.onnx --devices cpu:0,cpu:1 --measure --out placed", "place a model by running it"),
-        ("gnnplace run placed", "and run it"),
+        ("gnnplace run placed", "run it"),
     ),
     "place": (
         ("gnnplace place model.onnx --devices k40x4", "simulated on four GPUs and their host"),
@@ -22,7 +22,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("gnnplace place model.onnx --devices host1/cpu:0,host2/cuda:0 --ray auto --out placed", "on two hosts of a cluster"),
     ),
     "evaluate": (
-        ("gnnplace evaluate model.onnx --devices k40x4 --placement placed/placement.json", "what it takes, simulated"),
+        ("gnnplace evaluate model.onnx --devices k40x4 --placement placed/placement.json", "simulated seconds"),
         ("gnnplace evaluate model.onnx --devices cpu:0,cpu:1 --placement mine.json --measure", "executed"),
     ),
     "compare": (
@@ -31,27 +31,27 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("gnnplace compare zoo:nmt_2 --devices k40x2 --planners annealing,gnn --ray 10.0.0.1:6379", "on the hosts of a cluster"),
     ),
     "run": (
-        ("gnnplace run placed", "with made-up inputs"),
+        ("gnnplace run placed", "with random inputs"),
         ("gnnplace run placed --input x.npz --output y.npz", "arrays by the names of inputs and outputs"),
-        ("gnnplace run placed --repeat 100", "seconds alone, and of requests without a pause"),
-        ("gnnplace run placed --ray 10.0.0.1:6379", "where its devices are on the hosts of a cluster"),
+        ("gnnplace run placed --repeat 100", "seconds of single and of pipelined requests"),
+        ("gnnplace run placed --ray 10.0.0.1:6379", "on the hosts of a cluster"),
     ),
     "profile": (("gnnplace profile model.onnx --devices cpu:0,cpu:1 --out costs.json", "both cores and their link"),),
     "devices": (
-        ("gnnplace devices", "of this machine, and the presets"),
-        ("gnnplace devices k40x2+v100", "of a set"),
+        ("gnnplace devices", "this machine's devices, and the presets"),
+        ("gnnplace devices k40x2+v100", "the devices of a set"),
         ("gnnplace devices k40x4 --json > four.json", "a file to edit, for --devices four.json"),
-        ("gnnplace devices --ray auto", "of all hosts of a cluster"),
+        ("gnnplace devices --ray auto", "the devices of all hosts of a cluster"),
     ),
-    "planners": (("gnnplace planners", "their names, for --planner"),),
+    "planners": (("gnnplace planners", "names for --planner"),),
     "report": (
-        ("gnnplace report placed", "placed/report.html anew"),
+        ("gnnplace report placed", "draws placed/report.html again"),
         ("gnnplace report placed --trace trace.json --pictures figures", "the schedule for Perfetto, pictures for papers"),
         ("gnnplace report notebooks/results/bench-seeds.json", "the tables of a bench"),
     ),
     "train": (
         ("gnnplace train --out policy.safetensors --updates 600", "as the shipped policy was trained"),
-        ("gnnplace train --out policy.safetensors --resume --minutes 10", "ten minutes more of it"),
+        ("gnnplace train --out policy.safetensors --resume --minutes 10", "continues for ten minutes"),
         ("gnnplace train --out policy.safetensors --ray 10.0.0.1:6379", "a process per core of a cluster"),
     ),
     "bench": (
@@ -60,12 +60,12 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     ),
     "zoo": (
         ("gnnplace zoo", "list all"),
-        ("gnnplace zoo rnnlm_2 --training", "what it is"),
-        ("gnnplace zoo rnnlm_2 --training --set layers=4 --out rnnlm.onnx", "build it, changed"),
+        ("gnnplace zoo rnnlm_2 --training", "describes a recipe"),
+        ("gnnplace zoo rnnlm_2 --training --set layers=4 --out rnnlm.onnx", "builds it with other settings"),
     ),
     "doctor": (
-        ("gnnplace doctor", "what is there, what is missing, how to get it"),
-        ("gnnplace doctor --json", "for a program; exit code 1 where something needed is broken"),
+        ("gnnplace doctor", "installed parts, missing parts, how to install them"),
+        ("gnnplace doctor --json", "for programs; exit code 1 if a required part is broken"),
     ),
 }  # fmt: skip
 

@@ -24,13 +24,13 @@ _STYLES = {"ok": "", "missing": "yellow", "broken": "bold red"}
 def devices(
     spec: Annotated[
         str | None,
-        typer.Argument(metavar="[SPEC]", help="a device set; none: this machine", autocompletion=device_sets),
+        typer.Argument(metavar="[SPEC]", help="a device set; this machine if not given", autocompletion=device_sets),
     ] = None,
     ray: RayOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The devices of a set, or of this machine, and the names of the presets; with --ray those of a cluster's hosts, and the links between them."""
+    """Show the devices of a set or of this machine, and the presets; with --ray the devices of a cluster and the links between its hosts."""
     from gnnplace.api.problem_setup import topology_of
     from gnnplace.api.search import hosts_at
     from gnnplace.devices.json_format import topology_to_json
@@ -62,7 +62,7 @@ def devices(
 
 
 def planners(json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """The planners by name."""
+    """List the planners."""
     from gnnplace.planners.catalog import PLANNERS
 
     if json:
@@ -74,7 +74,7 @@ def planners(json: JsonOption = False, quiet: QuietOption = False) -> None:
 
 def zoo(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="a recipe; none: list all", autocompletion=recipes)
+        str | None, typer.Argument(metavar="[NAME]", help="a recipe; lists all if not given", autocompletion=recipes)
     ] = None,
     training: Annotated[bool, typer.Option("--training", help="one training step instead of inference")] = False,
     small: Annotated[bool, typer.Option("--small", help="the variant for tests")] = False,
@@ -137,10 +137,12 @@ def _print_recipes(json: bool) -> None:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR|RESULT", help="what place wrote, or the result of a bench")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR|RESULT", help="folder written by place, or the result of a bench")
+    ],
     trace: TraceOption = None,
     pictures: Annotated[Path | None, typer.Option(help="folder for every picture of the report, for papers")] = None,
-    picture_format: Annotated[PictureFormat, typer.Option("--format", help="of the pictures")] = "svg",
+    picture_format: Annotated[PictureFormat, typer.Option("--format", help="format of the pictures")] = "svg",
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -171,7 +173,7 @@ def report(
 
 
 def doctor(json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Check the installation, and say how to mend it. Exit code 1 where something that placing needs is broken."""
+    """Check the installation and show how to repair it. Exit code 1 if a part that placing needs is broken."""
     found: list[Check] = []
     with bar("looking (compiles the first time)") as advance:
         for count, check in enumerate(checks(), start=1):

@@ -20,18 +20,20 @@ _MAX_CELL = 60
 
 def run(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR|MODEL", help="what place wrote with --out, or its placed.onnx alone")
+        Path, typer.Argument(metavar="DIR|MODEL", help="folder written by place --out, or its placed.onnx alone")
     ],
-    input: Annotated[Path | None, typer.Option(metavar="X.npz", help="inputs by name; none: made-up ones")] = None,
-    output: Annotated[Path | None, typer.Option(metavar="Y.npz", help="where the outputs go")] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="how often to run")] = 1,
+    input: Annotated[
+        Path | None, typer.Option(metavar="X.npz", help="inputs by name; random ones if not given")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="Y.npz", help="file for the outputs")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="number of runs")] = 1,
     custom_ops: options.CustomOpsOption = None,
     ray: options.RayOption = None,
     seed: options.SeedOption = 0,
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Run a placed model on its devices; repeated, as often again with requests that follow each other without a pause.
+    """Run a placed model on its devices; with --repeat, also the same number of pipelined requests.
 
     Devices such as host1/cpu:0 are on the hosts of a Ray cluster, which --ray names.
     """
@@ -60,7 +62,7 @@ def run(
 def profile(
     model: options.ModelArgument,
     devices: options.DevicesOption,
-    out: Annotated[Path, typer.Option(metavar="costs.json", help="where the costs go")],
+    out: Annotated[Path, typer.Option(metavar="costs.json", help="file for the costs")],
     dim: options.DimOption = None,
     custom_ops: options.CustomOpsOption = None,
     seed: options.SeedOption = 0,
@@ -70,8 +72,8 @@ def profile(
 ) -> None:
     """Measure what each op of a model costs on real devices, fit the roofline to it, and probe the link between every two devices.
 
-    Everything measured is kept for later commands on this machine; costs.json gets all that is known of these kinds of devices, and of
-    the links between these devices.
+    Later commands on this machine reuse everything measured. costs.json contains all known costs of these kinds of devices
+    and of the links between these devices.
     """
     from gnnplace.api import profile as run
 
@@ -105,7 +107,9 @@ def bench(
     evaluations: options.EvaluationsOption = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="how many, counted from --seed; for seeds, spotlight, generalization and measured"),
+        typer.Option(
+            min=1, help="number of seeds, counted from --seed; for seeds, spotlight, generalization and measured"
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -117,7 +121,7 @@ def bench(
         str | None,
         typer.Option(
             metavar="A,B",
-            help="what is compared on every case; for generalization, measured, and with --extend for seeds and spotlight",
+            help="planners or settings to compare on every case; for generalization, measured, and with --extend for seeds and spotlight",
         ),
     ] = None,
     policy: Annotated[
@@ -127,7 +131,7 @@ def bench(
     extend: Annotated[
         Path | None,
         typer.Option(
-            help="stored result from which all that is not run anew is taken; for generalization, and with --rows for seeds and spotlight"
+            help="stored result that supplies all cases that are not run again; for generalization, and with --rows for seeds and spotlight"
         ),
     ] = None,
     ray: options.RayOption = None,
@@ -138,8 +142,8 @@ def bench(
     """Run one of the comparisons that the README's numbers come from.
 
     --ray runs the cases of seeds, spotlight and generalization on the cores of a cluster.
-    With --out FILE, seeds, spotlight, generalization and measured keep every finished run in FILE.cases and go on from
-    there; delete it after a change to a planner. A new policy is noticed, and what hangs on it is run again.
+    With --out FILE, seeds, spotlight, generalization and measured keep every finished run in FILE.cases, and the
+    same command continues there. Delete that file after a change to a planner. Cases that depend on a new policy are run again.
     """
     from gnnplace.bench.harness import BenchOptions, write_result
     from gnnplace.bench.suites import SUITES, run_suite

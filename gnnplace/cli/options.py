@@ -45,26 +45,26 @@ DimOption = Annotated[
         help="size of a symbolic dimension, several (4,8,16) or a range (1:64); may be repeated",
     ),
 ]
-DimsObjectiveOption = Annotated[
-    DimsObjective, typer.Option(help="which of the times at several sizes of a dimension is minimised")
-]
+DimsObjectiveOption = Annotated[DimsObjective, typer.Option(help="time to minimise when a dimension has several sizes")]
 CustomOpsOption = Annotated[
     list[Path] | None,
     typer.Option("--custom-ops", metavar="LIBRARY", help="a shared library with operators of its own; may be repeated"),
 ]
 EvaluationsOption = Annotated[int | None, typer.Option(min=1, help="placements that a planner may evaluate")]
 SecondsOption = Annotated[float | None, typer.Option(min=0.0, help="seconds that a planner may search")]
-ForceOption = Annotated[bool, typer.Option("--force", help="measure even where other work keeps a device busy")]
+ForceOption = Annotated[bool, typer.Option("--force", help="measure even if other programs keep a device busy")]
 RayOption = Annotated[
     str | None,
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="work on a Ray cluster: HOST:PORT of its head node; auto, the one that runs here, else this machine alone; or local",
+        help="work on a Ray cluster: HOST:PORT of its head node; auto (the cluster that runs here, else this machine alone); or local",
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="same seed, same answer")]
-GroupsOption = Annotated[int | None, typer.Option("--groups", min=1, help="op groups to decide on at most")]
+GroupsOption = Annotated[
+    int | None, typer.Option("--groups", min=1, help="largest number of op groups that planners decide on")
+]
 ObjectiveOption = Annotated[Objective, typer.Option(help="latency of one step, or throughput of pipelined steps")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
 TraceOption = Annotated[

@@ -44,7 +44,7 @@ def place(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Decide which device runs which op, and write the placed model. Ctrl-C ends the search, with the best so far."""
+    """Decide which device runs which op, and write the placed model. Ctrl-C ends the search and keeps the best placement."""
     from gnnplace.api import place as run
     from gnnplace.report.trace import write_trace
 
@@ -123,7 +123,7 @@ def compare(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Several planners on the same problem with the same budget, simulated."""
+    """Compare several planners on one simulated problem with the same budget."""
     from gnnplace.api import compare as run
 
     names = [name.strip() for name in planners.split(",") if name.strip()]
@@ -181,7 +181,7 @@ def evaluate(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """What a given placement costs."""
+    """Evaluate one placement."""
     from gnnplace.api import evaluate as run
 
     result = run(

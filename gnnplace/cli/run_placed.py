@@ -100,14 +100,16 @@ def _run_alone(arguments: Sequence[str]) -> int:
         "gnnplace", description="Only `run` works in this environment: pip install gnnplace adds the other commands."
     )
     run = parser.add_subparsers(dest="command", required=True).add_parser("run", help="run a placed model")
-    run.add_argument("folder", metavar="DIR|MODEL", type=Path, help="what place wrote, or its placed.onnx alone")
-    run.add_argument("--input", metavar="X.npz", type=Path, help="inputs by name; none: made-up ones")
-    run.add_argument("--output", metavar="Y.npz", type=Path, help="where the outputs go")
+    run.add_argument(
+        "folder", metavar="DIR|MODEL", type=Path, help="folder written by place --out, or its placed.onnx alone"
+    )
+    run.add_argument("--input", metavar="X.npz", type=Path, help="inputs by name; random ones if not given")
+    run.add_argument("--output", metavar="Y.npz", type=Path, help="file for the outputs")
     run.add_argument("--repeat", type=int, default=1, help="number of runs")
     run.add_argument("--custom-ops", metavar="LIB.so", type=Path, action="append", default=[])
-    run.add_argument("--seed", type=int, default=0, help="of made-up inputs")
+    run.add_argument("--seed", type=int, default=0, help="seed of random inputs")
     run.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    run.add_argument("--quiet", action="store_true", help="nothing but the answer")
+    run.add_argument("--quiet", action="store_true", help="the answer without notes")
     options = parser.parse_args(arguments)
     if options.repeat < 1:
         parser.error(f"--repeat is {options.repeat}; expected at least 1")

@@ -27,25 +27,28 @@ def train(
         Path, typer.Option(metavar="DIR|NAME.safetensors", help="folder of the run, or the policy to write")
     ],
     updates: Annotated[int | None, typer.Option(min=1, help="batches to learn from; 600 if not given")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="as many as there are cores if not given")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="number of processes; one per core if not given")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="same seed and processes, same policy; 0 if not given")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
     policy: Annotated[Path | None, typer.Option(help="a trained policy to start from")] = None,
     ablation: Annotated[
-        Ablation | None, typer.Option(help="leave this out, to see what it is worth; nothing if not given")
+        Ablation | None, typer.Option(help="part to leave out, to measure its effect; none if not given")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.0, help="stop after so long; --resume goes on")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="minutes after which training stops; --resume continues it")
+    ] = None,
     ray: RayOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Train one policy on many graphs and device sets, from the zoo's training families and at random.
 
-    Ctrl-C ends it after the update that is under way, and saves; the same command goes on. Metrics are in metrics.jsonl, and in TensorBoard's event
-    files where tensorboard is installed (pip install 'gnnplace[train]'). With --ray the processes are on the hosts of a cluster, as many as those have
-    cores; the same seed and processes give the same policy as on one machine, and a run that loses one goes on from what was saved last.
+    Ctrl-C ends training after the current update and saves it; the same command, or --resume, continues. Metrics go to
+    metrics.jsonl, and to TensorBoard's event files if tensorboard is installed. With --ray one process runs per core of the
+    cluster; the same seed and number of processes give the same policy as on one machine. A run that loses a process
+    continues from the last saved update.
     """
     from gnnplace.api.training_run import RunFiles
     from gnnplace.api.training_run import train as run
