@@ -120,7 +120,14 @@ class WalkRequest:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """The last and the best placement of a walk, in penalised seconds (`Problem.penalised_batch_s`)."""
+    """The last and the best placement of a walk, in penalised seconds (`Problem.penalised_batch_s`).
+
+    >>> from gnnplace.sim.example import diamond
+    >>> request = WalkRequest(np.array([0, 0, 0, 0]), 20, 0.0, 0.0, Proposals(0.8, 0.5, 3.0))
+    >>> walk = diamond().local_search.walk(request, np.random.default_rng(0))
+    >>> [round(seconds, 3) for _, seconds in walk.improvements], round(walk.value_s, 3)
+    ([4.002, 4.001], 4.001)
+    """
 
     assignment: IntArray  # [N]
     value_s: float

@@ -154,6 +154,11 @@ def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> Int
     """`[N]` a random assignment with equal numbers of ops and colocation groups per device, up to one more.
 
     It ignores the devices that ops list as allowed.
+
+    >>> from gnnplace.graph.op_graph import Op, OpGraph
+    >>> graph = OpGraph.build("g", [Op("a"), Op("b", group="both"), Op("c", group="both")], [])
+    >>> scattered(graph, 2, np.random.default_rng(0)).tolist()
+    [1, 0, 0]
     """
     free = graph.colocation < 0
     unit = np.where(free, len(graph.colocation_names) + np.cumsum(free) - 1, graph.colocation)
@@ -163,7 +168,18 @@ def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> Int
 def save_placement(
     path: Path, graph: OpGraph, topology: Topology, placement: Placement, facts: Mapping[str, Any]
 ) -> None:
-    """Writes a placement; `facts` adds the other keys of the format (`model`, `evaluation`, `planner`, `seed`, `version`)."""
+    """Writes a placement; `facts` adds the other keys of the format (`model`, `evaluation`, `planner`, `seed`, `version`).
+
+    >>> from gnnplace.files import temporary_folder
+    >>> from gnnplace.devices.topology import Device
+    >>> from gnnplace.graph.op_graph import Op
+    >>> graph, pair = OpGraph.build("g", [Op("a"), Op("b")]), Topology("pair", (Device("x"), Device("y")))
+    >>> with temporary_folder() as folder:
+    ...     save_placement(folder / "p.json", graph, pair, Placement(np.array([1, 0])), {"planner": "mine"})
+    ...     written = json.loads((folder / "p.json").read_text())
+    >>> written["assignment"], written["planner"]
+    ({'a': 'y', 'b': 'x'}, 'mine')
+    """
     priorities = None
     if placement.priorities is not None:
         priorities = dict(zip(graph.op_names, placement.priorities.tolist(), strict=True))

@@ -229,7 +229,16 @@ def _colocation(graph: OpGraph, schedule: Schedule) -> Iterator[str]:
 def memory_changes(
     graph: OpGraph, topology: Topology, schedule: Schedule
 ) -> tuple[list[int], list[list[tuple[float, int]]]]:
-    """Bytes of weights on each device, and its memory changes (time, bytes): activations, received copies, workspace."""
+    """Bytes of weights on each device, and its memory changes (time, bytes): activations, received copies, workspace.
+
+    >>> from gnnplace.placement import Placement
+    >>> from gnnplace.sim.example import diamond
+    >>> problem = diamond()
+    >>> schedule = problem.estimator.schedule(Placement(np.array([0, 0, 0, 0])))
+    >>> _, changes = memory_changes(problem.graph, problem.topology, schedule)
+    >>> [change for change in changes[0] if change[1]][:2]  # the first op's output, until its last use ends
+    [(0.0, 8), (5.0, -8)]
+    """
     device_of = schedule.assignment.tolist()
     changes: list[list[tuple[float, int]]] = [[] for _ in range(topology.num_devices)]
 

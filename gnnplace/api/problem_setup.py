@@ -50,7 +50,13 @@ they were 0.1 % shorter (geometric mean; from 4.4 % shorter to 2.5 % longer), an
 
 @dataclass(frozen=True, eq=False)
 class ProblemSetup:
-    """One workload on one device set with the seconds of every op on every device, at every shape of the inputs."""
+    """One workload on one device set with the seconds of every op on every device, at every shape of the inputs.
+
+    >>> from gnnplace import set_up
+    >>> setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
+    >>> setup.coarsening.graph.num_ops <= 20, setup.bound.value_s > 0
+    (True, True)
+    """
 
     workload: Workload
     topology: Topology
