@@ -125,7 +125,7 @@ def test_a_file_of_another_kind_is_refused_and_not_changed(tmp_path: Path) -> No
 
 def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
-    with sqlite3.connect(tmp_path / "some" / "measurements.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "some" / "measurements.sqlite")) as connection, connection:
         connection.execute("PRAGMA user_version = 7")
     with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 3; use the newer gnnplace"):
         opened(tmp_path)
