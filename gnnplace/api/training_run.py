@@ -148,11 +148,13 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         should_stop: called before every update; true stops the run.
 
     Raises:
-        GnnplaceError: an argument contradicts the run or is out of range, or `policy` and `ablation` are both set.
+        GnnplaceError: an argument contradicts the run, `settings` or `policy`, or is out of range.
         InvalidRun: `out` holds another run, or there is none to resume.
         InvalidPolicy: the policy to start from cannot be used.
         ProcessLost: another process has ended early, on a cluster three times between two checkpoints; the run can be resumed.
     """
+    if settings is not None and (resume or any(value is not None for value in (updates, processes, seed, ablation))):
+        raise GnnplaceError("settings determine updates, processes, seed and ablation; leave these and resume out")
     for name, count in {"updates": updates, "processes": processes}.items():
         if count is not None and count < 1:
             raise GnnplaceError(f"--{name} is {count}; expected at least 1")

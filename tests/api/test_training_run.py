@@ -114,6 +114,8 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: 
         train(tmp_path, resume=True, updates=5)
     with pytest.raises(GnnplaceError, match="--processes is 0; expected at least 1"):
         train(tmp_path / "new", processes=0)
+    with pytest.raises(GnnplaceError, match="settings determine updates, processes, seed and ablation"):
+        train(tmp_path / "new", TINY, updates=5)
     state = read_state(RunFiles(tmp_path).state)
     changed = json.loads(state.settings)
     changed["training"]["seed"] = "many"
