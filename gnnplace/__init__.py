@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from gnnplace.graph import Op, OpGraph, Tensor
     from gnnplace.onnx_io.read import read_onnx
     from gnnplace.placement import Placement, load_placement
-    from gnnplace.planners.budget import Budget
     from gnnplace.planners.catalog import PLANNERS, load_planner
-    from gnnplace.planners.search import Search, Solution
+    from gnnplace.planners.search import Budget, Search, Solution
     from gnnplace.running.session import Session
     from gnnplace.schedule import Schedule, check_schedule
     from gnnplace.sim import Simulator
@@ -56,9 +55,8 @@ _HOMES = {
     "gnnplace.graph": "Op OpGraph Tensor",
     "gnnplace.onnx_io.read": "read_onnx",
     "gnnplace.placement": "Placement load_placement",
-    "gnnplace.planners.budget": "Budget",
     "gnnplace.planners.catalog": "PLANNERS load_planner",
-    "gnnplace.planners.search": "Search Solution",
+    "gnnplace.planners.search": "Budget Search Solution",
     "gnnplace.running.session": "Session",
     "gnnplace.schedule": "Schedule check_schedule",
     "gnnplace.sim": "Simulator",

@@ -12,7 +12,7 @@ from typing import TypedDict, TypeVar
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import DimsObjective, Objective
-from gnnplace.planners.budget import Budget, Progress
+from gnnplace.planners.search import Budget, Progress
 
 __all__ = [
     "MAX_SHAPES", "Dims", "Keywords", "PlaceOptions", "options_from", "shapes_of", "sizes_between",

@@ -23,9 +23,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.interruption import stop_requests
 from gnnplace.measuring.busy import check_free
 from gnnplace.placement import Placement, check_legal, load_placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Solution
+from gnnplace.planners.search import Budget, Solution
 from gnnplace.run_record import PlannerRow, finite
 from gnnplace.running.devices import is_real
 

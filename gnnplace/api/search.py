@@ -21,9 +21,8 @@ from gnnplace.evaluation import Evaluation, Evaluator
 from gnnplace.measuring.measured_evaluator import Comparison, MeasuredEvaluator
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Planner, Solution
+from gnnplace.planners.search import Budget, Planner, Solution
 from gnnplace.run_record import MeasuredSearch, PlannerRow, finite
 
 if TYPE_CHECKING:

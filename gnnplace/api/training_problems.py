@@ -17,10 +17,9 @@ from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import WalkRequest
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.constructions import evaluate_starts
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Budget, Search
 from gnnplace.training.search_ppo import TrainingProblem
 
 __all__ = ["ProblemRanges", "SampledProblems", "training_families", "training_graphs"]

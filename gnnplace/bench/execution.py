@@ -20,8 +20,8 @@ from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval, quiet_s
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Budget
 from gnnplace.running.session import Session
 
 __all__ = ["Execution", "bench_equality", "bench_execution", "execution_result"]

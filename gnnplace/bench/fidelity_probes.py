@@ -17,8 +17,8 @@ from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.timing import StoppingRule, interleaved, quiet_s
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Budget
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.schedule import Schedule
 

@@ -18,8 +18,8 @@ from gnnplace.api.measuring import MEASURE_OPTIONS
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.problems import executing, real_setup
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Budget
 from gnnplace.report import device_letters, devices_of_letters
 from gnnplace.run_record import finite
 from gnnplace.units import format_s

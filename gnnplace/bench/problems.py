@@ -20,8 +20,7 @@ from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
-from gnnplace.planners.search import Planner, Solution
+from gnnplace.planners.search import Budget, Planner, Solution
 from gnnplace.run_record import finite
 from gnnplace.running.session import PARTS
 

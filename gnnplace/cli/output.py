@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-from gnnplace.planners.budget import Progress as SearchProgress
 from gnnplace.units import format_s
+
+if TYPE_CHECKING:
+    from gnnplace.planners.search import Progress as SearchProgress
 
 __all__ = [
     "NOTES", "bar", "be_quiet", "hint", "note", "print_answer", "print_error", "print_json", "print_table",

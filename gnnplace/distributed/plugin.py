@@ -50,8 +50,7 @@ from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget, Progress
-from gnnplace.planners.search import Planner
+from gnnplace.planners.search import Budget, Planner, Progress
 from gnnplace.run_record import MeasuredSearch, PlannerRow
 from gnnplace.running.session import PARTS
 from gnnplace.training.process_group import StartGroup

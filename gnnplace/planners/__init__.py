@@ -2,8 +2,7 @@
 
 In reading order:
 
-- `budget.py`: the limits of a search;
-- `search.py`: the budgeted search that every planner runs in, and its solution;
+- `search.py`: the search that every planner runs in, its limits and its solution;
 - `catalog.py`: the planners by name;
 - `metropolis.py`: the acceptance rule of simulated annealing, and the clock of a search;
 - `classical/`: one published method per file;

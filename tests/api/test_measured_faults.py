@@ -19,7 +19,7 @@ from gnnplace.api.plan import Plan
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring.profile import measured_costs
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
-from gnnplace.planners.budget import Progress
+from gnnplace.planners.search import Progress
 from gnnplace.run_record import MeasuredSearch
 from gnnplace.units import GIB
 from tests.measuring_processes import measuring_processes

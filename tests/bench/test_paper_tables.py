@@ -16,9 +16,8 @@ from gnnplace.bench.problems import DOES_NOT_FIT
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import PLANNERS
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.report.bench_page import read_bench, render_bench
 from models_zoo.networks.catalog import load_recipe
 from tests.finished_cases import write_cases

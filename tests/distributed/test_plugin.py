@@ -14,7 +14,7 @@ from gnnplace.distributed.plugin import HostsExecutor, _compared
 from gnnplace.evaluation import Evaluation
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
+from gnnplace.planners.search import Budget
 
 GRAPH = OpGraph.build(
     "pair", [Op(name, time_s={"a": 1.0, "b": 2.0}, memory_bytes=8) for name in "xy"], [Tensor("x", 1, ("y",))]

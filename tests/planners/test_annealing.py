@@ -10,11 +10,10 @@ import pytest
 
 from gnnplace.evaluation import Problem, Proposals
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget, Progress
 from gnnplace.planners.classical import annealing, heft
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
 from gnnplace.planners.classical.baselines import plan_single
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Budget, Progress, Search
 from tests.problems import chain, devices_of, optimum_s, problem_of, random_reads
 from tests.toy_problems import MeasuredLike
 

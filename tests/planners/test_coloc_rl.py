@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers import coloc_rl
 from gnnplace.planners.papers.coloc_rl import ColocRlConfig, plan, reinforce_loss
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op_groups
 from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled
+from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
 from tests.policy.conftest import one_thread
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains

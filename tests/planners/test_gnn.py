@@ -11,7 +11,6 @@ import torch
 
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import heft
 from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.gnn.constructions import evaluate_starts
@@ -21,7 +20,7 @@ from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, _temperature_s, _warmth, fine_tune, revisit
 from gnnplace.planners.gnn.stretch import rebuild, stretch_tables
 from gnnplace.planners.metropolis import SearchClock
-from gnnplace.planners.search import Search, ShareUsed
+from gnnplace.planners.search import Budget, Search, ShareUsed
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
 from gnnplace.training.search_trace import SearchTrace

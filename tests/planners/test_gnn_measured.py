@@ -13,13 +13,12 @@ from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import annealing
 from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig, crossings
 from gnnplace.planners.gnn.execution import ExecutionConfig, RehearsalConfig, plan_measured, rehearse
 from gnnplace.planners.gnn.planner import GnnConfig, plan
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.sim.simulator import Simulator
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
 

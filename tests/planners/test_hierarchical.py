@@ -8,7 +8,6 @@ import torch
 
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.hierarchical.networks import (
     MAX_NEIGHBOURS,
     MAX_OUTPUTS,
@@ -27,6 +26,7 @@ from gnnplace.planners.papers.hierarchical.planner import (
     group_mask,
     plan,
 )
+from gnnplace.planners.search import Budget
 from tests.policy.conftest import one_thread
 from tests.toy_problems import full_mesh, problem_on, random_layers
 

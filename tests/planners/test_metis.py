@@ -13,9 +13,9 @@ from gnnplace.devices.topology import Device
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement, check_legal
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.classical.metis import metis_assignment
+from gnnplace.planners.search import Budget
 from tests.problems import connected, ladders, problem_of
 
 

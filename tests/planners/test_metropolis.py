@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Budget, Search
 from gnnplace.sim.example import diamond
 
 

@@ -20,11 +20,11 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.isolated_process import IsolatedProcess
 from gnnplace.placement import check_legal
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import mtkahypar
 from gnnplace.planners.classical.mtkahypar import MtKahyparConfig, part_limits, plan, unit_bytes
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph
 from gnnplace.planners.classical.partition_graph import parts_of
+from gnnplace.planners.search import Budget
 from tests.problems import connected, ladders, problem_of
 
 needs_mtkahypar = pytest.mark.usefixtures("_mtkahypar")

@@ -13,11 +13,10 @@ from gnnplace.api.workload import Workload
 from gnnplace.evaluation import Problem
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, clustered, refine
 from gnnplace.planners.gnn.planner import plan
-from gnnplace.planners.search import Search, Step
+from gnnplace.planners.search import Budget, Search, Step
 from models_zoo.networks.generated.layered import Settings, layered
 
 LEVELS = MultilevelConfig(more_ops_than=100, coarsest_groups=32, clusters=(60, 120))

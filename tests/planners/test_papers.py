@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import PLANNERS, load_planner
 from gnnplace.planners.papers import coloc_rl, learning, spotlight
 from gnnplace.planners.papers.hierarchical.networks import Placer
@@ -25,6 +24,7 @@ from gnnplace.planners.papers.learning import (
 )
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.op_groups import op_groups
+from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
 from tests.policy.conftest import one_thread
 from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains

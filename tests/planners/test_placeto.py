@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from gnnplace.env.batch import PlacementBatch
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.placeto import planner as planner_module
 from gnnplace.planners.papers.placeto.features import (
     adjacency,
@@ -33,6 +32,7 @@ from gnnplace.planners.papers.placeto.planner import (
     plan,
     roll_out,
 )
+from gnnplace.planners.search import Budget
 from gnnplace.training.search_ppo import returns_to_go
 from tests.policy.conftest import one_thread
 from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains

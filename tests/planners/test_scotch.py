@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.placement import check_legal
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import scotch
 from gnnplace.planners.classical.scotch import link_distances, plan, source_text, target_text
+from gnnplace.planners.search import Budget
 from tests.problems import ladders, problem_of
 
 needs_scotch = pytest.mark.skipif(shutil.which("scotch_gmap") is None, reason="Debian's scotch is not installed")

@@ -8,10 +8,10 @@ import pytest
 from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import etf, sct
 from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.sct import SctConfig, favourite_children
+from gnnplace.planners.search import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from gnnplace.devices.topology import Device
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical import heft, heft_portfolio, mtkahypar, segments
+from gnnplace.planners.search import Budget
 from tests.problems import chain, connected, devices_of, optimum_s, problem_of, random_reads
 from tests.toy_problems import MeasuredLike
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers import spotlight
 from gnnplace.planners.papers.learning import gradient_step
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
@@ -24,6 +23,7 @@ from gnnplace.planners.papers.spotlight import (
     proximal_update,
     ratio_and_divergence,
 )
+from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
 from tests.policy.conftest import one_thread
 from tests.toy_problems import full_mesh, problem_on, random_layers

@@ -12,8 +12,8 @@ from gnnplace.evaluation import Evaluator, ScheduleEstimator
 from gnnplace.graph import Op, OpGraph, Tensor
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
+from gnnplace.planners.search import Budget
 from gnnplace.sim.simulator import GroupedSimulator, Simulator
 from models_zoo.networks.catalog import load_recipe
 

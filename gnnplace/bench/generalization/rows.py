@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gnnplace.bench.harness import check_known
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Planner
+from gnnplace.planners.search import Budget, Planner
 from gnnplace.training import Ablation
 
 __all__ = ["ABLATED", "ABLATIONS", "ROWS", "Row", "Variant", "fingerprint", "planner_of", "policy_of", "selected_rows"]

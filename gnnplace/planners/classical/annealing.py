@@ -10,10 +10,9 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem, Proposals, WalkRequest
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.heft import best_start
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 
 __all__ = ["AnnealingConfig", "anneal", "plan"]
 

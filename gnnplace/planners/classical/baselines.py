@@ -6,9 +6,8 @@ import numpy as np
 
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.heft import best_start
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 
 __all__ = ["plan_greedy", "plan_round_robin", "plan_single"]
 

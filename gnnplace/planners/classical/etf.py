@@ -10,7 +10,6 @@ from numba import njit
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.event_heap import pop_event, push_event
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.heft import evaluate_in_order
 from gnnplace.planners.classical.list_schedule import ListSchedule, connected_schedule, rank_order
 from gnnplace.planners.classical.list_state import (
@@ -24,7 +23,7 @@ from gnnplace.planners.classical.list_state import (
     place_unit,
     ready_s,
 )
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 
 __all__ = ["MEMORY_SHARES", "earliest_task_schedule", "plan"]
 

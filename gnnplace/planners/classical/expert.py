@@ -7,9 +7,8 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.partition_graph import participants
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 
 __all__ = ["balanced_cuts", "expert_assignment", "fastest_first", "plan"]
 

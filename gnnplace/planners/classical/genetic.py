@@ -8,8 +8,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 
 __all__ = ["GeneticConfig", "decode", "next_generation", "plan", "population_size"]
 

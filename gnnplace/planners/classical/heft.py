@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.search import BudgetExhausted, Search, Seen, Solution
+from gnnplace.planners.search import Budget, BudgetExhausted, Search, Seen, Solution
 
 __all__ = ["MEMORY_AND_ACTIVATION_SHARES", "best_start", "evaluate_heft", "evaluate_in_order", "plan"]
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evaluate_heft
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
-from gnnplace.planners.search import Search, Seen, Solution
+from gnnplace.planners.search import Budget, Search, Seen, Solution
 
 __all__ = ["NOISE", "TRANSFER_FACTORS", "Shares", "held_shares", "noisy_schedules", "plain_options", "plan"]
 

@@ -8,9 +8,8 @@ from gnnplace.arrays import IntArray
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 
 __all__ = ["metis_assignment", "plan", "plan_with_hosts"]
 

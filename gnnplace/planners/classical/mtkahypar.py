@@ -14,10 +14,9 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph, partitioner
 from gnnplace.planners.classical.partition_graph import Parts, nets_of, parts_of, whole_numbers
-from gnnplace.planners.search import Search, Seen, Solution
+from gnnplace.planners.search import Budget, Search, Seen, Solution
 
 __all__ = ["MtKahyparConfig", "part_limits", "plan", "unit_bytes"]
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evaluate_in_order
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, mean_costs
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 
 __all__ = ["optimistic_cost_table", "peft_order", "peft_schedule", "plan"]
 

@@ -17,9 +17,8 @@ from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.files import temporary_folder
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
-from gnnplace.planners.search import BudgetExhausted, Search, Solution
+from gnnplace.planners.search import Budget, BudgetExhausted, Search, Solution
 
 __all__ = ["link_distances", "plan", "scotch_assignment", "source_text", "target_text"]
 

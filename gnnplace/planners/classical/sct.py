@@ -11,11 +11,10 @@ from scipy.sparse import block_array, csr_array, diags_array, eye_array
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.etf import MEMORY_SHARES, earliest_task_schedule
 from gnnplace.planners.classical.heft import evaluate_in_order
 from gnnplace.planners.classical.list_schedule import mean_costs
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 
 __all__ = ["FavouriteChildren", "SctConfig", "favourite_children", "plan"]
 

@@ -11,9 +11,8 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import depth_first_order
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.expert import fastest_first
-from gnnplace.planners.search import Search, Seen, Solution
+from gnnplace.planners.search import Budget, Search, Seen, Solution
 
 __all__ = ["plan", "segment_assignments"]
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Evaluator, Problem, Proposals
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig
 from gnnplace.planners.metropolis import accepts, cooled_s
-from gnnplace.planners.search import Planner, Search, Solution
+from gnnplace.planners.search import Budget, Planner, Search, Solution
 
 __all__ = ["ExecutionConfig", "RehearsalConfig", "plan_measured", "rehearse"]
 

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, WalkConfig, fine_tune, revisit, walk
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyNetwork, build_policy, one_thread, policy_inputs

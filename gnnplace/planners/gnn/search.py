@@ -13,12 +13,11 @@ import torch
 
 from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Proposals
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.gnn.moves import KINDS, Candidates, Moves, MovesConfig
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, PolicySearch
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
-from gnnplace.planners.search import Search, ShareUsed, Step
+from gnnplace.planners.search import Budget, Search, ShareUsed, Step
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.search_ppo import (
     SearchPpoConfig,

@@ -19,11 +19,10 @@ import torch
 
 from gnnplace.arrays import FloatArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.learning import MovingAverage
 from gnnplace.planners.papers.seq2seq.network import PUBLISHED, Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.sampling import Sampled, Sampler, search_with
-from gnnplace.planners.search import Solution
+from gnnplace.planners.search import Budget, Solution
 
 __all__ = ["PAPER", "ColocRlConfig", "plan", "reinforce_loss"]
 

@@ -27,11 +27,10 @@ import torch
 from torch import Tensor
 
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.learning import MovingAverage
 from gnnplace.planners.papers.seq2seq.network import PUBLISHED, Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.sampling import Sampler, search_with
-from gnnplace.planners.search import Solution
+from gnnplace.planners.search import Budget, Solution
 
 __all__ = ["PAPER", "SpotlightConfig", "next_kl_coef", "plan", "proximal_update", "ratio_and_divergence"]
 

@@ -12,7 +12,6 @@ import numpy as np
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.classical.heft import best_start
 from gnnplace.planners.classical.list_schedule import start_order_priorities
@@ -24,7 +23,7 @@ from gnnplace.planners.classical.optimal.rules import (
     pay_overheads,
     serve_in_turn,
 )
-from gnnplace.planners.search import BudgetExhausted, Search, Solution
+from gnnplace.planners.search import Budget, BudgetExhausted, Search, Solution
 
 __all__ = ["OptimalConfig", "plan"]
 

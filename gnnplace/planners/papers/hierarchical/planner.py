@@ -12,7 +12,6 @@ from torch import Generator, Tensor, nn
 
 from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.hierarchical.networks import (
     Chooser,
     Placer,
@@ -27,7 +26,7 @@ from gnnplace.planners.papers.learning import (
     relative_runtime,
     single_device_s,
 )
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.policy.network import one_thread, seeded
 
 __all__ = [

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from gnnplace.arrays import BoolArray, FloatArray
 from gnnplace.evaluation import Problem
-from gnnplace.planners.budget import Budget
 from gnnplace.planners.papers.learning import gradient_step, which_ran
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, op_groups
-from gnnplace.planners.search import Search, Solution
+from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.policy.network import one_thread, seeded
 
 __all__ = ["Rewards", "Sampled", "Sampler", "search_with"]
