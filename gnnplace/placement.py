@@ -17,11 +17,10 @@ from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 
 __all__ = [
-    "FORMAT", "Placement", "allowed_mask", "check_legal", "load_placement", "resident_bytes", "save_placement",
-    "scattered",
+    "Placement", "allowed_mask", "check_legal", "load_placement", "resident_bytes", "save_placement", "scattered",
 ]  # fmt: skip
 
-FORMAT = "gnnplace.placement/1"
+_FORMAT = "gnnplace.placement/1"
 _NAME = 100  # characters of an unknown name that are compared with known names
 
 
@@ -184,7 +183,7 @@ def save_placement(
     if placement.priorities is not None:
         priorities = dict(zip(graph.op_names, placement.priorities.tolist(), strict=True))
     document = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "model": {"name": graph.name, "sha256": None, "ops": graph.num_ops, **facts.get("model", {})},
         "devices": list(topology.device_names),
         "assignment": dict(zip(graph.op_names, [topology.device_names[d] for d in placement.assignment], strict=True)),
@@ -214,8 +213,8 @@ def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str |
         InvalidPlacement: the file is broken, belongs to another model or to other devices, or is illegal.
     """
     document = read_json(path, InvalidPlacement)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise InvalidPlacement(f'{path}: "format" is not {FORMAT!r}; is this a placement file?')
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise InvalidPlacement(f'{path}: "format" is not {_FORMAT!r}; is this a placement file?')
     devices, assignment = document.get("devices"), document.get("assignment")
     if not isinstance(devices, list) or not isinstance(assignment, dict):
         raise InvalidPlacement(f"{path}: 'devices' (a list) and 'assignment' (an object) are required")

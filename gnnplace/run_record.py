@@ -17,11 +17,10 @@ from gnnplace.evaluation import DimsObjective
 from gnnplace.files import read_json
 
 __all__ = [
-    "FORMAT", "Link", "MeasuredRecord", "MeasuredSearch", "MeasuredSummary", "OpsRecord", "PlannerRow", "RunRecord",
-    "ShapeRecord", "StepRecord", "Summary", "TransferRecord", "finite", "read_run",
+    "Link", "MeasuredRecord", "MeasuredSearch", "MeasuredSummary", "OpsRecord", "PlannerRow", "RunRecord", "ShapeRecord",
+    "StepRecord", "Summary", "TransferRecord", "finite", "read_run",
 ]  # fmt: skip
 
-FORMAT = "gnnplace.run/1"
 Link = tuple[Literal["op", "transfer"], int]
 """A link of the critical path: an index into `ops` or `transfers`."""
 

@@ -28,16 +28,13 @@ from gnnplace.placement import Placement
 from gnnplace.planners.search import Planner
 from gnnplace.run_record import MeasuredSearch
 
-__all__ = [
-    "FINALISTS", "MEASURE_OPTIONS", "REQUESTS", "executed_here", "executed_placement",
-    "measured_evaluator", "profiled", "profiled_anew",
-]  # fmt: skip
+__all__ = ["MEASURE_OPTIONS", "REQUESTS", "executed_here", "executed_placement", "profiled", "profiled_anew"]
 
 MEASURE_OPTIONS = MeasureOptions()
 """Limits and stopping rules of measurements."""
 REQUESTS = 8
 """Consecutive requests in a measurement of throughput; filling and draining the pipeline then count for little."""
-FINALISTS = 3
+_FINALISTS = 3
 """Number of placements of an executed search that are executed side by side in the end."""
 _MAX_PAIRS = 6
 """Maximum number of device pairs of which every link is probed before a search; a probe takes some seconds."""
@@ -129,11 +126,11 @@ def _measure_segments(model: OnnxModel, topology: Topology, costs: CostStore, se
         return
     stretches = [np.arange(num_groups) * max(2, round(share * num_groups)) // num_groups for share in _SHARES_OF_GROUPS]
     placements = [Placement(rng.integers(0, topology.num_devices, s[-1] + 1)[s]) for s in stretches]
-    with measured_evaluator(setup) as evaluator:
+    with _measured_evaluator(setup) as evaluator:
         evaluator.learn_segments(placements, _PATIENT)
 
 
-def measured_evaluator(setup: ProblemSetup, options: MeasureOptions | None = None) -> MeasuredEvaluator:
+def _measured_evaluator(setup: ProblemSetup, options: MeasureOptions | None = None) -> MeasuredEvaluator:
     """Executes placements of the op groups and stores the measurements; None: `MEASURE_OPTIONS`."""
     options = dataclasses.replace(options or MEASURE_OPTIONS, dims_objective=setup.dims_objective)
     kept = Kept(measurement_store(), setup.op_time_s)
@@ -173,7 +170,7 @@ def executed_placement(setup: ProblemSetup, placement: Placement) -> tuple[Evalu
 def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Iterator[Executor]:
     """Executes placements on this machine; `hosts` with the same devices share the executions of the search."""
     limits = _pipelined(MEASURE_OPTIONS) if setup.objective == "throughput" else MEASURE_OPTIONS
-    with measured_evaluator(setup, limits) as evaluator:
+    with _measured_evaluator(setup, limits) as evaluator:
 
         def search(planner: Planner) -> ExecutedSearch:
             excluded: list[str] = []  # warnings about hosts that take no part
@@ -185,7 +182,7 @@ def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | Non
                 "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
             }  # fmt: skip
             warnings = (*excluded, *filter(None, [evaluator.not_kept]))
-            return ExecutedSearch(solution, counts, evaluator.fastest(FINALISTS), warnings)
+            return ExecutedSearch(solution, counts, evaluator.fastest(_FINALISTS), warnings)
 
         def remembered(placements: Sequence[Placement]) -> Comparison:
             known = tuple(map(evaluator.evaluate, placements))

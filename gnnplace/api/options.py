@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
@@ -14,16 +14,12 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.evaluation import DimsObjective, Objective
 from gnnplace.planners.search import Budget, Progress
 
-__all__ = [
-    "MAX_SHAPES", "Dims", "Keywords", "PlaceOptions", "options_from", "shapes_of", "sizes_between",
-    "with_keyword_signature",
-]  # fmt: skip
-
+__all__ = ["Dims", "Keywords", "PlaceOptions", "shapes_of", "sizes_between", "with_keyword_signature"]
 
 Dims = Mapping[str, int | Sequence[int]]
 """One or several sizes by name of the dimension."""
 
-MAX_SHAPES = 32
+_MAX_SHAPES = 32
 """Maximum number of shapes; every evaluation simulates each of them."""
 
 
@@ -52,9 +48,9 @@ def shapes_of(dims: Dims) -> tuple[dict[str, int], ...]:
     if empty is not None:
         raise UnsupportedModel(f"dimension {empty!r} is given no size; give one number or several")
     count = math.prod(len(sizes) for sizes in rows.values())
-    if count > MAX_SHAPES:
+    if count > _MAX_SHAPES:
         raise UnsupportedModel(
-            f"the sizes of {', '.join(rows)} make {count} shapes; at most {MAX_SHAPES} can be optimised for, so give fewer sizes"
+            f"the sizes of {', '.join(rows)} make {count} shapes; at most {_MAX_SHAPES} can be optimised for, so give fewer sizes"
         )
     return tuple(dict(zip(rows, sizes, strict=True)) for sizes in itertools.product(*rows.values()))
 
@@ -120,15 +116,6 @@ class Keywords(TypedDict, total=False):
     ray: str | None
     on_progress: Callable[[Progress], None] | None
     on_warning: Callable[[str], None]
-
-
-def options_from(options: PlaceOptions | None, keywords: Keywords) -> PlaceOptions:
-    """The options; keyword arguments replace their fields.
-
-    Raises:
-        TypeError: a keyword is not a field of `PlaceOptions`.
-    """
-    return replace(options or PlaceOptions(), **keywords)
 
 
 _Function = TypeVar("_Function", bound=Callable[..., object])

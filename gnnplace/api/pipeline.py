@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from gnnplace.api.judging import executed_plan, finalists_of, simulated_plan
 from gnnplace.api.measuring import executed_here, executed_placement, profiled, profiled_anew
-from gnnplace.api.options import Keywords, PlaceOptions, options_from, with_keyword_signature
+from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import ProblemSetup, topology_of
 from gnnplace.api.search import LEARNED, Executor, Hosts, Run, attempts, chosen_planner, hosts_at, until_interrupted
@@ -66,7 +66,7 @@ def place(
         MeasurementFailed: the model does not run on a device, no placement runs, or other work keeps a device busy.
         KeyboardInterrupt: there was no placement yet.
     """
-    begin_s, options = time.perf_counter(), options_from(options, keywords)
+    begin_s, options = time.perf_counter(), replace(options or PlaceOptions(), **keywords)
     chosen_planner(options.planner, options.policy)  # a wrong name is an error before the model is read
     hosts = hosts_at(options.ray)
     over_hosts = hosts if hosts is not None and hosts.own(devices) else None
@@ -102,7 +102,7 @@ def compare(
         GnnplaceError: an unknown planner, or a model or device set that cannot be read.
         KeyboardInterrupt: there was no placement yet.
     """
-    options = replace(options_from(options, keywords), measure=False)
+    options = replace(replace(options or PlaceOptions(), **keywords), measure=False)
     chosen = {name: chosen_planner(name, options.policy if name == LEARNED else None) for name in planners}
     hosts = hosts_at(options.ray)
     if hosts is not None and hosts.own(devices):
@@ -138,7 +138,7 @@ def evaluate(
         UnsupportedModel: the placement is to be executed, and the model is an op graph.
         MeasurementFailed: the placement failed when it was executed, or other work keeps a device busy.
     """
-    options = options_from(options, keywords)
+    options = replace(options or PlaceOptions(), **keywords)
     plan = _plan_of(model, devices, placement, options)
     if options.measure:
         evaluation, found = executed_placement(plan.setup, plan.placement)
@@ -182,7 +182,8 @@ def plan_of(
         InvalidPlacement: the placement is not for this model and these devices.
         UnsupportedModel: the model cannot be read.
     """
-    return _plan_of(model, devices, placement, replace(options_from(options, keywords), measure=False))
+    options = replace(replace(options or PlaceOptions(), **keywords), measure=False)
+    return _plan_of(model, devices, placement, options)
 
 
 @with_keyword_signature
@@ -201,7 +202,7 @@ def set_up(
     Raises:
         GnnplaceError: as `place`.
     """
-    return _set_up(model, devices, options_from(options, keywords))
+    return _set_up(model, devices, replace(options or PlaceOptions(), **keywords))
 
 
 @with_keyword_signature
@@ -239,7 +240,7 @@ def profile(
         InvalidTopology: a device is not on this machine.
         MeasurementFailed: the model does not run on a device, or other work keeps a device busy.
     """
-    options = options_from(options, keywords)
+    options = replace(options or PlaceOptions(), **keywords)
     topology = topology_of(devices)
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=True)
     workload.check_executable()  # before anything is measured

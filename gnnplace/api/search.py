@@ -49,7 +49,7 @@ def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
     if policy is None:
         return load_planner(name)
     if name != LEARNED:
-        raise GnnplaceError(f"planner {name!r} takes no policy; leave --policy out or choose {LEARNED!r}")
+        raise GnnplaceError(f"planner {name!r} takes no policy; leave policy out or choose {LEARNED!r}")
     from gnnplace.planners.gnn.planner import GnnConfig, plan
 
     return partial(plan, config=GnnConfig(policy=Path(policy)))

@@ -157,7 +157,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         raise GnnplaceError("settings determine updates, processes, seed and ablation; leave these and resume out")
     for name, count in {"updates": updates, "processes": processes}.items():
         if count is not None and count < 1:
-            raise GnnplaceError(f"--{name} is {count}; expected at least 1")
+            raise GnnplaceError(f"{name} is {count}; expected at least 1")
     files, start, hosts = RunFiles(Path(out)), None if policy is None else Path(policy), hosts_at(ray)
     if resume:
         settings = stored_settings(files.out)
@@ -166,7 +166,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     else:
         if start is not None and ablation is not None:
             raise GnnplaceError(
-                f"--ablation {ablation}: the network of {start.name} is as it is; leave one of the two out"
+                f"ablation {ablation!r} changes the network, which policy {start.name!r} has; leave one out"
             )
         if settings is None:
             num_processes = processes or (len(allowed_cores()) if hosts is None else hosts.num_cores())
@@ -185,7 +185,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
             losses = losses + 1 if saved == before else 1
             if hosts is None or losses == _MAX_LOSSES or control.should_stop():
                 raise
-            on_warning(f"{str(lost).rpartition(';')[0]}; the run goes on by itself from update {saved}")
+            on_warning(f"{str(lost).rpartition(';')[0]}; the run continues by itself from update {saved}")
 
 
 def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> None:
@@ -194,10 +194,10 @@ def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> Non
         "updates": training.ppo.num_updates, "processes": training.num_processes, "seed": training.seed,
         "policy": settings.start and settings.start.name, "ablation": settings.ablation,
     }  # fmt: skip
-    for option, value in given.items():
-        if value is not None and value != stored[option]:
+    for name, value in given.items():
+        if value is not None and value != stored[name]:
             raise GnnplaceError(
-                f"--{option} {value}: the run was begun with {stored[option]}; leave --{option} out to go on"
+                f"{name} is {value}, but the run began with {stored[name]}; leave {name} out to resume it"
             )
 
 
@@ -216,7 +216,7 @@ def _begin(files: RunFiles, settings: TrainSettings, policy: Path | None) -> Tra
     state = read_state(files.state)
     if state.settings != text:
         raise InvalidRun(
-            f"{files.folder}: holds another run with {state.update} updates; add --resume to go on with that, or choose another --out"
+            f"{files.folder}: holds another run with {state.update} updates; resume that one, or choose another folder"
         )
     return settings
 

@@ -100,7 +100,7 @@ def load_workload(
     path = Path(model)
     if path.suffix == ".json" or path.name.endswith(".json.gz"):
         if dims:
-            raise UnsupportedModel(f"{path}: an op graph has no symbolic dimensions; leave --dim out")
+            raise UnsupportedModel(f"{path}: an op graph has no symbolic dimensions; leave dims out")
         graph = read_graph(path)
         return Workload.of(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     first, *others = shapes_of(dims or {})
@@ -117,5 +117,5 @@ def _zoo_workload(text: str, dims: Dims | None, to_run: bool) -> Workload:
     if graph is None:
         return load_workload(name.onnx_file(), dims)
     if dims:
-        raise UnsupportedModel(f"{_ZOO}{text}: has no symbolic dimensions; leave --dim out, or change a setting")
+        raise UnsupportedModel(f"{_ZOO}{text}: has no symbolic dimensions; leave dims out, or change a setting")
     return Workload.of(graph)

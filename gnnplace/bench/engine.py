@@ -10,10 +10,10 @@ minimum over rounds, as other work only adds time; ratios are medians over round
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import permutations
+from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -100,7 +100,7 @@ def _row(num_ops: int, kind: str, seed: int) -> dict[str, Any]:
         (partial(one_core.evaluate_moves, base, moved, devices), len(moved)),
         (partial(one_core.evaluate_batch, moved_placements), len(moved)),
     ]
-    rounds = np.array([[_seconds(call) / count for call, count in calls] for _ in range(_ROUNDS)])
+    rounds = np.array([[timeit(call, number=1) / count for call, count in calls] for _ in range(_ROUNDS)])
     one_s, two_s, move_s, moved_s = rounds.T
     return {
         "ops": num_ops,
@@ -122,9 +122,3 @@ def _placements(kind: str, count: int, problem: Problem, rng: np.random.Generato
         start = np.empty(num_ops, dtype=np.int64)
         start[problem.graph.topological_order] = np.arange(num_ops) * 4 // num_ops
     return np.where(rng.random((count, num_ops)) < 0.05, rng.integers(0, 4, (count, num_ops)), start[None])
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    begin_s = time.perf_counter()
-    call()
-    return time.perf_counter() - begin_s

@@ -25,11 +25,9 @@ from gnnplace.run_record import finite
 from gnnplace.running.session import PARTS
 
 __all__ = [
-    "DOES_NOT_FIT", "PlannerRun", "accelerators", "bytes_alone", "compiled_problem", "executing", "failure_of",
-    "real_setup", "run_planner", "with_memory", "write_placed",
+    "accelerators", "bytes_alone", "compiled_problem", "executing", "failure_of", "real_setup", "run_planner", "with_memory",
+    "write_placed",
 ]  # fmt: skip
-
-DOES_NOT_FIT = "does not fit into memory"
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +73,9 @@ def failure_of(evaluation: Evaluation) -> str | None:
     """Reason why a placement is infeasible; None for a feasible one."""
     if evaluation.feasible:
         return None
-    return evaluation.failure or (DOES_NOT_FIT if evaluation.shortfall_bytes.any() else "cannot run on its devices")
+    return evaluation.failure or (
+        "does not fit into memory" if evaluation.shortfall_bytes.any() else "cannot run on its devices"
+    )
 
 
 def compiled_problem(setup: ProblemSetup) -> Problem:

@@ -93,7 +93,7 @@ def _run(arguments: list[str]) -> int:
         where = error.filename or ("file system" if _accepts_output() else "standard output")
         code, message = BAD_INPUT, f"{where}: {error.strerror or error}; {_advice(error)}"
     except ImportError as error:
-        mend = "pip install --force-reinstall gnnplace (gnnplace doctor says more)"
+        mend = "pip install --force-reinstall gnnplace (gnnplace doctor lists the missing parts)"
         code, message = BAD_INPUT, f"{error}; the installation is not whole: {mend}"
     print_error(message)
     return code

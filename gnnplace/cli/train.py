@@ -53,7 +53,8 @@ def train(
     from gnnplace.api.training_run import RunFiles
     from gnnplace.api.training_run import train as run
 
-    with stop_requests(on_first=_note_ending) as interrupted, _progress() as show:
+    ending = "ending after this update; Ctrl-C again ends at once, with the state that was saved last"
+    with stop_requests(on_first=lambda: note(ending)) as interrupted, _progress() as show:
         card = run(
             out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
             minutes=minutes, ray=ray, on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
@@ -96,7 +97,3 @@ def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
             )
 
         yield show
-
-
-def _note_ending() -> None:
-    note("ending after this update; Ctrl-C again ends at once, with the state that was saved last")

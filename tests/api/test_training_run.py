@@ -108,11 +108,11 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(tmp_path: 
     with pytest.raises(InvalidRun, match="cannot be read"):
         train(tmp_path, resume=True)
     train(tmp_path, TINY, should_stop=lambda: True)
-    with pytest.raises(InvalidRun, match="holds another run with 0 updates; add --resume"):
+    with pytest.raises(InvalidRun, match="holds another run with 0 updates; resume that one"):
         train(tmp_path, replace(TINY, training=replace(TINY.training, seed=8)))
-    with pytest.raises(GnnplaceError, match="--updates 5: the run was begun with 12; leave --updates out"):
+    with pytest.raises(GnnplaceError, match="updates is 5, but the run began with 12; leave updates out"):
         train(tmp_path, resume=True, updates=5)
-    with pytest.raises(GnnplaceError, match="--processes is 0; expected at least 1"):
+    with pytest.raises(GnnplaceError, match="processes is 0; expected at least 1"):
         train(tmp_path / "new", processes=0)
     with pytest.raises(GnnplaceError, match="settings determine updates, processes, seed and ablation"):
         train(tmp_path / "new", TINY, updates=5)

@@ -63,7 +63,7 @@ def test_an_interrupted_run_saves_and_prints_how_to_resume(tmp_path: Path) -> No
         (["--ablation", "all"], "'all' is not one of 'no-device-features', 'no-message-passing', 'final-reward'"),
         (
             ["--ablation", "final-reward", "--policy", "p.safetensors"],
-            "--ablation final-reward: the network of p.safetensors",
+            "ablation 'final-reward' changes the network, which policy 'p.safetensors' has",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_run_on_hosts_continues_by_itself_after_a_rank_is_killed(cluster: Any,
     whole, after = (read_state(RunFiles(tmp_path / name).state) for name in ("whole", "killed"))
     assert torch.equal(weights(whole), weights(after))
     assert len(warnings) == 1
-    assert "the run goes on by itself from update" in warnings[0]
+    assert "the run continues by itself from update" in warnings[0]
     lines = RunFiles(tmp_path / "killed").metrics.read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["update"] for line in lines] == [0, 1, 2]
 

@@ -16,17 +16,11 @@ from gnnplace.devices.sampled import DeviceRanges
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.units import GIB
 
-__all__ = ["HAND_MADE", "PRESETS", "held_out_devices", "unlike_training", "unseen_count"]
-
-PRESETS = (
-    "k40x2", "k80x2", "v100x2", "k40x5", "k80x5", "k40x2+v100x3", "p100x15", "k80x4", "a100-sxmx4", "h100-sxmx7",
-    "k40+p100+v100+a100",
-)  # fmt: skip
-"""Sets of GPUs and their host with 3, 6 or 16 devices, with shared channels, or with four kinds of GPUs."""
+__all__ = ["HAND_MADE", "held_out_devices", "unlike_training", "unseen_count"]
 
 
 def held_out_devices(name: str) -> Topology:
-    """The set of this name, one of `HAND_MADE` or of `PRESETS`."""
+    """The set of this name, one of `HAND_MADE` or a preset."""
     return HAND_MADE[name]() if name in HAND_MADE else preset(name)
 
 

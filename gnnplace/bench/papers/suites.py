@@ -134,7 +134,7 @@ def _stored_table(
     if options.extend is None and not options.rows:
         return None
     if options.extend is None or not options.rows:
-        raise GnnplaceError("--rows A,B says which planners are run, and --extend RESULT has the others: give both")
+        raise GnnplaceError("--rows A,B names the planners to run, and --extend RESULT has the others: give both")
     check_known(options.rows, planners, "planner")
     document = read_json(options.extend, GnnplaceError)
     try:
