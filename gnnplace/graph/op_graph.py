@@ -190,6 +190,8 @@ class OpGraph:
         for bad in np.flatnonzero(self.tensor_bytes < 0)[:1]:
             producer = self.op_names[self.tensor_producer[bad]]
             raise InvalidGraph(f"{where}: a tensor of op {producer!r} has {self.tensor_bytes[bad]} bytes")
+        if (self.weight_bytes < 0).any():
+            raise InvalidGraph(f"{where}: a shared weight has {self.weight_bytes.min()} bytes")
         sizes = (self.memory_bytes, self.workspace_bytes, self.tensor_bytes, self.weight_bytes)
         total = sum(float(values.sum(dtype=np.float64)) for values in sizes)
         if total > _MOST_BYTES:

@@ -18,6 +18,7 @@ from onnx.external_data_helper import set_external_data
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.files import file_inside, new_file
+from gnnplace.onnx_io.folding import readable
 from gnnplace.onnx_io.model import OnnxModel
 
 __all__ = [
@@ -42,7 +43,7 @@ def load_attribute_tensors(model: ir.Model) -> None:
     """Loads tensors of attributes (constants in bodies) from other files, since ONNX Runtime refuses hard links there."""
     for node, attribute in list(_external_attributes(model)):
         tensor: ir.ExternalTensor = attribute.value
-        held = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+        held = ir.Tensor(readable(tensor).numpy(), dtype=tensor.dtype, name=tensor.name)
         node.attributes.add(ir.AttrTensor(attribute.name, held))
 
 
@@ -88,8 +89,10 @@ def link_files(files: Mapping[str, Path], folder: Path, subfolder: str = "data")
     """Links external files into a subfolder of `folder`; returns the new location of each old one."""
     locations: dict[str, str] = {}
     for number, (location, path) in enumerate(files.items()):
-        taken = f"{subfolder}/{path.name}" in locations.values()
-        locations[location] = f"{subfolder}/{number}-{path.name}" if taken else f"{subfolder}/{path.name}"
+        name = path.name
+        while f"{subfolder}/{name}" in locations.values():
+            name = f"{number}-{name}"
+        locations[location] = f"{subfolder}/{name}"
         target = folder / locations[location]
         if target.exists() and target.samefile(path):
             continue
@@ -144,21 +147,13 @@ def refer(graph: onnx.GraphProto, outside: Mapping[str, ir.ExternalTensor]) -> N
 def light_copy(model: OnnxModel, folder: Path) -> tuple[ir.Model, Path]:
     """The same nodes with all weights in external files, and the folder of these files.
 
-    External weights stay where they are. Other weights are written to `folder`, unless they are small altogether.
+    The weights are written to one file in `folder`, unless those inside the model file are small altogether.
     """
     values = [value.const_value for graph in model.model.graphs() for value in graph.initializers.values()]
     inside = sum(tensor.nbytes for tensor in values if tensor is not None and not isinstance(tensor, ir.ExternalTensor))
     if inside <= _FEW_BYTES:
         return model.model, model.path.resolve().parent
-    path = folder / "light.onnx"
-    ir.save(model.model, path, external_data="weights.bin", size_threshold_bytes=_SMALL_BYTES)
-    light = ir.load(path)
-    for old, new in zip(_values(model.model.graph), _values(light.graph), strict=True):
-        new.meta.update(old.meta)
-    return light, folder
-
-
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    for node in graph:
-        yield from node.outputs
+    light = model.model.clone()
+    for value in (value for graph in light.graphs() for value in graph.initializers.values()):
+        value.const_value = None if value.const_value is None else readable(value.const_value)
+    return ir.external_data.unload_from_model(light, folder, "weights.bin", size_threshold_bytes=_SMALL_BYTES), folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from numpy.typing import NDArray
 from onnx.reference.ops import load_op
 
 __all__ = [
-    "captured_values", "constant_array", "constant_tensor", "evaluate", "fold_constants", "subgraphs", "values_read",
+    "captured_values", "constant_array", "constant_tensor", "evaluate", "fold_constants", "readable", "subgraphs",
+    "values_read",
 ]  # fmt: skip
 
 FILL_LIMIT_BYTES = 2**30
@@ -82,13 +82,16 @@ def constant_array(tensor: ir.TensorProtocol) -> NDArray[Any] | None:
         return None
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor.numpy()
-    if tensor.nbytes > _EXTERNAL_READ_BYTES:
-        return None
-    # onnx-ir would map the whole file, and refuses files with several hard links, such as the data of a split model.
-    with Path(tensor.path).open("rb") as file:
-        file.seek(tensor.offset or 0)
-        elements = np.frombuffer(file.read(tensor.nbytes), dtype=tensor.dtype.numpy().newbyteorder("<"))
-    return elements.astype(tensor.dtype.numpy()).reshape(tensor.shape.numpy())
+    # A copy, since the array of onnx-ir keeps the whole file mapped.
+    return None if tensor.nbytes > _EXTERNAL_READ_BYTES else readable(tensor).numpy().copy()
+
+
+def readable(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """The tensor, without onnx-ir's refusal to read external files with several hard links, as a split model has."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return tensor
+    shape, name = tensor.shape, tensor.name  # onnx-ir checks only files below a base folder
+    return ir.ExternalTensor(tensor.path, tensor.offset, tensor.length, tensor.dtype, shape=shape, name=name)
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
@@ -188,6 +191,10 @@ def _largest_size(node: ir.Node, arrays: Sequence[NDArray[Any] | None]) -> float
         if node.op_type == "Gather":
             data, indices = present
             return float(indices.size * data.size / data.shape[node.attributes.get_int("axis", 0)])
+        if node.op_type == "GatherND":
+            data, indices = present
+            inner = data.shape[node.attributes.get_int("batch_dims", 0) + indices.shape[-1] :]
+            return float(math.prod((*indices.shape[:-1], *inner)))
         if node.op_type in _EXACT or node.op_type == "Where":
             return math.prod(np.broadcast_shapes(*(array.shape for array in present)))
     except _MALFORMED:
@@ -200,8 +207,12 @@ def _fill(node: ir.Node, shape: NDArray[Any] | None, limit_bytes: int) -> Sequen
         return None
     dims = tuple(int(size) for size in shape.ravel())
     value = node.attributes.get_tensor("value")
-    fill = np.zeros(1, dtype=np.float32) if value is None else value.numpy()
+    fill = np.zeros(1, dtype=np.float32) if value is None else readable(value).numpy()
     dtype = ir.DataType.FLOAT if value is None else value.dtype
-    if min(dims, default=0) < 0 or int(np.prod(dims)) * dtype.itemsize > limit_bytes:
+    if (
+        fill.size != 1
+        or min(dims, default=0) < 0
+        or math.prod(max(size, 1) for size in dims) * dtype.itemsize > limit_bytes
+    ):
         return None
     return (ir.Tensor(np.broadcast_to(fill.reshape(()), dims), dtype=dtype, name=node.outputs[0].name),)

@@ -98,6 +98,11 @@ def test_a_graph_that_breaks_a_rule_is_refused_by_name(ops: list[Op], tensors: l
         OpGraph.build("g", ops, tensors)
 
 
+def test_a_shared_weight_of_negative_size_is_refused() -> None:
+    with pytest.raises(InvalidGraph, match="a shared weight has -5 bytes"):
+        OpGraph.build("g", [Op("a"), Op("b")], shared_weights=[SharedWeight(-5, ("a", "b"))])
+
+
 def test_the_message_about_a_long_cycle_is_short() -> None:
     names = [f"o{i}" for i in range(5000)]
     tensors = [Tensor(name, 1, (names[(i + 1) % 5000],)) for i, name in enumerate(names)]

@@ -72,6 +72,10 @@ KEPT = {
     "a constant that is a result": (
         17, "g (float[2] x) => (float[2] y, float[2] c) { c = Constant<value = float[2] {1, 2}>() y = Add(x, c) }",
         ("Constant", "Add")),
+    "a fill of two values, and one whose size overflows": (
+        17, """g (float[1] x) => (float[?, ?, ?] y) <int64[2] few = {1, 1}, int64[3] huge = {4294967296, 4294967296, 0}>
+        { n = ConstantOfShape<value = float[2] {1, 2}>(few) t = ConstantOfShape(huge) y = Sum(x, n, t) }""",
+        ("ConstantOfShape", "ConstantOfShape", "Sum")),
     "text": (
         17, "g (int64 i) => (string t) <float[2] w = {1, 2}> { a = Cast<to = 8>(w) t = Gather(a, i) }", ("Cast", "Gather")),
 }  # fmt: skip
@@ -130,6 +134,7 @@ def test_dead_code_is_removed_with_its_weights(read_text) -> None:
         ("a = Expand(one, shape)", ("Expand", "Add")),
         ("a = Tile(one, shape)", ("Tile", "Add")),
         ("a = Gather(row, rows)", ("Gather", "Add")),
+        ("a = GatherND(row, pairs)", ("GatherND", "Add")),
         ("r = Range(zero, many, step) a = Cast<to = 1>(r)", ("Range", "Cast", "Add")),
         ("a = Add(column, row)", ("Add", "Add")),
     ],
@@ -138,7 +143,7 @@ def test_a_result_that_would_make_the_model_large_is_not_folded(node: str, kept:
     proto = onnx.parser.parse_model(head(17) + f"g (float[1] x) => (float[?, ?] y) {{ {node} y = Add(x, a) }}")
     # The results have up to 4 TiB: evaluating them to see their size is no option.
     constants = {
-        "one": np.ones((1, 1), np.float32), "shape": np.array([2**20, 2**20]), "rows": np.zeros(2**20, np.int64),
+        "one": np.ones((1, 1), np.float32), "shape": np.array([2**20, 2**20]), "rows": np.zeros(2**20, np.int64), "pairs": np.zeros((2**20, 1), np.int64),
         "zero": np.array(0), "many": np.array(2**40), "step": np.array(1),
         "row": np.ones((1, 2**20), np.float32), "column": np.ones((2**20, 1), np.float32),
     }  # fmt: skip

@@ -43,6 +43,19 @@ def test_large_weights_go_to_a_file_and_the_model_computes_the_same_and_is_not_c
     assert np.array_equal(got, wanted)
 
 
+def test_weights_in_a_linked_file_are_copied_along_with_large_ones_in_the_model(tmp_path: Path) -> None:
+    model = product(600, tmp_path, external=True)
+    model.model.graph.initializers["one"].const_value = ir.tensor(np.ones(600, np.float32).repeat(600), name="one")
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "second name").hardlink_to(tmp_path / "m.bin")
+    copy, folder = light_copy(model, tmp_path / "copy")
+    one, weight = (copy.graph.initializers[name].const_value for name in ("one", "w"))
+    assert isinstance(weight, ir.ExternalTensor)
+    assert folder == Path(weight.path).parent == tmp_path / "copy"
+    assert np.array_equal(weight.numpy(), np.random.default_rng(0).random((600, 600), dtype=np.float32))
+    assert one.numpy().sum() == 360_000
+
+
 def test_small_weights_and_weights_that_lie_outside_stay_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     for model in (product(8, tmp_path), product(600, tmp_path / "outside", external=True)):

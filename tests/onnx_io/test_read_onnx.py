@@ -301,6 +301,24 @@ def test_external_data_with_a_second_name_is_read_the_same(tmp_path: Path) -> No
     assert read_onnx(path).graph.signatures == before.graph.signatures
 
 
+def test_a_constant_of_a_branch_in_a_file_with_a_second_name_is_read(tmp_path: Path, run_both) -> None:
+    text = """g (float[2] x, bool on) => (float[2] y) { y = If(on) <
+        then_branch = t () => (float[2] p) { c = Constant<value = float[2] {0, 0}>() p = Add(x, c) },
+        else_branch = e () => (float[2] q) { q = Neg(x) }> }"""
+    proto = onnx.parser.parse_model(HEAD + text)
+    constant = proto.graph.node[0].attribute[0].g.node[0].attribute[0].t
+    constant.raw_data = b""
+    onnx.external_data_helper.set_external_data(constant, "weights.bin", 0, 8)
+    constant.ClearField("raw_data")
+    constant.ClearField("float_data")
+    onnx.save(proto, tmp_path / "model.onnx")
+    (tmp_path / "weights.bin").write_bytes(np.array([3, 4], np.float32).tobytes())
+    (tmp_path / "link.bin").hardlink_to(tmp_path / "weights.bin")
+    model = read_onnx(tmp_path / "model.onnx")
+    branch = model.model.graph.node(0).attributes["then_branch"].as_graph()
+    assert branch.node(0).attributes["value"].as_tensor().numpy().tolist() == [3, 4]
+
+
 def test_a_sparse_initialiser_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "sparse.onnx"
     proto = onnx.parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = Add(x, w) }")

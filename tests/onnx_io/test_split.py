@@ -155,6 +155,11 @@ def test_external_files_of_one_name_stay_apart(tmp_path: Path) -> None:
     for _ in range(2):  # again over what is there
         locations = link_files({"a/w": tmp_path / "a" / "w", "b/w": tmp_path / "b" / "w"}, tmp_path / "out")
         assert [(tmp_path / "out" / locations[old]).read_text() for old in ("a/w", "b/w")] == ["a", "b"]
+    names = ("a/2-w", "a/w", "b/w")  # the number that keeps the last one apart is part of the first one's name
+    for name in names:
+        (tmp_path / name).write_text(name)
+    locations = link_files({name: tmp_path / name for name in names}, tmp_path / "again")
+    assert [(tmp_path / "again" / locations[name]).read_text() for name in names] == list(names)
 
 
 def test_missing_external_weights_are_named(external_model: OnnxModel, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def branches_taken(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> lis
     condition = None if source is None else tensors[source].value
     if condition is None:
         return list(subgraphs(node))
-    return [node.attributes["then_branch" if condition.ravel()[0] else "else_branch"].as_graph()]
+    return [node.attributes["then_branch" if condition.any() else "else_branch"].as_graph()]
 
 
 def trip_count(node: ir.Node, opset: int, tensors: Mapping[ir.Value, TensorInfo]) -> int | None:
@@ -50,7 +50,7 @@ class ScanLayout:
     states: tuple[ir.Value | None, ...]
     sequences: tuple[ir.Value | None, ...]
     axes: tuple[int, ...]
-    """Scanned axis of each sequence."""
+    """Scanned axis of each sequence; more entries do not count."""
     output_axes: Sequence[int]
     """Stacking axis of each stacked output; 0 if absent."""
     has_batch: bool
@@ -62,11 +62,9 @@ class ScanLayout:
         inputs = node.inputs[1:] if has_batch else node.inputs
         num_states = len(inputs) - node.attributes.get_int("num_scan_inputs", 1)
         sequences = tuple(inputs[num_states:])
-        axes = (1,) * len(sequences)
-        output_axes: Sequence[int] = ()
-        if not has_batch:
-            axes = tuple(node.attributes.get_ints("scan_input_axes", (0,) * len(sequences)))
-            output_axes = node.attributes.get_ints("scan_output_axes", ())
+        stated = () if has_batch else node.attributes.get_ints("scan_input_axes", ())
+        axes = (*stated, *(int(has_batch),) * len(sequences))
+        output_axes = () if has_batch else node.attributes.get_ints("scan_output_axes", ())
         return cls(tuple(inputs[:num_states]), sequences, axes, output_axes, has_batch)
 
     def batch_and_steps(self, tensors: Mapping[ir.Value, TensorInfo]) -> tuple[int, ...]:

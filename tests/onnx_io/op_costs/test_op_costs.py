@@ -86,6 +86,7 @@ COSTS = {
     ),
     "a top-k": ("float[2, 16] x", "int64[1] k = {4}", "y, i = TopK(x, k)", 32 * 2, 4 * 32 + 8 + (4 + 8) * 8),
     "a dropout at inference": ("float[4] x", "", "y = Dropout(x)", 0, 0),
+    "a dropout with an empty mode": ("float[4] x", "float r = {0.5}, bool[0] t = {}", "y = Dropout(x, r, t)", 0, 0),
     "a dropout in training": ("float[4] x", "float r = {0.5}, bool t = {1}", "y = Dropout(x, r, t)", 12, 4 * 8 + 5),
     "a reshape": ("float[2, 6] x", "int64[2] s = {3, 4}", "y = Reshape(x, s)", 0, 0),
     "a flattening": ("float[2, 6] x", "", "y = Flatten(x)", 0, 0),

@@ -91,6 +91,12 @@ def test_a_scan_of_opset_8_runs_over_batch_and_steps(read_text) -> None:
     assert model.graph.flops.tolist() == [5 * 7 * (2 + 3)]
 
 
+def test_a_scan_that_states_too_few_axes_takes_the_first_one(read_text) -> None:
+    text = """g (float x, float[7] q, float[7] r) => (float y, float[7] z) { y, z = Scan<num_scan_inputs = 2, scan_input_axes = [0],
+        body = b (float a, float e, float f) => (float a2, float o) { a2 = Add(a, f)  o = Neg(e) }>(x, q, r) }"""
+    assert results(read_text(HEAD + text), "Scan_1") == "(float32[],float32[7])"
+
+
 BRANCHES = """<then_branch = t () => (p) { p = Exp(a) }, else_branch = e () => (q)
     { r = Concat<axis = 0>(a, w)  s = Neg(r)  q = Relu(s) }> }"""
 
@@ -119,6 +125,11 @@ def test_an_if_on_a_constant_costs_the_branch_that_runs(read_text) -> None:
     assert model.graph.flops.tolist() == [8, 8]
     assert results(model, "If_1") == "(float32[2,4])"
     assert model.warnings == ()
+
+
+def test_an_if_on_an_empty_constant_is_read(read_text) -> None:
+    text = "g (float[2] x) => (float[2] y) <bool[0] on = {}, float[2] a = {1, 2}, float[3, 2] w = {1,2,3,4,5,6}> { y = If(on) "
+    assert read_text(HEAD + text + BRANCHES).graph.op_types == ("If",)
 
 
 def test_an_input_without_a_shape_is_a_scalar_with_a_warning(read_text) -> None:
