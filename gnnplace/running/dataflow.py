@@ -127,8 +127,8 @@ class Request:
 
     @property
     def stopped(self) -> bool:
-        """The request has failed, so devices skip its remaining steps."""
-        return self.failure is not None
+        """The request has failed or is complete, so devices skip its steps and drop its values."""
+        return self.failure is not None or self.devices_left == 0
 
     def device_done(self) -> None:
         """Records that a device has run its last step and sent all its outputs."""

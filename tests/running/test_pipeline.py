@@ -187,6 +187,22 @@ def test_run_many_raises_a_failure_and_leaves_the_runner_usable() -> None:
         assert runner.run(None, feed(5, 3))[0].tolist() == [7] * 3
 
 
+@pytest.mark.parametrize("devices", ["01", "010"])
+def test_no_part_runs_again_for_a_complete_request_whose_outputs_are_never_read(
+    before_each_part: Install, devices: str
+) -> None:
+    runs: list[str] = []
+    before_each_part(lambda device, name, value: runs.append(name))
+    with PlacedRunner(back_and_forth(devices), ["v0"], [f"v{len(devices)}"]) as runner:
+        answers = runner.run_many(None, [feed(0)] * 2)
+        next(answers)
+        until(lambda: not runner.devices._in_flight)
+        answers.close()
+        runner.run(None, feed(0))
+        assert all(worker.inbox.empty() for worker in runner.devices._workers)
+    assert len(runs) == 3 * len(devices)
+
+
 def test_closing_fails_requests_under_way_and_refuses_waiting_ones(before_each_part: Install) -> None:
     entered, may_go_on = Event(), Event()
 
