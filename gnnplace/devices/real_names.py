@@ -103,7 +103,11 @@ def parse_real(name: str) -> RealDevice:
         raise InvalidTopology(f"device {name!r} does not exist on this machine; {_FORMS}")
     host = match["host"] or ""
     options = _options(name, match["options"])
-    memory_bytes = _memory_bytes(name, options.pop("memory", None))
+    memory = options.pop("memory", None)
+    try:
+        memory_bytes = None if memory is None else parse_bytes(memory)
+    except ValueError as error:
+        raise InvalidTopology(f"device {name!r}: memory={error}") from None
     if match["cores"] is not None:
         if options:
             raise InvalidTopology(f"device {name!r}: a core has no option {next(iter(options))!r}; it has memory")
@@ -144,15 +148,6 @@ def _cores(name: str, text: str) -> tuple[int, ...]:
     if not cores:
         raise InvalidTopology(f"device {name!r} is an empty set of cores; write the smaller core first")
     return cores
-
-
-def _memory_bytes(name: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise InvalidTopology(f"device {name!r}: memory={error}") from None
 
 
 def _number(name: str, options: dict[str, str], key: str) -> int | None:

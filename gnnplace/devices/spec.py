@@ -8,19 +8,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gnnplace.devices.detect import (
-    Gpu,
-    accelerator,
-    allowed_cores,
-    gpus,
-    host_device,
-    machine_memory_bytes,
-    multiprocessors,
-)  # fmt: skip
+from gnnplace.devices.detect import accelerator, allowed_cores, gpus, host_device, machine_memory_bytes, multiprocessors
 from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.presets import preset
 from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_real, split_names
-from gnnplace.devices.topology import Link, Topology
+from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 
 __all__ = ["load_topology"]
@@ -74,13 +66,13 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
     _check_cores(name, reals)
     cores_of = {real.name: len(real.cores) or len(allowed_cores()) for real in reals if real.on_host}
     memory, num_cores = machine_memory_bytes(), sum(cores_of.values())
-    shares = _gpu_shares(name, reals)
+    on_gpus = _gpu_devices(name, reals)
     devices = []
     for real in reals:
         if count := cores_of.get(real.name):
             device = host_device(real, count, memory * count // num_cores)
         else:
-            device = accelerator(real, *shares.get(real.name, (None,)))
+            device = on_gpus.get(real.name) or accelerator(real, None)
         stated = device.memory_bytes if real.memory_bytes is None else real.memory_bytes
         devices.append(dataclasses.replace(device, memory_bytes=stated))
     return Topology(name, tuple(devices), tuple(_link(a, b) for a in reals for b in reals if a is not b))
@@ -100,14 +92,14 @@ def _check_cores(name: str, reals: Sequence[RealDevice]) -> None:
         raise InvalidTopology(f"devices {name!r}: core {missing} is not open to this process; it may use {cores}")
 
 
-def _gpu_shares(name: str, reals: Sequence[RealDevice]) -> dict[str, tuple[Gpu, float]]:
-    """The GPU and the share of it of every `cuda` device, by the device's name."""
+def _gpu_devices(name: str, reals: Sequence[RealDevice]) -> dict[str, Device]:
+    """Every `cuda` device by its name, a slice with its share of the GPU."""
     on_gpu: dict[int, list[RealDevice]] = defaultdict(list)
     for real in reals:
         if real.gpu is not None:
             on_gpu[real.gpu].append(real)
     known = gpus() if on_gpu else ()
-    found: dict[str, tuple[Gpu, float]] = {}
+    found: dict[str, Device] = {}
     for index, devices in on_gpu.items():
         if index >= len(known):
             seen = f"cuda:0 to cuda:{len(known) - 1}" if known else "none"
@@ -120,7 +112,7 @@ def _gpu_shares(name: str, reals: Sequence[RealDevice]) -> dict[str, tuple[Gpu, 
             )
         if len({real.sms for real in devices}) > 1:
             raise InvalidTopology(f"devices {name!r}: slices of cuda:{index} differ; all need the same sms")
-        found.update({real.name: (known[index], _share(real)) for real in devices})
+        found |= {real.name: accelerator(real, known[index], _share(real)) for real in devices}
     return found
 
 

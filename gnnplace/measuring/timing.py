@@ -142,15 +142,11 @@ def interleaved(
             break
         if len(rounds) >= rule.min_repeats:
             samples = np.array(rounds).T
-            if clock() - begin_s >= rule.max_s or _is_narrow(samples, rule):
+            intervals = map(median_interval, samples if len(samples) == 1 else without_drift(samples)[:-1])
+            narrow = all(interval.spread <= rule.relative_spread * interval.median for interval in intervals)
+            if clock() - begin_s >= rule.max_s or narrow:
                 break
     return np.array(rounds).T
-
-
-def _is_narrow(samples: FloatArray, rule: StoppingRule) -> bool:
-    rows = samples if len(samples) == 1 else without_drift(samples)[:-1]
-    intervals = map(median_interval, rows)
-    return all(interval.spread <= rule.relative_spread * interval.median for interval in intervals)
 
 
 @dataclass(frozen=True)

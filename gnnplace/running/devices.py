@@ -75,9 +75,13 @@ def parse_device(name: str, host: str = "") -> RealDevice:
 
 
 def pin(device: RealDevice) -> None:
-    """Keeps the calling thread on the device's cores; does nothing without cores or where the system cannot pin."""
+    """Keeps the calling thread on the device's cores; does nothing without cores or where the system cannot pin.
+
+    On the CPU provider these are the first core alone: ONNX Runtime pins its other threads itself. Threads of other
+    providers inherit all cores.
+    """
     if device.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, _caller_cores(device))
+        os.sched_setaffinity(0, device.cores[:1] if device.family == "cpu" else device.cores)
 
 
 @contextmanager
@@ -86,14 +90,12 @@ def pinned(device: RealDevice) -> Iterator[None]:
     if not device.cores or not hasattr(os, "sched_setaffinity"):
         yield
         return
-    before, cores = os.sched_getaffinity(0), _caller_cores(device)
-    if before != cores:
-        os.sched_setaffinity(0, cores)
+    before = os.sched_getaffinity(0)
+    pin(device)
     try:
         yield
     finally:
-        if before != cores:
-            os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, before)
 
 
 def session_options(device: RealDevice, spinning: bool = False) -> ort.SessionOptions:
@@ -135,7 +137,8 @@ def provider_options(device: RealDevice) -> dict[str, str]:
             found["num_of_threads"] = str(len(device.cores))
     if device.family == "cuda" and device.memory_bytes is not None:
         found |= {"gpu_mem_limit": str(device.memory_bytes), "arena_extend_strategy": "kSameAsRequested"}
-    if device.sms is not None and isinstance(stream := slice_stream(device), int):
+    stream = None if device.sms is None else slice_stream(device.device_id, device.sms, device.slice)
+    if isinstance(stream, int):
         found["user_compute_stream"] = str(stream)
     return {**found, **device.options}
 
@@ -233,11 +236,6 @@ def _check_assignment(session: ort.InferenceSession, device: RealDevice) -> None
             f"device {device.name!r} cannot run these ops, which {device.provider} left to the CPU: {named}; "
             "place them on another device"
         )
-
-
-def _caller_cores(device: RealDevice) -> set[int]:
-    """The cores of the calling thread: ONNX Runtime pins its other threads itself; a provider's inherit all cores."""
-    return set(device.cores[:1] if device.family == "cpu" else device.cores)
 
 
 @cache

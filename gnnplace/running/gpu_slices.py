@@ -13,23 +13,28 @@ __all__ = ["green_stream", "shared_slices", "slice_stream"]
 _DEFAULT_SPLIT, _SINGLE_MULTIPROCESSORS = 0, 1  # CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
 
 
-def slice_stream(device: RealDevice) -> int | str:
+@cache
+def slice_stream(gpu: str, sms: int, index: int) -> int | str:
     """The CUDA stream that all sessions of a slice share, made once per process.
 
     Without cuda-bindings or driver support, the reason: each session then has its own stream on the whole GPU.
     """
-    assert device.gpu is not None
-    assert device.sms is not None
-    return _slice_stream(device.gpu, device.sms, device.slice)
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return "cuda-bindings is not installed"
+    try:
+        return green_stream(driver, int(gpu), sms, index)
+    except RuntimeError as error:  # cuda-bindings also raises it for a missing driver or function
+        return " ".join(str(error).split())
 
 
 def shared_slices(devices: Iterable[RealDevice]) -> tuple[str, ...]:
     """A warning for each slice that shares its multiprocessors with the rest of the GPU."""
-    streams = {device.name: slice_stream(device) for device in devices if device.sms is not None}
     return tuple(
-        f"{name} is not isolated and may use the whole GPU, so slices slow each other down: {reason}"
-        for name, reason in streams.items()
-        if isinstance(reason, str)
+        f"{device.name} is not isolated and may use the whole GPU, so slices slow each other down: {reason}"
+        for device in devices
+        if device.sms and isinstance(reason := slice_stream(device.device_id, device.sms, device.slice), str)
     )
 
 
@@ -65,15 +70,3 @@ def green_stream(driver: Any, gpu: int, sms: int, index: int) -> int:
     description = call("cuDevResourceGenerateDesc", [groups[index]], 1)
     context = call("cuGreenCtxCreate", description, device, driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM)
     return int(call("cuGreenCtxStreamCreate", context, driver.CUstream_flags.CU_STREAM_NON_BLOCKING, 0))
-
-
-@cache
-def _slice_stream(gpu: int, sms: int, index: int) -> int | str:
-    try:
-        from cuda.bindings import driver
-    except ImportError:
-        return "cuda-bindings is not installed"
-    try:
-        return green_stream(driver, gpu, sms, index)
-    except RuntimeError as error:  # cuda-bindings also raises it for a missing driver or function
-        return " ".join(str(error).split())

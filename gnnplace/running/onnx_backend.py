@@ -6,7 +6,7 @@ ONNX's test suite takes the class unchanged: `onnx.backend.test.runner.Runner(Pl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
@@ -83,11 +83,8 @@ class PlacedBackend(Backend):
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
         """The outputs of one run of a model; see `prepare` and `PlacedModel.run`."""
-        prepared = cls.prepare(model, device, **kwargs)
-        try:
+        with closing(cls.prepare(model, device, **kwargs)) as prepared:
             return prepared.run(inputs)
-        finally:
-            prepared.close()
 
     @classmethod
     def run_node(

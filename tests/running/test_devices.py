@@ -61,9 +61,9 @@ def test_provider_options_follow_from_the_device_and_from_the_options_in_its_nam
 
 
 def test_sessions_of_a_slice_share_its_stream_and_without_one_make_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "slice_stream", lambda device: 4096 + device.slice)
+    monkeypatch.setattr(devices, "slice_stream", lambda gpu, sms, index: 4096 + index)
     assert provider_options(parse_device("cuda:0[sms=8,slice=1]")) == {"device_id": "0", "user_compute_stream": "4097"}
-    monkeypatch.setattr(devices, "slice_stream", lambda device: "no driver")
+    monkeypatch.setattr(devices, "slice_stream", lambda *_: "no driver")
     assert provider_options(parse_device("cuda:0[sms=8]")) == {"device_id": "0"}
 
 
@@ -94,7 +94,7 @@ def simulate_cuda(monkeypatch: pytest.MonkeyPatch, used: list[str], assigned: di
     monkeypatch.setattr(devices.ort, "InferenceSession", Session)
 
 
-def test_a_session_that_lands_on_the_cpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_onnx_runtime_moves_to_the_cpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_cuda(monkeypatch, ["CPUExecutionProvider"], {"CPUExecutionProvider": ["Exp"]})
     with pytest.raises(MissingDependency, match="'cuda:0': ONNX Runtime runs on CPUExecutionProvider instead of CUDA"):
         create_session(MODEL, parse_device("cuda:0"))
@@ -130,7 +130,7 @@ def test_devices_of_one_gpu_share_its_memory_and_with_peer_so_do_all_gpus() -> N
 
 
 @two_cores
-def test_a_run_is_pinned_and_the_caller_gets_its_cores_back() -> None:
+def test_a_run_is_pinned_and_restores_the_cores_of_the_caller() -> None:
     before = os.sched_getaffinity(0)
     with pinned(parse_device(f"cpu:{CORES[1]}")):
         assert os.sched_getaffinity(0) == {CORES[1]}

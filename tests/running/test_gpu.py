@@ -92,7 +92,7 @@ def halves() -> list[str]:
 
 
 def test_two_slices_of_a_gpu_run_side_by_side_each_on_its_stream() -> None:
-    first, second = (slice_stream(parse_device(name)) for name in halves())
+    first, second = (slice_stream("0", parse_device(name).sms or 0, parse_device(name).slice) for name in halves())
     assert isinstance(first, int), first
     assert isinstance(second, int), second
     assert first != second

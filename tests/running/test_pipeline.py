@@ -61,7 +61,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_a_device_goes_on_with_the_oldest_request_that_is_ready(before_each_part: Install) -> None:
+def test_a_device_runs_the_ready_step_of_the_oldest_request(before_each_part: Install) -> None:
     order: list[tuple[str, int]] = []
     all_here, second_begun = Event(), Event()
 
@@ -204,11 +204,11 @@ def test_no_part_runs_again_for_a_complete_request_whose_outputs_are_never_read(
 
 
 def test_closing_fails_requests_under_way_and_refuses_waiting_ones(before_each_part: Install) -> None:
-    entered, may_go_on = Event(), Event()
+    entered, may_continue = Event(), Event()
 
     def hold(device: str, name: str, value: float) -> None:
         entered.set()
-        assert may_go_on.wait(_PATIENCE_S)
+        assert may_continue.wait(_PATIENCE_S)
 
     before_each_part(hold)
     runner = PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=2)
@@ -227,7 +227,7 @@ def test_closing_fails_requests_under_way_and_refuses_waiting_ones(before_each_p
     closer = threading.Thread(target=runner.close)
     closer.start()
     until(lambda: runner._closed)
-    may_go_on.set()
+    may_continue.set()
     for thread in (closer, one_more):
         thread.join(_PATIENCE_S)
         assert not thread.is_alive()
@@ -243,16 +243,16 @@ def test_a_callback_may_run_submit_and_close(devices: str) -> None:
     found: list[float] = []
     over = Event()
 
-    def go_on(future: Future[list[Any]]) -> None:
+    def use_the_runner(future: Future[list[Any]]) -> None:
         found.append(float(future.result()[0][0]))
         found.append(float(runner.run(None, feed(100))[0][0]))
         if len(found) < 6:
-            runner.submit(None, feed(found[-2])).add_done_callback(go_on)
+            runner.submit(None, feed(found[-2])).add_done_callback(use_the_runner)
         else:
             runner.close()
             over.set()
 
-    runner.submit(None, feed(0)).add_done_callback(go_on)
+    runner.submit(None, feed(0)).add_done_callback(use_the_runner)
     assert over.wait(_PATIENCE_S)
     k = len(devices)
     assert found == [k, 100 + k, 2 * k, 100 + k, 3 * k, 100 + k]
