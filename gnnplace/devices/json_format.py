@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -88,8 +89,11 @@ def _checked(row: Mapping[str, Any], kind: type[Device] | type[Link], where: str
 def _as_float(value: Any) -> Any:
     """The number, or each number of an object, as a float; None stays None."""
     if isinstance(value, dict):
-        return {key: float(number) for key, number in value.items()}
-    return None if value is None else float(value)
+        return {key: _as_float(number) for key, number in value.items()}
+    try:
+        return None if value is None else float(value)
+    except OverflowError:
+        return math.inf  # refused where the object validates
 
 
 def _has_type(value: Any, kinds: tuple[type, ...]) -> bool:

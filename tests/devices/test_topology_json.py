@@ -75,6 +75,8 @@ def test_a_device_needs_only_its_name() -> None:
         (document({"name": "a", "peak_flops_per_s": {"float32": float("nan")}}), "is nan"),
         (document({"name": "a", "memory_bandwidth_bytes_per_s": 0}), "above zero"),
         (document({"name": "a", "dispatch_overhead_s": float("nan")}), "dispatch_overhead_s is nan"),
+        (document({"name": "a", "dispatch_overhead_s": 10**400}), "dispatch_overhead_s is inf"),
+        (document({"name": "a", "peak_flops_per_s": {"float32": 10**400}}), "is inf; a rate is finite"),
         (document({"name": "a", "slots": 2}), "2 slots"),
         (document(DEVICE, DEVICE), "two devices are named 'a'"),
         (document(DEVICE, links=(LINK,)), "names the device 'b'"),
