@@ -289,14 +289,14 @@ class Problem:
         memory, then by the seconds of all ops one after the other.
         """
         rows: list[tuple[int, float, int, IntArray]] = []
-        signatures: set[object] = set()
+        seen: set[object] = set()
         for device in range(self.topology.num_devices):
             units = np.where(self.action_mask[:, device], device, self.fastest_near(device))
-            is_whole = bool((units == device).all())
-            signature = (self.op_time_s[:, device].tobytes(), int(self.topology.memory_bytes[device]))
-            if (signature if is_whole else device) in signatures:
+            equal = (self.op_time_s[:, device].tobytes(), int(self.topology.memory_bytes[device]))
+            key = equal if (units == device).all() else device
+            if key in seen:
                 continue
-            signatures.add(signature if is_whole else device)
+            seen.add(key)
             seconds = float(self.unit_time_s[np.arange(self.num_units), units].sum())
             assignment = units[self.unit_of_op]
             missing = resident_bytes(self.graph, assignment, self.topology.num_devices) - self.topology.memory_bytes

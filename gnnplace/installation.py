@@ -5,7 +5,6 @@ Each check imports its own libraries, so that a broken library is a result.
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
@@ -184,11 +183,12 @@ def _execution(name: str) -> Check:
     import numpy as np
 
     from gnnplace.api import PlaceOptions, place
+    from gnnplace.devices.detect import allowed_cores
     from gnnplace.files import temporary_folder
     from gnnplace.onnx_io.sample_inputs import probe_model
     from gnnplace.running.session import Session
 
-    core = f"cpu:{min(os.sched_getaffinity(0))}" if hasattr(os, "sched_getaffinity") else "cpu:0"
+    core = f"cpu:{allowed_cores()[0]}"
     with temporary_folder() as folder:
         model = folder / "model.onnx"
         model.write_bytes(probe_model(4, "x", "y"))

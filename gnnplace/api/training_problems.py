@@ -21,9 +21,13 @@ from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.search import Budget, Search
 from gnnplace.training.search_ppo import TrainingProblem
+from models_zoo.networks.catalog import FAMILIES, GENERATED
+from models_zoo.networks.generated.sampling import sample_graph
+from models_zoo.networks.shipped import has_structure, manifest, read_structure
 
 __all__ = ["ProblemRanges", "SampledProblems", "training_families", "training_graphs"]
 
+_structure = cache(read_structure)
 _TEMPERATURES = (2e-3, 1e-4)
 """First and last temperature of a walk, as fractions of the seconds of its start."""
 
@@ -104,17 +108,12 @@ class SampledProblems:
 
 def training_families() -> tuple[str, ...]:
     """The families of training problems, also the generated ones; no family of the test split is among them."""
-    from models_zoo.networks.catalog import FAMILIES
-
     return tuple(name for name, family in FAMILIES.items() if family.split == "train")
 
 
 @cache
 def training_graphs(max_ops: int) -> Mapping[str, Sequence[str]]:
     """The zoo's training networks with at most `max_ops` ops, by family."""
-    from models_zoo.networks.catalog import GENERATED
-    from models_zoo.networks.shipped import has_structure, manifest
-
     allowed = set(training_families()) - GENERATED
     rows = [row for row in manifest() if row.family in allowed and row.ops <= max_ops and has_structure(row.key)]
     return {family: [row.key for row in rows if row.family == family] for family in sorted({r.family for r in rows})}
@@ -122,20 +121,11 @@ def training_graphs(max_ops: int) -> Mapping[str, Sequence[str]]:
 
 def _graph(rng: np.random.Generator, units: int, ranges: ProblemRanges) -> OpGraph:
     """A random graph of `units` ops, or a network of the zoo of any size, which is then coarsened."""
-    from models_zoo.networks.generated.sampling import sample_graph
-
     if rng.random() >= ranges.zoo_share:
         return sample_graph(rng, units)
     graphs = training_graphs(ranges.max_zoo_ops)
     keys = graphs[str(rng.choice(list(graphs)))]
     return _structure(str(rng.choice(keys)))
-
-
-@cache
-def _structure(key: str) -> OpGraph:
-    from models_zoo.networks.shipped import read_structure
-
-    return read_structure(key)
 
 
 def _set_up(graph: OpGraph, units: int, rng: np.random.Generator, ranges: ProblemRanges) -> ProblemSetup:

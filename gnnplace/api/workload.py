@@ -65,11 +65,7 @@ class Workload:
         return self.graph.name
 
     def check_executable(self) -> None:
-        """Checks that there is an ONNX model.
-
-        Raises:
-            UnsupportedModel: the workload is an op graph, which has costs of ops but nothing to execute.
-        """
+        """Raises `UnsupportedModel` for an op graph, which has costs of ops but nothing to execute."""
         if not self.models:
             raise UnsupportedModel(
                 f"{self.name!r} is an op graph and cannot be executed; give an ONNX model to measure"
@@ -88,11 +84,11 @@ def load_workload(
         UnsupportedModel: the file is missing or is no model, or has no such dimensions.
         InvalidGraph: the op-graph file breaks a rule.
     """
+    first, *others = shapes_of(dims or {})
     if isinstance(model, OpGraph):
         return Workload.of(model)
     if isinstance(model, OnnxModel):
         typed = with_inferred_types(model, infer_types, model.dims)
-        first, *others = shapes_of(dims or {})
         at_first = at_dims(typed, first) if dims else typed
         return Workload.of(at_first, *(at_dims(at_first, shape) for shape in others))
     if str(model).startswith(_ZOO):
@@ -103,7 +99,6 @@ def load_workload(
             raise UnsupportedModel(f"{path}: an op graph has no symbolic dimensions; leave dims out")
         graph = read_graph(path)
         return Workload.of(graph, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    first, *others = shapes_of(dims or {})
     read = read_onnx(path, first, custom_ops, infer_types)
     return Workload.of(read, *(at_dims(read, shape) for shape in others))
 

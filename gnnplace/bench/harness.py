@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import platform
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gnnplace.devices.detect import cpu_model
+from gnnplace.devices.detect import allowed_cores, cpu_model
 from gnnplace.errors import GnnplaceError
 from gnnplace.files import append_json_line, read_json_lines, write_json_lines, write_text
 from gnnplace.isolated_process import spawned_pool
@@ -107,7 +106,7 @@ class BenchResult:
             "seed": self.options.seed,
             "versions": library_versions(),
             "machine": {
-                "cpu": cpu_model(), "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+                "cpu": cpu_model(), "cores": len(allowed_cores()), "python": platform.python_version(),
             },
             "summary": dict(self.summary),
             "rows": [dict(row) for row in self.rows],
@@ -139,11 +138,7 @@ def matching(by_name: Mapping[str, T], only: Sequence[str], noun: str) -> list[T
 
 
 def check_known(names: Iterable[str], known: Collection[str], noun: str) -> None:
-    """Checks that all names are known.
-
-    Raises:
-        GnnplaceError: a name is unknown; the message calls it by `noun`.
-    """
+    """Raises `GnnplaceError` for the first name that is not known; the message calls it by `noun`."""
     for name in names:
         if name not in known:
             raise GnnplaceError(f"there is no {noun} {name!r}; known are {', '.join(known)}")

@@ -51,11 +51,7 @@ _ACTIONS = {
 
 
 def bench_report(options: BenchOptions, sizes: tuple[int, ...] = SIZES) -> BenchResult:
-    """A row per number of ops.
-
-    Raises:
-        MissingDependency: no browser is installed.
-    """
+    """A row per number of ops; needs a browser, see `gnnplace.report.pictures.browser`."""
     rows = []
     with temporary_folder() as folder, browser() as opened:
         for size in sizes:

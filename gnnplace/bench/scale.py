@@ -79,11 +79,7 @@ def _progress(case: Case, row: Mapping[str, Any]) -> str:
 
 
 def graph_of(case: Case) -> OpGraph:
-    """The graph of a case.
-
-    Raises:
-        UnsupportedModel: the zoo has no training step of the family's name.
-    """
+    """The graph of a case."""
     from models_zoo.networks.generated.widened import widened
     from models_zoo.networks.zoo_name import parse_zoo_name
 

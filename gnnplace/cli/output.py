@@ -46,15 +46,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], styles: M
     """Prints a table on stdout; columns of figures are aligned to the right, and `styles` marks rows by number."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
-        is_figure = number > 0 and all(_is_figure(row[number]) for row in rows)
+        cells = [row[number] for row in rows]
+        is_figure = number > 0 and all(cell in {"", "-"} or cell.lstrip("-")[:1].isdigit() for cell in cells)
         table.add_column(column, justify="right" if is_figure else "left", overflow="fold", no_wrap=number == 0)
     for number, row in enumerate(rows):
         table.add_row(*(Text(cell) for cell in row), style=(styles or {}).get(number))
     (_OUT if _OUT.is_terminal else Console(width=_UNFOLDED, highlight=False)).print(table)
-
-
-def _is_figure(cell: str) -> bool:
-    return cell in {"", "-"} or cell.lstrip("-")[:1].isdigit()
 
 
 def print_answer(sentence: str) -> None:

@@ -73,11 +73,7 @@ PictureFormat = Literal["svg", "png"]
 
 
 def write_pictures(report: Path, folder: Path, picture_format: PictureFormat = "svg") -> list[Path]:
-    """Writes each picture of a report into `folder`; returns their paths.
-
-    Raises:
-        MissingDependency: Playwright or a Chromium is not installed.
-    """
+    """Writes each picture of a report into `folder`; returns their paths. Raises as `browser` and `drawn_page`."""
     paths = []
     with browser() as opened:
         page = drawn_page(opened, report)

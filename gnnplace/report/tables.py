@@ -165,7 +165,7 @@ def _memory_bar(peak: int, capacity: int | None, colour: str) -> str:
         return f"{format_bytes(peak)} <small>no limit</small>"
     part = peak / capacity if capacity else math.inf if peak else 0.0
     over = ' <b class="bad">does not fit</b>' if part > 1 else ""
-    share = f"{percent(part)}" if math.isfinite(part) else "all"
+    share = percent(part) if math.isfinite(part) else "all"
     return f"{_bar(part, colour)}{format_bytes(peak)} of {format_bytes(capacity)} <small>{share}</small>{over}"
 
 

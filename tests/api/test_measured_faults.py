@@ -130,9 +130,7 @@ def test_a_measuring_process_that_is_killed_again_and_again_costs_a_retry_each_a
     assert plan.measured["median_s"] > 0
 
 
-def test_placements_beyond_the_memory_limit_fail_and_one_that_fits_is_the_answer(
-    place: Callable[..., Plan],
-) -> None:
+def test_placements_beyond_the_memory_limit_fail_and_one_that_fits_is_the_answer(place: Callable[..., Plan]) -> None:
     plan = place(HEAVY, dataclasses.replace(OPTIONS, memory_limit_bytes=5 * GIB // 8), evaluations=5)
     assert plan.solution.evaluations == 5
     assert searched(plan)["failed"] > 0

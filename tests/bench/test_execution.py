@@ -22,7 +22,7 @@ def row(placement: str, ratio: float) -> dict[str, Any]:
     return {"placement": placement, "ratio_to_plain": ratio}
 
 
-def test_speed_ups_are_over_one_core_and_over_the_better_way_to_use_two_threads(
+def test_speed_ups_are_over_one_core_and_over_the_faster_session_on_two_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [

@@ -46,7 +46,7 @@ RESULT = {
 }  # fmt: skip
 
 
-def test_a_line_has_errors_and_rank_correlations() -> None:
+def test_a_row_has_errors_and_rank_correlations() -> None:
     line = fidelity_row(CASE, RESULT)
     assert (line["placements"], line["failed"]) == (3, 1)
     assert (line["spearman"], line["repeatability"]) == pytest.approx((1.0, -1.0))
@@ -74,7 +74,7 @@ def test_the_summary_counts_the_models_that_reach_the_goals() -> None:
     assert (summary["spearman_worst"], summary["median_error_worst"]) == (0.5, 0.4)
 
 
-def test_there_are_thirty_placements_of_every_kind_and_a_seed_repeats_them(squeezenet: OnnxModel) -> None:
+def test_thirty_placements_cover_every_kind_and_depend_on_the_seed_alone(squeezenet: OnnxModel) -> None:
     setup = ProblemSetup.build(Workload.of(squeezenet), preset("haswellx2"), RooflineCost())
     found = placements_of_every_kind(setup, 0)
     assert len(found) == COUNT == 30

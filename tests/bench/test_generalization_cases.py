@@ -16,14 +16,14 @@ from gnnplace.placement import Placement
 from models_zoo.networks.shipped import manifest
 
 
-def test_cases_have_names_of_their_own_and_most_have_at_most_500_groups() -> None:
+def test_case_names_are_unique_and_most_cases_have_at_most_500_groups() -> None:
     sizes = Counter(case.max_groups for case in CASES)
     assert len({case.name for case in CASES}) == len(CASES)
     assert set(sizes) == {50, 100, 200, 500, 1000, 2000}
     assert sum(count for size, count in sizes.items() if size <= 500) > len(CASES) / 2
 
 
-def test_graphs_of_the_zoo_are_of_the_test_split_and_all_test_families_of_50_ops_take_part() -> None:
+def test_zoo_cases_are_of_the_test_split_and_cover_its_families_of_at_least_50_ops() -> None:
     rows = {row.key: row for row in manifest()}
     used = {rows[case.graph].family for case in CASES if case.graph not in GENERATED_GRAPHS}
     assert used.isdisjoint(training_families())
@@ -43,7 +43,7 @@ def test_no_case_repeats_a_graph_with_its_devices_from_the_papers_tables() -> No
     assert cases & looked_at == set()
 
 
-def test_a_generated_graph_is_the_same_each_time_and_every_one_takes_part() -> None:
+def test_a_generated_graph_is_reproducible_and_every_graph_and_device_set_is_used() -> None:
     first, second = held_out_graph("dag-dense"), held_out_graph("dag-dense")
     assert first.num_ops == 250
     assert np.array_equal(first.flops, second.flops)
@@ -52,7 +52,7 @@ def test_a_generated_graph_is_the_same_each_time_and_every_one_takes_part() -> N
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(case.devices for case in CASES))
-def test_no_device_set_can_be_drawn_and_each_lets_every_two_devices_exchange_data(name: str) -> None:
+def test_training_cannot_draw_a_held_out_device_set_and_all_its_devices_are_connected(name: str) -> None:
     topology = held_out_devices(name)
     assert unlike_training(topology) != ()
     pairs = [(s, t) for s in range(topology.num_devices) for t in range(topology.num_devices)]

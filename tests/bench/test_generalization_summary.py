@@ -30,7 +30,7 @@ def results() -> dict[Run, dict[str, Any]]:
     }  # fmt: skip
 
 
-def test_a_line_has_ratios_to_the_best_known_and_counts_placements_that_do_not_fit_apart() -> None:
+def test_a_row_has_ratios_to_the_best_known_and_counts_infeasible_placements_separately() -> None:
     assert best_known(results()) == {"a": 1.0, "b": 2.0, "c": 5.0}
     lines = {line["row"]: line for line in rows_of(results())}
     zero_shot, heft = lines["gnn-zero-shot"], lines["heft"]
@@ -48,7 +48,7 @@ def test_a_line_has_ratios_to_the_best_known_and_counts_placements_that_do_not_f
     )
 
 
-def test_a_comparison_goes_pair_by_pair_and_a_placement_that_does_not_fit_loses() -> None:
+def test_a_comparison_pairs_cases_and_seeds_and_an_infeasible_placement_loses() -> None:
     found = comparison(ratios(results()), "gnn-zero-shot", "annealing@50000")
     assert found is not None
     assert found["pairs"] == 4  # annealing was not run on the third case
@@ -60,7 +60,7 @@ def test_a_comparison_goes_pair_by_pair_and_a_placement_that_does_not_fit_loses(
     assert found["mean_ratio_by_seed"] == pytest.approx([1.25, 1.1])
 
 
-def test_one_seed_of_the_other_row_stands_for_all_of_its_seeds() -> None:
+def test_a_row_with_one_seed_is_compared_with_every_seed() -> None:
     found = comparison(ratios(results()), "gnn-zero-shot", "greedy")
     assert found is not None
     assert found["mean_ratio_by_seed"] == pytest.approx([(1 / 1.5 + 3 / 4 + 1) / 3, (1.1 / 1.5 + 1 + 1) / 3])
@@ -73,7 +73,7 @@ def test_cases_at_their_lower_bound_do_not_count_against_the_list_schedulers() -
     assert found == {"runs": 4, "better": 3 / 4, "worse": 0.0, "beatable": 1.0, "cases_at_lower_bound": 1}
 
 
-def test_training_has_to_gain_more_than_seeds_differ() -> None:
+def test_the_gain_of_training_must_exceed_the_spread_over_seeds() -> None:
     found = comparisons(results(), FACTS)["trained_against_untrained"]
     assert found["trained_by_seed"] == pytest.approx([(1.0 + 1.5) / 2, (1.1 + 2.0) / 2])
     assert found["untrained_by_seed"] == pytest.approx([(1.4 + 2.0) / 2, (1.2 + 2.0) / 2])

@@ -83,7 +83,7 @@ def test_finished_cases_are_not_run_again_and_a_cut_off_line_is_dropped(tmp_path
     assert file.read_text(encoding="utf-8") == whole  # the next case begins a line
 
 
-def test_new_cases_and_those_of_other_libraries_run_and_are_stored(tmp_path: Path) -> None:
+def test_new_cases_and_cases_of_other_library_versions_run_and_are_stored(tmp_path: Path) -> None:
     file = write_cases(tmp_path / "a", {Square(3): {"square": -1}}, library_versions() | {"numpy": "1.0"})
     lines: list[str] = []
     options = BenchOptions(jobs=2, cases_file=file, on_progress=lines.append)

@@ -51,7 +51,7 @@ TOGETHER = {
 }  # fmt: skip
 
 
-def test_a_line_has_the_evaluations_to_come_near_the_best_by_side_by_side_seconds(
+def test_a_row_counts_the_evaluations_until_a_search_is_near_the_best_placement(
     results: dict[SearchCase, dict[str, Any]],
 ) -> None:
     gnn, annealing = measured_rows(results, {MODEL: TOGETHER})

@@ -72,7 +72,7 @@ def write_table(cases_file: Path, path: Path) -> dict[str, Any]:
     return document
 
 
-def test_a_line_has_the_median_and_the_range_beside_the_published_seconds() -> None:
+def test_a_row_has_the_median_and_the_range_beside_the_published_seconds() -> None:
     lines = {line["planner"]: line for line in planner_rows(ROW, ("expert", "hierarchical"), results())}
     assert (lines["single-gpu"]["makespan_s"], lines["single-gpu"]["published_s"]) == (None, OOM)
     assert lines["single-cpu"]["makespan_s"] == 9.0
@@ -117,7 +117,7 @@ def test_rows_in_which_a_planner_finds_nothing_that_fits_are_counted_apart(
     assert (summary["gnn_above_best_worst"] is None) == (counts[0] == 0)
 
 
-def test_one_planner_runs_again_in_a_table_whose_other_lines_stay(stored: Path, tmp_path: Path) -> None:
+def test_extending_a_table_runs_only_the_named_planners(stored: Path, tmp_path: Path) -> None:
     whole = tmp_path / "whole.json"
     document = write_table(stored, whole)
     document["machine"]["cpu"] = document["rows"][0]["cpu"] = "another"
@@ -138,7 +138,7 @@ def test_one_planner_runs_again_in_a_table_whose_other_lines_stay(stored: Path, 
     assert extended["details"][ROW.key]["histories"].keys() == document["details"][ROW.key]["histories"].keys()
 
 
-def test_a_table_is_only_extended_by_a_result_that_belongs_to_it(stored: Path, tmp_path: Path) -> None:
+def test_a_table_cannot_extend_a_result_of_other_options(stored: Path, tmp_path: Path) -> None:
     whole = tmp_path / "whole.json"
     write_table(stored, whole)
     plain = options(None)
@@ -185,7 +185,7 @@ def test_a_planner_that_fails_has_its_reason_and_no_seconds() -> None:
     assert "no-such-planner" in found["error"]
 
 
-def test_a_testbed_that_is_made_too_small_holds_the_step_on_no_single_gpu() -> None:
+def test_no_single_gpu_of_a_small_testbed_holds_the_step() -> None:
     singles = case_result(Case("small-nmt_2-k40x2", FACTS, 0, 1))["singles"]
     assert singles["single-gpu"]["makespan_s"] is None
     assert singles["single-cpu"]["makespan_s"] > 0.0

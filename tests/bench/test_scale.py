@@ -30,7 +30,7 @@ def test_towers_share_nothing_but_their_input_and_their_sum() -> None:
     assert len(graph.colocation_names) % 3 == 0
 
 
-def test_memory_of_a_stage_is_not_that_of_the_one_before() -> None:
+def test_each_stage_has_its_own_memory_peak() -> None:
     row: dict[str, Any] = {}
     with stage(row, "large"), mmap(-1, 2**26) as block:  # an array may reuse memory of the process
         for _ in range(2**6):
@@ -40,7 +40,7 @@ def test_memory_of_a_stage_is_not_that_of_the_one_before() -> None:
     assert row["large_peak_bytes"] - row["small_peak_bytes"] > 2**25
 
 
-def test_a_case_has_seconds_and_peaks_of_every_stage_and_is_compared_in_the_same_time() -> None:
+def test_a_case_has_time_and_memory_of_every_stage_and_annealing_runs_for_the_same_time() -> None:
     row = run_case(Case("layered", 1_000, "v100x2", evaluations=60))
     for name in ("import", "prepare", "evaluate", "place", "save"):
         assert row[f"{name}_s"] > 0

@@ -81,11 +81,7 @@ ROWS: Mapping[str, Row] = {row.name: row for row in _all_rows()}
 
 
 def selected_rows(names: Sequence[str]) -> list[Row]:
-    """The rows of these names; all rows if there is no name.
-
-    Raises:
-        GnnplaceError: a row does not exist.
-    """
+    """The rows of these names, which must exist; all rows if there is no name."""
     check_known(names, ROWS, "row")
     return [row for row in ROWS.values() if not names or row.name in names]
 

@@ -48,11 +48,9 @@ class Run:
 
 
 def run_result(run: Run, policies: Mapping[str, Path]) -> dict[str, Any]:
-    """Seconds on the whole graph, or the reason for a missing answer; planners run on one thread. `policies` are by row.
+    """Seconds on the whole graph, or the reason for a missing answer; planners run on one thread.
 
-    Raises:
-        MissingDependency: the planner needs a library that is not installed.
-        KeyboardInterrupt: the search was interrupted; its answer is not a result.
+    `policies` are by row. Raises as `run_planner`.
     """
     if run.row == FACTS:
         return _facts(run.case)

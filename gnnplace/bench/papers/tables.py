@@ -116,12 +116,7 @@ Results = Mapping[Case, Mapping[str, Any]]
 
 
 def case_result(case: Case) -> dict[str, Any]:
-    """Seconds on the whole graph and the history on op groups, or the reason for a missing answer.
-
-    Raises:
-        MissingDependency: the planner needs a library that is not installed.
-        KeyboardInterrupt: the search was interrupted; its answer is not a result.
-    """
+    """Seconds on the whole graph and the history on op groups, or the reason for a missing answer; raises as `run_planner`."""
     setup = _setup(case.row)
     if case.planner == FACTS:
         return _facts(setup)
