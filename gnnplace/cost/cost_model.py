@@ -168,7 +168,9 @@ def bound_s(graph: OpGraph, device: Device, efficiency: Mapping[OpClass, Efficie
     Raises:
         InvalidTopology: the device lacks a rate that a wanted op needs.
     """
-    peak = _peak_flops_per_s(graph, device)
+    default = device.peak_flops_per_s.get("float32", np.nan)
+    rates = {dtype: device.peak_flops_per_s.get(dtype.removeprefix("u"), default) for dtype in set(graph.dtypes)}
+    peak = np.array([rates[dtype] for dtype in graph.dtypes], dtype=np.float64)
     bandwidth = np.full(graph.num_ops, device.memory_bandwidth_bytes_per_s or np.nan)
     for work, rate, key in (
         (graph.flops, peak, "peak_flops_per_s"),
@@ -185,13 +187,6 @@ def bound_s(graph: OpGraph, device: Device, efficiency: Mapping[OpClass, Efficie
         compute = peak * np.array([entry.compute for entry in per_class])
         memory = bandwidth * np.array([entry.bandwidth for entry in per_class])
         return np.maximum(_quotient(graph.flops, compute), _quotient(graph.bytes_accessed, memory))
-
-
-def _peak_flops_per_s(graph: OpGraph, device: Device) -> FloatArray:
-    """`[N]` rate for each op's dtype, else the rate of float32, else NaN."""
-    default = device.peak_flops_per_s.get("float32", np.nan)
-    rates = {dtype: device.peak_flops_per_s.get(dtype.removeprefix("u"), default) for dtype in set(graph.dtypes)}
-    return np.array([rates[dtype] for dtype in graph.dtypes], dtype=np.float64)
 
 
 def _quotient(work: FloatArray, rate: FloatArray) -> FloatArray:

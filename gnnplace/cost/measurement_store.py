@@ -151,7 +151,10 @@ class MeasurementStore:
                 op_s[kind][signature] = seconds
         overhead_s = {kind: seconds for kind, (seconds,) in medians((row[0], row[1:]) for row in dispatch).items()}
         begun = _segment_costs(segments) | _segment_costs(row for row in segments if row[1] == model)
-        fitted = {kind: (_efficiency(text), launch_s) for kind, text, launch_s in fits}
+        fitted = {
+            kind: ({name: Efficiency(*pair) for name, pair in json.loads(text).items()}, launch_s)
+            for kind, text, launch_s in fits
+        }
         kinds = {
             kind: KindCosts(op_s[kind], overhead_s.get(kind), begun.get(kind), *fitted.get(kind, (None, None)))
             for kind in sorted({*op_s, *fitted, *begun, *overhead_s})
@@ -276,10 +279,6 @@ def _is_broken(error: sqlite3.Error) -> bool:
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _efficiency(text: str) -> dict[str, Efficiency]:
-    return {name: Efficiency(*pair) for name, pair in json.loads(text).items()}
 
 
 def _digest(pieces: object) -> str:

@@ -154,8 +154,7 @@ def check_annotation(proto: onnx.ModelProto) -> list[str]:
 def _node_problems(node: onnx.NodeProto, devices: list[str], stage_device: dict[int, str]) -> list[str]:
     """The faults of one node; `stage_device` collects the device of each stage."""
     who = f"node {node.name!r}"
-    if [placed.configuration_id for placed in node.device_configurations] != [_CONFIGURATION]:
-        ids = [placed.configuration_id for placed in node.device_configurations]
+    if (ids := [placed.configuration_id for placed in node.device_configurations]) != [_CONFIGURATION]:
         return [f"{who} has the configurations {ids}; expected one, {_CONFIGURATION!r}"]
     placed = node.device_configurations[0]
     name = _device_name(node)

@@ -77,11 +77,9 @@ def _dtype(node: ir.Node, tensors: Mapping[ir.Value, TensorInfo]) -> str:
     """The dtype an op computes in: of its first float, else of its first tensor; of the factors of an integer product."""
     found = [tensors[value] for value in (*node.inputs, *node.outputs) if value is not None]
     known = [tensor for tensor in found if tensor.dtype is not None]
-    if not known:
-        return "float32"
-    if node.domain == "" and node.op_type in INTEGER_PRODUCTS:
-        return known[0].dtype_name
-    return next((tensor for tensor in known if tensor.dtype and tensor.dtype.is_floating_point()), known[0]).dtype_name
+    floats = [tensor for tensor in known if tensor.dtype and tensor.dtype.is_floating_point()]
+    chosen = known if node.domain == "" and node.op_type in INTEGER_PRODUCTS else floats or known
+    return chosen[0].dtype_name if chosen else "float32"
 
 
 def _inner_weight_bytes(node: ir.Node) -> int:

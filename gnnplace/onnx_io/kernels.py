@@ -75,9 +75,7 @@ def ops_of_kernels(model: OnnxModel, optimised: Path) -> dict[str, Kernel]:
 def _joined(inputs: Sequence[str], together: dict[str, set[int]]) -> set[int]:
     """Joins the op sets of some values into one set."""
     sets = [together[name] for name in inputs if name in together]
-    if not sets:
-        return set()
-    whole = sets[0]
+    whole = sets[0] if sets else set()
     for other in sets[1:]:
         whole |= other
     for name, ops in together.items() if len(sets) > 1 else ():

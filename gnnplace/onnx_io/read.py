@@ -22,14 +22,7 @@ from gnnplace.onnx_io.shapes.inference import infer_shapes
 from gnnplace.onnx_io.shapes.node_types import annotate_types
 from gnnplace.onnx_io.shapes.tensor_info import choose_dimensions
 from gnnplace.onnx_io.split import MAX_IR_VERSION
-from gnnplace.onnx_io.value_types import (
-    MAP_TYPE,
-    attach_map_types,
-    detach_map_types,
-    holds_map,
-    kept_type,
-    type_from_text,
-)
+from gnnplace.onnx_io.value_types import attach_map_types, detach_map_types, kept_type, set_type, type_from_text
 
 __all__ = ["TypeInference", "TypeText", "at_dims", "read_onnx", "with_inferred_types"]
 
@@ -123,10 +116,8 @@ def with_inferred_types(
     found = infer_types(proto.SerializeToString(), model)
     for value in untyped:
         text, shape = found.get(str(value.name), ("", ()))
-        if text and holds_map(stated := type_from_text(text)):
-            value.meta[MAP_TYPE] = stated
-        elif text:
-            value.type = ir.serde.deserialize_type_proto_for_type(stated)
+        if text:
+            set_type(value, type_from_text(text))
             if isinstance(value.type, ir.TensorType) and shape:  # an empty shape means scalar or unknown
                 value.shape = ir.Shape([None if _is_unknown(size) else size for size in shape])
     return at_dims(model, dims or {}) if found else model

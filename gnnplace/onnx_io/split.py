@@ -106,8 +106,7 @@ class ModelCutter:
             for op in ops
             if not self._constant[op] or any(value.is_graph_output() for value in self._nodes[op].outputs)
         }
-        found = wanted or set(ops)
-        stack = list(found)
+        stack = list(found := wanted or set(ops))
         while stack:
             for value in self._reads[stack.pop()]:
                 op = self._producer.get(value)

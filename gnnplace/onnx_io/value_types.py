@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 __all__ = [
-    "MAP_TYPE", "NARROW", "attach_map_types", "detach_map_types", "from_raw", "holds_map", "is_narrow", "kept_type",
-    "numpy_dtype", "restore_map_types", "to_raw", "type_from_text", "type_text",
+    "NARROW", "attach_map_types", "detach_map_types", "from_raw", "is_narrow", "kept_type", "numpy_dtype",
+    "restore_map_types", "set_type", "to_raw", "type_from_text", "type_text",
 ]  # fmt: skip
 
 NARROW = {
@@ -24,8 +24,7 @@ NARROW = {
     "uint4": 21, "int4": 22, "float4e2m1": 23, "float8e8m0": 24, "uint2": 25, "int2": 26,
 }  # fmt: skip
 """ONNX's number of each element type that numpy lacks and `ml_dtypes` adds."""
-MAP_TYPE = "gnnplace.map_type"
-"""Key of a value's map type in its `meta`."""
+_MAP_TYPE = "gnnplace.map_type"  # key of a value's map type in its `meta`
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
@@ -76,11 +75,11 @@ def type_from_text(text: str) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(TensorProto.DataType.Value(inner.upper()), None)
 
 
-def holds_map(found: onnx.TypeProto) -> bool:
+def _holds_map(found: onnx.TypeProto) -> bool:
     """Whether the type is a map, or a sequence or optional of maps."""
     kind = found.WhichOneof("value")
     if kind in ("sequence_type", "optional_type"):
-        return holds_map(getattr(found, kind).elem_type)
+        return _holds_map(getattr(found, kind).elem_type)
     return bool(kind == "map_type")
 
 
@@ -88,7 +87,7 @@ def detach_map_types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
     """Removes map types from the values of a graph, and returns them by value name."""
     taken: dict[str, onnx.TypeProto] = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
-        if holds_map(info.type):
+        if _holds_map(info.type):
             taken[info.name] = onnx.TypeProto.FromString(info.type.SerializeToString())
             info.ClearField("type")
     return taken
@@ -99,13 +98,21 @@ def attach_map_types(graph: ir.Graph, taken: Mapping[str, onnx.TypeProto]) -> No
     produced = (value for node in graph for value in node.outputs)
     for value in (*graph.inputs, *produced) if taken else ():
         if (found := taken.get(str(value.name))) is not None:
-            value.meta[MAP_TYPE] = found
+            value.meta[_MAP_TYPE] = found
 
 
 def kept_type(value: ir.Value) -> onnx.TypeProto | None:
     """The map type in the `meta` of a value; None if it has none."""
-    found: onnx.TypeProto | None = value.meta.get(MAP_TYPE)
+    found: onnx.TypeProto | None = value.meta.get(_MAP_TYPE)
     return found
+
+
+def set_type(value: ir.Value, found: onnx.TypeProto) -> None:
+    """Gives a value a type unless it has one; map types go into its `meta`."""
+    if _holds_map(found):
+        value.meta[_MAP_TYPE] = found
+    elif value.type is None:
+        value.type = ir.serde.deserialize_type_proto_for_type(found)
 
 
 def restore_map_types(graph: onnx.GraphProto, values: Iterable[ir.Value]) -> None:

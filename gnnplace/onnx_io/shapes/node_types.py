@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gnnplace.onnx_io.folding import captured_values, constant_array
 from gnnplace.onnx_io.model import op_schema
-from gnnplace.onnx_io.value_types import MAP_TYPE, holds_map, kept_type
+from gnnplace.onnx_io.value_types import kept_type, set_type
 
 __all__ = [
     "SMALL", "annotate_types", "declared_type", "output_types", "small_array", "small_constants", "tensor_type",
@@ -79,12 +79,10 @@ def _annotate(model: ir.Model) -> bool:
     constants = small_constants(value for value in model.graph.initializers.values() if not value.is_graph_input())
     for node in model.graph:
         for output, found in zip(node.outputs, output_types(node, opsets, types, constants), strict=True):
-            if found is not None and holds_map(found):
-                output.meta[MAP_TYPE] = found
-            elif found is not None and output.type is None:
-                output.type = ir.serde.deserialize_type_proto_for_type(found)
-            if found is not None and output.type is not None and output.shape is None:
-                output.shape = ir.serde.deserialize_type_proto_for_shape(found)
+            if found is not None:
+                set_type(output, found)
+                if output.type is not None and output.shape is None:
+                    output.shape = ir.serde.deserialize_type_proto_for_shape(found)
             if (declared := declared_type(output)) is not None:
                 types[output] = declared
                 agreed = agreed and (found is None or not _contradicts(found, declared))

@@ -24,7 +24,7 @@ class Settings:
 
     Departure: 192 channels where Stable Diffusion has 320, so all widths are 0.6 of its own and 314 million parameters
     stay of 860 million. Depth, heads, latents and text are its own. The batch is one image with and without its text,
-    as classifier-free guidance asks for.
+    as classifier-free guidance needs it.
     """
 
     channels: int = 192

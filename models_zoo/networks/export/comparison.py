@@ -155,8 +155,8 @@ def _double(value: Tensor) -> Tensor:
 def compare(model: Path, case: Case, where: str, noise: Callable[[int], float] | None = None) -> Comparison:
     """Runs a model file and compares every output that the case expects and the model has.
 
-    Where an output differs by more than `RELATIVE`, `noise` is asked how far torch differs from itself, for one draw of
-    weights and batch after the other, up to `DRAWS`; up to `NOISE_FACTOR` times the worst is allowed, and never more
+    Where an output differs by more than `RELATIVE`, `noise` measures how far torch differs from itself, for up to
+    `DRAWS` draws of weights and batch. The model may then differ by `NOISE_FACTOR` times the worst, but never by more
     than `MOST`.
 
     Raises:

@@ -69,7 +69,7 @@ def priced(name: str, structure: Structure, costs: Costs, rng: np.random.Generat
     """The op graph of a structure with random costs; ops are named after type and number.
 
     Every op reads its inputs and its weights once and writes its output. That bounds the ratio from above, by about
-    80 over one plus the mean number of inputs, as a P100 reads a tensor so many times faster than PCIe carries it;
+    80 over one plus the mean number of inputs, since a P100 reads a tensor about 80 times faster than PCIe carries it;
     the latency bounds it from below.
 
     Raises:
