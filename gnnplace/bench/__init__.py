@@ -9,3 +9,5 @@ Simulated: `engine.py` (speed of the simulator), `planners.py` (planners on the 
 Executed: `execution.py` (placed models against plain sessions), `measured.py` (searches by execution), `fidelity.py` with
 `fidelity_probes.py` (simulated against measured seconds), `zoo.py` (every recipe of the zoo), `report.py` (reports in a browser).
 """
+
+__all__: list[str] = []

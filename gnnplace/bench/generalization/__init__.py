@@ -4,3 +4,5 @@ In reading order: `cases.py` (graph, groups and devices of every case), `devices
 differences to the sampler of training problems), `rows.py` (planners, budgets and variants), `run.py` (one row on one case),
 `summary.py` (ratios and comparisons), `suite.py` (`gnnplace bench generalization`).
 """
+
+__all__: list[str] = []
