@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,12 +55,8 @@ def machine_memory_bytes() -> int:
     """Bytes of main memory that this process may use: the machine's, or the control group's limit if that is less."""
     total = _physical_memory_bytes()
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
-        try:
-            text = limit.read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            return min(total, int(text))
+        with suppress(OSError, ValueError):  # absent, or `max`
+            return min(total, int(limit.read_text(encoding="ascii")))
     return total
 
 

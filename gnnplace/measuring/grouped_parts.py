@@ -44,11 +44,8 @@ class GroupedModel:
         Producers run first; inside a group, ops run in topological order.
         """
         groups = [group for segment in segments(self.graph, assignment, order) for group in segment.ops]
-        rank = np.empty(len(groups), dtype=np.int64)
-        rank[groups] = np.arange(len(groups))
         graph = self.model.graph
-        position = np.empty(graph.num_ops, dtype=np.int64)
-        position[graph.topological_order] = np.arange(graph.num_ops)
+        rank, position = np.argsort(groups), np.argsort(graph.topological_order)  # of permutations: their inverses
         run_order = np.lexsort((position, rank[self.group_of_op]))
         return segments(graph, assignment[self.group_of_op], run_order, self.model.constant_ops)
 

@@ -122,13 +122,11 @@ class Worker:
                     f"part {part.name!r} cannot be loaded on {self.device.name!r}: {one_line(error)}"
                 ) from error
             self.compiled.append((step, session))
-            self._homes.append(session.home_of(self._left_on_device(step, session)))
-
-    def _left_on_device(self, step: Step, session: PartSession) -> Sequence[str]:
-        """Outputs that ONNX Runtime leaves on the device: all that the copying thread can copy, else those read only here."""
-        if self._memory is not None:
-            return [arg.name for arg in session.session.get_outputs() if arg.type in COPIED_TYPES]
-        return list(set(step.keeps) - set(step.results) - {name for _, names in step.sends for name in names})
+            if self._memory is not None:  # all outputs that the copying thread can copy
+                kept = {arg.name for arg in session.session.get_outputs() if arg.type in COPIED_TYPES}
+            else:  # outputs that only this device reads
+                kept = set(step.keeps) - set(step.results) - {name for _, names in step.sends for name in names}
+            self._homes.append(session.home_of(kept))
 
     def deliver(self, message: Message) -> None:
         """Takes a message from another thread; its values are on the host."""

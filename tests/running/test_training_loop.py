@@ -104,7 +104,7 @@ def test_arrays_of_the_caller_share_no_memory_with_the_state(
             np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-6)
 
 
-def test_a_step_that_fails_leaves_the_state_as_it_was(model: OnnxModel, tmp_path: Path) -> None:
+def test_a_step_that_fails_leaves_the_state_unchanged(model: OnnxModel, tmp_path: Path) -> None:
     losses, _ = by_hand(model)
     save(model, [0, 1] * 7 + [0], tmp_path)
     with Session(tmp_path) as session:
