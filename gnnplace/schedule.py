@@ -103,7 +103,8 @@ def _durations(
 ) -> Iterator[str]:
     """An op takes its time, the dispatch overhead after its device sat idle, and the costs of a segment that it begins.
 
-    A copy that arrives at the start of an op of zero length may count for that op or for the next one.
+    A copy that arrives at the start of an op of zero length may count for that op or for the next one, and ops of zero length
+    may have run in any order within their instant.
     """
     producers, consumers = graph.edges
     sending = set(producers[schedule.assignment[producers] != schedule.assignment[consumers]].tolist())
@@ -112,14 +113,19 @@ def _durations(
         arrived = [hop for hop in hops if hop.target == index == ends_at[hop.link]]
         arrived_s = np.array([hop.end_s for hop in arrived])
         arrived_bytes = graph.tensor_bytes[[hop.tensor for hop in arrived]].astype(np.float64)
-        last_start, last_end, sent = -1.0, 0.0, False
-        for op in _on_device(schedule, index):
+        last_start, last_end, sent, ops = -1.0, 0.0, False, _on_device(schedule, index)
+        of_no_length: dict[float, list[int]] = {}
+        for op in ops:
+            if schedule.start_s[op] == schedule.end_s[op]:
+                of_no_length.setdefault(schedule.start_s[op], []).append(op)
+        for op in ops:
             start, lasts = schedule.start_s[op], schedule.end_s[op] - schedule.start_s[op]
             expected = op_time_s[op, index] + (device.dispatch_overhead_s if start > last_end else 0.0)
             late = arrived_s > last_start
             possible = [
-                expected + _segment_s(device, arrived_bytes[(arrived_s <= start) & counted], sent)
+                expected + _segment_s(device, arrived_bytes[(arrived_s <= start) & counted], begins)
                 for counted in (late, arrived_s >= last_start, late & (arrived_s < start))
+                for begins in {sent, *(other in sending for other in of_no_length.get(start, []) if other != op)}
             ]
             if not min(possible) * (1 - 1e-9) - 1e-15 <= lasts <= max(possible) * (1 + 1e-9) + 1e-15:
                 yield f"op {graph.op_names[op]} lasts {lasts} s, not {possible[0]} s"
