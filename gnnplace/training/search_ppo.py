@@ -158,7 +158,7 @@ def _backward(
     network: PolicyNetwork, runs: SearchRuns, advantages: Sequence[Tensor], config: SearchPpoConfig
 ) -> Tensor:
     """Adds one problem's gradients, search by search; returns policy loss, entropy, divergence and mean ratio `[4]`."""
-    total = sum(map(len, advantages))
+    total = max(1, sum(map(len, advantages)))  # searches may have drawn no move from the policy
     sums = torch.zeros(4)
     for trace, advantage in zip(runs.traces, advantages, strict=True):
         if not trace.draws:

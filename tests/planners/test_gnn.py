@@ -14,7 +14,7 @@ from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.classical import heft
 from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.gnn.constructions import evaluate_starts
-from gnnplace.planners.gnn.moves import placement_hash, unit_hashes
+from gnnplace.planners.gnn.moves import Candidates, Moves, placement_hash, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, PolicySearch, draw_pair
 from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, _temperature_s, _warmth, fine_tune, revisit
@@ -61,6 +61,22 @@ def test_a_budget_of_seconds_ends_the_search() -> None:
     assert solution.evaluations > 10
     stages = [name for name, _ in solution.stages]
     assert stages == ["starts", "revisit", "walk"][: len(stages)]
+
+
+def test_seconds_that_end_the_guided_search_while_it_draws_leave_the_walk_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(Search, "wall_s", property(lambda search: clock[0]))
+    draw = Moves.draw
+
+    def slow_draw(moves: Moves, count: int, current_s: float) -> Candidates:
+        clock[0] = 0.9
+        return draw(moves, count, current_s)
+
+    monkeypatch.setattr(Moves, "draw", slow_draw)
+    solution = plan(random_layers(), Budget(evaluations=400, seconds=1.0), 0)
+    assert [name for name, _ in solution.stages] == ["starts", "revisit", "walk"]
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -64,6 +65,15 @@ def test_a_budget_of_seconds_ends_the_search_at_the_last_level(problem: Problem)
     solution = plan(problem, budget, seed=0, multilevel=LEVELS)
     assert solution.stages[-1][0] == f"{problem.num_units} units"
     assert solution.wall_s < 60
+
+
+def test_a_share_of_seconds_that_ends_before_the_first_evaluation_still_gives_a_placement(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = count(0.25, 0.25)  # schedules have the first fifth of a second
+    monkeypatch.setattr(Search, "wall_s", property(lambda search: next(clock)))
+    solution = plan(problem, Budget(None, seconds=1.0), seed=0, multilevel=LEVELS)
+    assert solution.placement.assignment.tolist() == problem.single_device_assignments[0].tolist()
 
 
 def test_a_cluster_is_on_one_device_and_colocation_groups_stay_whole(problem: Problem) -> None:

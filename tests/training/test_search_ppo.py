@@ -127,6 +127,15 @@ def test_an_update_without_different_ends_of_searches_changes_no_weight() -> Non
     assert all(torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True))
 
 
+def test_an_update_from_searches_without_draws_of_the_policy_has_finite_statistics() -> None:
+    stretches = RevisitConfig(moves=MovesConfig(shares=(0.0, 0.0, 0.0, 1.0), least_share=0.0, adaptation=0.0))
+    network = without_prior()
+    runs = searched(network, random_layers(3), 4, config=stretches)
+    update = search_ppo_update(network, adam(network, 0.1), [runs], CONFIG)
+    assert update.learned == 1.0
+    assert (update.policy_loss, update.entropy, update.approx_kl) == (0.0, 0.0, 0.0)
+
+
 @pytest.mark.parametrize("memory_bytes", [None, 120])
 def test_an_update_recomputes_the_probabilities_of_the_draws(memory_bytes: int | None) -> None:
     problem = random_layers(3) if memory_bytes is None else two_chains(length=4, memory_bytes=memory_bytes)

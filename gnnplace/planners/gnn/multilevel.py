@@ -106,6 +106,8 @@ def search_levels(
     long as the search that it is passed lasts.
     """
     _schedules(search, config.schedules_share)
+    if search.best is None:  # the seconds of the share were over before its first evaluation
+        search.evaluate_batch(search.problem.single_device_assignments[:1])
     search.stage("schedules")
     coarsening = coarsen_units(search.problem.graph, config.coarsest_groups)
     coarse = search.problem.over_groups(coarsening)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, WalkConfig, fine_tune, revisit, walk
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Budget, Search, ShareUsed, Solution
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyNetwork, build_policy, one_thread, policy_inputs
@@ -112,7 +113,8 @@ def _improve(search: Search, rng: np.random.Generator, network: PolicyNetwork, c
         end_share = begin_share + config.revisit_share * (1.0 - begin_share)
     assert search.best is not None
     limit = _revisit_limit(search.problem, config)
-    revisit(policy_search, (search.best.assignment, search.best_s), end_share, config.revisit, limit)
+    with suppress(ShareUsed):  # seconds can run out at any step; the walk has its own share
+        revisit(policy_search, (search.best.assignment, search.best_s), end_share, config.revisit, limit)
     search.stage("revisit")
     num_placements = math.prod(search.problem.action_mask.sum(axis=1).tolist())
     if search.remaining and num_placements > search.evaluations:
