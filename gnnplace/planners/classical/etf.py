@@ -88,9 +88,6 @@ def earliest_task_schedule(
             live_bytes=np.zeros(num_devices),
             missing=np.diff(graph.input_offsets),
             readers=np.diff(graph.consumer_offsets),
-            ready_ops=np.empty(graph.num_ops, np.int64),
-            ready_index=np.empty(graph.num_ops, np.int64),
-            num_ready=np.zeros(1, np.int64),
             heap_key_s=np.empty((4, num_devices, graph.num_ops)),
             heap_place=np.empty((4, num_devices, graph.num_ops), np.int64),
             heap_size=np.zeros((4, num_devices), np.int64),
@@ -127,9 +124,6 @@ class _Run(NamedTuple):
     live_bytes: FloatArray  # [D] activations and copies
     missing: IntArray  # [N] inputs that do not exist yet
     readers: IntArray  # [T] ops that have not read the tensor yet
-    ready_ops: IntArray  # [N] of which the first `num_ready[0]` count
-    ready_index: IntArray  # [N] position of each op among them
-    num_ready: IntArray  # [1]
     heap_key_s: FloatArray  # [4, D, N]
     heap_place: IntArray  # [4, D, N]
     heap_size: IntArray  # [4, D]
@@ -184,8 +178,6 @@ def _pop(run: _Run, heap: int, device: int) -> None:
 @njit(cache=True, nogil=True)
 def _release(op: int, run: _Run) -> None:
     """Adds an op whose inputs exist to the heaps of every device that it can reach."""
-    run.ready_ops[run.num_ready[0]], run.ready_index[op] = op, run.num_ready[0]
-    run.num_ready[0] += 1
     place, everywhere_s = run.place[op], 0.0
     for device in range(run.work.op_time_s.shape[1]):
         if _may_run(op, device, run):
@@ -202,9 +194,6 @@ def _release(op: int, run: _Run) -> None:
 def _finish(op: int, run: _Run) -> None:
     """Frees the tensors that the op was the last to read, and releases the ops that waited for it alone."""
     state, work = run.state, run.work
-    run.num_ready[0] -= 1
-    last = run.ready_ops[run.num_ready[0]]
-    run.ready_ops[run.ready_index[op]], run.ready_index[last] = last, run.ready_index[op]
     for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
         tensor = work.input_tensors[at]
         run.readers[tensor] -= 1
@@ -338,7 +327,9 @@ def _lacking_bytes(op: int, device: int, run: _Run) -> tuple[float, float]:
 def _least_lacking(run: _Run) -> tuple[int, int]:
     """The op and device that lack the least memory; of equal ones the highest rank, then the earliest end."""
     best_op, best, least, earliest = -1, -1, np.inf, np.inf
-    for op in run.ready_ops[: run.num_ready[0]]:
+    for op in run.order:
+        if run.missing[op] > 0 or run.state.assignment[op] >= 0:
+            continue
         for device in range(run.work.op_time_s.shape[1]):
             if not _may_run(op, device, run):
                 continue
@@ -346,7 +337,7 @@ def _least_lacking(run: _Run) -> tuple[int, int]:
             # A missing route is worse than missing memory.
             lacking = max(0.0, _lacking_bytes(op, device, run)[1]) if ready < np.inf else 2.0**62
             end = max(ready, run.free_s[device]) + run.work.op_time_s[op, device]
-            sooner = run.place[op] < run.place[best_op] or (op == best_op and end < earliest)
+            sooner = op == best_op and end < earliest
             if best_op < 0 or lacking < least or (lacking == least and sooner):
                 best_op, best, least, earliest = op, device, lacking, end
     return best_op, best

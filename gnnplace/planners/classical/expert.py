@@ -31,10 +31,13 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 def expert_assignment(problem: Problem) -> IntArray:
     """`[N]`: stages cut into consecutive runs, one for each device, so that the busiest device has the least load.
 
+    The accelerators that exchange tensors with the fastest one take part, or the hosts where there are none.
     A unit that may not run on its device goes to the fastest one where it may. Such a unit counts in the loads with its
     time on the fastest device that takes part, and not at all where no such device may run it.
     """
-    stage, devices = _stage_of_unit(problem), _devices(problem)
+    stage, order = _stage_of_unit(problem), fastest_first(problem)
+    order = order[participants(problem, hosts=False)[order]]
+    devices = order[problem.topology.exchanges[order[0]][order]]
     own_s = problem.unit_time_s[:, devices]
     elsewhere_s = own_s.min(axis=1, keepdims=True, initial=np.inf)
     elsewhere_s[np.isinf(elsewhere_s)] = 0.0
@@ -82,13 +85,6 @@ def fastest_first(problem: Problem) -> IntArray:
     seconds = np.where(np.isfinite(problem.op_time_s), problem.op_time_s, 0.0).sum(axis=0)
     forbidden = (~problem.action_mask[problem.unit_of_op]).sum(axis=0)
     return np.asarray(np.lexsort((seconds, forbidden)))
-
-
-def _devices(problem: Problem) -> IntArray:
-    """The accelerators that exchange tensors with the fastest one, fastest first; the hosts where there are none."""
-    order = fastest_first(problem)
-    order = order[participants(problem, hosts=False)[order]]
-    return np.asarray(order[problem.topology.exchanges[order[0]][order]])
 
 
 def _stage_of_unit(problem: Problem) -> IntArray:

@@ -24,16 +24,9 @@ from gnnplace.planners.classical.list_state import (
 )
 
 __all__ = [
-    "ListSchedule",
-    "ScheduleOptions",
-    "connected_mask",
-    "connected_schedule",
-    "list_schedule",
-    "mean_costs",
-    "rank_order",
-    "schedule_ops",
-    "start_order_priorities",
-]
+    "ListSchedule", "ScheduleOptions", "connected_mask", "connected_schedule", "list_schedule", "mean_costs",
+    "rank_order", "schedule_ops", "start_order_priorities",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,9 @@ from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 
 __all__ = [
-    "Machine",
-    "State",
-    "Work",
-    "empty_state",
-    "list_machine",
-    "list_work",
-    "new_bytes",
-    "place_unit",
-    "ready_s",
+    "Machine", "State", "Work", "empty_state", "list_machine", "list_work", "new_bytes", "place_unit", "ready_s",
     "segment_start_s",
-]
+]  # fmt: skip
 
 
 class Work(NamedTuple):

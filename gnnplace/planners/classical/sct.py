@@ -50,7 +50,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: SctConfig = SctCon
     Jeon et al. 2020 (Baechi), section 3, after Hanen and Munier 1995: as m-ETF, but a device reserves itself for the
     favourite child of its last op once the child's inputs exist, if the child could start nowhere earlier. A reserved
     device runs only that child, or an op whose inputs could be on any device by then. Departures are those of m-ETF.
-    Besides, the linear program takes mean times where devices or links differ, and where the budget's seconds end
+    The linear program takes mean times where devices or links differ, and where the budget's seconds end
     before it is solved, no op has a favourite child, which is m-ETF.
 
     >>> from gnnplace.sim.example import diamond

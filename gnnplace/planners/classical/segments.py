@@ -74,6 +74,7 @@ class _Line(NamedTuple):
 
     block_of_unit: IntArray  # [U]
     device_of_unit: IntArray  # [U, D] device of a unit whose segment is on a device
+    memory_bytes: FloatArray  # [D]
     compute_s: FloatArray  # [P + 1, D] summed seconds of all positions before
     latency_s: FloatArray  # [D] mean over the routes that lead to the device
     per_byte_s: FloatArray  # [D]
@@ -83,7 +84,6 @@ class _Line(NamedTuple):
     out_bytes: FloatArray  # [P + 1, P + 1]
     weight_bytes: FloatArray  # [P + 1, P + 1] weights and results of the piece
     live_bytes: FloatArray  # [P + 1, P + 1] the largest sum of tensors and workspace at any position of the piece
-    memory_bytes: FloatArray  # [D]
 
 
 def _unit_order(problem: Problem, rng: np.random.Generator, turn: int) -> IntArray:
@@ -96,7 +96,7 @@ def _unit_order(problem: Problem, rng: np.random.Generator, turn: int) -> IntArr
 
 
 def _device_sequence(problem: Problem, rng: np.random.Generator, turn: int) -> IntArray:
-    """`[D]` fastest first, then the reverse, then random."""
+    """`[D]` fastest first in the first turn, then the reverse, then random."""
     fastest = fastest_first(problem)
     return (fastest, fastest[::-1])[turn] if turn < 2 else rng.permutation(len(fastest))
 
@@ -121,7 +121,6 @@ def _line(problem: Problem, order: IntArray) -> _Line:
     own = np.where(problem.action_mask, np.arange(topology.num_devices), np.argmin(unit_s, axis=1)[:, None])
     compute = np.zeros((positions + 1, topology.num_devices))
     np.add.at(compute[1:], block, np.take_along_axis(unit_s, own, axis=1))
-    latency, per_byte = _incoming(topology)
     producer = block_of_op[graph.tensor_producer]
     weights = np.bincount(block_of_op, weights=graph.memory_bytes, minlength=positions).astype(np.float64)
     results = np.diff(graph.consumer_offsets) == 0
@@ -136,21 +135,11 @@ def _line(problem: Problem, order: IntArray) -> _Line:
     reads = _distinct(graph.consumer_tensor, block_of_op[graph.consumers])
     weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
     shared = _distinct(weight, block_of_op[graph.weight_consumers])
-    in_count, in_bytes, out_count, out_bytes = _transfer_tables(positions, reads, producer, last, graph.tensor_bytes)
-    weight_bytes, live_bytes = _memory_tables(weights, np.cumsum(live)[:-1] + workspace, shared, graph.weight_bytes)
     return _Line(
-        block_of_unit=block,
-        device_of_unit=own,
-        compute_s=np.cumsum(compute, axis=0),
-        latency_s=latency,
-        per_byte_s=per_byte,
-        in_count=in_count,
-        in_bytes=in_bytes,
-        out_count=out_count,
-        out_bytes=out_bytes,
-        weight_bytes=weight_bytes,
-        live_bytes=live_bytes,
-        memory_bytes=topology.memory_bytes.astype(np.float64),
+        *(block, own, topology.memory_bytes.astype(np.float64), np.cumsum(compute, axis=0)),
+        *_incoming(topology),
+        *_transfer_tables(positions, reads, producer, last, graph.tensor_bytes),
+        *_memory_tables(weights, np.cumsum(live)[:-1] + workspace, shared, graph.weight_bytes),
     )
 
 

@@ -27,9 +27,8 @@ _FAILED = 2.0 * _LONG
 
 def single_device_s(problem: Problem) -> float:
     """Seconds of computing on the best single device, the unit of relative runtimes; never 0."""
-    landing = landing_devices(problem)
-    rows = np.arange(problem.num_units)[:, None]
-    return max(float(problem.unit_time_s[rows, landing].sum(axis=0).min()), 1e-12)
+    seconds = np.take_along_axis(problem.unit_time_s, landing_devices(problem), axis=1)
+    return max(float(seconds.sum(axis=0).min()), 1e-12)
 
 
 def which_ran(problem: Problem, seconds: FloatArray) -> BoolArray:

@@ -260,8 +260,3 @@ class IntervalModel:
                 model.add(ready <= self.value).only_enforce_if(sent)
                 for op in readers:
                     model.add(self.start[op] >= ready).only_enforce_if([sent, self.op_on(op, target)])
-
-    def assignment(self, on: list[bool]) -> IntArray:
-        """`[N]` devices from the values of `on`, row by row."""
-        rows = np.array(on, dtype=np.bool_).reshape(self.problem.action_mask.shape)
-        return np.asarray(np.argmax(rows, axis=1)[self.problem.unit_of_op])

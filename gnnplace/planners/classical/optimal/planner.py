@@ -234,10 +234,10 @@ def _solve(solver: cp_model.CpSolver, schedule: IntervalModel, found: list[Place
 
     class Collector(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
-            on = [self.boolean_value(here) for row in schedule.on for here in row]
+            units = np.argmax([[self.boolean_value(here) for here in row] for row in schedule.on], axis=1)
             starts, ends = (np.array([self.value(time) for time in times]) for times in (schedule.start, schedule.end))
             priorities = start_order_priorities(starts, ends) if schedule.timed else None
-            found.append(Placement(schedule.assignment(on), priorities))
+            found.append(Placement(units[schedule.problem.unit_of_op], priorities))
 
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(solver.solve, schedule.model, Collector())
