@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +40,12 @@ def take_usual_priority() -> None:
 RESTART_RETRIES = 20
 """Retries of a call to an actor that Ray restarts, as calls fail until the restart is complete."""
 _TOKEN_HINT = (
-    "; where Ray says that a token is missing, set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
+    "; where Ray reports a missing token, set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token"
 )
 _names_of_cluster: set[str] = set()
 """Addresses by which this process connected to its cluster; Ray itself has another name for 127.0.0.1."""
 _CONNECT_S, _ANSWER_S = 5.0, 30.0
+_ABSENT = "not there"
 _COMPUTING = ("gnnplace", "numpy", "numba", "torch", "dgl")
 _VERSIONED = (*_COMPUTING, "onnx", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 
@@ -144,17 +145,13 @@ def machine_fingerprint() -> dict[str, Any]:
 
 def different_results(there: Mapping[str, Any]) -> str:
     """The differences for which a host may compute other results than this process; empty where there are none."""
-    return _differences(there, _COMPUTING)
+    return different_seconds({**machine_fingerprint(), **{name: there.get(name, _ABSENT) for name in _COMPUTING}})
 
 
 def different_seconds(there: Mapping[str, Any]) -> str:
     """The differences for which a host may take other seconds than this machine; empty where there are none."""
-    return _differences(there, sorted(machine_fingerprint().keys() | there.keys()))
-
-
-def _differences(there: Mapping[str, Any], names: Iterable[str]) -> str:
     here = machine_fingerprint()
-    pairs = {name: (there.get(name, "not there"), here.get(name, "not there")) for name in names}
+    pairs = {name: (there.get(name, _ABSENT), here.get(name, _ABSENT)) for name in sorted(here.keys() | there.keys())}
     return ", ".join(f"{name} is {other}, here {own}" for name, (other, own) in pairs.items() if other != own)
 
 
@@ -201,12 +198,12 @@ def _check_reachable(address: str) -> None:
         subprocess.run(status, capture_output=True, timeout=_ANSWER_S, check=False)  # `ray.init` reports its errors
     except subprocess.TimeoutExpired:
         raise GnnplaceError(
-            f"--ray {address}: no Ray cluster answers there within {_ANSWER_S:.0f} s; ray status says the address of one"
+            f"--ray {address}: no Ray cluster answers there within {_ANSWER_S:.0f} s; is it the head node's HOST:PORT?"
         ) from None
     except OSError as error:
         raise GnnplaceError(
             f"--ray {address}: no cluster answers there ({error.strerror or error}); "
-            "ray start --head --port=6379 begins one on its first host"
+            "ray start --head --port=6379 starts one on its first host"
         ) from None
 
 

@@ -27,15 +27,7 @@ from gnnplace.measuring.worker_process import Answer, Job, Setup, WorkerProcess
 from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 
-__all__ = [
-    "HostsSimulator",
-    "Rows",
-    "SimulationPool",
-    "answers_of_hosts",
-    "measuring",
-    "measuring_options",
-    "simulating",
-]
+__all__ = ["HostsSimulator", "Rows", "SimulationPool", "answers_of_hosts", "measuring", "simulating"]
 
 _WORTH_OPS = 500_000
 """Simulated ops below which a batch stays in this process."""
@@ -90,19 +82,16 @@ _START_S = 120.0
 _TRIAL = StoppingRule(warmup=1, min_repeats=1, max_repeats=1)
 
 
-def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> Role:
-    """The role of workers that execute this evaluator's placements on their hosts; hosts that differ take no part.
+def measuring(evaluator: MeasuredEvaluator, timeout_s: float, force: bool) -> tuple[Role, PoolOptions]:
+    """The role and the options of workers, one per host, that execute this evaluator's placements; hosts that differ take no part.
 
-    Each worker first runs the plain session once. With `force` it does so although other work keeps a device busy.
+    Each worker first runs the plain session once. With `force` it does so although other work keeps a device busy. Its
+    measuring process ends placements that hang, so the pool replaces a worker only after the time of two tries.
     """
     trial = (evaluator.setup, evaluator.reference, evaluator.topology.device_names, timeout_s, force)
-    return Role(_measuring, (*trial, sent_files(evaluator.maker.data_files)), different_seconds)
-
-
-def measuring_options(timeout_s: float) -> PoolOptions:
-    """One worker per host. Its measuring process ends placements that hang, so a silent worker is lost after two tries."""
+    role = Role(_measuring, (*trial, sent_files(evaluator.maker.data_files)), different_seconds)
     limit_s = 2 * timeout_s + _START_S
-    return PoolOptions(per_host=1, prepare_s=limit_s, timeout_s=limit_s)
+    return role, PoolOptions(per_host=1, prepare_s=limit_s, timeout_s=limit_s)
 
 
 def answers_of_hosts(pool: Pool[Job, Answer], jobs: Sequence[Job]) -> Iterator[tuple[int, Answer]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -66,14 +65,11 @@ class HostsTopology:
         devices: list[Device] = []
         found: list[Link] = []
         for part in self.parts:
-            here = f"{part.host.name}/"
-            devices += [dataclasses.replace(device, name=here + device.name) for device in part.topology.devices]
+            on = f"{part.host.name}/"
+            devices += [replace(device, name=on + device.name) for device in part.topology.devices]
             found += [
-                dataclasses.replace(
-                    link,
-                    source=here + link.source,
-                    target=here + link.target,
-                    channel=None if link.channel is None else here + link.channel,
+                replace(
+                    link, source=on + link.source, target=on + link.target, channel=link.channel and on + link.channel
                 )
                 for link in part.topology.links
             ]

@@ -29,9 +29,8 @@ __all__ = ["HostFacts", "HostProcess", "HostWorker", "Order"]
 
 _MESSAGE_THREADS = 8
 """Threads of an actor beyond those of requests, for messages between hosts."""
-_BEGIN_S = 60.0
-"""Seconds until Ray has started a process, which waits for free cores."""
-_LOOK_S = 1.0
+_BEGIN_S, _LOOK_S = 60.0, 1.0
+"""Seconds until Ray has started a process, which waits for free cores; and between looks at its host."""
 _METADATA = (
     "custom_metadata_map", "description", "domain", "graph_description", "graph_name", "producer_name", "version",
 )  # fmt: skip
@@ -127,13 +126,9 @@ class HostWorker:
         except GnnplaceError as error:
             return error
         devices = LocalDevices(list(self._workers.values()))
-        metadata = devices.modelmeta()
-        self._facts = HostFacts(
-            first_part=min(step.number for steps in self._steps.values() for step in steps),
-            providers=devices.providers(),
-            modelmeta=SimpleNamespace(**{name: getattr(metadata, name) for name in _METADATA}),
-            pid=os.getpid(),
-        )
+        metadata = SimpleNamespace(**{name: getattr(devices.modelmeta(), name) for name in _METADATA})
+        first_part = min(step.number for steps in self._steps.values() for step in steps)
+        self._facts = HostFacts(first_part, devices.providers(), metadata, os.getpid())
         return self._facts
 
     def run(self, order: Order, *held: Mapping[str, Any]) -> tuple[GnnplaceError | dict[str, Any], dict[str, Any]]:
@@ -158,10 +153,8 @@ class HostWorker:
             self._release(request)
             return request.failure, {}
         found = {name: as_numpy(value) for name, value in request.results.items()}
-        return (
-            {name: value for name, value in found.items() if name in order.wanted},
-            {name: value for name, value in found.items() if name in order.stays},
-        )
+        wanted, stays = ({name: found[name] for name in found.keys() & names} for names in (order.wanted, order.stays))
+        return wanted, stays
 
     def deliver(self, number: int, device: str, source: int, values: Mapping[str, Any]) -> None:
         """Takes the outputs of a part on another host for a device of this one."""
@@ -288,7 +281,7 @@ class HostProcess:
         return found
 
     def check_host(self) -> None:
-        """Raises `ProcessLost` unless the cluster has heard of the host lately."""
+        """Raises `ProcessLost` unless the host is alive."""
         import ray
 
         if not any(node["NodeID"] == self.host.node_id and node["Alive"] for node in ray.nodes()):

@@ -25,14 +25,7 @@ from gnnplace.devices.detect import cpu_model
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.distributed.calls import SentFiles, called_on_all, sent_files, write_sent_files
 from gnnplace.distributed.cluster import connected, different_results, nodes
-from gnnplace.distributed.evaluators import (
-    HostsSimulator,
-    SimulationPool,
-    answers_of_hosts,
-    measuring,
-    measuring_options,
-    simulating,
-)
+from gnnplace.distributed.evaluators import HostsSimulator, SimulationPool, answers_of_hosts, measuring, simulating
 from gnnplace.distributed.execution import DistributedSession
 from gnnplace.distributed.host_devices import HostsTopology, devices_on_hosts, names_hosts, probe_host_links
 from gnnplace.distributed.pool import Pool
@@ -51,6 +44,7 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Budget, Planner, Progress
+from gnnplace.policy.checkpoint import load_policy
 from gnnplace.run_record import MeasuredSearch, PlannerRow
 from gnnplace.running.session import PARTS
 from gnnplace.training.process_group import StartGroup
@@ -60,7 +54,7 @@ __all__ = ["HostsExecutor", "RayHosts", "results_on_hosts"]
 C = TypeVar("C")
 
 _MAX_PAIRS = 6
-"""Maximum number of host pairs of which every link is probed; with more pairs the other links get the median."""
+"""Maximum number of host pairs with a probe of every link; with more pairs the other links get the median."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +68,11 @@ class RayHosts:
     address: str
 
     def connection(self) -> AbstractContextManager[None]:
-        """One connection for all that happens within the block."""
+        """One connection for the whole block."""
         return connected(self.address)
 
     def own(self, devices: object) -> bool:
-        """Whether devices of several hosts are meant: they are named so, or `auto` stands for a cluster of several hosts."""
+        """Whether the device set spans hosts: its names have hosts, or it is `auto` on a cluster of several hosts."""
         if not isinstance(devices, str):
             return False
         if devices.strip() != "auto":
@@ -87,7 +81,7 @@ class RayHosts:
             return len(nodes()) > 1
 
     def topology(self, devices: str) -> Topology:
-        """Devices of several hosts; links that were never probed are probed first."""
+        """Devices of several hosts; probes unknown links first."""
         with connected(self.address):
             found = devices_on_hosts(devices)
             return found.topology(_link_costs(found))
@@ -122,11 +116,10 @@ class RayHosts:
         self, evaluator: MeasuredEvaluator, options: PlaceOptions, on_warning: Callable[[str], None]
     ) -> Iterator[int]:
         """Lets the hosts execute the placements of an evaluator; gives the number that run at once."""
-        timeout_s = here.MEASURE_OPTIONS.timeout_s
         with ExitStack() as stack:
             stack.enter_context(connected(self.address))
-            role = measuring(evaluator, timeout_s, options.force)
-            pool = stack.enter_context(Pool[Job, Answer](role, measuring_options(timeout_s), on_warning))
+            role, pool_options = measuring(evaluator, here.MEASURE_OPTIONS.timeout_s, options.force)
+            pool = stack.enter_context(Pool[Job, Answer](role, pool_options, on_warning))
             pool.wait_ready()
             evaluator.elsewhere = partial(answers_of_hosts, pool)
             try:
@@ -144,15 +137,14 @@ class RayHosts:
     def rows(
         self, setup: ProblemSetup, planners: Sequence[str], options: PlaceOptions
     ) -> Iterator[tuple[int, PlannerRow]]:
-        """The rows of a comparison with the index of the planner, as they become known.
+        """The rows of a comparison with the index of the planner, in order of completion.
 
         A row names the host of its planner; its seconds are those of that host.
         """
-        budget = dataclasses.replace(options.budget, on_progress=None)
-        policy = None if options.policy is None else Path(options.policy)
+        budget, best_s = dataclasses.replace(options.budget, on_progress=None), np.inf
+        policy = None if options.policy is None or LEARNED not in planners else Path(options.policy)
         if policy is not None:
-            chosen_planner(LEARNED, policy)  # a policy that cannot be used is an error before anything is sent
-        best_s = np.inf
+            load_policy(policy)  # a policy that cannot be used is an error before anything is sent
         with ExitStack() as stack:
             stack.enter_context(connected(self.address))
             paths = () if policy is None else (policy, policy.with_suffix(".json"))
@@ -221,16 +213,15 @@ class HostsExecutor:
         feed = sample_inputs(model, np.random.default_rng(self.options.seed))
         requests = here.REQUESTS if self.setup.objective == "throughput" else 1
         different = {placement.assignment.tobytes(): placement for placement in placements}
-        with ExitStack() as stack:
-            folder = stack.enter_context(temporary_folder())
+        share = 1 / len(different)
+        with temporary_folder() as folder, ExitStack() as stack:
             calls = []
             for number, placement in enumerate(different.values()):
                 placed = folder / f"placement-{number}"
                 write_parts(model, self.segments_of(placement), names, placed / PARTS)
-                opened = DistributedSession(placed, self.address, None, self.options.custom_ops, 1 / len(different))
-                session = stack.enter_context(opened)
-                alone = partial(session.run, None, feed)
-                calls.append(partial(run_pipelined, session, feed, requests) if requests > 1 else alone)
+                opened = DistributedSession(placed, self.address, custom_ops=self.options.custom_ops, share=share)
+                alone = partial(stack.enter_context(opened).run, None, feed)
+                calls.append(partial(run_pipelined, opened, feed, requests) if requests > 1 else alone)
             samples = interleaved(calls, here.MEASURE_OPTIONS.final) / requests
         found = {
             key: executed(self.setup.evaluate_groups(placement)[1], row)

@@ -145,7 +145,7 @@ class Workers:
             raise GnnplaceError(f"no host of the cluster can take part ({'; '.join(self._refused.values())})")
         elif now_s - self._had_workers_s > self._options.patience_s:
             raise ProcessLost(
-                f"no host with a core has been in the cluster for {self._options.patience_s:.0f} s; ray status says what is left"
+                f"no host with a core has been in the cluster for {self._options.patience_s:.0f} s; ray status lists what is left"
             )
 
     def begun(self, reference: ObjectRef[Any]) -> None:

@@ -1,4 +1,4 @@
-"""A driver that can be killed: `python -m tests.distributed.driver ADDRESS KEPT MARKS` runs twelve cases and prints their results."""
+"""A driver that can be killed: `python -m tests.distributed.driver ADDRESS KEPT MARKS` runs eight cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 from gnnplace.bench.harness import BenchOptions, run_cases
 from tests.distributed.work import once
 
-__all__ = ["Case"]
+__all__ = ["NUM_CASES", "squares"]
+
+NUM_CASES = 8
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,16 @@ class Case:
 
 def squared(marks: Path, case: Case) -> dict[str, Any]:
     once(marks, str(case.number))
-    time.sleep(0.4)
+    time.sleep(0.25)
     return {"square": case.number**2}
 
 
-if __name__ == "__main__":
-    address, kept, marks = sys.argv[1:]
-    cases = [Case(number) for number in range(12)]
+def squares(address: str, kept: str, marks: str) -> list[int]:
+    """The squares of all numbers; finished cases are in the file `kept`, and each start of a case leaves a mark."""
+    cases = [Case(number) for number in range(NUM_CASES)]
     found = run_cases(cases, partial(squared, Path(marks)), BenchOptions(ray=address, cases_file=Path(kept)))
-    print([result["square"] for result in found.values()])
+    return [result["square"] for result in found.values()]
+
+
+if __name__ == "__main__":
+    squares(*sys.argv[1:])

@@ -166,7 +166,7 @@ def test_wrong_inputs_are_refused_as_in_a_local_session(cluster: Any, slow: Path
         session.run(None, slow_feed(1))
 
 
-def test_a_part_that_fails_names_its_device_and_the_session_goes_on(
+def test_the_error_of_a_failed_part_names_its_device_and_the_session_stays_usable(
     cluster: Any, onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
 ) -> None:
     model = onnx_model(

@@ -52,7 +52,7 @@ def test_every_host_describes_its_own_devices(cluster: Any) -> None:
     }
 
 
-def test_auto_is_all_devices_of_all_hosts(cluster: Any) -> None:
+def test_auto_means_all_devices_of_all_hosts(cluster: Any) -> None:
     own = load_topology("auto", with_gpus=False).device_names
     found = devices_on_hosts("auto").topology()
     assert found.device_names == tuple(f"{host}/{name}" for host in ("host1", "host2") for name in own)
@@ -133,7 +133,7 @@ def test_devices_of_hosts_need_a_cluster() -> None:
         place("zoo:layered_200", HOSTS)
 
 
-def test_several_sizes_are_not_measured_over_hosts(
+def test_measuring_several_input_sizes_over_hosts_is_refused(
     cluster: Any, small_model: Callable[[str], OnnxModel], tmp_path: Path
 ) -> None:
     options = PlaceOptions(planner="heft", measure=True, force=True, ray=cluster.address, dims={"N": (1, 4)})

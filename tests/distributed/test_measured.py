@@ -19,9 +19,8 @@ import pytest
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.spec import load_topology
-from gnnplace.distributed.evaluators import answers_of_hosts, measuring, measuring_options
+from gnnplace.distributed.evaluators import answers_of_hosts, measuring
 from gnnplace.distributed.pool import Pool
-from gnnplace.distributed.workers import PoolOptions
 from gnnplace.evaluation import EvaluationBatch
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
@@ -50,7 +49,7 @@ class Opened:
 def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     ends = []
 
-    def make(options: PoolOptions | None = None, weights: bool = False) -> Opened:
+    def make(weights: bool = False, **options: float) -> Opened:
         path = tmp_path / "model.onnx"
         proto = onnx.parser.parse_model(MODEL)
         if weights:  # too many to travel in the parts
@@ -67,8 +66,8 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         store = MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "this"})
         evaluator = MeasuredEvaluator(grouped, topology, simulator, OPTIONS, Kept(store, seconds))
         ends.append(evaluator.close)
-        role = measuring(evaluator, OPTIONS.timeout_s, force=True)
-        pool: Pool[Any, Any] = Pool(role, options or measuring_options(OPTIONS.timeout_s))
+        role, usual = measuring(evaluator, OPTIONS.timeout_s, force=True)
+        pool: Pool[Any, Any] = Pool(role, replace(usual, **options))
         ends.append(pool.close)
         pool.wait_ready()
         evaluator.elsewhere = partial(answers_of_hosts, pool)
@@ -95,7 +94,7 @@ def working_process() -> psutil.Process:
 
 
 def during(stop: Callable[[psutil.Process], object], evaluate: Callable[[], EvaluationBatch]) -> psutil.Process:
-    """The process of a worker for which `stop` is called during an evaluation that has all results."""
+    """The process of a worker for which `stop` is called during an evaluation, which still has all results."""
     with ThreadPoolExecutor(1) as threads:
         worker = threads.submit(working_process)
         stopping = threads.submit(lambda: stop(worker.result()))
@@ -135,16 +134,16 @@ def test_weights_that_lie_outside_the_parts_are_sent_to_each_host(opened: Callab
 
 def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[..., Opened]) -> None:
     there = opened()
-    during(psutil.Process.kill, lambda: there.evaluator.evaluate_batch(different(40)))
-    assert (there.evaluator.measurements, there.evaluator.failed) == (40, 0)
+    during(psutil.Process.kill, lambda: there.evaluator.evaluate_batch(different(20)))
+    assert (there.evaluator.measurements, there.evaluator.failed) == (20, 0)
     tally = there.pool.tally
-    assert tally["counted"] == 40
+    assert tally["counted"] == 20
     assert tally["lost"] <= 1  # Ray may report the loss after a copy of the item has answered
-    assert tally["dispatched"] == 41 + tally["dropped"]
+    assert tally["dispatched"] == 21 + tally["dropped"]
 
 
 def test_another_host_repeats_the_measurement_of_a_host_that_stops_answering(opened: Callable[..., Opened]) -> None:
-    there = opened(replace(measuring_options(OPTIONS.timeout_s), timeout_s=4.0, copy_after=1e9))
-    stopped = during(psutil.Process.suspend, lambda: there.evaluator.evaluate_batch(different(30)))
-    assert (there.pool.tally["counted"], there.pool.tally["hung"], there.evaluator.failed) == (30, 1, 0)
+    there = opened(timeout_s=3.0, copy_after=1e9)
+    stopped = during(psutil.Process.suspend, lambda: there.evaluator.evaluate_batch(different(12)))
+    assert (there.pool.tally["counted"], there.pool.tally["hung"], there.evaluator.failed) == (12, 1, 0)
     stopped.wait(20.0)  # killed

@@ -1,8 +1,9 @@
-"""Decisions of the plug-in that need no cluster: the single device, and the row of a planner that fails."""
+"""The plug-in without a cluster: the single device, the row of a planner that fails, and a missing policy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.pipeline import set_up
 from gnnplace.devices.topology import Device, Link, Topology
-from gnnplace.distributed.plugin import HostsExecutor, _compared
+from gnnplace.distributed.plugin import HostsExecutor, RayHosts, _compared
 from gnnplace.evaluation import Evaluation
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Budget
+from gnnplace.policy.checkpoint import InvalidPolicy
 
 GRAPH = OpGraph.build(
     "pair", [Op(name, time_s={"a": 1.0, "b": 2.0}, memory_bytes=8) for name in "xy"], [Tensor("x", 1, ("y",))]
@@ -48,3 +50,9 @@ def test_the_row_of_a_planner_that_fails_on_a_host_has_the_seconds_that_it_took(
     assert row["error"]
     assert row["makespan_s"] is None
     assert row["wall_s"] > 0.0
+
+
+def test_a_policy_that_cannot_be_read_is_an_error_before_anything_is_sent(tmp_path: Path) -> None:
+    rows = RayHosts("10.0.0.1:6379").rows
+    with pytest.raises(InvalidPolicy, match="absent"):
+        next(rows(set_up(GRAPH, machine(100, 100)), ["gnn"], PlaceOptions(policy=tmp_path / "absent.safetensors")))

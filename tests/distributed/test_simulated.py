@@ -26,7 +26,7 @@ def equal(one: EvaluationBatch, other: EvaluationBatch) -> bool:
 
 
 @pytest.mark.parametrize("max_groups", [64, 10_000])
-def test_a_simulator_that_was_sent_gives_the_same_bits(max_groups: int) -> None:
+def test_a_pickled_simulator_gives_the_same_bits(max_groups: int) -> None:
     problem = layered(max_groups)
     sent = pickle.loads(pickle.dumps(problem.evaluator))
     rows = np.random.default_rng(1).integers(0, 5, (8, problem.graph.num_ops))

@@ -6,11 +6,11 @@ import argparse
 import importlib
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from gnnplace.bench.harness import BenchOptions, write_result
+from gnnplace.bench.harness import BenchOptions
 from gnnplace.errors import GnnplaceError
+from gnnplace.files import write_text
 
 
 def main() -> None:
@@ -21,27 +21,22 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, help="inputs of each kind of file; for hostile")
     parser.add_argument("--seeds", type=int, help="kills of each command; for interrupted")
     parser.add_argument("--only", action="append", default=[], help="part of a name; may be repeated")
-    parser.add_argument("--rows", metavar="A,B", help="sources of inputs, chance or guided; for hostile")
+    parser.add_argument("--rows", metavar="A,B", default="", help="sources of inputs, chance or guided; for hostile")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, help="file for the result; finished cases are kept in OUT.cases")
-    chosen = parser.parse_args()
-    options = BenchOptions(
-        chosen.seed,
-        chosen.evaluations,
-        chosen.seeds,
-        tuple(chosen.only),
-        tuple(chosen.rows.split(",")) if chosen.rows else (),
-        jobs=chosen.jobs,
-        cases_file=None if chosen.out is None else chosen.out.with_name(f"{chosen.out.name}.cases"),
-        on_progress=lambda text: print(text, file=sys.stderr),
-    )
-    suite = importlib.import_module(f"tests.robustness.{chosen.suite}.suite")
+    chosen = vars(parser.parse_args())
+    name, out = chosen.pop("suite"), chosen.pop("out")
+    kept = None if out is None else out.with_name(f"{out.name}.cases")
+    chosen |= {"only": tuple(chosen["only"]), "rows": tuple(filter(None, chosen["rows"].split(",")))}
+    options = BenchOptions(**chosen, cases_file=kept, on_progress=lambda text: print(text, file=sys.stderr))
     try:
-        result = getattr(suite, f"bench_{chosen.suite}")(options)
+        result = getattr(importlib.import_module(f"tests.robustness.{name}.suite"), f"bench_{name}")(options)
     except GnnplaceError as error:
-        parser.exit(2, f"{parser.prog} {chosen.suite}: {error}\n")
-    if chosen.out is not None:
-        write_result(replace(result, program=(*parser.prog.split(), chosen.suite)), chosen.out)
+        parser.exit(2, f"{parser.prog} {name}: {error}\n")
+    if out is not None:
+        document = result.document()
+        document["command"] = document["command"].replace("gnnplace bench", parser.prog)
+        write_text(out, json.dumps(document, indent=1, allow_nan=False) + "\n")
     print(json.dumps({"rows": [dict(row) for row in result.rows], "summary": dict(result.summary)}, indent=1))
 
 

@@ -35,10 +35,7 @@ class BackendCase:
 
     @property
     def proto(self) -> onnx.ModelProto:
-        """The model."""
-        model = onnx.ModelProto()
-        model.ParseFromString(self.model)
-        return model
+        return onnx.ModelProto.FromString(self.model)
 
     @property
     def op_types(self) -> tuple[str, ...]:

@@ -21,8 +21,6 @@ _REASON_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a case."""
-
     verdict: str
     """`passes`; `differs`: unexpected outputs; `agrees`: unexpected outputs that equal the plain session's; `refuses`: an
     error before the run; `fails`: an error during the run; `breaks`: an error of an undocumented type; `crashes`."""
@@ -31,7 +29,7 @@ class Outcome:
 
 
 def compare(case: BackendCase, seed: int, placed: bool = True) -> dict[str, dict[str, Any]]:
-    """Outcomes of a case as JSON: of a plain session, and of the parts if they are to run."""
+    """Outcomes of a case as JSON: of a plain session, and with `placed` of the parts."""
     plain, outputs = plain_outcome(case)
     return {"plain": asdict(plain), **({"placed": asdict(placed_outcome(case, seed, outputs))} if placed else {})}
 

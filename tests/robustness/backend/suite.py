@@ -30,10 +30,10 @@ Request = tuple[BackendCase, int, bool]
 
 
 def bench_backend(options: BenchOptions) -> BenchResult:
-    """A row per family of cases, and one for the same cases with all values travelling between devices.
+    """A row per family of cases, and one for the cases that a plain session passes, with all values travelling between devices.
 
-    Cases travel if a plain session passes them. Where outputs of the plain session are unexpected, those of the parts have to
-    equal them. The details list every case that does not pass, with the reason.
+    Where outputs of the plain session are unexpected, those of the parts have to equal them. The details list every case
+    that does not pass, with the reason.
 
     Raises:
         GnnplaceError: no case has the requested name.

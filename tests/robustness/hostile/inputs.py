@@ -46,8 +46,6 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one input."""
-
     verdict: str
     """`ACCEPTED`, `REFUSED`, or an error and its place."""
     took_s: float
@@ -71,14 +69,8 @@ def reader(case: Case, folder: Path, only: Files | None) -> Callable[[None], Out
     seeds = target.seeds()
     for files in seeds:  # compiles code and loads libraries before memory and seconds count
         outcome_of(target.read, files, room)
-    if only is not None:
-        inputs = iter([only])
-    elif guided:
-        inputs = _guided(case, seeds)
-    else:
-        inputs = (
-            mutant(seeds, Random(f"{case.target} {case.seed} {number}")) for number in itertools.count(case.first)
-        )
+    by_chance = (mutant(seeds, Random(f"{case.target} {case.seed} {number}")) for number in itertools.count(case.first))
+    inputs = iter([only]) if only is not None else _guided(case, seeds) if guided else by_chance
     limit_memory()
 
     def read(_: None) -> Outcome:
@@ -92,7 +84,7 @@ def reader(case: Case, folder: Path, only: Files | None) -> Callable[[None], Out
 
 
 def outcome_of(read: Callable[[Path, Path], object], files: Files, room: Room) -> str:
-    """The verdict on one input."""
+    """The verdict on one input; see `Outcome`."""
     room.furnish(files)
     try:
         read(room.input, room.out)

@@ -16,7 +16,6 @@ Files = Mapping[str, bytes]
 
 
 def write_files(files: Files, folder: Path) -> None:
-    """Writes the files; folders in their names are made."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,12 +52,11 @@ def limit_memory() -> None:
 
 
 def peak_bytes() -> int:
-    """Peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class Room:
-    """A folder with subfolders for the input, for output, and an empty one as working directory."""
+    """A folder with subfolders for input and output, and an empty one as working directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.input, self.out = folder, folder / "input", folder / "out"

@@ -103,7 +103,6 @@ def graphs() -> Sequence[Files]:
 
 @cache
 def topologies() -> Sequence[Files]:
-    """Device sets."""
     return [{"topology.json": json.dumps(topology_to_json(preset(name))).encode()} for name in ("k40x2", "k40x4")]
 
 
@@ -117,7 +116,6 @@ def placements() -> Sequence[Files]:
 
 @cache
 def costs() -> Sequence[Files]:
-    """Measured costs of the devices of `TOPOLOGY`."""
     k40 = KindCosts({"s": 0.1, "": 1e-6}, 1e-5, SegmentCosts(1e-5, 1e-10), {"other": Efficiency(0.5, 0.5)}, 1e-6)
     links = {("k40", "cpu"): LinkCosts(1e-5, 1e10), ("k40", "k40"): LinkCosts(1e-5, 1e10)}
     store = CostStore({"k40": k40}, links, {("k40:0", "k40:1"): LinkCosts(1e-6, 1e11)})
@@ -132,7 +130,6 @@ def placed() -> Sequence[Files]:
 
 @cache
 def annotated() -> Sequence[Files]:
-    """Models annotated with their placement."""
     written = []
     for devices, assignment, cut in _cuts():
         topology, stages = load_topology(",".join(devices)), segment_numbers(cut, len(assignment))
@@ -152,7 +149,6 @@ def policies() -> Sequence[Files]:
 
 @cache
 def states() -> Sequence[Files]:
-    """States of training runs."""
     from gnnplace.policy.network import PolicyConfig, build_policy
     from gnnplace.training.run_state import fresh_state, write_state
 
@@ -162,7 +158,6 @@ def states() -> Sequence[Files]:
 
 @cache
 def arrays() -> Sequence[Files]:
-    """Inputs of a model."""
     x = np.ones((2, 2), np.float32)
     plain = partial(np.savez, x=x, n=np.array(3), s=np.array(["a"]))
     return [_written("inputs.npz", write) for write in (plain, partial(np.savez_compressed, x=x))]
@@ -188,7 +183,6 @@ def benches() -> Sequence[Files]:
 
 @cache
 def specs() -> Sequence[Files]:
-    """Device sets as text."""
     return [{"spec.txt": spec.encode()} for spec in _SPECS]
 
 

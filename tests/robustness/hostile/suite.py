@@ -53,13 +53,13 @@ def bench_hostile(options: BenchOptions) -> BenchResult:
     sources = options.rows or SOURCES[:1]
     if "guided" in sources and find_spec("atheris") is None:
         raise MissingDependency("guided inputs need atheris; install gnnplace[fuzz], or leave --rows out")
-    cases = [case for name in names for source in sources for case in _cases(name, source, options)]
+    cases = {kind: _cases(*kind, options) for kind in itertools.product(names, sources)}
     findings = None if options.cases_file is None else options.cases_file.with_suffix(".findings")
-    found = run_cases(cases, partial(watched, findings=findings), options, _progress)
-    rows = []
-    for name, source in itertools.product(names, sources):
-        results = [found[case] for case in cases if (case.target, case.source) == (name, source)]
-        rows.append({"files": name, "source": source, **_total(results)})
+    found = run_cases(list(itertools.chain(*cases.values())), partial(watched, findings=findings), options, _progress)
+    rows = [
+        {"files": name, "source": source, **_total([found[case] for case in own])}
+        for (name, source), own in cases.items()
+    ]
     total = _total(rows)
     return BenchResult("hostile", options, rows, {**total, "findings": sum(total["findings"].values())})
 

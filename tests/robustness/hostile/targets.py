@@ -31,8 +31,6 @@ __all__ = ["TARGETS", "Target"]
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of file."""
-
     seeds: Callable[[], Sequence[Files]]
     read: Callable[[Path, Path], object]
     """Reads a folder and may write to a second one; refuses with a `GnnplaceError`."""
@@ -114,14 +112,11 @@ def _spec(folder: Path, _: Path) -> None:
 
 
 def _place(folder: Path, out: Path) -> None:
-    """Places and saves a model or graph."""
     workload = load_workload(folder / "model.onnx" if (folder / "model.onnx").exists() else _only(folder))
-    plan = place(workload.onnx or workload.graph, seeds.TOPOLOGY, PlaceOptions(planner="heft"))
-    plan.save(out / "placed")
+    place(workload.onnx or workload.graph, seeds.TOPOLOGY, PlaceOptions(planner="heft")).save(out / "placed")
 
 
 def _only(folder: Path) -> Path:
-    """The only file in a folder."""
     return next((path for path in folder.iterdir() if path.is_file()), folder / "absent")
 
 

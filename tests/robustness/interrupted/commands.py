@@ -42,17 +42,16 @@ gnnplace.train("run", gnnplace.TrainSettings(training, problems, PolicyConfig(hi
 _SAVES = """
 import gnnplace
 plan = gnnplace.place("model.onnx", "cpu:0,cpu:1", gnnplace.PlaceOptions(planner="heft"))
-for _ in range(12):
+for _ in range(6):
     plan.save("placed")
 """
 
 
 @dataclass(frozen=True)
 class Command:
-    """One Python program."""
+    """Arguments of a Python program, and the checks of its files."""
 
     arguments: tuple[str, ...]
-    """Arguments of Python."""
     same: tuple[str, ...] = ()
     """Files that only the arguments determine, so that they are equal after every restart."""
     kills: int = 34
@@ -88,7 +87,7 @@ def prepare(folder: Path) -> None:
 
 @contextmanager
 def running(command: Command, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The running program, which leads a process group that is killed at the end; its errors go to `errors.txt`."""
+    """The running program; its process group is killed at the end, and its errors go to `errors.txt`."""
     root = str(Path(__file__).resolve().parents[3])
     places = {
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
