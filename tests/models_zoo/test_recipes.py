@@ -17,18 +17,14 @@ from models_zoo.networks.export.comparison import Case, Comparison, compare, inf
 from models_zoo.networks.recipe import Recipe, TorchNetwork
 from models_zoo.networks.zoo_name import parse_zoo_name
 
-MEMBERS = 3  # of the cell families, which differ in nothing but their random cells; the bench goes through all
-CELLS = ("ptb_cells", "cifar_cells")
-
 
 def small_set() -> list[tuple[str, bool]]:
-    chosen = [
-        recipe
-        for family in FAMILIES
-        if family not in GENERATED
-        for recipe in list(recipes_of(family).values())[: MEMBERS if family in CELLS else None]
-    ]
-    return [(recipe.name, training) for recipe in chosen for training in (False, True)[: 1 + recipe.trains]]
+    """Every recipe, but one of those that differ in depth or random cells alone (nmt_2, nmt_4, ...); the bench goes through all."""
+    by_stem: dict[str, Recipe] = {}
+    for family in FAMILIES:
+        for recipe in () if family in GENERATED else recipes_of(family).values():
+            by_stem.setdefault(recipe.name.rstrip("_0123456789"), recipe)
+    return [(recipe.name, training) for recipe in by_stem.values() for training in (False, True)[: 1 + recipe.trains]]
 
 
 @pytest.fixture(autouse=True)
