@@ -110,14 +110,35 @@ def planner_of(row: Row, policy: Path | None) -> Planner:
     return partial(plan, config=config)
 
 
-_IMPROVER = 1
-"""Version of the improver in the key of stored runs: raise it when a default that changes results changes."""
+_IMPROVER = (
+    "GnnConfig(max_starts=100, starts_share=0.25, fine_tuning_share=0.0, fine_tuning=FineTuningConfig(searches=6, evaluations=60, "
+    "ppo=SearchPpoConfig(num_updates=600, learning_rate=0.0005, gamma=0.95, update_epochs=3, clip_coef=0.2, ent_coef=0.003, "
+    "max_grad_norm=1.0, final_reward=False, least_spread=0.0002)), revisit_evaluations_per_unit=20, revisit_pairs=6000000, "
+    "least_evaluations_per_unit=2, revisit_share=0.8, revisit=RevisitConfig(moves=MovesConfig(shares=(0.25, 0.25, 0.25, 0.25), "
+    "adaptation=0.03, least_share=0.05, mean_cluster=3.0, max_window=20, pull=1.5, max_idle=300, odds=OddsConfig(repeat_penalty=1.0, "
+    "encode_every=50)), cold=(0.003, 0.0003), hot=(0.6, 0.15), evaluations_per_move=(0.3, 3.0), lookahead=4, remembered_rises=64), "
+    "walk=WalkConfig(policy_share=0.5, annealing=AnnealingConfig(sampled_moves=64, sampled_share=0.1, initial_acceptance=0.001, "
+    "reheated_acceptance=0.3, cycle_evaluations_per_move=25, final_ratio=0.01, proposals=Proposals(follow_neighbour=0.8, "
+    "cluster_share=0.5, mean_cluster=3.0, unit_weights=None, device_weights=None), unlimited_evaluations_per_unit=1000)), policy=None, "
+    "execution=ExecutionConfig(rehearsal=RehearsalConfig(searches=3, evaluations_per_unit=30, max_simulated_ops=50000000.0, starts=60, "
+    "share_of_seconds=0.2), correction=CorrectionConfig(steadiness=0.05, reach=0.03, noise=0.3), rehearsed=3, walk_moves=100, "
+    "temperatures=(0.02, 0.001), neighbours=16, moves=Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0, "
+    "unit_weights=None, device_weights=None), worth=1.1, max_idle=30), unlimited_evaluations_per_unit=1000)"
+)
+"""Settings of the improver as the key of stored runs: edit it when a default that changes results changes."""
+_CHANGES: Mapping[Variant, tuple[str, str]] = {
+    "plain": ("", ""),
+    "fine-tuned": ("fine_tuning_share=0.0", "fine_tuning_share=0.5"),
+    "no-lookahead": ("lookahead=4", "lookahead=1"),
+    "every-step": ("encode_every=50", "encode_every=1"),
+}
 
 
 def fingerprint(row: Row, policy: Path | None) -> str:
     """Key of a stored run: a hash of the row's settings and of the policy's content, whatever its name."""
     settings = {key: value for key, value in asdict(row).items() if key not in ("seeds", "stage")}
-    text = json.dumps([settings, "" if row.variant is None else _IMPROVER, "" if policy is None else _sha256(policy)])
+    improver = "" if row.variant is None else _IMPROVER.replace(*_CHANGES[row.variant])
+    text = json.dumps([settings, improver, "" if policy is None else _sha256(policy)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
