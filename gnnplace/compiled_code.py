@@ -9,9 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-__all__ = ["find_room_for_compiled_code", "njit"]
-
-
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 

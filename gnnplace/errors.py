@@ -10,12 +10,6 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-__all__ = [
-    "GnnplaceError", "InfeasiblePlacement", "InvalidAction", "InvalidGraph", "InvalidInput", "InvalidPlacement",
-    "InvalidTopology", "MeasurementFailed", "MissingDependency", "ProcessLost", "UnsupportedModel", "did_you_mean",
-    "shown",
-]  # fmt: skip
-
 _LONGEST = 2000
 
 

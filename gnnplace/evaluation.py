@@ -15,14 +15,9 @@ from gnnplace.devices.topology import Topology
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.units import UnitGraph, colocated_units, unit_graph
-from gnnplace.objectives import DimsObjective, Objective
+from gnnplace.objectives import Objective
 from gnnplace.placement import Placement, allowed_mask, resident_bytes
 from gnnplace.schedule import Schedule
-
-__all__ = [
-    "DimsObjective", "Evaluation", "EvaluationBatch", "Evaluator", "LocalSearch", "Objective", "Problem", "Proposals", "ScheduleEstimator",
-    "SimulatedEvaluator", "Walk", "WalkRequest",
-]  # fmt: skip
 
 EvaluatorKind = Literal["simulated", "measured"]
 

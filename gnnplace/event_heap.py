@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from gnnplace.arrays import FloatArray
 from gnnplace.compiled_code import njit
 
-__all__ = ["pop_event", "push_event"]
-
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def push_event(event_s: FloatArray, event_id: NDArray[Any], size: Any, when_s: float, new_id: Any) -> None:

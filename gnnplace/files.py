@@ -16,11 +16,6 @@ from typing import Any
 
 from gnnplace.errors import GnnplaceError
 
-__all__ = [
-    "NO_ROOM", "NO_WRITING", "append_json_line", "cache_folder", "file_inside", "new_file", "new_folder", "parsed_json", "read_json", "read_json_lines",
-    "scratch_folder", "taking_turns", "temporary_folder", "write_json_lines", "write_text",
-]  # fmt: skip
-
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, quota or file."""
 NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)

@@ -16,8 +16,6 @@ from typing import Literal
 
 from gnnplace.versions import installed_versions
 
-__all__ = ["Check", "checks"]
-
 _PYTHONS = ((3, 11), (3, 12), (3, 13))
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
 """Builds of one library that share their files; one of them suffices."""

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 
-__all__ = ["deferred_interrupts", "noticed_interrupts", "stop_requests"]
-
 
 @contextmanager
 def stop_requests(requested: bool = False, on_first: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:

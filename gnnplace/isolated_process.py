@@ -22,8 +22,6 @@ import psutil
 from gnnplace.errors import ProcessLost
 from gnnplace.units import format_bytes
 
-__all__ = ["IsolatedProcess", "ProcessEnded", "end_with_parent", "main", "spawned_pool"]
-
 A = TypeVar("A")
 R = TypeVar("R")
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from gnnplace.errors import GnnplaceError, shown
 
-__all__ = ["JsonObject", "checked_format"]
-
 
 @dataclass(frozen=True)
 class JsonObject:

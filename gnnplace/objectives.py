@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["DimsObjective", "Objective"]
-
 Objective = Literal["latency", "throughput"]
 DimsObjective = Literal["worst", "mean"]
 """Combination of the times at several input shapes."""

@@ -16,10 +16,6 @@ from gnnplace.errors import InvalidPlacement, did_you_mean, shown
 from gnnplace.files import read_json, write_text
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = [
-    "Placement", "allowed_mask", "check_legal", "load_placement", "resident_bytes", "save_placement", "scattered",
-]  # fmt: skip
-
 _FORMAT = "gnnplace.placement/1"
 _NAME = 100  # characters of an unknown name that are compared with known names
 

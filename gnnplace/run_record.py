@@ -13,13 +13,8 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from gnnplace.errors import GnnplaceError
-from gnnplace.evaluation import DimsObjective
 from gnnplace.files import read_json
-
-__all__ = [
-    "Link", "MeasuredRecord", "MeasuredSearch", "MeasuredSummary", "OpsRecord", "PlannerRow", "RunRecord", "ShapeRecord",
-    "StepRecord", "Summary", "TransferRecord", "finite", "read_run",
-]  # fmt: skip
+from gnnplace.objectives import DimsObjective
 
 Link = tuple[Literal["op", "transfer"], int]
 """A link of the critical path: an index into `ops` or `transfers`."""

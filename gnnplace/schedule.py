@@ -18,8 +18,6 @@ from gnnplace.devices.topology import Device, Topology
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import resident_bytes
 
-__all__ = ["Schedule", "check_schedule", "memory_changes"]
-
 
 @dataclass(frozen=True, eq=False)
 class Schedule:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["GIB", "format_bytes", "format_count", "format_s", "parse_bytes"]
-
 GIB = 1024**3
 
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib import metadata
 
-__all__ = ["installed_versions"]
-
 
 def installed_versions(*names: str) -> dict[str, str]:
     """The version of each named distribution that is installed."""

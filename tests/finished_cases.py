@@ -9,8 +9,6 @@ from typing import Any
 
 from gnnplace.bench.harness import library_versions
 
-__all__ = ["write_cases"]
-
 
 def write_cases(path: Path, found: Mapping[Any, Any], versions: Mapping[str, str] | None = None) -> Path:
     """Writes results by case as a bench with these library versions would; returns the path."""

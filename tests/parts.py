@@ -11,8 +11,6 @@ from gnnplace.onnx_io.segments import segments
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.session import PARTS
 
-__all__ = ["add_one", "part", "save"]
-
 
 def save(model: OnnxModel, assignment: Sequence[int], folder: Path) -> int:
     """Writes the parts of a model whose ops are on `cpu:0` and `cpu:1`; the number of parts."""

@@ -13,8 +13,6 @@ from gnnplace.evaluation import Objective, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.sim.simulator import Simulator
 
-__all__ = ["chain", "connected", "devices_of", "ladders", "optimum_s", "problem_of", "random_reads", "task_problem"]
-
 
 def devices_of(kinds: Iterable[str], memory_bytes: int | None = None) -> tuple[Device, ...]:
     """Devices of some kinds, named `gpu0`, `gpu1`, `cpu2`, ..."""

@@ -17,8 +17,6 @@ from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.run_record import MeasuredRecord, MeasuredSearch, PlannerRow, finite
 
-__all__ = ["Finalist", "executed_plan", "finalists_of", "simulated_plan"]
-
 
 def simulated_plan(setup: ProblemSetup, attempts: Sequence[Attempt], planner: str) -> Plan:
     """The solution of the chosen planner, or of the last planner before Ctrl-C; the best single device if that is better."""

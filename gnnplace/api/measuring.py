@@ -28,8 +28,6 @@ from gnnplace.placement import Placement
 from gnnplace.planners.search import Planner
 from gnnplace.run_record import MeasuredSearch
 
-__all__ = ["MEASURE_OPTIONS", "REQUESTS", "executed_here", "executed_placement", "profiled", "profiled_anew"]
-
 MEASURE_OPTIONS = MeasureOptions()
 """Limits and stopping rules of measurements."""
 REQUESTS = 8

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import TypedDict, TypeVar
 
 from gnnplace.errors import UnsupportedModel
-from gnnplace.evaluation import DimsObjective, Objective
+from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.planners.search import Budget, Progress
-
-__all__ = ["Dims", "Keywords", "PlaceOptions", "shapes_of", "sizes_between", "with_keyword_signature"]
 
 Dims = Mapping[str, int | Sequence[int]]
 """One or several sizes by name of the dimension."""

@@ -28,8 +28,6 @@ from gnnplace.planners.search import Budget, Solution
 from gnnplace.run_record import PlannerRow, finite
 from gnnplace.running.devices import is_real
 
-__all__ = ["Devices", "compare", "evaluate", "place", "plan_of", "problem", "profile", "set_up"]
-
 Devices = str | Path | Topology
 BASELINES = ("single", "heft")
 """Planners that run before every simulated search, with one or a few evaluations each."""

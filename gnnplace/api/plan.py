@@ -27,8 +27,6 @@ from gnnplace.sim.bounds import LowerBound
 from gnnplace.units import format_bytes, format_s
 from gnnplace.versions import installed_versions
 
-__all__ = ["Plan"]
-
 _VERSIONED = ("gnnplace", "numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "dgl", "numba")
 
 

@@ -21,10 +21,11 @@ from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.detect import allowed_cores, machine_facts
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
-from gnnplace.evaluation import DimsObjective, Evaluation, Evaluator, Objective, Problem, SimulatedEvaluator
+from gnnplace.evaluation import Evaluation, Evaluator, Problem, SimulatedEvaluator
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
 from gnnplace.measuring.grouped_parts import GroupedModel
+from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
 from gnnplace.planners.search import Solution
@@ -34,9 +35,6 @@ from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.several import over_shapes
 from gnnplace.sim.simulator import GroupedSimulator, Simulator
 from gnnplace.versions import installed_versions
-
-__all__ = ["MAX_GROUPS", "ProblemSetup", "measurement_store", "stored_costs", "topology_of"]
-
 
 MAX_GROUPS = 512
 """Default for the maximum number of op groups."""

@@ -19,8 +19,6 @@ from gnnplace.planners.search import Solution
 from gnnplace.run_record import Link, OpsRecord, StepRecord, TransferRecord, finite
 from gnnplace.schedule import Schedule, memory_changes
 
-__all__ = ["critical_path", "edges_record", "memory_over_time", "ops_record", "steps_record", "transfers_record"]
-
 _MAX_SHAPE_TEXT = 300
 """Characters of an op's shapes in the record."""
 _MAX_NAMED_OPS = 20

@@ -28,11 +28,6 @@ from gnnplace.run_record import MeasuredSearch, PlannerRow, finite
 if TYPE_CHECKING:
     from gnnplace.training.process_group import StartGroup
 
-__all__ = [
-    "LEARNED", "Attempt", "ExecutedSearch", "Executor", "Hosts", "Run", "attempt", "attempts", "chosen_planner",
-    "hosts_at", "until_interrupted",
-]  # fmt: skip
-
 LEARNED = "gnn"
 """The planner that can start from a trained policy."""
 

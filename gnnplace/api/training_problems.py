@@ -25,8 +25,6 @@ from models_zoo.networks.catalog import FAMILIES, GENERATED
 from models_zoo.networks.generated.sampling import sample_graph
 from models_zoo.networks.shipped import has_structure, manifest, read_structure
 
-__all__ = ["ProblemRanges", "SampledProblems", "training_families", "training_graphs"]
-
 _structure = cache(read_structure)
 _TEMPERATURES = (2e-3, 1e-4)
 """First and last temperature of a walk, as fractions of the seconds of its start."""

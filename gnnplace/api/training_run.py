@@ -27,8 +27,6 @@ from gnnplace.training.process_group import process_group
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, metrics_log, read_state, write_state
 from gnnplace.versions import installed_versions
 
-__all__ = ["RunFiles", "StartPolicy", "TrainSettings", "stored_settings", "train"]
-
 Row = Mapping[str, Any]
 _UPDATES = 600
 _MAX_LOSSES = 3

@@ -17,8 +17,6 @@ from gnnplace.onnx_io.read import at_dims, read_onnx, with_inferred_types
 from gnnplace.onnx_io.segments import Segment, segments
 from gnnplace.running.part_session import infer_types
 
-__all__ = ["ModelSource", "Workload", "load_workload"]
-
 ModelSource = str | Path | OpGraph | OnnxModel
 _ZOO = "zoo:"
 

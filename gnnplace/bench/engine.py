@@ -26,8 +26,6 @@ from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.sim.simulator import Simulator
 
-__all__ = ["bench_engine"]
-
 SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
 _ROUNDS = 15
 _OPS_PER_ROUND = 300_000

@@ -24,8 +24,6 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Budget
 from gnnplace.running.session import Session
 
-__all__ = ["Execution", "bench_equality", "bench_execution", "execution_result"]
-
 DEVICES, _BOTH_CORES = "cpu:0,cpu:1", "cpu:0-1"
 _EQUAL = 1e-4
 ONE_CORE = "one core"

@@ -26,8 +26,6 @@ from gnnplace.placement import Placement
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.simulator import Simulator
 
-__all__ = ["MODELS", "Case", "bench_fidelity", "fidelity_result", "fidelity_row", "fidelity_summary"]
-
 MODELS = (
     "light_squeezenet", "light_shufflenet", "light_inception_v1", "light_inception_v2", "inception_v3:batch=1",
     "nasnet_mobile:batch=2", "cifar_cell_00:batch=8", "ensemble_cnn:batch=2", "ensemble_mlp", "dlrm_towers:batch=64",

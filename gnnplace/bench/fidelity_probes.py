@@ -22,8 +22,6 @@ from gnnplace.planners.search import Budget
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.schedule import Schedule
 
-__all__ = ["COUNT", "overlap_s", "placements_of_every_kind", "slowdown_together"]
-
 COUNT = 30
 _CUTS = (1, 1, 1, 2, 2, 3, 5, 8)
 """Numbers of cuts through the order of the ops."""

@@ -23,11 +23,6 @@ from gnnplace.isolated_process import spawned_pool
 from gnnplace.report import BENCH_FORMAT
 from gnnplace.versions import installed_versions
 
-__all__ = [
-    "BenchOptions", "BenchResult", "Result", "check_known", "finished_cases", "library_versions", "matching",
-    "run_cases", "write_result",
-]  # fmt: skip
-
 C = TypeVar("C")
 T = TypeVar("T")
 Result = Mapping[str, Any]

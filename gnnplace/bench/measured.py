@@ -24,11 +24,6 @@ from gnnplace.report import device_letters, devices_of_letters
 from gnnplace.run_record import finite
 from gnnplace.units import format_s
 
-__all__ = [
-    "MODELS", "PLANNERS", "FinalPlacements", "SearchCase", "bench_measured", "measured_rows", "measured_summary",
-    "search_result",
-]  # fmt: skip
-
 DEVICES = "cpu:0,cpu:1"
 MODELS = (
     "ensemble_cnn:batch=2",

@@ -18,9 +18,8 @@ from gnnplace.devices.presets import preset
 from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
-from models_zoo.networks.light import LIGHT_MODELS, write_light_model
-
-__all__ = ["bench_planners", "light_models"]
+from models_zoo.networks.light import write_light_model
+from models_zoo.networks.shipped import LIGHT_MODELS
 
 PLANNERS = ("single", "round-robin", "heft", "segments", "greedy", "annealing", "gnn")
 EVALUATIONS = 2000

@@ -24,11 +24,6 @@ from gnnplace.planners.search import Budget, Planner, Solution
 from gnnplace.run_record import finite
 from gnnplace.running.session import PARTS
 
-__all__ = [
-    "accelerators", "bytes_alone", "compiled_problem", "executing", "failure_of", "real_setup", "run_planner", "with_memory",
-    "write_placed",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class PlannerRun:

@@ -19,8 +19,6 @@ from gnnplace.bench.harness import BenchOptions, BenchResult
 from gnnplace.files import temporary_folder
 from gnnplace.report.pictures import browser, drawn_page
 
-__all__ = ["SIZES", "bench_report"]
-
 SIZES = (100, 2_000, 30_000)
 _DEVICES = "k40x4"
 _PAGES = 5

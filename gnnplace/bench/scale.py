@@ -22,8 +22,6 @@ from gnnplace.isolated_process import spawned_pool
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.units import format_s
 
-__all__ = ["CASES", "ONNX", "Case", "bench_scale", "graph_of", "run_case", "stage"]
-
 _SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 200_000)
 _LARGEST_COMPARED = 100_000
 COLUMNS = (

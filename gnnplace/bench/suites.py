@@ -12,8 +12,6 @@ from gnnplace.errors import GnnplaceError, did_you_mean
 if TYPE_CHECKING:
     from gnnplace.bench.harness import BenchOptions, BenchResult
 
-__all__ = ["SUITES", "Suite", "run_suite"]
-
 
 @dataclass(frozen=True)
 class Suite:

@@ -24,8 +24,6 @@ from gnnplace.units import format_s
 if TYPE_CHECKING:
     from models_zoo.networks.recipe import Recipe
 
-__all__ = ["bench_zoo", "try_recipe"]
-
 _DEVICES = ("cpu:0", "cpu:1")
 _EQUAL = 1e-4
 

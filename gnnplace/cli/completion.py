@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
-__all__ = ["COMPLETION", "device_sets", "models", "planners", "recipes", "suites", "whole_words"]
-
 COMPLETION = "_GNNPLACE_COMPLETE"
 """Environment variable that requests completions; its value names the shell."""
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from rich.markup import escape
 
-__all__ = ["EXAMPLES", "examples_of"]
-
 EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "gnnplace": (
         ("gnnplace doctor", "check the installation"),

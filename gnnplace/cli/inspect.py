@@ -16,8 +16,6 @@ from gnnplace.installation import Check, checks
 from gnnplace.report.pictures import PictureFormat
 from gnnplace.units import format_bytes, format_count
 
-__all__ = ["devices", "doctor", "planners", "report", "zoo"]
-
 _STYLES = {"ok": "", "missing": "yellow", "broken": "bold red"}
 
 

@@ -20,8 +20,6 @@ from gnnplace.cli.train import train
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement, MeasurementFailed, ProcessLost
 from gnnplace.files import NO_ROOM, NO_WRITING
 
-__all__ = ["app", "main"]
-
 DONE, NO_ANSWER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 _HELP = {"help_option_names": ["-h", "--help"]}

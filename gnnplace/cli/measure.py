@@ -12,8 +12,6 @@ from gnnplace.cli.completion import suites
 from gnnplace.cli.output import bar, hint, note, print_answer, print_json, print_table, warn
 from gnnplace.units import format_s
 
-__all__ = ["bench", "profile", "run"]
-
 _MAX_CELL = 60
 """Characters of a cell in a bench's table."""
 

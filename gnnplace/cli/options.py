@@ -13,12 +13,6 @@ from gnnplace.cli.output import be_quiet
 from gnnplace.errors import GnnplaceError
 from gnnplace.objectives import DimsObjective, Objective
 
-__all__ = [
-    "CustomOpsOption", "DevicesOption", "DimOption", "DimsObjectiveOption", "EvaluationsOption", "ForceOption",
-    "GroupsOption", "JsonOption", "ModelArgument", "ObjectiveOption", "PlannerOption", "QuietOption", "RayOption",
-    "SecondsOption", "SeedOption", "TraceOption", "parse_dims",
-]  # fmt: skip
-
 ModelArgument = Annotated[
     str,
     typer.Argument(

@@ -17,11 +17,6 @@ from gnnplace.units import format_s
 if TYPE_CHECKING:
     from gnnplace.planners.search import Progress as SearchProgress
 
-__all__ = [
-    "NOTES", "bar", "be_quiet", "hint", "note", "print_answer", "print_error", "print_json", "print_table",
-    "search_progress", "warn",
-]  # fmt: skip
-
 _OUT, _ERR = Console(highlight=False), Console(stderr=True, highlight=False)
 NOTES = Console(stderr=True, highlight=False)
 """Console of notes, hints and progress, which `--quiet` silences."""

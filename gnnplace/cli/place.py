@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gnnplace.api import Plan
     from gnnplace.run_record import PlannerRow
 
-__all__ = ["compare", "evaluate", "place"]
-
 _COLUMNS = ("planner", "step", "gap", "evaluations", "search")
 
 

@@ -21,8 +21,6 @@ from gnnplace.running.feed import read_arrays, write_arrays
 from gnnplace.running.session import Session
 from gnnplace.units import format_s
 
-__all__ = ["answer_lines", "feed_for", "main", "output_table", "run_placed"]
-
 
 def run_placed(
     session: Session,

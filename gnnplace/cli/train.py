@@ -17,8 +17,6 @@ from gnnplace.interruption import stop_requests
 from gnnplace.training import Ablation
 from gnnplace.units import format_s
 
-__all__ = ["train"]
-
 _BETWEEN_LINES_S = 10.0
 
 

@@ -15,8 +15,6 @@ from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["FittedRoofline", "fit_roofline", "fit_segments"]
-
 _CANDIDATES = 200  # factors that one step of the descent tries; as many as ops in graphs of usual size
 _ROUNDS = 20  # upper limit; the descent ends when a round improves nothing
 

@@ -15,8 +15,6 @@ from gnnplace.errors import InvalidTopology
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import allowed_mask
 
-__all__ = ["CostModel", "Efficiency", "OpClass", "PerTypeCost", "RooflineCost", "bound_s", "op_class", "stated_time_s"]
-
 OpClass = str
 CONVOLUTION, MATRIX, OTHER = "convolution", "matrix", "other"
 

@@ -23,11 +23,6 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.json_fields import JsonObject, checked_format
 from gnnplace.placement import allowed_mask
 
-__all__ = [
-    "FORMAT", "CostStore", "KindCosts", "LinkCosts", "MeasuredCost", "SegmentCosts", "median_links", "medians",
-    "read_costs", "write_costs",
-]  # fmt: skip
-
 _Key = TypeVar("_Key", bound=Hashable)
 
 FORMAT = "gnnplace.costs/1"

@@ -23,8 +23,6 @@ from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
 
-__all__ = ["ENOUGH_SEGMENTS", "MeasuredSegment", "MeasurementStore", "StoredPlacement"]
-
 ENOUGH_SEGMENTS = 50
 """Least number of measured segments to which costs are fitted."""
 

@@ -20,11 +20,6 @@ from typing import Any
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
 
-__all__ = [
-    "Gpu", "accelerator", "allowed_cores", "cpu_model", "gpu_use", "gpus", "host_device", "machine_facts",
-    "machine_memory_bytes", "multiprocessors",
-]  # fmt: skip
-
 CORE_DISPATCH_OVERHEAD_S = 10e-6  # wakes a thread and calls a session; 2 to 30 us were measured
 GPU_DISPATCH_OVERHEAD_S = 20e-6  # estimate: the same plus kernel launch and stream synchronisation
 CORE_BANDWIDTH_BYTES_PER_S = 8e9  # sustained by one core of a server CPU while its neighbours work

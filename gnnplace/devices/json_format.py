@@ -14,8 +14,6 @@ from gnnplace.errors import InvalidTopology, did_you_mean, shown
 from gnnplace.files import read_json
 from gnnplace.json_fields import checked_format
 
-__all__ = ["FORMAT", "read_topology", "topology_from_json", "topology_to_json"]
-
 FORMAT = "gnnplace.topology/1"
 
 _NUMBER = (int, float)

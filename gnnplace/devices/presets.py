@@ -12,8 +12,6 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, did_you_mean
 from gnnplace.units import GIB, parse_bytes
 
-__all__ = ["CPUS", "GPUS", "Figures", "GpuFigures", "preset", "preset_names"]
-
 MAX_DEVICES = 64
 MAX_SOCKETS = 2
 

@@ -21,8 +21,6 @@ from typing import Literal
 from gnnplace.errors import InvalidTopology
 from gnnplace.units import parse_bytes
 
-__all__ = ["RealDevice", "host_of", "means_real_devices", "parse_real", "split_names"]
-
 CPU_PROVIDER, CUDA_PROVIDER, _SUFFIX = "CPUExecutionProvider", "CUDAExecutionProvider", "ExecutionProvider"
 
 _HOST = r"(?:(?P<host>[^\s/,\[\]]+)/)?"

@@ -11,8 +11,6 @@ import numpy as np
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 
-__all__ = ["DeviceRanges", "limit_memory", "sample_devices"]
-
 Range = tuple[float, float]
 """Smallest and largest value of a log-uniform distribution."""
 

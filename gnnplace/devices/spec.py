@@ -15,8 +15,6 @@ from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_re
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 
-__all__ = ["load_topology"]
-
 # Estimates until a probe replaces them. Cores share memory: the latency wakes the other thread, which then reads the tensor
 # from the shared cache.
 CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S = 20e-6, 10e9

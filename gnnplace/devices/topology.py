@@ -14,8 +14,6 @@ import numpy as np
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, frozen
 from gnnplace.errors import InvalidTopology
 
-__all__ = ["HOST_KIND_PREFIX", "Device", "Link", "Topology"]
-
 HOST_KIND_PREFIX = "cpu"
 """Prefix of the kinds of hosts."""
 

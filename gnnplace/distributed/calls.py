@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 from gnnplace.distributed.cluster import Node, host_options, last_line, take_usual_priority
 from gnnplace.errors import GnnplaceError, ProcessLost
 
-__all__ = ["SentFiles", "called_on_all", "sent_files", "write_sent_files"]
-
 T = TypeVar("T")
 SentFiles = Mapping[str, Sequence[Any]]
 """References to the pieces of each file in Ray's object store, by the file's name."""

@@ -21,11 +21,6 @@ from gnnplace.devices.detect import machine_facts
 from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.versions import installed_versions
 
-__all__ = [
-    "RESTART_RETRIES", "Host", "Node", "connected", "different_results", "different_seconds", "host_options", "hosts",
-    "last_line", "machine_fingerprint", "nodes", "require_ray", "take_usual_priority",
-]  # fmt: skip
-
 
 def take_usual_priority() -> None:
     """Gives this process's threads, and those they start, the priority of a program started by hand, where it may.

@@ -27,8 +27,6 @@ from gnnplace.measuring.worker_process import Answer, Job, Setup, WorkerProcess
 from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 
-__all__ = ["HostsSimulator", "Rows", "SimulationPool", "answers_of_hosts", "measuring", "simulating"]
-
 _WORTH_OPS = 500_000
 """Simulated ops below which a batch stays in this process."""
 _CHUNKS_PER_WORKER = 3

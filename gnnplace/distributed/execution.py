@@ -33,8 +33,6 @@ from gnnplace.running.session import Session
 from gnnplace.running.values import Value
 from gnnplace.running.worker import TaskThread
 
-__all__ = ["DistributedSession", "HostPipeline", "StayingValue"]
-
 _TRIES = 3
 """Runs of one request, as a request may end the process of a host every time."""
 _LOG = logging.getLogger(__name__)

@@ -24,8 +24,6 @@ from gnnplace.measuring.link_probe import FLOATS, fitted_link
 from gnnplace.measuring.timing import quiet_s
 from gnnplace.running.devices import cuda_is_offered
 
-__all__ = ["HostDevices", "HostsTopology", "devices_on_hosts", "names_hosts", "probe_host_links"]
-
 # Estimates until a probe replaces them: the call of an actor's method, and a network of 1 Gbit/s.
 HOST_LATENCY_S, HOST_BANDWIDTH_BYTES_PER_S = 1e-3, 125e6
 

@@ -25,8 +25,6 @@ from gnnplace.running.pipeline import LocalDevices
 from gnnplace.running.values import as_numpy
 from gnnplace.running.worker import Message, TaskThread, Worker, start_all
 
-__all__ = ["HostFacts", "HostProcess", "HostWorker", "Order"]
-
 _MESSAGE_THREADS = 8
 """Threads of an actor beyond those of requests, for messages between hosts."""
 _BEGIN_S, _LOOK_S = 60.0, 1.0

@@ -49,8 +49,6 @@ from gnnplace.run_record import MeasuredSearch, PlannerRow
 from gnnplace.running.session import PARTS
 from gnnplace.training.process_group import StartGroup
 
-__all__ = ["HostsExecutor", "RayHosts", "results_on_hosts"]
-
 C = TypeVar("C")
 
 _MAX_PAIRS = 6

@@ -19,8 +19,6 @@ from gnnplace.distributed.workers import PoolOptions, Role, Worker, Workers
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-__all__ = ["Done", "Pool", "turn_s"]
-
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 

@@ -10,8 +10,6 @@ import psutil
 
 from gnnplace.distributed.cluster import connected, require_ray
 
-__all__ = ["LocalCluster", "local_cluster"]
-
 _END_S = 10.0
 
 

@@ -16,8 +16,6 @@ from gnnplace.files import temporary_folder
 from gnnplace.policy.network import one_thread
 from gnnplace.training.process_group import ProcessGroup, joined, process_group
 
-__all__ = ["RankActor", "hosts_process_group"]
-
 _THREADS = 2  # one trains, the other answers calls
 _BEGIN_S = 120.0
 

@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from gnnplace.distributed.cluster import RESTART_RETRIES, Node, host_options, machine_fingerprint, nodes
 from gnnplace.errors import GnnplaceError, ProcessLost
 
-__all__ = ["PoolOptions", "Role", "Worker", "Workers"]
-
-
 if TYPE_CHECKING:
     from ray import ObjectRef
 

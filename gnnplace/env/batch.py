@@ -14,8 +14,6 @@ from gnnplace.errors import InvalidAction, InvalidGraph
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement, check_legal
 
-__all__ = ["EnvConfig", "PlacementBatch", "Runtime"]
-
 Runtime = Callable[[IntArray], FloatArray]
 """`[B]` penalised seconds of `[B, N]` assignments; a planner's implementation counts them against its budget."""
 

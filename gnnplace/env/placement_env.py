@@ -18,8 +18,6 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.batch import EnvConfig, PlacementBatch, Runtime
 from gnnplace.evaluation import Problem
 
-__all__ = ["Observation", "PlacementEnv"]
-
 LARGEST = 1e6
 """Limit of all ratios, since a space needs finite bounds."""
 

@@ -11,8 +11,6 @@ from gnnplace.arrays import FloatArray, IntArray, csr, frozen
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 
-__all__ = ["Timing", "UnitTables", "empty_timing", "refresh", "tail_s", "unit_tables"]
-
 
 class UnitTables(NamedTuple):
     """Static arrays of one problem. A unit is a colocation group or a free op; its ops move together."""

@@ -10,8 +10,6 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.compiled_code import njit
 from gnnplace.graph.orders import depth_first_order, topological_order
 
-__all__ = ["Clusters", "may_merge", "merge_bands", "merge_convex", "merge_intervals", "merge_single_ended"]
-
 
 class Clusters(NamedTuple):
     """`C` clusters of ops with the bytes that they exchange, and the properties that decide whether two may merge."""

@@ -13,8 +13,6 @@ from gnnplace.graph.clustering import Clusters, merge_bands, merge_convex, merge
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.orders import topological_order
 
-__all__ = ["STALLED", "Coarsening", "coarsen", "device_kinds", "op_loads"]
-
 _Value = TypeVar("_Value", np.int64, np.float64)
 _LARGE, _NEAR = 20_000, 500
 """From `_LARGE` ops on, colocated and fused ops merge only within `_NEAR` ops of the topological order."""

@@ -18,8 +18,6 @@ from gnnplace.files import new_file, parsed_json, read_json, write_text
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.json_fields import JsonObject, checked_format
 
-__all__ = ["FORMAT", "graph_from_json", "graph_to_json", "read_graph", "write_graph"]
-
 FORMAT = "gnnplace.graph/1"
 _MOST_BYTES = 2**28
 """Largest size of a compressed file after unpacking; a graph of a million ops has less."""

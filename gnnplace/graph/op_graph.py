@@ -18,8 +18,6 @@ from gnnplace.graph.orders import find_cycle, topological_order, upward_rank
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["Op", "OpGraph", "SharedWeight", "Tensor"]
-
 _MOST_BYTES = 2**59
 """Largest total of a graph in bytes; sums over devices and ops then fit in int64."""
 _MOST_STAGES = 2**31

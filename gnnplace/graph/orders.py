@@ -7,8 +7,6 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.compiled_code import njit
 
-__all__ = ["depth_first_order", "find_cycle", "topological_order", "upward_rank"]
-
 
 @njit(cache=True, nogil=True)
 def topological_order(num_ops: int, successor_offsets: IntArray, successors: IntArray) -> IntArray:

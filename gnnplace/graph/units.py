@@ -17,10 +17,6 @@ from gnnplace.graph.clustering import Clusters, may_merge
 from gnnplace.graph.coarsen import STALLED, Coarsening, coarsen, device_kinds, op_loads
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = [
-    "UnitGraph", "coarsen_units", "colocated_units", "first_above", "grow_cluster", "joined_units", "unit_graph",
-]  # fmt: skip
-
 
 def colocated_units(graph: OpGraph) -> IntArray:
     """`[N]` unit of each op, from 0: a colocation group is one unit, and so is every other op."""

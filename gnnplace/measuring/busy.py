@@ -11,8 +11,6 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.running.devices import parse_device
 from gnnplace.running.gpu_slices import shared_slices
 
-__all__ = ["BUSY", "NOTICED", "busy_shares", "check_free"]
-
 BUSY = 0.5
 """Utilization of a device by other work above which nothing is measured there without `--force`."""
 NOTICED = 0.1

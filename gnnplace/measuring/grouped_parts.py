@@ -18,8 +18,6 @@ from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment, segments
 from gnnplace.onnx_io.split import ModelCutter, Part
 
-__all__ = ["GroupedModel", "PartMaker", "measured_segments"]
-
 _MAX_PARTS = 4096  # some kilobytes each, as parts hold no weights
 
 

@@ -14,10 +14,6 @@ from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.sample_inputs import probe_model
 from gnnplace.onnx_io.split import Part
 
-__all__ = [
-    "FLOATS", "device_pairs", "dispatch_overhead_s", "fitted_link", "probe_link", "probe_links", "probing_process",
-]  # fmt: skip
-
 PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
 # Two lengths of a chain of one-op parts: their difference is free of the fixed cost of a run.
 _SHORT, _LONG = 4, 24

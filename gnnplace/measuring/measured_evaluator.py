@@ -26,8 +26,6 @@ from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 from gnnplace.running.devices import parse_device
 
-__all__ = ["Comparison", "Kept", "MeasuredEvaluator", "executed"]
-
 _Key = tuple[bytes, bytes]
 _Parts = tuple[Part, ...]
 

@@ -12,8 +12,6 @@ import onnxruntime as ort
 from gnnplace.running.devices import create_session, parse_device, pinned, session_options
 from gnnplace.running.values import python_run
 
-__all__ = ["PlainSession"]
-
 
 class PlainSession:
     """A session of an unchanged model file; as a context it pins the calling thread to its device."""

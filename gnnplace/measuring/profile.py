@@ -19,6 +19,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.cost.measured import CostStore, KindCosts, median_links
+from gnnplace.devices.real_names import RealDevice
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed
@@ -32,10 +33,8 @@ from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.split import Part
-from gnnplace.running.devices import RealDevice, check_offered, create_session, parse_device, pinned, session_options
+from gnnplace.running.devices import check_offered, create_session, parse_device, pinned, session_options
 from gnnplace.running.values import python_run
-
-__all__ = ["by_signature", "measured_costs", "profile_model"]
 
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
 _TIMEOUT_S = 900.0  # for some thirty runs; the runs of one placement may take 300 s

@@ -14,15 +14,10 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import MeasurementFailed
-from gnnplace.evaluation import DimsObjective
+from gnnplace.objectives import DimsObjective
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.session import Session
 from gnnplace.running.values import Feed
-
-__all__ = [
-    "SLOWEST", "MeasureOptions", "MedianInterval", "StoppingRule", "interleaved", "measured_period", "median_interval",
-    "quiet_s", "run_pipelined", "without_drift",
-]  # fmt: skip
 
 SLOWEST = 10.0
 """Multiple of the plain session's seconds above which the search does not measure a placement precisely."""

@@ -16,15 +16,13 @@ import psutil
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
-from gnnplace.evaluation import DimsObjective
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker
 from gnnplace.measuring.timing import StoppingRule, interleaved, run_pipelined
+from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.part_session import SessionCache
 from gnnplace.running.runner import PlacedRunner
-
-__all__ = ["Answer", "Job", "ProcessState", "Setup", "Task", "WorkerProcess", "model_setup"]
 
 _TRIES = 2
 _MAX_KEPT_JOBS = 64

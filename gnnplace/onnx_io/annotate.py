@@ -26,10 +26,6 @@ from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.split import MAX_IR_VERSION, checked_opset, proto_of, serialized
 from gnnplace.onnx_io.value_types import detach_map_types
 
-__all__ = [
-    "LAYER_KEY", "annotate", "annotated_segments", "check_annotation", "layer_assignment", "write_placed",
-]  # fmt: skip
-
 LAYER_KEY = "layer_ann"
 """Metadata of a node that ONNX Runtime reads."""
 _CONFIGURATION = "gnnplace"

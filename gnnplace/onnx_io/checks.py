@@ -17,8 +17,6 @@ from gnnplace.files import file_inside
 from gnnplace.onnx_io.external_data import bodies_of, external_tensors
 from gnnplace.onnx_io.model import op_schema
 
-__all__ = ["check_model", "settle_external_data"]
-
 _MOST_DIGITS = 18
 _TYPES = {dtype.value for dtype in ir.DataType} - {ir.DataType.UNDEFINED.value}
 _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)

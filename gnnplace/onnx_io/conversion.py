@@ -15,8 +15,6 @@ from gnnplace.onnx_io.op_costs.node_cost import has_known_cost, node_cost, signa
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 
-__all__ = ["convert"]
-
 
 def convert(
     name: str, model: ir.Model, tensors: Mapping[ir.Value, TensorInfo], where: str

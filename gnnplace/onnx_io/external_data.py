@@ -21,11 +21,6 @@ from gnnplace.files import file_inside, new_file
 from gnnplace.onnx_io.folding import readable
 from gnnplace.onnx_io.model import OnnxModel
 
-__all__ = [
-    "bodies_of", "external_beside", "external_files", "external_tensors", "light_copy", "link_files",
-    "load_attribute_tensors", "refer", "relocate", "write_external",
-]  # fmt: skip
-
 _SMALL_BYTES = 1024  # scalars and shapes stay in the model, where ONNX Runtime can fold them
 _FEW_BYTES = 1 << 20
 

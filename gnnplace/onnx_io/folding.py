@@ -11,11 +11,6 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.reference.ops import load_op
 
-__all__ = [
-    "captured_values", "constant_array", "constant_tensor", "evaluate", "fold_constants", "readable", "subgraphs",
-    "values_read",
-]  # fmt: skip
-
 FILL_LIMIT_BYTES = 2**30
 """Largest total of constant fills that become weights, so that the model still fits in one file; each takes the memory
 of one element."""

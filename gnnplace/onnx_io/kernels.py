@@ -13,8 +13,6 @@ import onnx_ir as ir
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.value_types import detach_map_types
 
-__all__ = ["Kernel", "ops_of_kernels"]
-
 # ONNX Runtime names a kernel in its blocked layout after the value that the op wrote, and appends what it fused.
 _APPENDED = re.compile(r"(_nchwc|_token_\d+|_bn|_mul)$")
 _REORDERED = "reorder_"  # prefix of a value of the model in another layout

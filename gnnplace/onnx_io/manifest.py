@@ -19,8 +19,6 @@ from gnnplace.onnx_io.shapes.node_types import declared_type
 from gnnplace.onnx_io.split import Part, has_default, split_model
 from gnnplace.onnx_io.value_types import type_text
 
-__all__ = ["FORMAT", "MANIFEST", "Manifest", "ValueInfo", "read_manifest", "write_parts"]
-
 FORMAT = "gnnplace.parts/1"
 MANIFEST = "manifest.json"
 

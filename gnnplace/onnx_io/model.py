@@ -17,10 +17,6 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.files import parsed_json
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = [
-    "GROUP_KEY", "STAGE_KEY", "STATE_KEY", "OnnxModel", "constant_ops", "node_stage", "op_schema", "state_of",
-]  # fmt: skip
-
 _MOST_DIGITS = 9
 STAGE_KEY = "gnnplace.stage"
 """Metadata of a node: number of its stage, such as a layer that an expert would keep on one device."""

@@ -11,8 +11,6 @@ from gnnplace.errors import UnsupportedModel, shown
 from gnnplace.onnx_io.folding import fold_constants
 from gnnplace.onnx_io.model import op_schema
 
-__all__ = ["name_nodes", "normalise"]
-
 _FIRST_IR_WITH_CONSTANT_INITIALIZERS = 4
 _MOST_NODES = 1_000_000
 

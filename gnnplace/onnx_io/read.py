@@ -24,8 +24,6 @@ from gnnplace.onnx_io.shapes.tensor_info import choose_dimensions
 from gnnplace.onnx_io.split import MAX_IR_VERSION
 from gnnplace.onnx_io.value_types import attach_map_types, detach_map_types, kept_type, set_type, type_from_text
 
-__all__ = ["TypeInference", "TypeText", "at_dims", "read_onnx", "with_inferred_types"]
-
 TypeText = tuple[str, Sequence[int | str | None]]
 """A type and a shape as ONNX Runtime writes them, such as `tensor(float)` and `['N', 4]`."""
 TypeInference = Callable[[bytes, OnnxModel], Mapping[str, TypeText]]

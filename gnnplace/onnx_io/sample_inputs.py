@@ -13,8 +13,6 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.shapes.tensor_info import axis_names
 
-__all__ = ["model_from_text", "probe_model", "sample_inputs"]
-
 
 def model_from_text(text: str) -> bytes:
     """The bytes of the `.onnx` file that the text describes; see `onnx.parser` for its grammar."""

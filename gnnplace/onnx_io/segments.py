@@ -14,8 +14,6 @@ from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.errors import InvalidPlacement
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["Segment", "segment_numbers", "segments"]
-
 
 @dataclass(frozen=True)
 class Segment:

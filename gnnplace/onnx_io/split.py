@@ -18,11 +18,6 @@ from gnnplace.onnx_io.folding import values_read
 from gnnplace.onnx_io.model import OnnxModel, constant_ops
 from gnnplace.onnx_io.value_types import kept_type, restore_map_types
 
-__all__ = [
-    "MAX_IR_VERSION", "MAX_OPSET", "Boundary", "ModelCutter", "Part", "checked_opset", "has_default", "proto_of",
-    "serialized", "split_model",
-]  # fmt: skip
-
 MAX_IR_VERSION = 13
 """Newest IR version that ONNX Runtime 1.31 reads."""
 MAX_OPSET = 26

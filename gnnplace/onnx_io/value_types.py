@@ -14,11 +14,6 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-__all__ = [
-    "NARROW", "attach_map_types", "detach_map_types", "from_raw", "is_narrow", "kept_type", "numpy_dtype",
-    "restore_map_types", "set_type", "to_raw", "type_from_text", "type_text",
-]  # fmt: skip
-
 NARROW = {
     "bfloat16": 16, "float8e4m3fn": 17, "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20,
     "uint4": 21, "int4": 22, "float4e2m1": 23, "float8e8m0": 24, "uint2": 25, "int2": 26,

@@ -12,8 +12,6 @@ from gnnplace.errors import GnnplaceError, did_you_mean
 if TYPE_CHECKING:
     from gnnplace.planners.search import Planner
 
-__all__ = ["PLANNERS", "PlannerEntry", "load_planner"]
-
 
 @dataclass(frozen=True)
 class PlannerEntry:

@@ -9,8 +9,6 @@ import numpy as np
 
 from gnnplace.planners.search import Search
 
-__all__ = ["SearchClock", "accepts", "cooled_s"]
-
 
 def accepts(before_s: float, after_s: float, temperature_s: float, rng: np.random.Generator) -> bool:
     """True where a search moves from a placement of `before_s` seconds to one of `after_s`.

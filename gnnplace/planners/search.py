@@ -19,10 +19,6 @@ from gnnplace.graph.coarsen import Coarsening
 from gnnplace.interruption import noticed_interrupts
 from gnnplace.placement import Placement
 
-__all__ = [
-    "Budget", "BudgetExhausted", "Planner", "Progress", "Search", "Seen", "ShareUsed", "Solution", "Step",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Progress:

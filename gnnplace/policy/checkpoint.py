@@ -18,8 +18,6 @@ from gnnplace.files import new_file, read_json
 from gnnplace.policy.features import FEATURE_VERSION
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 
-__all__ = ["FORMAT", "InvalidPolicy", "checked_config", "load_policy", "restored_network", "save_policy"]
-
 FORMAT = "gnnplace.policy/1"
 
 

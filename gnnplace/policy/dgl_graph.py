@@ -16,8 +16,6 @@ from gnnplace.evaluation import Problem
 from gnnplace.policy.encoder import EdgeMean, MessagePassing
 from gnnplace.policy.features import GraphFeatures
 
-__all__ = ["HAS_DGL", "dgl_messages", "to_dgl"]
-
 
 def _import_dgl() -> Any:
     """The dgl module beside a current torch; None where dgl is not installed (it has no wheel for Python 3.13).

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from gnnplace.policy.features import EDGE_FEATURES, NODE_FEATURES, NUM_TYPE_BUCKETS
 
-__all__ = ["EdgeMean", "MeanRound", "MessagePassing", "MessagePassingEncoder", "torch_messages"]
-
 
 @dataclass(frozen=True, eq=False)
 class EdgeMean:

@@ -18,11 +18,6 @@ from gnnplace.env.timing import Timing, UnitTables
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
 
-__all__ = [
-    "DEVICE_FEATURES", "EDGE_FEATURES", "FEATURE_VERSION", "NODE_FEATURES", "NUM_TYPE_BUCKETS", "Float32Array",
-    "GraphFeatures", "graph_features", "sweep_features", "type_bucket",
-]  # fmt: skip
-
 Float32Array = NDArray[np.float32]
 
 FEATURE_VERSION = 2

@@ -18,11 +18,6 @@ from gnnplace.policy.features import DEVICE_FEATURES, GraphFeatures, graph_featu
 from gnnplace.policy.pair_features import CONTEXT, PAIR
 from gnnplace.policy.pair_scores import HeadParts
 
-__all__ = [
-    "CandidateMoves", "PairHead", "PolicyConfig", "PolicyInputs", "PolicyNetwork", "build_policy", "one_thread",
-    "policy_inputs", "seeded",
-]  # fmt: skip
-
 PRIOR = {
     "is_current": 2.0,
     "slack_kept": 10.0,

@@ -15,9 +15,6 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.timing import Timing, UnitTables, tail_s
 from gnnplace.policy.features import Float32Array, GraphFeatures
 
-__all__ = ["CONTEXT", "PAIR", "pair_features"]
-
-
 # Of a unit on a device; of a unit on any device; and of `_raw`, where `_s` are seconds and the others shares.
 _PairColumns = namedtuple(
     "_PairColumns",

@@ -14,8 +14,6 @@ from numba import njit
 from gnnplace.arrays import FloatArray
 from gnnplace.policy.features import Float32Array
 
-__all__ = ["HeadParts", "pair_scores"]
-
 
 class HeadParts(NamedTuple):
     """The terms of `PairHead.forward` that pair features do not change."""

@@ -7,8 +7,6 @@ import math
 from gnnplace.run_record import RunRecord
 from gnnplace.units import format_s
 
-__all__ = ["answer", "evaluator_of", "percent", "seconds", "speed"]
-
 
 def answer(run: RunRecord) -> str:
     """The time of one step, compared with the best single device and with the lower bound."""

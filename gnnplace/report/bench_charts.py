@@ -12,8 +12,6 @@ import plotly.graph_objects as go
 from gnnplace.report import devices_of_letters
 from gnnplace.report.theme import MUTED, device_colour, label, new_figure
 
-__all__ = ["Point", "agreement_chart", "budgets_chart", "placements_chart", "ratios_chart"]
-
 Point = tuple[str, float, float, str]
 """Kind, executed time and simulated time relative to one device, and a description."""
 _CELL, _TITLE = 13, 30

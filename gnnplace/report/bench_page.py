@@ -17,8 +17,6 @@ from gnnplace.report.page import bench_html, chart_html
 from gnnplace.report.tables import device_legend, html_table, summary_table
 from gnnplace.units import format_s
 
-__all__ = ["read_bench", "render_bench", "write_bench_page"]
-
 _PICTURED = ("expert", "scotch", "coloc-rl", "hierarchical", "placeto", "annealing", "gnn")
 _NAMES = {
     "single-cpu": "one CPU", "single-gpu": "one GPU", "scotch": "Scotch", "metis": "MinCut", "heft": "HEFT",

@@ -11,8 +11,6 @@ from gnnplace.report.page import bench_html, chart_html
 from gnnplace.report.tables import figure, html_table, summary_table
 from gnnplace.units import format_s
 
-__all__ = ["render_fidelity", "render_measured"]
-
 Line = Mapping[str, Any]
 
 

@@ -11,8 +11,6 @@ from gnnplace.report.page import bench_html, chart_html
 from gnnplace.report.tables import figure, html_table, summary_table
 from gnnplace.units import format_s
 
-__all__ = ["render_generalization"]
-
 _WORST = 3
 _BREAK = "\N{ZERO WIDTH SPACE}"
 Line = Mapping[str, Any]

@@ -21,8 +21,6 @@ from scipy.optimize import isotonic_regression
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.run_record import RunRecord
 
-__all__ = ["Layout", "graph_picture", "layered_layout"]
-
 LONGEST_LANE = 12
 SWEEPS = 8
 MOST_GROUPS = 1024

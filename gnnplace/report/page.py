@@ -24,8 +24,6 @@ from gnnplace.report.run_charts import memory_chart, progress_chart
 from gnnplace.report.theme import device_colour
 from gnnplace.run_record import RunRecord
 
-__all__ = ["REPORT_FILE", "bench_html", "chart_html", "render_report", "write_report"]
-
 REPORT_FILE = "report.html"
 _LIBRARIES = ("plotly-basic", "cytoscape", "dagre")
 _SCRIPTS = ("load", "schedule", "graph", "pictures")

@@ -13,9 +13,6 @@ from urllib.parse import unquote_to_bytes
 from gnnplace.errors import MissingDependency
 from gnnplace.files import new_file
 
-__all__ = ["browser", "chromium", "drawn_page", "write_pictures"]
-
-
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 

@@ -12,8 +12,6 @@ from gnnplace.report.theme import MUTED, TRANSFER, device_colour, label, new_fig
 from gnnplace.run_record import RunRecord
 from gnnplace.units import format_bytes, format_s
 
-__all__ = ["memory_chart", "progress_chart", "stage_of"]
-
 _ROW = 70
 WIDE_RANGE = 20.0
 """Ratio of worst to best above which the time axis is logarithmic."""

@@ -14,12 +14,6 @@ from gnnplace.report.theme import TRANSFER, device_colour, label
 from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, StepRecord
 from gnnplace.units import format_bytes
 
-__all__ = [
-    "bench_facts", "critical_line", "device_legend", "devices_table", "facts_table", "figure", "graph_legend",
-    "html_table", "planners_table", "runs_table", "stages_table", "steps_table", "summary_table", "swatch",
-    "warnings_list",
-]  # fmt: skip
-
 _MOST_STEPS = 12
 _NAMED = 3
 """Moves shown per step."""

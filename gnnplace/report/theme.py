@@ -8,8 +8,6 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-__all__ = ["MUTED", "TRANSFER", "device_colour", "label", "new_figure", "time_unit"]
-
 PALETTE = (
     "#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#e45756", "#d4a72c", "#9d755d", "#ff9da6", "#6b7fd7",
 )  # fmt: skip

@@ -15,8 +15,6 @@ from typing import Any
 from gnnplace.files import write_text
 from gnnplace.run_record import Link, RunRecord
 
-__all__ = ["trace_events", "write_trace"]
-
 _DEVICES, _CHANNELS = 1, 2
 """Process numbers."""
 Event = dict[str, Any]

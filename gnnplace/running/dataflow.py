@@ -15,8 +15,6 @@ from gnnplace.errors import GnnplaceError, InvalidPlacement
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.values import Options, Value, as_numpy
 
-__all__ = ["START", "Request", "State", "Step", "plan_steps"]
-
 START = -1
 """Stands for the caller, who provides the model inputs, in place of a part's number."""
 

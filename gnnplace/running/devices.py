@@ -17,11 +17,6 @@ from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
 from gnnplace.running.gpu_slices import slice_stream
 
-__all__ = [
-    "RealDevice", "check_offered", "create_session", "cuda_is_offered", "is_real", "offered_providers", "parse_device",
-    "pin", "pinned", "provider_options", "register_custom_ops", "session_options",
-]  # fmt: skip
-
 _ERRORS_ONLY = 3  # ONNX Runtime's log level: cut models often break declared shapes, which it would warn of
 _OPENVINO = "OpenVINOExecutionProvider"
 _PACKAGES = {"CUDAExecutionProvider": "onnxruntime-gpu", _OPENVINO: "onnxruntime-openvino"}

@@ -21,8 +21,6 @@ from gnnplace.onnx_io.manifest import ValueInfo
 from gnnplace.onnx_io.value_types import numpy_dtype
 from gnnplace.running.values import as_numpy
 
-__all__ = ["check_complete", "checked_feed", "read_arrays", "write_arrays"]
-
 
 def check_complete(required: Iterable[str], feed: Collection[str]) -> None:
     """Checks that the feed has every required input.

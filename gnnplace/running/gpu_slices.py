@@ -8,8 +8,6 @@ from typing import Any
 
 from gnnplace.devices.real_names import RealDevice
 
-__all__ = ["green_stream", "shared_slices", "slice_stream"]
-
 _DEFAULT_SPLIT, _SINGLE_MULTIPROCESSORS = 0, 1  # CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
 
 

@@ -23,8 +23,6 @@ from gnnplace.placement import scattered
 from gnnplace.running.devices import parse_device
 from gnnplace.running.session import PARTS, Session
 
-__all__ = ["DEVICES", "PlacedBackend", "PlacedModel"]
-
 DEVICES = ("cpu:0", "cpu:1")
 """Devices by default."""
 

@@ -8,14 +8,12 @@ from typing import Any
 
 import onnxruntime as ort
 
-from gnnplace.devices.real_names import parse_real
+from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import TypeText
 from gnnplace.onnx_io.split import Part
-from gnnplace.running.devices import RealDevice, create_session, register_custom_ops
+from gnnplace.running.devices import create_session, register_custom_ops
 from gnnplace.running.values import HOST, Options, Value, as_numpy, device_memory, only_tensors, python_run, run_tensors
-
-__all__ = ["PartSession", "SessionCache", "infer_types"]
 
 
 class PartSession:

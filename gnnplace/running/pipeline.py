@@ -16,8 +16,6 @@ from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import Value
 from gnnplace.running.worker import Message, Worker, start_all
 
-__all__ = ["Devices", "LocalDevices", "OneDevice", "Pipeline", "closed_error"]
-
 
 class Devices(Protocol):
     """Runs requests: the devices of this process, or those of other hosts."""

@@ -19,8 +19,6 @@ from gnnplace.running.pipeline import Devices, OneDevice, Pipeline, closed_error
 from gnnplace.running.values import Feed, Options, OutputNames
 from gnnplace.running.worker import TaskThread, Worker, one_line
 
-__all__ = ["DevicesOf", "PlacedRunner"]
-
 DevicesOf = Callable[[Mapping[str, Sequence[Step]], int], Devices]
 """Makes the devices from the steps of each device and the number of requests under way at once."""
 

@@ -24,8 +24,6 @@ from gnnplace.running.part_session import infer_types
 from gnnplace.running.runner import DevicesOf, PlacedRunner
 from gnnplace.running.values import Feed, Options, OutputNames, as_numpy
 
-__all__ = ["PARTS", "Session", "TrainingLoop"]
-
 PARTS = "parts"
 """The folder of a saved plan that holds the parts and their manifest."""
 

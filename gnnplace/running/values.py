@@ -14,11 +14,6 @@ from onnxruntime.capi import _pybind_state as native
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.onnx_io.value_types import NARROW, from_raw, is_narrow, numpy_dtype, to_raw
 
-__all__ = [
-    "COPIED_TYPES", "HOST", "DeviceMemory", "Feed", "Options", "OutputNames", "Value", "as_numpy", "device_memory",
-    "from_python", "only_tensors", "python_run", "run_tensors",
-]  # fmt: skip
-
 Value = Any
 """A tensor as ONNX Runtime's native OrtValue; strings, sequences and optionals as the Python objects of `run`."""
 Feed = Mapping[str, Any]

@@ -11,13 +11,12 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import Any, Literal
 
+from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.running.dataflow import START, Request, Step
-from gnnplace.running.devices import RealDevice, pin
+from gnnplace.running.devices import pin
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import COPIED_TYPES, DeviceMemory, Value, device_memory
-
-__all__ = ["Message", "TaskThread", "Worker", "one_line", "start_all"]
 
 
 class TaskThread:

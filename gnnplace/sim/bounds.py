@@ -10,12 +10,10 @@ from scipy.sparse.csgraph import connected_components
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.devices.topology import Topology
-from gnnplace.evaluation import Objective
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.orders import upward_rank
+from gnnplace.objectives import Objective
 from gnnplace.sim.relaxation import Units, relaxation_bound
-
-__all__ = ["LowerBound", "lower_bound"]
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,6 @@ from gnnplace.sim.state import (
 )
 from gnnplace.sim.tables import FIRST_HOP, LAST_HOP, EngineTables, IndexArray
 
-__all__ = ["advance", "evaluate_all", "resident_bytes", "result"]
-
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def advance(

@@ -9,8 +9,6 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.sim.simulator import Simulator
 
-__all__ = ["diamond"]
-
 
 def diamond() -> Problem:
     """Ops `read`, `left`, `right` and `join` of 1, 2, 2 and 1 seconds, and two equal devices one millisecond apart.

@@ -25,8 +25,6 @@ from gnnplace.sim.state import (
 )
 from gnnplace.sim.tables import EngineTables, IndexArray
 
-__all__ = ["EngineWorker", "Moves"]
-
 _MAX_CHECKPOINTS = 32
 _MOVES_WORTH_A_BASE_RUN = 4
 

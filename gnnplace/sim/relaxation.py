@@ -15,8 +15,6 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.units import colocated_units
 from gnnplace.placement import allowed_mask
 
-__all__ = ["Units", "relaxation_bound"]
-
 _MAX_VARIABLES = 4_000
 """Limit of unknowns; larger programs are solved for sums of similar units, without paths."""
 

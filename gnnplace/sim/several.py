@@ -10,7 +10,6 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import (
-    DimsObjective,
     Evaluation,
     EvaluationBatch,
     EvaluatorKind,
@@ -22,12 +21,11 @@ from gnnplace.evaluation import (
     WalkRequest,
 )
 from gnnplace.graph.coarsen import Coarsening
+from gnnplace.objectives import DimsObjective
 from gnnplace.placement import Placement
 from gnnplace.schedule import Schedule
 from gnnplace.sim.simulator import GroupedSimulator, Simulator
 from gnnplace.sim.walk import temperature_s
-
-__all__ = ["SeveralSimulators", "over_shapes"]
 
 
 def over_shapes(

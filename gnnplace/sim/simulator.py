@@ -28,8 +28,6 @@ from gnnplace.sim.state import FAILED, NO_RECORDING, RECORDED, SENT_BYTES, Engin
 from gnnplace.sim.tables import EngineTables, check_sums, engine_tables, mean_upward_rank, priority_order
 from gnnplace.sim.walk import Walker
 
-__all__ = ["GroupedSimulator", "Simulator"]
-
 _CHUNKS_PER_THREAD = 4
 _OPS_PER_CHUNK = 10_000
 

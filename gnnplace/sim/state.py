@@ -14,11 +14,6 @@ from numpy.typing import NDArray
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.sim.tables import EngineTables, IndexArray
 
-__all__ = [
-    "NO_RECORDING", "EngineState", "Recording", "engine_state", "join", "pop_ready", "push_ready", "recording", "reset",
-    "touch",
-]  # fmt: skip
-
 Int32Array = NDArray[Any]
 WordArray = NDArray[Any]
 Index = Any

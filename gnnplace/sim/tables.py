@@ -12,8 +12,6 @@ from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidGraph
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["EngineTables", "IndexArray", "check_sums", "engine_tables", "mean_upward_rank", "priority_order"]
-
 IndexArray = NDArray[Any]
 """`uint32`; for unsigned indices the compiler drops the test for negative ones. `Any`, since mypy cannot follow mixed integers."""
 

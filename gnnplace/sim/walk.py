@@ -24,8 +24,6 @@ from gnnplace.sim.engine import advance, result
 from gnnplace.sim.state import NO_RECORDING, EngineState, Recording, engine_state, reset
 from gnnplace.sim.tables import EngineTables, IndexArray
 
-__all__ = ["Walker", "temperature_s"]
-
 _ROUNDING = 1e-9
 
 

@@ -21,8 +21,6 @@ from gnnplace.training.process_group import ProcessGroup, StartGroup, process_gr
 from gnnplace.training.run_state import RunState, read_state, write_state
 from gnnplace.training.search_ppo import SearchPpoConfig, SearchRuns, TrainingProblem, search_ppo_update
 
-__all__ = ["DataParallelConfig", "RunControl", "TrainingTask", "follow_updates", "train_data_parallel"]
-
 Row = Mapping[str, Any]
 
 

@@ -21,8 +21,6 @@ from gnnplace.files import temporary_folder
 from gnnplace.isolated_process import end_with_parent
 from gnnplace.policy.network import one_thread
 
-__all__ = ["ProcessGroup", "StartGroup", "joined", "process_group"]
-
 
 @dataclass(frozen=True)
 class ProcessGroup:

@@ -21,8 +21,6 @@ from gnnplace.policy.checkpoint import InvalidPolicy, checked_config, restored_n
 from gnnplace.policy.network import PolicyNetwork
 from gnnplace.training.search_ppo import ppo_optimizer
 
-__all__ = ["InvalidRun", "RunState", "fresh_state", "metrics_log", "read_state", "write_state"]
-
 _FORMAT = "gnnplace.training/1"
 _DAMAGED = LookupError, AttributeError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError
 

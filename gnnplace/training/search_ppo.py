@@ -22,11 +22,6 @@ from gnnplace.evaluation import Problem
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.search_trace import SearchTrace
 
-__all__ = [
-    "SearchPpoConfig", "SearchPpoUpdate", "SearchRuns", "TrainingProblem", "draw_advantages", "ppo_optimizer",
-    "returns_to_go", "search_ppo_update",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class SearchPpoConfig:

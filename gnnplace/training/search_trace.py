@@ -16,8 +16,6 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.policy.features import Float32Array
 from gnnplace.policy.network import CandidateMoves
 
-__all__ = ["DrawnMove", "ScoredPlacement", "SearchTrace"]
-
 
 @dataclass(frozen=True, eq=False)
 class ScoredPlacement:

@@ -33,8 +33,6 @@ from models_zoo.networks.export.training_step import training_model
 from models_zoo.networks.recipe import OnnxNetwork, Recipe, TorchNetwork
 from models_zoo.networks.shipped import companions
 
-__all__ = ["Built", "build_onnx"]
-
 IR_VERSION = 10
 _DRAWS = 3
 """Draws of weights and batch with which a training step is compared until it agrees."""

@@ -14,8 +14,6 @@ from models_zoo.networks.shipped import manifest, zoo_names
 if TYPE_CHECKING:
     from models_zoo.networks.recipe import Recipe
 
-__all__ = ["FAMILIES", "GENERATED", "Family", "Split", "family_of", "load_recipe", "recipes_of"]
-
 Split = Literal["train", "test"]
 
 

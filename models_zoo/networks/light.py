@@ -26,8 +26,6 @@ from gnnplace.files import new_file
 from gnnplace.units import format_bytes
 from models_zoo.networks.shipped import LIGHT_MODELS
 
-__all__ = ["LIGHT_MODELS", "main", "write_light_model"]
-
 IR_VERSION = 8  # from IR 4 on, an initialiser is a constant unless it is also listed as an input
 CLASSIFIER_SCALE = 0.2
 VIEWS = ("Reshape", "Unsqueeze")

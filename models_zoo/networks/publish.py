@@ -38,8 +38,6 @@ from gnnplace.versions import installed_versions
 from models_zoo.networks.catalog import FAMILIES, GENERATED, recipes_of
 from models_zoo.networks.shipped import ManifestRow, manifest, write_manifest, write_structure
 
-__all__ = ["main", "publish_row"]
-
 MAX_GENERATED_OPS = 5_000
 """Larger generated graphs are made on demand, in seconds."""
 CHUNK = 8

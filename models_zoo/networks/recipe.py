@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from gnnplace.errors import UnsupportedModel, did_you_mean
 from gnnplace.graph.op_graph import OpGraph
 
-__all__ = ["OnnxNetwork", "Recipe", "StageRule", "TorchNetwork", "Variant", "Workload"]
-
 Optimizer = Literal["sgd", "adam"]
 Variant = Literal["full", "small"]
 

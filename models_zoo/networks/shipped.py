@@ -15,18 +15,6 @@ from gnnplace.files import write_text
 if TYPE_CHECKING:
     from gnnplace.graph.op_graph import OpGraph
 
-__all__ = [
-    "LIGHT_MODELS",
-    "ManifestRow",
-    "companions",
-    "has_structure",
-    "manifest",
-    "read_structure",
-    "write_manifest",
-    "write_structure",
-    "zoo_names",
-]
-
 LIGHT_MODELS = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50",
     "shufflenet", "squeezenet", "vgg19", "zfnet512",

@@ -12,13 +12,11 @@ from gnnplace.files import cache_folder, taking_turns
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.read import read_onnx
-from models_zoo.networks.light import LIGHT_MODELS, write_light_model
-from models_zoo.networks.shipped import companions, has_structure, manifest, read_structure, zoo_names
+from models_zoo.networks.light import write_light_model
+from models_zoo.networks.shipped import LIGHT_MODELS, companions, has_structure, manifest, read_structure, zoo_names
 
 if TYPE_CHECKING:
     from models_zoo.networks.recipe import Recipe
-
-__all__ = ["ZooName", "parse_zoo_name", "zoo_name"]
 
 _LIGHT = "light_"
 _TRAINING, _SMALL = "training", "small"

@@ -24,11 +24,11 @@ NOT_RUN = {"DistributedSession", "profile", "scotch", "train"}
 
 def offered(module: ModuleType) -> dict[str, Any]:
     """The public functions and classes that a module defines, except exceptions and protocols."""
-    values = {name: getattr(module, name) for name in module.__all__}
     return {
         name: value
-        for name, value in values.items()
+        for name, value in vars(module).items()
         if callable(value)
+        and not name.startswith("_")
         and getattr(value, "__module__", "") == module.__name__
         and not (is_protocol(value) or is_exception(value))
     }

@@ -12,8 +12,6 @@ from typing import Any
 from gnnplace.bench.harness import BenchOptions, run_cases
 from tests.distributed.work import once
 
-__all__ = ["NUM_CASES", "squares"]
-
 NUM_CASES = 8
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from gnnplace.errors import MeasurementFailed
 
-__all__ = ["marks", "once", "worker"]
-
 
 def marks(folder: Path, name: str) -> int:
     """Number of marks of a name."""

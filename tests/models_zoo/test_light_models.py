@@ -11,7 +11,8 @@ import pytest
 from onnx.backend.test import data as onnx_test_data
 
 from gnnplace.errors import UnsupportedModel
-from models_zoo.networks.light import LIGHT_MODELS, main, write_light_model
+from models_zoo.networks.light import main, write_light_model
+from models_zoo.networks.shipped import LIGHT_MODELS
 
 SMALL = ("squeezenet", "shufflenet")
 CONSTANT = "ConstantOfShape"

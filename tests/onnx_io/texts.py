@@ -3,8 +3,6 @@
 import numpy as np
 import onnx
 
-__all__ = ["HEAD", "parsed"]
-
 HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>\n'
 
 

@@ -20,10 +20,7 @@ from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op
 from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled
 from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
-from tests.policy.conftest import one_thread
 from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
-
-__all__ = ["one_thread"]
 
 TINY = Seq2SeqConfig(hidden=3, attention_width=2, type_width=2)
 

@@ -27,10 +27,7 @@ from gnnplace.planners.papers.hierarchical.planner import (
     plan,
 )
 from gnnplace.planners.search import Budget
-from tests.policy.conftest import one_thread
 from tests.toy_problems import full_mesh, problem_on, random_layers
-
-__all__ = ["one_thread"]
 
 
 def diamond() -> Problem:

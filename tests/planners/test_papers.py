@@ -26,10 +26,7 @@ from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolic
 from gnnplace.planners.papers.seq2seq.op_groups import op_groups
 from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
-from tests.policy.conftest import one_thread
 from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
-
-__all__ = ["one_thread"]
 
 PAPERS = [name for name, entry in PLANNERS.items() if entry.module.startswith("papers.")]
 

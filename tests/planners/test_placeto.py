@@ -34,10 +34,7 @@ from gnnplace.planners.papers.placeto.planner import (
 )
 from gnnplace.planners.search import Budget
 from gnnplace.training.search_ppo import returns_to_go
-from tests.policy.conftest import one_thread
 from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
-
-__all__ = ["one_thread"]
 
 
 class Scripted(PlacetoNetwork):

@@ -25,10 +25,7 @@ from gnnplace.planners.papers.spotlight import (
 )
 from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
-from tests.policy.conftest import one_thread
 from tests.toy_problems import full_mesh, problem_on, random_layers
-
-__all__ = ["one_thread"]
 
 TINY = Seq2SeqConfig(hidden=8, attention_width=4, type_width=2)
 

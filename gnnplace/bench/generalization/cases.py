@@ -18,8 +18,6 @@ from models_zoo.networks.generated import fork_join, layered, random_dag, series
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES, sample_graph
 from models_zoo.networks.shipped import has_structure, manifest, read_structure
 
-__all__ = ["CASES", "GENERATED_GRAPHS", "HeldOutCase", "case_of", "family_of_graph", "held_out_graph", "training_types"]
-
 
 @dataclass(frozen=True)
 class HeldOutCase:

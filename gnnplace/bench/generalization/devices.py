@@ -16,8 +16,6 @@ from gnnplace.devices.sampled import DeviceRanges
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.units import GIB
 
-__all__ = ["HAND_MADE", "held_out_devices", "unlike_training", "unseen_count"]
-
 
 def held_out_devices(name: str) -> Topology:
     """The set of this name, one of `HAND_MADE` or a preset."""

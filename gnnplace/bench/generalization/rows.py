@@ -15,8 +15,6 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Budget, Planner
 from gnnplace.training import Ablation
 
-__all__ = ["ABLATED", "ABLATIONS", "ROWS", "Row", "Variant", "fingerprint", "planner_of", "policy_of", "selected_rows"]
-
 Variant = Literal["plain", "fine-tuned", "every-step", "no-lookahead"]
 _GROUP_EVALUATIONS = 20
 _ABLATED_EVALUATIONS = 1000

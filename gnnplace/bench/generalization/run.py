@@ -25,8 +25,6 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.search import Budget
 from gnnplace.run_record import finite
 
-__all__ = ["COLD_START", "FACTS", "ZERO_SHOT", "Run", "place_once", "run_result", "setup_of_case"]
-
 FACTS = "facts"
 """Name in place of a row, for the sizes of the case, its lower bound, and its differences to training."""
 COLD_START = "cold start"

@@ -17,8 +17,6 @@ from gnnplace.files import read_json, read_json_lines, write_json_lines
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.units import format_s
 
-__all__ = ["bench_generalization", "take_over"]
-
 _SEEDS = 3
 _NEW_TYPES = "op types that no training graph has"
 _COLD_STARTS = ("nmt_4 500 on k40x2", "nasnet_large 500 on k40x5")

@@ -15,8 +15,6 @@ from typing import Any
 from gnnplace.bench.generalization.rows import ABLATED, ABLATIONS
 from gnnplace.bench.generalization.run import Run
 
-__all__ = ["Results", "best_known", "comparison", "comparisons", "ratios", "rows_of"]
-
 Results = Mapping[Run, Mapping[str, Any]]
 RatiosOfRow = Mapping[tuple[str, int], float | None]
 """Ratios by case and seed; None for a placement that does not fit."""

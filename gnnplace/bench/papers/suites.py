@@ -20,10 +20,6 @@ from gnnplace.files import read_json
 from gnnplace.run_record import finite
 from gnnplace.units import format_s
 
-__all__ = [
-    "CONSTRUCTED", "LEARNED", "SEARCHED", "bench_seeds", "bench_spotlight", "evaluations_to_reach", "planner_rows",
-]  # fmt: skip
-
 _EVALUATIONS, _SEEDS = 1000, 3
 _NEAR = 1.01
 

@@ -21,8 +21,6 @@ from gnnplace.planners.search import Budget
 from gnnplace.report import device_letters
 from gnnplace.run_record import finite
 
-__all__ = ["FACTS", "OOM", "SEEDS_ROWS", "SPOTLIGHT_ROWS", "Case", "Results", "TableRow", "case_result", "row_of"]
-
 OOM = "OOM"
 """Published in place of seconds where a step ran out of memory."""
 MEMORY_SHARE = 2 / 3

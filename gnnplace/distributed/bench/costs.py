@@ -21,8 +21,6 @@ from gnnplace.distributed.raylets import LocalCluster
 from gnnplace.distributed.workers import PoolOptions, Role
 from gnnplace.evaluation import Evaluator
 
-__all__ = ["MessageCosts", "measured_costs", "measured_speed_up"]
-
 WORKLOAD, DEVICES = "zoo:random_dag_200000", "k40x4"
 _ROUNDS = 3
 _PER_HOST = 40

@@ -30,8 +30,6 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.running.session import PARTS, Session
 from gnnplace.versions import installed_versions
 
-__all__ = ["MODELS", "bench_ray", "grown", "measured_sessions"]
-
 MODELS = ("squeezenet", "inception_v2")
 _SETUPS = {
     "local": ("cpu:0", "cpu:1"),

@@ -9,8 +9,6 @@ import onnx_ir as ir
 
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 
-__all__ = ["Call", "Rule"]
-
 _NOTHING = TensorInfo(None, (0,))
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from gnnplace.onnx_io.op_costs.call import Call, Rule
 
-__all__ = ["COPYING", "ELEMENTWISE_FLOPS", "MOVED_BYTES", "VIEWS"]
-
 _PER_ELEMENT: Mapping[str, float] = {
     # one operation
     **dict.fromkeys(

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from gnnplace.onnx_io.op_costs.call import Call, Rule
 from gnnplace.onnx_io.op_costs.reduction import SOFTMAX_FLOPS
 
-__all__ = ["INTEGER_PRODUCTS", "MATRIX_FLOPS"]
-
 INTEGER_PRODUCTS = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
 """Operators that multiply integers, although their scales are floats."""
 

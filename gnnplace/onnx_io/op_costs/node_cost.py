@@ -17,8 +17,6 @@ from gnnplace.onnx_io.op_costs.reduction import REDUCTION_FLOPS
 from gnnplace.onnx_io.shapes.control_flow import branches_taken, trip_count
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 
-__all__ = ["NodeCost", "has_known_cost", "node_cost", "signature"]
-
 Kind = ir.AttributeType
 _DIGEST = 16
 """Hexadecimal digits of a hash in a signature."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from gnnplace.onnx_io.op_costs.call import Call, Rule
 
-__all__ = ["REDUCTION_FLOPS", "SOFTMAX_FLOPS"]
-
 SOFTMAX_FLOPS = 5.0
 """FLOPs per element: maximum, difference, exponential, sum, quotient."""
 

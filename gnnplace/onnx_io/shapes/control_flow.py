@@ -11,8 +11,6 @@ import onnx_ir as ir
 from gnnplace.onnx_io.folding import subgraphs
 from gnnplace.onnx_io.shapes.tensor_info import TensorInfo
 
-__all__ = ["ScanLayout", "branches_taken", "trip_count"]
-
 _ENDLESS = 2**31
 """Smallest trip count that means "until the condition ends the loop"; exporters write the largest integer."""
 

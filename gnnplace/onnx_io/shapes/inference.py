@@ -30,8 +30,6 @@ from gnnplace.onnx_io.shapes.node_types import (
 )
 from gnnplace.onnx_io.shapes.tensor_info import Dimensions, TensorInfo
 
-__all__ = ["infer_shapes"]
-
 Types = list[onnx.TypeProto | None]
 
 

@@ -13,11 +13,6 @@ from gnnplace.onnx_io.folding import captured_values, constant_array
 from gnnplace.onnx_io.model import op_schema
 from gnnplace.onnx_io.value_types import kept_type, set_type
 
-__all__ = [
-    "SMALL", "annotate_types", "declared_type", "output_types", "small_array", "small_constants", "tensor_type",
-    "with_shape",
-]  # fmt: skip
-
 SMALL = 1024
 """Largest number of elements of a tensor whose value is computed."""
 

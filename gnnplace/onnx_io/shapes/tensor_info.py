@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from gnnplace.errors import UnsupportedModel, did_you_mean
 
-__all__ = ["Dimensions", "TensorInfo", "axis_names", "choose_dimensions"]
-
 _STRING_BYTES = 16
 """Assumed bytes of one string."""
 _LONGEST_EXPRESSION = 200

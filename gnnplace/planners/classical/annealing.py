@@ -14,9 +14,6 @@ from gnnplace.planners.classical.heft import best_start
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
 from gnnplace.planners.search import Budget, Search, Solution
 
-__all__ = ["AnnealingConfig", "anneal", "plan"]
-
-
 # A compiled walk lasts about a tenth of a second, so that the search sees the clock and Ctrl-C between walks.
 # Proposing a move costs about as much as simulating 100 ops.
 _OPS_PER_WALK, _OPS_PER_MOVE = 2_000_000, 100

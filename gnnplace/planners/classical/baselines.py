@@ -9,8 +9,6 @@ from gnnplace.placement import Placement
 from gnnplace.planners.classical.heft import best_start
 from gnnplace.planners.search import Budget, Search, Solution
 
-__all__ = ["plan_greedy", "plan_round_robin", "plan_single"]
-
 
 def plan_single(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The best placement on a single device; ops that may not run there go to the fastest device that may run them.

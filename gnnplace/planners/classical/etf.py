@@ -25,9 +25,6 @@ from gnnplace.planners.classical.list_state import (
 )
 from gnnplace.planners.search import Budget, Search, Solution
 
-__all__ = ["MEMORY_SHARES", "earliest_task_schedule", "plan"]
-
-
 MEMORY_SHARES = (1.0, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2)
 """Shares of every device's memory, tried one after the other until the placement fits when it is evaluated."""
 

@@ -10,8 +10,6 @@ from gnnplace.placement import Placement
 from gnnplace.planners.classical.partition_graph import participants
 from gnnplace.planners.search import Budget, Search, Solution
 
-__all__ = ["balanced_cuts", "expert_assignment", "fastest_first", "plan"]
-
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The one placement that an expert would choose, after Mirhoseini et al. (2017), section 4.2.

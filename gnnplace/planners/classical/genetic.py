@@ -10,8 +10,6 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.search import Budget, Search, Solution
 
-__all__ = ["GeneticConfig", "decode", "next_generation", "plan", "population_size"]
-
 
 @dataclass(frozen=True)
 class GeneticConfig:

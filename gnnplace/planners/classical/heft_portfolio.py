@@ -13,9 +13,6 @@ from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evalu
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
 from gnnplace.planners.search import Budget, Search, Seen, Solution
 
-__all__ = ["NOISE", "TRANSFER_FACTORS", "Shares", "held_shares", "noisy_schedules", "plain_options", "plan"]
-
-
 TRANSFER_FACTORS = tuple(np.geomspace(0.5, 20.0, 8).tolist())
 """Factors on transfer times; a larger one keeps more ops together, and the best one differs from graph to graph."""
 

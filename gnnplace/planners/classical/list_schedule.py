@@ -23,11 +23,6 @@ from gnnplace.planners.classical.list_state import (
     segment_start_s,
 )
 
-__all__ = [
-    "ListSchedule", "ScheduleOptions", "connected_mask", "connected_schedule", "list_schedule", "mean_costs",
-    "rank_order", "schedule_ops", "start_order_priorities",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class ScheduleOptions:

@@ -12,11 +12,6 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 
-__all__ = [
-    "Machine", "State", "Work", "empty_state", "list_machine", "list_work", "new_bytes", "place_unit", "ready_s",
-    "segment_start_s",
-]  # fmt: skip
-
 
 class Work(NamedTuple):
     """The ops to place, with `T` tensors and `W` shared weights."""

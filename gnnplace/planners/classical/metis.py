@@ -11,9 +11,6 @@ from gnnplace.placement import Placement
 from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
 from gnnplace.planners.search import Budget, Search, Solution
 
-__all__ = ["metis_assignment", "plan", "plan_with_hosts"]
-
-
 _MAX_BISECTED_PARTS = 8  # as in pymetis, recursive bisection cuts up to this number of parts, and more are cut k-way
 # Thousandths that a part may have beyond its share: METIS's defaults (manual, section 5.4).
 _BISECTION_UFACTOR, _K_WAY_UFACTOR = 1, 30

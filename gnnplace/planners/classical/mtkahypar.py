@@ -18,9 +18,6 @@ from gnnplace.planners.classical.mtkahypar_process import Hypergraph, partitione
 from gnnplace.planners.classical.partition_graph import Parts, nets_of, parts_of, whole_numbers
 from gnnplace.planners.search import Budget, Search, Seen, Solution
 
-__all__ = ["MtKahyparConfig", "part_limits", "plan", "unit_bytes"]
-
-
 _TOTAL = 1 << 24  # the library's weights are 32-bit integers
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["Hypergraph", "partitioner"]
-
 
 class Hypergraph(NamedTuple):
     """Vertices, nets and the parts to cut them into; weights are integers."""

@@ -10,8 +10,6 @@ from scipy.sparse import coo_array, csr_array
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem
 
-__all__ = ["Nets", "Parts", "nets_of", "participants", "parts_of", "undirected_graph", "whole_numbers"]
-
 
 @dataclass(frozen=True, eq=False)
 class Nets:

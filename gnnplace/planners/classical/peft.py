@@ -12,8 +12,6 @@ from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evalu
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, mean_costs
 from gnnplace.planners.search import Budget, Search, Solution
 
-__all__ = ["optimistic_cost_table", "peft_order", "peft_schedule", "plan"]
-
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The better of PEFT's placement in PEFT's order of ops, and the same placement in order of upward rank.

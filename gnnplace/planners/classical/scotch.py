@@ -20,9 +20,6 @@ from gnnplace.placement import Placement
 from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
 from gnnplace.planners.search import Budget, BudgetExhausted, Search, Solution
 
-__all__ = ["link_distances", "plan", "scotch_assignment", "source_text", "target_text"]
-
-
 _PROGRAM = "scotch_gmap"
 _IMBALANCE = 0.05  # share that a device may have beyond its due: the default of `gmap -b`
 # Scotch's distances are integers of at least 1, and sums of bytes times distances must not overflow.

@@ -16,8 +16,6 @@ from gnnplace.planners.classical.heft import evaluate_in_order
 from gnnplace.planners.classical.list_schedule import mean_costs
 from gnnplace.planners.search import Budget, Search, Solution
 
-__all__ = ["FavouriteChildren", "SctConfig", "favourite_children", "plan"]
-
 
 @dataclass(frozen=True)
 class SctConfig:

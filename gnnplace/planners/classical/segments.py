@@ -14,9 +14,6 @@ from gnnplace.graph.orders import depth_first_order
 from gnnplace.planners.classical.expert import fastest_first
 from gnnplace.planners.search import Budget, Search, Seen, Solution
 
-__all__ = ["plan", "segment_assignments"]
-
-
 _ORDERS = 16
 _MAX_POSITIONS = 512  # with more units than this, cuts lie between blocks of units
 

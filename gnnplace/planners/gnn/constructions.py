@@ -16,8 +16,6 @@ from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.classical.segments import segment_assignments
 from gnnplace.planners.search import Search
 
-__all__ = ["evaluate_starts"]
-
 
 def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
     """Evaluates the best single device, HEFT, whole layers, segments and list schedules, about `count` in all.

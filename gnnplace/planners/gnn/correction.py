@@ -11,8 +11,6 @@ from scipy.optimize import nnls
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 
-__all__ = ["Candidate", "Correction", "CorrectionConfig", "crossings"]
-
 _CROSSINGS = 100.0
 """Number of crossings that weighs about as much in a fit as all seconds of a good placement."""
 

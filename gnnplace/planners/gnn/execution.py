@@ -16,8 +16,6 @@ from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionCo
 from gnnplace.planners.metropolis import accepts, cooled_s
 from gnnplace.planners.search import Budget, Planner, Search, Solution
 
-__all__ = ["ExecutionConfig", "RehearsalConfig", "plan_measured", "rehearse"]
-
 _LEAST_S = 0.05  # enough for a planner to evaluate a few placements
 
 

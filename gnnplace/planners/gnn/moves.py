@@ -17,8 +17,6 @@ from gnnplace.interruption import deferred_interrupts
 from gnnplace.planners.gnn.odds import MoveOdds, Odds, OddsConfig, PolicySearch, draw_pair
 from gnnplace.planners.gnn.stretch import StretchTables, rebuild, stretch_tables
 
-__all__ = ["KINDS", "Candidates", "Moves", "MovesConfig", "placement_hash", "unit_hashes"]
-
 HashArray = NDArray[np.uint64]
 KnownSeconds = Any
 """A Numba dictionary from the hash of a placement to its seconds."""

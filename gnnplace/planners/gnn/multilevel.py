@@ -18,8 +18,6 @@ from gnnplace.planners.classical.heft_portfolio import held_shares, plain_option
 from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.search import Search
 
-__all__ = ["MultilevelConfig", "clustered", "refine", "search_levels"]
-
 
 @dataclass(frozen=True)
 class MultilevelConfig:

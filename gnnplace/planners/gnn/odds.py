@@ -18,8 +18,6 @@ from gnnplace.policy.pair_features import PAIR, pair_features
 from gnnplace.policy.pair_scores import HeadParts, pair_scores
 from gnnplace.training.search_trace import SearchTrace
 
-__all__ = ["MoveOdds", "Odds", "OddsConfig", "OddsTable", "PolicySearch", "draw_pair"]
-
 _ROOMY = 0.5
 """Share of a device's memory in use that stands for enough room."""
 _LEAST_TOTAL = 1e-200

@@ -21,8 +21,6 @@ from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyNetwork, build_policy, one_thread, policy_inputs
 
-__all__ = ["GnnConfig", "plan"]
-
 
 @dataclass(frozen=True)
 class GnnConfig:

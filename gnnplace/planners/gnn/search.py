@@ -29,8 +29,6 @@ from gnnplace.training.search_ppo import (
 )
 from gnnplace.training.search_trace import SearchTrace
 
-__all__ = ["FineTuningConfig", "RevisitConfig", "WalkConfig", "fine_tune", "revisit", "trace_searches", "walk"]
-
 
 @dataclass(frozen=True)
 class WalkConfig:

@@ -14,8 +14,6 @@ from gnnplace.planners.classical.heft_portfolio import NOISE, TRANSFER_FACTORS, 
 from gnnplace.planners.classical.list_schedule import connected_mask, mean_costs, schedule_ops
 from gnnplace.planners.classical.list_state import Machine, Work, list_machine, list_work
 
-__all__ = ["StretchTables", "rebuild", "stretch_tables"]
-
 
 class StretchTables(NamedTuple):
     """Tables of one problem for list schedules."""

@@ -24,8 +24,6 @@ from gnnplace.planners.papers.seq2seq.network import PUBLISHED, Seq2SeqConfig, S
 from gnnplace.planners.papers.seq2seq.sampling import Sampled, Sampler, search_with
 from gnnplace.planners.search import Budget, Solution
 
-__all__ = ["PAPER", "ColocRlConfig", "plan", "reinforce_loss"]
-
 
 @dataclass(frozen=True)
 class ColocRlConfig:

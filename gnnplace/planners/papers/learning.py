@@ -14,11 +14,6 @@ from torch.utils.checkpoint import checkpoint
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem
 
-__all__ = [
-    "MovingAverage", "first_values", "gradient_step", "gumbel_noise", "in_pieces", "landing_devices",
-    "relative_runtime", "single_device_s", "which_ran",
-]  # fmt: skip
-
 _LONG = 10.0
 """Relative runtime above which `relative_runtime` compresses; Placeto's authors cap theirs at the same number."""
 _FAILED = 2.0 * _LONG

@@ -32,8 +32,6 @@ from gnnplace.planners.papers.seq2seq.network import PUBLISHED, Seq2SeqConfig, S
 from gnnplace.planners.papers.seq2seq.sampling import Sampler, search_with
 from gnnplace.planners.search import Budget, Solution
 
-__all__ = ["PAPER", "SpotlightConfig", "next_kl_coef", "plan", "proximal_update", "ratio_and_divergence"]
-
 
 @dataclass(frozen=True)
 class SpotlightConfig:

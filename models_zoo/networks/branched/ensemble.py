@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Ensemble", "ImageSettings", "VectorSettings"]
-
 
 @dataclass(frozen=True)
 class ImageSettings:

@@ -12,8 +12,6 @@ from transformers.models.mistral.modeling_mistral import MistralMLP
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Experts", "RoutedTransformer", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

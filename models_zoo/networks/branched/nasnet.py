@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "NasNet", "Settings"]
-
 _NORMAL_WIDTH, _REDUCTION_WIDTH = 6, 4
 """Outputs of a cell's parts that it concatenates."""
 

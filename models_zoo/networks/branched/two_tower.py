@@ -11,8 +11,6 @@ from transformers import BertConfig, BertModel
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Retrieval", "RetrievalSettings", "SentencePair", "SentenceSettings"]
-
 
 @dataclass(frozen=True)
 class SentenceSettings:

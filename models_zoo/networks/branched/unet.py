@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Denoiser", "Settings"]
-
 _DOUBLINGS = (1, 2, 4, 4)
 _HEADS = 8
 _TIMESTEPS = 1000

@@ -18,8 +18,6 @@ from models_zoo.networks.control_flow.graph_writer import GraphWriter, typed
 from models_zoo.networks.export.inference import export_module
 from models_zoo.networks.recipe import OnnxNetwork, Recipe, StageRule
 
-__all__ = ["RECIPES", "Settings", "Ssd", "by_object"]
-
 _IMAGE = 300
 _GRIDS = (38, 19, 10, 5, 3, 1)
 _RATIOS = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))

@@ -11,8 +11,6 @@ import torch
 from onnx_ir import tensor_adapters
 from torch import Tensor, nn
 
-__all__ = ["GraphWriter", "typed"]
-
 IR_VERSION = 10
 
 

@@ -11,8 +11,6 @@ from transformers import ResNetConfig, ResNetModel
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "EarlyExit", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from models_zoo.networks.control_flow.graph_writer import GraphWriter, typed
 from models_zoo.networks.recipe import OnnxNetwork, Recipe, StageRule
 
-__all__ = ["RECIPES", "Settings", "Translator"]
-
 _OPSET = 18
 _START, _END = 0, 1
 _FLOAT, _INT64, _BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL

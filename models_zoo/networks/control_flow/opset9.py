@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from models_zoo.networks.control_flow.graph_writer import GraphWriter, typed
 from models_zoo.networks.recipe import OnnxNetwork, Recipe, StageRule
 
-__all__ = ["RECIPES", "AlexNet", "Settings"]
-
 _OPSET = 9
 _IR_VERSION = 3
 """The last in which an initialiser had to be an input."""

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "MobileNet", "Settings"]
-
 _OPS = torch.ops.quantized_decomposed
 _WEIGHT_LIMIT = 63
 _ACTIVATION_LIMIT = 127

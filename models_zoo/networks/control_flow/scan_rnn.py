@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from models_zoo.networks.control_flow.graph_writer import GraphWriter, typed
 from models_zoo.networks.recipe import OnnxNetwork, Recipe, StageRule
 
-__all__ = ["RECIPES", "Settings", "SpeechRecogniser"]
-
 _OPSET = 18
 _CLIP = 20.0
 _FREQUENCIES = 161

@@ -20,8 +20,6 @@ from models_zoo.networks.export.optimizers import LEARNING_RATE, moments_of, zer
 from models_zoo.networks.export.training_step import LOSS, NEW
 from models_zoo.networks.recipe import OnnxNetwork, TorchNetwork
 
-__all__ = ["RELATIVE", "Case", "Comparison", "compare", "exact", "inference_case", "torch_noise", "training_case"]
-
 RELATIVE = 1e-4
 NOISE_FACTOR = 2.0
 MOST = 0.5

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions
 
-__all__ = ["training_decompositions"]
-
 aten = torch.ops.aten
 
 

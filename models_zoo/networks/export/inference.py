@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from gnnplace.errors import UnsupportedModel
 from models_zoo.networks.recipe import TorchNetwork
 
-__all__ = ["OPSET", "export_module", "inference_model"]
-
 OPSET = 18
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _FOREIGN = ("pkg.", "namespace")

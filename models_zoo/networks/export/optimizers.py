@@ -19,8 +19,6 @@ from onnxscript import opset18 as op
 from gnnplace.onnx_io.model import GROUP_KEY
 from models_zoo.networks.recipe import Optimizer
 
-__all__ = ["GRADIENT", "LEARNING_RATE", "append_update", "moments_of", "zero_moments"]
-
 LEARNING_RATE = {"sgd": 0.1, "adam": 1e-3}
 GRADIENT = ".grad"
 

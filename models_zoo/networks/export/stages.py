@@ -12,8 +12,6 @@ from gnnplace.onnx_io.model import GROUP_KEY, STAGE_KEY
 from models_zoo.networks.export.training_step import LOSS
 from models_zoo.networks.recipe import StageRule
 
-__all__ = ["mark_stages"]
-
 LAST = "last"
 
 

@@ -24,8 +24,6 @@ from models_zoo.networks.export.inference import export_module
 from models_zoo.networks.export.optimizers import GRADIENT, append_update
 from models_zoo.networks.recipe import TorchNetwork
 
-__all__ = ["LOSS", "NEW", "training_model"]
-
 LOSS = "loss"
 NEW = ".new"
 

@@ -15,8 +15,6 @@ from gnnplace.devices.topology import Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.generated.structure import Structure, require
 
-__all__ = ["REFERENCE", "Costs", "communication_ratio", "latency_ratio", "priced", "unrelated"]
-
 REFERENCE = "p100x2"
 """The preset on which times and the communication-to-computation ratio are as the settings state."""
 

@@ -12,8 +12,6 @@ from models_zoo.networks.generated import fork_join, layered, random_dag, series
 from models_zoo.networks.generated.costs import latency_ratio
 from models_zoo.networks.generated.structure import require
 
-__all__ = ["SAMPLED_FAMILIES", "sample_graph"]
-
 _MIN_OPS = 8
 _STEP_S = 2.0
 """The longest time of all ops together, as steps of training are; bytes grow with it."""

@@ -11,8 +11,6 @@ from scipy.sparse.csgraph import connected_components
 from gnnplace.arrays import IntArray
 from gnnplace.errors import UnsupportedModel
 
-__all__ = ["Structure", "connected", "level_widths", "require"]
-
 
 @dataclass(frozen=True, eq=False)
 class Structure:

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-__all__ = ["write_towers"]
-
 
 def write_towers(nodes: int, path: Path) -> None:
     """Writes a model of eight towers of `MatMul`, `Relu` and `Add` that read from each other, with about `nodes` nodes."""

@@ -11,8 +11,6 @@ from models_zoo.networks.generated.costs import Costs, priced
 from models_zoo.networks.generated.structure import Structure, require
 from models_zoo.networks.recipe import Recipe
 
-__all__ = ["RECIPES", "Settings", "wavefront"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Costs):

@@ -9,8 +9,6 @@ import numpy as np
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from models_zoo.networks.generated.structure import require
 
-__all__ = ["widened"]
-
 
 def widened(graph: OpGraph, copies: int) -> OpGraph:
     """`copies` towers of a graph that read one input and whose last results are summed up: an ensemble that trains in one step.

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["OPERATIONS", "RECIPES", "Node", "Settings", "random_cells"]
-
 OPERATIONS = ("separable 3x3", "separable 5x5", "average pool", "maximum pool", "identity")
 CLASSES = 10
 

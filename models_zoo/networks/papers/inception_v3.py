@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "InceptionV3", "Settings"]
-
 Convolution = tuple[int, int] | tuple[int, tuple[int, int]] | tuple[int, int, int]
 """Channels, kernel and stride; where no stride is given it is 1 and padding keeps the grid, else there is no padding."""
 AUXILIARY_WEIGHT = 0.4

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Settings"]
-
 State = tuple[Tensor, Tensor]
 FIRST_RESIDUAL = 2
 """Layers from the third on add their input to their output (Wu et al. 2016, section 3.1)."""

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["MEMBERS", "RECIPES", "Choice", "Settings", "random_cell"]
-
 MEMBERS = 32
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "identity": nn.Identity, "sigmoid": nn.Sigmoid}
 

@@ -11,8 +11,6 @@ from transformers import ResNetConfig, ResNetForImageClassification
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "ResNet", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

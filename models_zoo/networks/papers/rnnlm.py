@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -10,8 +10,6 @@ from transformers import BertConfig, BertForMaskedLM
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Bert", "Settings"]
-
 _IGNORED = -100
 """Target of a token that the loss leaves out, torch's default."""
 

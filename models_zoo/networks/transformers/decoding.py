@@ -11,8 +11,6 @@ from transformers.cache_utils import CacheLayerMixin, StaticLayer
 
 from models_zoo.networks.recipe import TorchNetwork
 
-__all__ = ["Decode", "Prefill", "decode_network", "prefill_network"]
-
 
 class Prefill(nn.Module):
     """`tokens [B, T]` to `logits [B, 1, V]` of the next token, and keys and values `[B, A, T, D]` of every layer."""

@@ -11,8 +11,6 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 from models_zoo.networks.transformers.decoding import decode_network, prefill_network
 
-__all__ = ["RECIPES", "Gpt2", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

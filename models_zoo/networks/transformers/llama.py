@@ -9,8 +9,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 from models_zoo.networks.transformers.decoding import decode_network, prefill_network
 
-__all__ = ["RECIPES", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -10,8 +10,6 @@ from transformers import MambaConfig, MambaForCausalLM
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Mamba", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

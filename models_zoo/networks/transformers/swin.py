@@ -11,8 +11,6 @@ from transformers import SwinConfig, SwinForImageClassification
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Settings", "Swin"]
-
 
 @dataclass(frozen=True)
 class Settings:

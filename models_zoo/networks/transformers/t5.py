@@ -10,8 +10,6 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "T5", "Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

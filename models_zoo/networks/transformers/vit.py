@@ -10,8 +10,6 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Settings", "Vit"]
-
 
 @dataclass(frozen=True)
 class Settings:

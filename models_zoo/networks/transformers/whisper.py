@@ -10,8 +10,6 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from models_zoo.networks.recipe import Recipe, StageRule, TorchNetwork
 
-__all__ = ["RECIPES", "Settings", "Whisper"]
-
 
 @dataclass(frozen=True)
 class Settings:

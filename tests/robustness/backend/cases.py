@@ -13,8 +13,6 @@ import onnx
 
 from gnnplace.onnx_io.model import GROUP_KEY
 
-__all__ = ["FAMILIES", "BackendCase", "backend_cases"]
-
 FAMILIES = ("node", "simple", "pytorch-converted", "pytorch-operator")
 """Kinds of cases in ONNX's terms; the package lacks the models of the kind `real`."""
 

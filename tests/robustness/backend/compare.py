@@ -14,8 +14,6 @@ from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.running.onnx_backend import DEVICES, PlacedBackend
 from tests.robustness.backend.cases import BackendCase
 
-__all__ = ["Outcome", "compare", "placed_outcome", "plain_outcome"]
-
 _REASON_CHARACTERS = 200
 
 

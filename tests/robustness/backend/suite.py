@@ -17,8 +17,6 @@ from gnnplace.isolated_process import IsolatedProcess
 from tests.robustness.backend.cases import FAMILIES, BackendCase, backend_cases
 from tests.robustness.backend.compare import Outcome, compare
 
-__all__ = ["Outcomes", "Request", "bench_backend", "outcomes_of"]
-
 _LIMIT_S = 120.0
 _PROGRESS = 200
 _SUMMED = ("plain_passes", "placed_passes", "agrees", "placed_fails", "breaks")

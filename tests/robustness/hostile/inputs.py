@@ -22,8 +22,6 @@ from gnnplace.errors import GnnplaceError
 from tests.robustness.hostile.mutations import LARGEST_BYTES, mutant, mutated
 from tests.robustness.hostile.room import Files, Room, limit_memory, packed, peak_bytes, unpacked
 
-__all__ = ["ACCEPTED", "REFUSED", "Case", "Outcome", "outcome_of", "reader"]
-
 ACCEPTED, REFUSED = "accepted", "refused"
 _INSTRUMENTED = (
     "gnnplace.onnx_io", "gnnplace.devices", "gnnplace.graph.json_format", "gnnplace.graph.op_graph", "gnnplace.placement",

@@ -19,8 +19,6 @@ from google.protobuf.message import DecodeError, Message
 
 from tests.robustness.hostile.room import Files
 
-__all__ = ["LARGEST_BYTES", "mutant", "mutated"]
-
 HOSTILE_NAMES = (
     "", " ", ".", "..", "../../x", "../../../../../../etc/passwd", "/etc/passwd", "outside/passwd", "~/x", "a/b", "x\0y", "\n", "\x1b[2J",
     "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "${title}", "%s%n{0}{x}", "'; DROP TABLE", "\u202egnp.x", "\ufffe",

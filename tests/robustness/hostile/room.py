@@ -9,8 +9,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Files", "Room", "limit_memory", "packed", "peak_bytes", "read_files", "unpacked", "write_files"]
-
 Files = Mapping[str, bytes]
 """Contents of files by their path inside a folder."""
 

@@ -33,8 +33,6 @@ from gnnplace.onnx_io.segments import Segment, segment_numbers
 from gnnplace.placement import Placement, save_placement
 from tests.robustness.hostile.room import Files, read_files, write_files
 
-__all__ = ["GRAPH", "TOPOLOGY", "annotated", "arrays", "benches", "costs", "graphs", "models", "placed", "placements", "policies", "runs", "specs", "states", "topologies"]  # fmt: skip
-
 _HEAD = '<ir_version: 10, opset_import: ["": 21]>'
 _TEXTS = (
     """ g (float[batch, 4] x) => (float[batch, 2] y) <float[4, 3] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float[3] bias = {1,2,3}, int64[2] to = {-1, 2}, float[3, 2] v = {1,2,3,4,5,6}>

@@ -25,8 +25,6 @@ from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, re
 from tests.robustness.hostile.room import Files, read_files, write_files
 from tests.robustness.hostile.targets import TARGETS
 
-__all__ = ["MOST_S", "SOURCES", "bench_hostile", "watched"]
-
 SOURCES = ("chance", "guided")
 MOST_S = 10.0
 """Limit for reading one input."""

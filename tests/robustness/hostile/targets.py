@@ -26,8 +26,6 @@ from gnnplace.running.session import Session
 from tests.robustness.hostile import seeds
 from tests.robustness.hostile.room import Files
 
-__all__ = ["TARGETS", "Target"]
-
 
 @dataclass(frozen=True)
 class Target:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from models_zoo.networks.light import write_light_model
 
-__all__ = ["CACHE", "COMMANDS", "MODEL", "SYSTEM", "Command", "prepare", "running"]
-
 MODEL, CACHE, SYSTEM = "model.onnx", "cache", "tmp"
 """Names in the folder of a run: the model, the cache, and the folder of temporary files."""
 _PROGRAM = "from gnnplace.cli.main import main; main()"

@@ -20,8 +20,6 @@ from gnnplace.running.session import Session
 from gnnplace.training.run_state import read_state
 from tests.robustness.interrupted.commands import SYSTEM
 
-__all__ = ["broken_files", "digest", "leftovers"]
-
 
 def broken_files(folder: Path) -> list[str]:
     """A line for every file that its reader refuses or that lacks its end."""

@@ -20,8 +20,6 @@ from gnnplace.files import temporary_folder
 from tests.robustness.interrupted.commands import COMMANDS, SYSTEM, prepare, running
 from tests.robustness.interrupted.files import broken_files, digest, leftovers
 
-__all__ = ["Kill", "Undisturbed", "bench_interrupted", "kill_result", "undisturbed_result"]
-
 COLUMNS = ("command", "kills", "usual_s", "longest_restart_s", "longest_ending_s", "with_leftovers", "problems")
 _LIMIT_S = 200.0
 _ORPHANS_S = 10.0

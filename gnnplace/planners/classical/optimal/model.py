@@ -16,9 +16,6 @@ from gnnplace.schedule import Schedule
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-__all__ = ["NEVER", "TICKS", "Hop", "IntervalModel", "in_order", "interchangeable_devices"]
-
-
 TICKS = 10**7
 """Ticks of the horizon. With 50 roundings in a row a bound loses 5e-6 of itself."""
 

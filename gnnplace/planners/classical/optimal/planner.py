@@ -25,9 +25,6 @@ from gnnplace.planners.classical.optimal.rules import (
 )
 from gnnplace.planners.search import Budget, BudgetExhausted, Search, Solution
 
-__all__ = ["OptimalConfig", "plan"]
-
-
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     _Uses = dict[int, list[tuple[cp_model.IntervalVar, int]]]
 
-__all__ = ["bound_by_paths", "limit_memory", "never_idle", "path_ticks", "pay_overheads", "serve_in_turn"]
-
-
 _MAX_GRAINS = 10**9
 """Grains of memory in total. A larger total is counted in grains of several bytes, rounded in favour of fitting."""
 

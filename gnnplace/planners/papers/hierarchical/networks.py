@@ -17,11 +17,6 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.papers.learning import first_values, gumbel_noise, in_pieces
 
-__all__ = [
-    "MAX_NEIGHBOURS", "MAX_OUTPUTS", "Chooser", "Placer", "UnitTraits", "group_embeddings", "unit_embeddings",
-    "unit_traits",
-]  # fmt: skip
-
 MAX_OUTPUTS = 5
 """Outputs whose sizes are listed; as in the authors' code (TensorFlow, `hierarchical_controller.py`)."""
 MAX_NEIGHBOURS = 10

@@ -29,11 +29,6 @@ from gnnplace.planners.papers.learning import (
 from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.policy.network import one_thread, seeded
 
-__all__ = [
-    "PAPER", "DirectPolicy", "GroupedPolicy", "Grouping", "HierarchicalConfig", "build_policy", "group_mask",
-    "plan", "plan_no_grouping", "plan_random_grouping",
-]  # fmt: skip
-
 Grouping = Literal["learned", "random", "none"]
 
 _NAMES = {

@@ -13,11 +13,6 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.env.batch import PlacementBatch
 from gnnplace.evaluation import Problem
 
-__all__ = [
-    "NUM_PLAIN_FEATURES", "DynamicFeatures", "StaticInputs", "adjacency", "dynamic_features", "node_features",
-    "pooling_sets", "reachability", "static_inputs",
-]  # fmt: skip
-
 
 def reachability(problem: Problem) -> BoolArray:
     """`[U, U]` true at `u, v` when some op of `v` depends on some op of another unit `u`; reads `O(E U / 8)` bytes.

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from gnnplace.planners.papers.placeto.features import NUM_PLAIN_FEATURES, DynamicFeatures, StaticInputs, node_features
 
-__all__ = ["Aggregator", "PlacetoNetwork"]
-
 
 class Aggregator(nn.Module):
     """`relu(g(sum relu(f(x))))`, split at the sum; `f` and `g` have `layers` layers of the same width, with ReLU between."""

@@ -20,11 +20,6 @@ from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.policy.network import one_thread, seeded
 from gnnplace.training.search_ppo import returns_to_go
 
-__all__ = [
-    "PAPER", "Learner", "PlacetoConfig", "StepBaseline", "action_probabilities", "build_network", "plan",
-    "roll_out",
-]  # fmt: skip
-
 _NODES_AT_ONCE = 1 << 14
 """Most nodes, of all placements and steps, in one pass through the network while it learns; bounds memory."""
 

@@ -20,8 +20,6 @@ from torch import Tensor, nn
 from gnnplace.planners.papers.learning import gumbel_noise, in_pieces
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups
 
-__all__ = ["PUBLISHED", "Seq2SeqConfig", "Seq2SeqPolicy"]
-
 
 @dataclass(frozen=True)
 class Seq2SeqConfig:

@@ -12,8 +12,6 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.papers.learning import first_values
 from gnnplace.policy.features import NUM_TYPE_BUCKETS, Float32Array, type_bucket
 
-__all__ = ["OpGroups", "group_units", "op_groups"]
-
 
 @dataclass(frozen=True, eq=False)
 class OpGroups:

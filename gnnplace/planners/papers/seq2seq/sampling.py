@@ -17,8 +17,6 @@ from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, op_groups
 from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.policy.network import one_thread, seeded
 
-__all__ = ["Rewards", "Sampled", "Sampler", "search_with"]
-
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
