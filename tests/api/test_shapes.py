@@ -13,9 +13,9 @@ from gnnplace.api.options import PlaceOptions, shapes_of, sizes_between
 from gnnplace.api.problem_setup import measurement_store
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import UnsupportedModel
-from gnnplace.evaluation import DimsObjective
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Setup, WorkerProcess
+from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.placement import Placement
 

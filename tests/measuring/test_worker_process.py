@@ -17,9 +17,9 @@ import pytest
 
 from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed
-from gnnplace.evaluation import DimsObjective
 from gnnplace.measuring import worker_process
 from gnnplace.measuring.worker_process import Job, ProcessState, Setup, WorkerProcess
+from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.split import Part
 from gnnplace.units import GIB
 from tests.measuring_processes import CORE, QUICK, parsed
