@@ -126,12 +126,13 @@ def _dgl(name: str) -> Check:
 
 
 def _devices(name: str) -> Check:
-    from gnnplace.devices.detect import allowed_cores, cpu_model, gpus, machine_memory_bytes
+    from gnnplace.devices.detect import allowed_cores, cpu_model, gpus
+    from gnnplace.host_memory import total_memory_bytes
     from gnnplace.running.devices import cuda_is_offered
     from gnnplace.units import format_bytes
 
     cores, there = allowed_cores(), gpus()
-    found = f"{len(cores)} cores of {cpu_model()}, {format_bytes(machine_memory_bytes())}"
+    found = f"{len(cores)} cores of {cpu_model()}, {format_bytes(total_memory_bytes())}"
     found += "".join(f"; cuda:{gpu.index} {gpu.name}" for gpu in there) or "; no GPU that the NVIDIA driver shows"
     if there and not cuda_is_offered():
         return Check(name, "missing", f"{found}, which ONNX Runtime cannot use", "pip install 'gnnplace[gpu]'")

@@ -20,6 +20,7 @@ from typing import IO, Any, Generic, Literal, Self, TypeVar
 import psutil
 
 from gnnplace.errors import ProcessLost
+from gnnplace.host_memory import control_group_bytes
 from gnnplace.units import format_bytes
 
 A = TypeVar("A")
@@ -42,6 +43,12 @@ class ProcessEnded(ProcessLost):
         """The limit at which the process was stopped; `lost` if it ended for another reason."""
         self.starting = starting
         """Whether the process ended before it could take its first call."""
+
+
+def available_memory_bytes() -> int:
+    """Bytes that this process can still take: the least of what the machine and each of its control groups have left."""
+    left = [int(psutil.virtual_memory().available), *(limit - used for limit, used in control_group_bytes())]
+    return max(0, min(left))
 
 
 def spawned_pool(num_processes: int) -> ProcessPoolExecutor:
@@ -98,7 +105,7 @@ class IsolatedProcess(Generic[A, R]):
         if self.pid is not None:
             return
         self.close()
-        self._allowed_bytes = self._memory_limit_bytes or int(_SHARE_OF_AVAILABLE * psutil.virtual_memory().available)
+        self._allowed_bytes = self._memory_limit_bytes or int(_SHARE_OF_AVAILABLE * available_memory_bytes())
         self._connection, theirs = multiprocessing.Pipe()
         root = str(Path(__file__).resolve().parents[1])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))

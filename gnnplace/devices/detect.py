@@ -11,14 +11,17 @@ import os
 import platform
 import re
 import subprocess
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock, current_thread, main_thread
 from typing import Any
 
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
+from gnnplace.host_memory import physical_memory_bytes
 
 CORE_DISPATCH_OVERHEAD_S = 10e-6  # wakes a thread and calls a session; 2 to 30 us were measured
 GPU_DISPATCH_OVERHEAD_S = 20e-6  # estimate: the same plus kernel launch and stream synchronisation
@@ -39,24 +42,34 @@ class Gpu:
     memory_bytes: int | None
 
 
+_main_cores: list[set[int]] = []
+"""Cores of the main thread before each block of `pinned_to` that it is in."""
+_pinning = Lock()
+
+
 def allowed_cores() -> tuple[int, ...]:
-    """The cores that the main thread of this process may run on, in ascending order; other threads may be pinned."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(os.getpid())))
-    return tuple(range(os.cpu_count() or 1))
+    """The cores that this process may run on, in ascending order: those of the main thread where `pinned_to` does not pin it."""
+    if not hasattr(os, "sched_getaffinity"):
+        return tuple(range(os.cpu_count() or 1))
+    with _pinning:
+        return tuple(sorted(_main_cores[0] if _main_cores else os.sched_getaffinity(os.getpid())))
 
 
-def machine_memory_bytes() -> int:
-    """Bytes of main memory that this process may use: the machine's, or the control group's limit if that is less."""
-    total = _physical_memory_bytes()
-    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
-        with suppress(OSError, ValueError):  # absent, or `max`
-            return min(total, int(limit.read_text(encoding="ascii")))
-    return total
-
-
-def _physical_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+@contextmanager
+def pinned_to(cores: Collection[int]) -> Iterator[None]:
+    """Keeps the calling thread on the cores within the block, and restores its affinity afterwards."""
+    is_main, before = current_thread() is main_thread(), os.sched_getaffinity(0)
+    with _pinning:
+        os.sched_setaffinity(0, cores)
+        if is_main:
+            _main_cores.append(before)
+    try:
+        yield
+    finally:
+        with _pinning:
+            os.sched_setaffinity(0, before)
+            if is_main:
+                _main_cores.pop()
 
 
 @cache
@@ -66,7 +79,7 @@ def machine_facts() -> dict[str, Any]:
         "cpu": cpu_model(),
         "architecture": platform.machine(),
         "cores": os.cpu_count(),
-        "memory_gib": round(_physical_memory_bytes() / 2**30),
+        "memory_gib": round(physical_memory_bytes() / 2**30),
         "gpus": [gpu.name for gpu in gpus()],
     }
 

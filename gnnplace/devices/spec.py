@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gnnplace.devices.detect import accelerator, allowed_cores, gpus, host_device, machine_memory_bytes, multiprocessors
+from gnnplace.devices.detect import accelerator, allowed_cores, gpus, host_device, multiprocessors
 from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.presets import preset
 from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_real, split_names
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
+from gnnplace.host_memory import total_memory_bytes
 
 # Estimates until a probe replaces them. Cores share memory: the latency wakes the other thread, which then reads the tensor
 # from the shared cache.
@@ -63,7 +64,7 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
     """The topology of real devices, with links between any two."""
     _check_cores(name, reals)
     cores_of = {real.name: len(real.cores) or len(allowed_cores()) for real in reals if real.on_host}
-    memory, num_cores = machine_memory_bytes(), sum(cores_of.values())
+    memory, num_cores = total_memory_bytes(), sum(cores_of.values())
     on_gpus = _gpu_devices(name, reals)
     devices = []
     for real in reals:

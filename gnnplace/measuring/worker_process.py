@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import psutil
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
-from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
+from gnnplace.isolated_process import IsolatedProcess, ProcessEnded, available_memory_bytes
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker
 from gnnplace.measuring.timing import StoppingRule, interleaved, run_pipelined
 from gnnplace.objectives import DimsObjective
@@ -56,7 +55,7 @@ def model_setup(
     made = [value for value in graph.outputs if value.is_graph_input() or not value.is_initializer()]
     outputs = tuple(str(value.name) for value in made)
     read = {*maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
-    copies = psutil.virtual_memory().available // (4 * max(model.graph.total_weight_bytes, 1))
+    copies = available_memory_bytes() // (4 * max(model.graph.total_weight_bytes, 1))
     return Setup(
         inputs=tuple(str(value.name) for value in graph.inputs),
         outputs=outputs,

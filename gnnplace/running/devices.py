@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 
 import onnxruntime as ort
 
-from gnnplace.devices.detect import allowed_cores
+from gnnplace.devices.detect import allowed_cores, pinned_to
 from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
@@ -76,21 +76,18 @@ def pin(device: RealDevice) -> None:
     providers inherit all cores.
     """
     if device.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, device.cores[:1] if device.family == "cpu" else device.cores)
+        os.sched_setaffinity(0, _cores_of_caller(device))
 
 
-@contextmanager
-def pinned(device: RealDevice) -> Iterator[None]:
-    """Keeps the calling thread on the device's cores within the block, and restores its affinity afterwards."""
+def _cores_of_caller(device: RealDevice) -> tuple[int, ...]:
+    return device.cores[:1] if device.family == "cpu" else device.cores
+
+
+def pinned(device: RealDevice) -> AbstractContextManager[None]:
+    """Keeps the calling thread on the device's cores within the block, as `pin` does, and restores its affinity afterwards."""
     if not device.cores or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    pin(device)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+        return nullcontext()
+    return pinned_to(_cores_of_caller(device))
 
 
 def session_options(device: RealDevice, spinning: bool = False) -> ort.SessionOptions:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from threading import Lock, Semaphore
 from typing import Any
@@ -64,6 +66,7 @@ class PlacedRunner:
         self._undelivered = Semaphore(self.max_in_flight)
         self._deliverer: TaskThread | None = None
         self._closed = False
+        self._process = os.getpid()
         self._lock = Lock()
         self._direct: PartSession | None = None
         self.devices: Devices
@@ -92,7 +95,7 @@ class PlacedRunner:
             InvalidInput: an input is missing, an output is unknown, or the runner is closed.
         """
         wanted = output_names or self.outputs
-        if self._direct is not None:
+        if self._direct is not None and self._process == os.getpid():
             return self._run_directly(self._direct, wanted, input_feed, run_options)
         self._check_names(wanted, input_feed)
         request = Request(wanted, run_options)
@@ -144,17 +147,17 @@ class PlacedRunner:
             deliverer = self._deliverer = self._deliverer or TaskThread("results")
         future: Future[list[Any]] = Future()
         future.set_running_or_notify_cancel()
-        waits = not deliverer.is_current
-        if waits:
+        permit = ExitStack()  # closing it a second time does nothing
+        if not deliverer.is_current:
             self._undelivered.acquire()
+            permit.callback(self._undelivered.release)
 
         def deliver(outputs: Callable[[], list[Any]]) -> None:
             try:
                 future.set_result(outputs())
             except Exception as error:  # the future carries it
                 future.set_exception(error)
-            if waits:
-                self._undelivered.release()
+            permit.close()
 
         try:
             if isinstance(self.devices, OneDevice):
@@ -166,9 +169,8 @@ class PlacedRunner:
                 outputs = partial(request.outputs, wanted, input_feed)
                 request.on_end.append(lambda _: deliverer.put(partial(deliver, outputs)))
                 self._begin(request, input_feed)
-        except InvalidInput:
-            if waits:
-                self._undelivered.release()
+        except BaseException:
+            permit.close()
             raise
         return future
 
@@ -244,6 +246,11 @@ class PlacedRunner:
         check_complete(self._required, given)
 
     def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise InvalidInput(
+                "this session was created before the process was forked, and its threads stayed in the parent; "
+                "create the session in the process that runs it"
+            )
         if self._closed:
             raise closed_error()
 

@@ -142,6 +142,9 @@ class Worker:
         except GnnplaceError as error:
             ready.put(error)
             return
+        except Exception as error:  # the starting thread waits for an answer
+            ready.put(MeasurementFailed(f"device {self.device.name!r} cannot be used: {one_line(error)}"))
+            return
         ready.put(None)
         under_way: dict[Request, _Progress] = {}
         while True:
@@ -177,23 +180,25 @@ class Worker:
 
     def _run_step(self, position: int, request: Request, values: dict[str, Value]) -> None:
         """Runs one step and hands its outputs on; a failure ends the request."""
-        begin_s = time.perf_counter()
         step, session = self.compiled[position]
+        try:
+            self._compute(step, session, self._homes[position], request, values)
+        except Exception as error:  # ONNX Runtime's errors have no base class of their own
+            self._fail(
+                request, MeasurementFailed(f"part {step.part.name!r} failed on {self.device.name!r}: {one_line(error)}")
+            )
+
+    def _compute(
+        self, step: Step, session: PartSession, homes: Any, request: Request, values: dict[str, Value]
+    ) -> None:
+        begin_s = time.perf_counter()
         part = step.part
         stays = request.stays.get(self.device.name, ())
-        homes = self._homes[position]
         if stays and self._memory is None:
             homes = session.home_of((*step.keeps, *stays))
-        try:
-            feed = {name: values[name] for name in part.inputs}
-            for name in part.optional_inputs:
-                if name in values:
-                    feed[name] = values[name]
-            outputs = dict(zip(part.outputs, session.run(feed, homes, request.options), strict=True))
-        except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            reason = f"part {part.name!r} failed on {self.device.name!r}: {one_line(error)}"
-            self._fail(request, MeasurementFailed(reason))
-            return
+        feed = {name: values[name] for name in part.inputs}
+        feed |= {name: values[name] for name in part.optional_inputs if name in values}
+        outputs = dict(zip(part.outputs, session.run(feed, homes, request.options), strict=True))
         if stays:
             request.resident.update({name: outputs[name] for name in part.outputs if name in stays})
         for name in step.keeps:
