@@ -17,15 +17,13 @@ from gnnplace.onnx_io.read import read_onnx
 
 TINY = """<ir_version: 8, opset_import: ["": 17]>
 g (float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x)  b = Relu(a)  c = MatMul(a, b)  y = Add(b, c) }"""
-PROGRAM = """
-from gnnplace.api import measuring
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from gnnplace.cli.main import main
-from gnnplace.measuring import busy
 from gnnplace.measuring.timing import StoppingRule
-from gnnplace.measuring.timing import MeasureOptions
-quick = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
-measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick), quick
-busy.busy_shares = lambda devices: dict.fromkeys(devices, 0.0)
+from tests.quick_measuring import measure_quickly
+measure_quickly(StoppingRule(warmup=1, min_repeats=6, max_repeats=6))
 main()
 """
 
@@ -52,21 +50,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_profiles_and_two_measured_searches_share_a_store(folder: Path) -> None:
+def test_two_measured_searches_and_their_profiles_share_a_store(folder: Path) -> None:
     devices = "cpu:0,cpu:1" if len(os.sched_getaffinity(0)) > 1 else "cpu:0"
-    both(folder, *(f"profile {name}.onnx --devices {devices} --out {name}.json" for name in ("tiny", "other")))
-    with closing(sqlite3.connect(folder / "cache" / "measurements.sqlite")) as connection:
-        rows = connection.execute("SELECT model, COUNT(*) FROM op GROUP BY model").fetchall()
-        assert len(rows) == 2
-        assert connection.execute("SELECT COUNT(*) FROM machine").fetchone() == (1,)
-
     place = f"--devices {devices} --measure --planner greedy --evaluations 4 --out"
     printed = both(folder, *(f"place {name}.onnx {place} placed-{name}" for name in ("tiny", "other")))
     assert all(json.loads(line)["feasible"] for line in printed)
     with closing(sqlite3.connect(folder / "cache" / "measurements.sqlite")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        models = connection.execute("SELECT COUNT(DISTINCT model) FROM placement").fetchone()
-    assert models == (2,)
+        assert connection.execute("SELECT COUNT(*) FROM machine").fetchone() == (1,)
+        for table in ("op", "placement"):
+            assert connection.execute(f"SELECT COUNT(DISTINCT model) FROM {table}").fetchone() == (2,)
 
 
 def test_two_that_need_the_same_export_build_it_once_and_read_it_whole(folder: Path) -> None:

@@ -1,18 +1,17 @@
 """Fixtures of tests that measure."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from gnnplace.api import measuring
-from gnnplace.measuring import busy
-from gnnplace.measuring.timing import MeasureOptions, StoppingRule
+from gnnplace.measuring.timing import StoppingRule
+from tests import quick_measuring
 
 
 @pytest.fixture
 def measure_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[StoppingRule], None]:
-    """Measures with this rule, into a cache of its own, even while other tests keep the devices busy."""
+    """Measures with this rule, into a cache of its own; see `quick_measuring`."""
     monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
-    return lambda rule: monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=rule, final=rule))
+    return partial(quick_measuring.measure_quickly, set_attribute=monkeypatch.setattr)

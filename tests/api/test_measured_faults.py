@@ -5,7 +5,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ import gnnplace
 from gnnplace.api import measuring
 from gnnplace.api.plan import Plan
 from gnnplace.errors import MeasurementFailed
-from gnnplace.measuring.profile import measured_costs
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.planners.search import Progress
 from gnnplace.run_record import MeasuredSearch
@@ -49,7 +47,7 @@ def place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measure_quickly: Callable[[StoppingRule], None]
 ) -> Iterator[Callable[..., Plan]]:
     """Places a model on two cores with executed placements of `greedy`."""
-    monkeypatch.setattr(measuring, "measured_costs", partial(measured_costs, rule=QUICK))
+    measure_quickly(QUICK)
 
     def call(
         text: str,

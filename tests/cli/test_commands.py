@@ -8,14 +8,14 @@ import numpy as np
 import onnx
 import pytest
 
-from gnnplace.api import measuring
 from gnnplace.cost.measured import read_costs
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.measuring import busy
-from gnnplace.measuring.timing import MeasureOptions, StoppingRule
+from gnnplace.measuring.timing import StoppingRule
 from models_zoo.networks.light import write_light_model
 from tests.cli.calls import Cli
+from tests.quick_measuring import measure_quickly
 
 QUICK = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
 TWO_OPS = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) { a = Relu(x)  y = Exp(a) }"""
@@ -164,7 +164,7 @@ def test_bad_input_gets_one_clear_line_and_leaves_nothing(
 def test_a_measured_search_returns_a_measured_answer_that_runs(
     cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
+    measure_quickly(QUICK, monkeypatch.setattr)
     out, devices = tmp_path / "measured", "cpu:0,cpu:1" if len(os.sched_getaffinity(0)) > 1 else "cpu:0"
     answer = cli.json(f"place {model} --devices {devices} --measure --planner greedy --evaluations 4 --out {out}")
     assert set(answer["measured"]) == {"median_s", "spread_s", "repeats", "single_session_s"}
@@ -192,7 +192,7 @@ def test_a_measured_search_returns_a_measured_answer_that_runs(
 def test_a_busy_device_is_measured_only_with_force(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
-    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(search=QUICK, final=QUICK))
+    measure_quickly(QUICK, monkeypatch.setattr)
     monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.75))
     model, out = tmp_path / "two.onnx", tmp_path / "placed"
     onnx.save(onnx.parser.parse_model(TWO_OPS), model)
@@ -212,7 +212,10 @@ def test_a_busy_device_is_measured_only_with_force(
     assert "other work runs on cpu:0 (75%): measured seconds may be too long" in errors
 
 
-def test_profile_stores_costs_by_signature(cli: Cli, model: Path, tmp_path: Path) -> None:
+def test_profile_stores_costs_by_signature(
+    cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_quickly(QUICK, monkeypatch.setattr)
     answer = cli.json(f"profile {model} --devices cpu:0 --out {tmp_path / 'costs.json'}")
     (kind,) = read_costs(tmp_path / "costs.json").kinds.values()
     assert [facts["ops"] for facts in answer["kinds"].values()] == [len(kind.op_s)]

@@ -16,8 +16,8 @@ from tests.robustness.hostile.targets import TARGETS
 
 FINDINGS = Path(__file__).with_name("findings")
 EXAMPLES = {
-    "model": 400, "graph": 500, "topology": 500, "placement": 500, "costs": 500, "placed": 100, "annotated": 100, "policy": 300, "state": 100,
-    "inputs": 400, "run": 40, "bench": 60, "devices": 500, "place": 20,
+    "model": 150, "graph": 150, "topology": 150, "placement": 150, "costs": 150, "placed": 40, "annotated": 40, "policy": 100, "state": 40,
+    "inputs": 150, "run": 20, "bench": 30, "devices": 200, "place": 10,
 }  # fmt: skip
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +13,11 @@ import pytest
 from gnnplace.bench.harness import BenchOptions
 from gnnplace.errors import GnnplaceError
 from tests.robustness.hostile import suite
-from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, Outcome, outcome_of
-from tests.robustness.hostile.room import Files, Room, packed, unpacked
+from tests.robustness.hostile.inputs import ACCEPTED, REFUSED, Case, outcome_of
+from tests.robustness.hostile.room import Room, packed, unpacked
+from tests.robustness.hostile.stand_in import Acts, broken, stand_in
 from tests.robustness.hostile.suite import bench_hostile
 
-Acts = Mapping[int, Callable[[], object]]
-"""Functions by the number of the input at which they are called."""
 Read = Callable[[Path, Path], object]
 HANG = partial(time.sleep, 600.0)
 
@@ -48,22 +46,6 @@ def test_packed_files_are_unpacked_unchanged() -> None:
     assert unpacked(b"\xff\n") == {}
 
 
-def stand_in(case: Case, folder: Path, only: Files | None, acts: Acts, once: bool) -> Callable[[None], Outcome]:
-    """Replaces a process that reads: each input is a file with its number; the functions of `acts` run once or always."""
-    numbers = itertools.count(case.first)
-    assert only in (None, *({"a": str(number).encode()} for number in acts))
-    (folder / "input").mkdir()
-
-    def outcome(_: None) -> Outcome:
-        number = next(numbers)
-        (folder / "input" / "a").write_text(str(number))
-        if number in acts and not (once and only):
-            acts[number]()
-        return Outcome(ACCEPTED, 0.5, 1000)
-
-    return outcome
-
-
 def results(
     acts: Acts, once: bool, findings: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, dict[str, int]]:
@@ -82,11 +64,6 @@ def test_a_crash_and_a_hang_are_findings_and_the_rest_is_read(tmp_path: Path, mo
 
 def test_an_input_that_takes_too_long_only_once_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results({1: HANG}, True, None, monkeypatch) == (4, {})
-
-
-def broken(case: Case, folder: Path, _: object) -> Callable[[None], Outcome]:
-    """No valid file can be made."""
-    raise SystemExit(f"no {case.target}")
 
 
 def test_a_process_that_cannot_begin_ends_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
