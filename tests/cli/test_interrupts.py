@@ -17,22 +17,20 @@ from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.light import write_light_model
 
-PROGRAM = """
+PROGRAM = f"""
 import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from contextlib import contextmanager
 from gnnplace.cli import main, place
-from gnnplace.api import measuring
-from gnnplace.measuring import busy
 from gnnplace.measuring.timing import StoppingRule
-from gnnplace.measuring.timing import MeasureOptions
+from tests.quick_measuring import measure_quickly
 
 @contextmanager
 def progress(evaluations, seconds):
     yield lambda state: print("searching", state.evaluations, file=sys.stderr, flush=True)
 
-quick = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
-measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick), quick
-place.search_progress, busy.busy_shares = progress, lambda devices: dict.fromkeys(devices, 0.0)
+measure_quickly(StoppingRule(warmup=1, min_repeats=6, max_repeats=6))
+place.search_progress = progress
 main.main()
 """
 """The command, which also prints each state of its search."""
