@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -20,6 +21,7 @@ from gnnplace.evaluation import Evaluation
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.link_probe import device_pairs, probe_links, probing_process
 from gnnplace.measuring.measured_evaluator import Comparison, Kept, MeasuredEvaluator
+from gnnplace.measuring.paired import Difference
 from gnnplace.measuring.profile import measured_costs
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
@@ -162,6 +164,19 @@ def executed_placement(setup: ProblemSetup, placement: Placement) -> tuple[Evalu
             raise MeasurementFailed(f"the placement could not be measured: {evaluations[-1].failure}")
     single, pipelined = evaluations
     return dataclasses.replace(single, period_s=pipelined.period_s), found
+
+
+def executed_difference(setup: ProblemSetup, first: Placement, second: Placement) -> tuple[Difference, float]:
+    """The measured difference of two placements of every op, and the seconds that measuring took.
+
+    Raises:
+        MeasurementFailed: one of them could not be executed.
+    """
+    graph, begin_s = setup.workload.graph, time.perf_counter()
+    grouped = GroupedModel(setup.workload.models, graph, np.arange(graph.num_ops))
+    options = dataclasses.replace(MEASURE_OPTIONS, dims_objective=setup.dims_objective)
+    with MeasuredEvaluator(grouped, setup.topology, setup.evaluator, options) as evaluator:
+        return evaluator.difference(first, second), time.perf_counter() - begin_s
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from gnnplace.api.judging import executed_plan, finalists_of, simulated_plan
-from gnnplace.api.measuring import executed_here, executed_placement, profiled, profiled_anew
+from gnnplace.api.measuring import executed_difference, executed_here, executed_placement, profiled, profiled_anew
 from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import ProblemSetup, topology_of
@@ -19,6 +19,7 @@ from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import MeasuredCost, write_costs
 from gnnplace.devices.topology import Topology
+from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem
 from gnnplace.interruption import stop_requests
 from gnnplace.measuring.busy import check_free
@@ -120,12 +121,16 @@ def evaluate(
     devices: Devices,
     placement: str | Path | Placement,
     options: PlaceOptions | None = None,
+    *,
+    against: str | Path | Placement | None = None,
     **keywords: Unpack[Keywords],
 ) -> dict[str, Any]:
     """The cost of a placement: the object that `gnnplace evaluate --json` prints.
 
     With `measure`, the placement is executed: `makespan_s` is measured, and so are the seconds per pipelined step
-    (`throughput_s`). Memory, busy time and transferred bytes are always simulated.
+    (`throughput_s`). Memory, busy time and transferred bytes are always simulated. With `against`, both placements also run in
+    pairs until it is known which is faster: `difference` is the placement's seconds over those of the other, minus 1, with its
+    95 % `difference_interval`, the number of `pairs` and the `seconds` that they took.
 
     >>> plan = place("zoo:layered_200", "k40x2", planner="heft")
     >>> evaluate("zoo:layered_200", "k40x2", plan.placement)["makespan_s"] == plan.makespan_s
@@ -134,14 +139,27 @@ def evaluate(
     Raises:
         InvalidPlacement: the placement is not for this model and these devices.
         UnsupportedModel: the placement is to be executed, and the model is an op graph.
-        MeasurementFailed: the placement failed when it was executed, or other work keeps a device busy.
+        MeasurementFailed: a placement failed when it was executed, or other work keeps a device busy.
     """
     options = replace(options or PlaceOptions(), **keywords)
+    if against is not None and not options.measure:
+        raise GnnplaceError("a comparison against another placement executes both; measure is needed (--measure)")
     plan = _plan_of(model, devices, placement, options)
+    paired: dict[str, Any] = {}
+    if against is not None:
+        other = _placement_of(plan.setup, against)
+        found, seconds = executed_difference(plan.setup, plan.placement, other)
+        interval = [found.low, found.high]
+        paired = {
+            "difference": found.difference,
+            "difference_interval": interval,
+            "pairs": found.pairs,
+            "seconds": seconds,
+        }
     if options.measure:
-        evaluation, found = executed_placement(plan.setup, plan.placement)
+        evaluation, segments = executed_placement(plan.setup, plan.placement)
     else:
-        evaluation, found = plan.evaluation, plan.segments
+        evaluation, segments = plan.evaluation, plan.segments
     names = plan.setup.topology.device_names
     return {
         "evaluator": evaluation.evaluator,
@@ -151,9 +169,10 @@ def evaluate(
         "peak_memory_bytes": dict(zip(names, evaluation.peak_memory_bytes.tolist(), strict=True)),
         "busy_s": dict(zip(names, evaluation.busy_s.tolist(), strict=True)),
         "transferred_bytes": evaluation.transferred_bytes,
-        "segments": len(found),
+        "segments": len(segments),
         "spread_s": evaluation.spread_s,
         "repeats": evaluation.repeats,
+        **paired,
         "warnings": list(plan.warnings),
     }
 
@@ -282,14 +301,19 @@ def _set_up(
 
 def _plan_of(model: ModelSource, devices: Devices, placement: str | Path | Placement, options: PlaceOptions) -> Plan:
     setup = _set_up(model, devices, options)
-    graph, topology = setup.workload.graph, setup.topology
-    if not isinstance(placement, Placement):
-        placement = load_placement(Path(placement), graph, topology, setup.workload.sha256)
-    check_legal(graph, topology, placement)
+    placement = _placement_of(setup, placement)
     evaluation = setup.evaluator.evaluate(placement)
     seconds = setup.problem(setup.evaluator).penalised_s(evaluation)
     solution = Solution("given", options.seed, placement, seconds, 1, 0.0, ((1, 0.0, seconds),))
     return Plan(setup, solution, placement, evaluation, (), warnings=setup.warnings)
+
+
+def _placement_of(setup: ProblemSetup, placement: str | Path | Placement) -> Placement:
+    graph, topology = setup.workload.graph, setup.topology
+    if not isinstance(placement, Placement):
+        placement = load_placement(Path(placement), graph, topology, setup.workload.sha256)
+    check_legal(graph, topology, placement)
+    return placement
 
 
 def _search_simulated(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Plan:

@@ -22,6 +22,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "evaluate": (
         ("gnnplace evaluate model.onnx --devices k40x4 --placement placed/placement.json", "simulated seconds"),
         ("gnnplace evaluate model.onnx --devices cpu:0,cpu:1 --placement mine.json --measure", "executed"),
+        ("gnnplace evaluate model.onnx --devices cpu:0,cpu:1 --placement a.json --measure --against b.json", "which is faster"),
     ),
     "compare": (
         ("gnnplace compare zoo:nmt_2 --devices k40x2 --planners single,heft,annealing,gnn", "2,000 evaluations each"),

@@ -172,6 +172,10 @@ def evaluate(
     devices: options.DevicesOption,
     placement: Annotated[Path, typer.Option(metavar="FILE", help="a placement.json")],
     measure: Annotated[bool, typer.Option("--measure", help="execute it on the real devices")] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="with --measure: another placement.json; which of the two is faster"),
+    ] = None,
     force: options.ForceOption = False,
     dim: options.DimOption = None,
     dims_objective: options.DimsObjectiveOption = "worst",
@@ -179,18 +183,29 @@ def evaluate(
     json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Evaluate one placement."""
+    """Evaluate one placement, or say which of two is faster."""
     from gnnplace.api import evaluate as run
 
     result = run(
-        model, devices, placement, measure=measure, force=force, dims=options.parse_dims(dim), dims_objective=dims_objective,
-        custom_ops=custom_ops or (),
+        model, devices, placement, against=against, measure=measure, force=force, dims=options.parse_dims(dim),
+        dims_objective=dims_objective, custom_ops=custom_ops or (),
     )  # fmt: skip
     warn(result["warnings"])
     if json:
         print_json(result)
     else:
         print_table(["figure", "value"], [[key, str(value)] for key, value in result.items() if key != "warnings"])
+        if against is not None:
+            print_answer(_verdict(str(placement), str(against), *result["difference_interval"]))
         hint(f"gnnplace place {model} --devices {devices} searches for a better one")
     if not result["feasible"]:
         raise InfeasiblePlacement(f"{placement}: the placement does not fit or cannot run on {devices}")
+
+
+def _verdict(placement: str, other: str, low: float, high: float) -> str:
+    if low <= 0 <= high:
+        return (
+            f"no difference is certain: {placement} takes {low:+.1%} to {high:+.1%} of the time of {other} more or less"
+        )
+    faster, slower = (placement, other) if high < 0 else (other, placement)
+    return f"{faster} is faster than {slower}: the difference is {low:+.1%} to {high:+.1%} of the time of {other}"

@@ -18,8 +18,9 @@ from gnnplace.errors import MeasurementFailed, UnsupportedModel
 from gnnplace.evaluation import Evaluation, EvaluationBatch, SimulatedEvaluator
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, measured_segments
+from gnnplace.measuring.paired import Difference, PairRule, difference_of
 from gnnplace.measuring.timing import SLOWEST, MeasureOptions, StoppingRule, median_interval, quiet_s, without_drift
-from gnnplace.measuring.worker_process import Answer, Job, WorkerProcess, model_setup
+from gnnplace.measuring.worker_process import Answer, Job, PairedJob, Task, WorkerProcess, model_setup
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.split import Part
@@ -154,6 +155,19 @@ class MeasuredEvaluator:
             if single is not None and rows is not None:
                 single = executed(single, rows[-1])
         return Comparison(tuple(evaluations), single, self.single_device)
+
+    def difference(self, first: Placement, second: Placement, rule: PairRule = PairRule()) -> Difference:
+        """The relative difference of two placements, measured in one job in sessions of their own.
+
+        Raises:
+            MeasurementFailed: one of them failed.
+        """
+        pair = self._segment_parts(first), self._segment_parts(second)
+        limit_s = self._options.timeout_s + rule.max_s
+        answer = self._run(PairedJob(pair, rule, self._options.seed, limit_s, self._options.requests))
+        if answer.samples is None:
+            raise MeasurementFailed(f"{('A', 'B')[answer.culprit or 0]} could not be measured: {answer.failure}")
+        return difference_of(answer.samples, rule.confidence)
 
     def learn_segments(self, placements: Sequence[Placement], rule: StoppingRule) -> None:
         """Measures placements side by side and adds the seconds of their segments to the store."""
@@ -291,7 +305,7 @@ class MeasuredEvaluator:
         shapes = [options.dims_objective, *others] if others else []
         return json.dumps([first, options.seed, self.single_device, options.requests, *shapes])
 
-    def _run(self, job: Job) -> Answer:
+    def _run(self, job: Task) -> Answer:
         answer = self._worker.run(job)
         self.retried += answer.retries
         return answer

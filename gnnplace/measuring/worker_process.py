@@ -17,6 +17,7 @@ from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded, available_memory_bytes
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker
+from gnnplace.measuring.paired import PairRule, paired_samples
 from gnnplace.measuring.timing import StoppingRule, interleaved, run_pipelined
 from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.split import Part
@@ -158,6 +159,43 @@ class Job:
         measured = list(zip(part_s, samples, strict=True))[: max(1, len(samples) - 1)]
         quiet = tuple(quiet_part_s(rows, row_s) for rows, row_s in measured if rows)
         return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=quiet)
+
+
+@dataclass(frozen=True)
+class PairedJob:
+    """Two placed models, in sessions of their own, to be measured until their difference is known."""
+
+    pair: tuple[tuple[Part, ...], tuple[Part, ...]]
+    rule: PairRule
+    seed: int
+    limit_s: float = math.inf
+    """Seconds for loading and running both, where the limit of the process is longer."""
+    requests: int = 1
+    """Requests per run, pipelined when there are several."""
+
+    def execute(self, state: ProcessState) -> Answer:
+        """The samples that `difference_of` takes; a failure names the model."""
+        setup, current = state.setup, 0
+
+        def call(index: int) -> None:
+            nonlocal current
+            current = index
+            for feed in setup.feeds:
+                if self.requests > 1:
+                    run_pipelined(runners[index], feed, self.requests)
+                else:
+                    runners[index].run(None, feed)
+
+        state.cache.retain(set())
+        with ExitStack() as stack:
+            runners: list[PlacedRunner] = []
+            try:
+                for current, parts in enumerate(self.pair):  # noqa: B007  # read when creating one fails
+                    runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs)))
+                calls = [partial(call, index) for index in range(2)]
+                return Answer(paired_samples(calls, self.rule, np.random.default_rng(self.seed)) / self.requests)
+            except Exception as error:  # any failure of a model is an answer
+                return failed(error, current)
 
 
 def failed(error: Exception, culprit: int) -> Answer:

@@ -10,6 +10,7 @@ import pytest
 
 import gnnplace
 from gnnplace.api import measuring, problem_setup
+from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Answer, Job, Task, WorkerProcess
 from gnnplace.placement import Placement
@@ -57,7 +58,14 @@ def test_with_throughput_as_the_objective_search_and_comparison_run_pipelined(jo
 
 def test_an_evaluation_measures_a_step_alone_and_pipelined_steps(jobs: list[Job], tmp_path: Path) -> None:
     placement = Placement(np.array([0, 0, 0, 1, 1]))
-    found = gnnplace.evaluate(model(tmp_path), DEVICES, placement, measure=True)
+    alone = Placement(np.zeros(5, dtype=np.int64))
+    found = gnnplace.evaluate(model(tmp_path), DEVICES, placement, measure=True, against=alone)
+    low, high = found["difference_interval"]
+    assert 0 < low < found["difference"] < high  # four hand-overs take longer than five ops of eight numbers
+    assert found["pairs"] >= 20
+    assert found["seconds"] > 0
+    with pytest.raises(GnnplaceError, match="measure is needed"):
+        gnnplace.evaluate(model(tmp_path), DEVICES, placement, against=alone)
     assert found["evaluator"] == "measured"
     assert 0 < found["throughput_s"] != found["makespan_s"] > 0
     assert {1, measuring.REQUESTS} == {job.requests for job in jobs}

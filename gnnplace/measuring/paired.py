@@ -1,0 +1,126 @@
+"""Which of two placements is faster: paired runs in random order, until an interval of their difference decides.
+
+A block runs A, B, B, A or B, A, A, B, with equal probability. Its difference is the mean logarithm of A's seconds minus that of
+B's: phases in which the machine is slower cancel, and so does a steady drift. Where A and B are equally fast, the random order
+makes a block's difference as likely as its negative, which is the one assumption of the signed-rank test (Wilcoxon 1945). The
+interval inverts that test: it lies between order statistics of all means of two blocks (Hodges and Lehmann 1963).
+
+A measurement may end at any of a dozen looks, and every look is a chance to be wrong. Each look therefore takes a confidence
+of `PairRule.confidence`, with which all of them together keep 95 % (Pocock 1977 gives 99 % for normal differences).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from gnnplace.arrays import FloatArray
+
+_EXACT = 60  # blocks up to which the distribution of the signed-rank sum is computed, not approximated
+
+
+@dataclass(frozen=True)
+class PairRule:
+    """Conditions that end a paired measurement."""
+
+    first_look: int = 10
+    """Blocks before the first look; fewer than nine have no interval at this confidence."""
+    growth: float = 1.4
+    """Factor between the numbers of blocks at two looks."""
+    max_blocks: int = 400
+    max_s: float = 60.0
+    """Seconds after which no block begins, once the first look is over."""
+    width: float = 0.005
+    """Width of the interval, as a fraction, at which the two count as equally fast."""
+    confidence: float = 0.995
+    """Confidence of the interval at each look; see the module."""
+    least_run_s: float = 1e-3
+    """Least seconds of a timed run; shorter requests run several times in a row."""
+    warm_below_s: float = 0.02
+    """Seconds of a request below which a run begins with one that is not timed: the caches hold the data of the other placement."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Relative difference of the seconds of A and B: A over B, minus 1."""
+
+    difference: float
+    low: float
+    high: float
+    pairs: int
+    """Runs of each of the two."""
+
+    @property
+    def sign(self) -> int:
+        """-1 where A is faster, 1 where B is faster, 0 where the interval contains 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def difference_of(samples: FloatArray, confidence: float = PairRule.confidence) -> Difference:
+    """The difference between the two rows of `[2, R]` seconds; columns `2k` and `2k + 1` are block `k`."""
+    logs = np.log(samples).reshape(2, -1, 2).mean(axis=2)
+    estimate, low, high = np.expm1(signed_rank_interval(logs[0] - logs[1], confidence)).tolist()
+    return Difference(estimate, low, high, samples.shape[1])
+
+
+def signed_rank_interval(values: FloatArray, confidence: float) -> tuple[float, float, float]:
+    """Hodges-Lehmann estimate of the centre of symmetry of `[n]` values, and its confidence interval; infinite with too few values."""
+    rows, columns = np.triu_indices(len(values))
+    means = np.sort((values[rows] + values[columns]) / 2)
+    rank = _rank(len(values), (1 - confidence) / 2)
+    low, high = (means[rank - 1], means[-rank]) if rank else (-math.inf, math.inf)
+    return float(np.median(means)), float(low), float(high)
+
+
+def _rank(count: int, tail: float) -> int:
+    """Greatest k such that the signed-rank sum of `count` values is below k with a probability of at most `tail`."""
+    if count > _EXACT:
+        spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+        return max(0, int(count * (count + 1) / 4 - 0.5 + NormalDist().inv_cdf(tail) * spread))
+    chance = np.ones(1)
+    for rank in range(1, count + 1):
+        chance = (np.pad(chance, (0, rank)) + np.pad(chance, (rank, 0))) / 2
+    return int(np.searchsorted(np.cumsum(chance), tail, side="right"))
+
+
+def paired_samples(
+    calls: Sequence[Callable[[], object]],
+    rule: PairRule,
+    rng: np.random.Generator,
+    clock: Callable[[], float] = time.perf_counter,
+) -> FloatArray:
+    """`[2, R]` seconds of the two calls, as `difference_of` takes them, until a look decides or the rule's limits are reached."""
+    request_s = [0.0, 0.0]
+
+    def run(index: int) -> float:
+        count = max(1, math.ceil(rule.least_run_s / max(request_s[index], 1e-9))) if request_s[index] else 1
+        if request_s[index] < rule.warm_below_s:
+            calls[index]()
+        begin_s = clock()
+        for _ in range(count):
+            calls[index]()
+        request_s[index] = (clock() - begin_s) / count
+        return request_s[index]
+
+    for index in (0, 1, 0, 1):
+        run(index)
+    blocks: list[list[list[float]]] = []
+    begin_s, look = clock(), rule.first_look
+    while len(blocks) < rule.max_blocks:
+        taken: list[list[float]] = [[], []]
+        first = int(rng.integers(2))
+        for index in (first, 1 - first, 1 - first, first):
+            taken[index].append(run(index))
+        blocks.append(taken)
+        is_late = clock() - begin_s >= rule.max_s and len(blocks) >= rule.first_look
+        if len(blocks) >= look or is_late:
+            look = math.ceil(rule.growth * look)
+            found = difference_of(np.concatenate(blocks, axis=1), rule.confidence)
+            if found.sign or found.high - found.low < rule.width or is_late:
+                break
+    return np.concatenate(blocks, axis=1)
