@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,10 +26,15 @@ def connected(*devices: Device, latency_s: float = 0.0, bandwidth: float = 1.0) 
     return Topology("connected", devices, tuple(links))
 
 
+def full_mesh(num_devices: int, memory_bytes: int | None = None) -> Topology:
+    """Devices `d0`, `d1`, ... with links of 0.5 s latency and 10 bytes per second between every two."""
+    return connected(*devices_of("d" * num_devices, memory_bytes), latency_s=0.5, bandwidth=10.0)
+
+
 def problem_of(
-    graph: OpGraph, topology: Topology | Iterable[Device], times: ArrayLike, objective: Objective = "latency"
+    graph: OpGraph, topology: Topology | Iterable[Device], times: ArrayLike = 1.0, objective: Objective = "latency"
 ) -> Problem:
-    """A simulated problem; links between bare devices take a second of latency and a millisecond per byte."""
+    """A simulated problem, by default of ops of 1 s; links between bare devices take 1 s of latency and 1 ms per byte."""
     if not isinstance(topology, Topology):
         topology = connected(*topology, latency_s=1.0, bandwidth=1e3)
     op_time_s = np.array(np.broadcast_to(np.asarray(times, np.float64), (graph.num_ops, topology.num_devices)))
@@ -37,8 +43,8 @@ def problem_of(
 
 
 def chain(length: int, memory_bytes: int = 0) -> OpGraph:
-    """Ops one after the other, with tensors of no bytes between them."""
-    ops = [Op(f"o{i}", memory_bytes=memory_bytes) for i in range(length)]
+    """Ops of one FLOP one after the other, with tensors of no bytes between them."""
+    ops = [Op(f"o{i}", flops=1.0, memory_bytes=memory_bytes) for i in range(length)]
     return OpGraph.build("chain", ops, [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(length - 1)])
 
 
@@ -78,3 +84,67 @@ def optimum_s(problem: Problem) -> float:
     choices = itertools.product(range(problem.topology.num_devices), repeat=problem.graph.num_ops)
     batch = problem.evaluator.evaluate_batch(np.array(list(choices), dtype=np.int64))
     return float(problem.penalised_batch_s(batch).min())
+
+
+def two_chains(length: int = 3, num_devices: int = 2, memory_bytes: int | None = None) -> Problem:
+    """Two independent chains `a0 -> a1 ...` and `b0 -> b1 ...`: 2 * length seconds on one device, length on two."""
+    names = [f"{chain}{i}" for i in range(length) for chain in "ab"]
+    tensors = [Tensor(f"{c}{i}", 5, (f"{c}{i + 1}",)) for c in "ab" for i in range(length - 1)]
+    graph = OpGraph.build("two chains", [Op(name, memory_bytes=10) for name in names], tensors)
+    return problem_of(graph, full_mesh(num_devices, memory_bytes))
+
+
+def random_layers(seed: int = 0, num_ops: int = 30, num_devices: int = 3) -> Problem:
+    """A random layered graph with one colocation group of two ops, op times and tensors of all sizes."""
+    rng = np.random.default_rng(seed)
+    groups = {4: "pair", 9: "pair"}
+    ops = [
+        Op(f"o{i}", f"Type{i % 4}", memory_bytes=int(rng.integers(1, 50)), group=groups.get(i)) for i in range(num_ops)
+    ]
+    tensors = [
+        Tensor(f"o{i}", int(rng.integers(0, 20)), tuple({f"o{j}" for j in rng.integers(i + 1, min(num_ops, i + 6), 2)}))
+        for i in range(num_ops - 1)
+    ]
+    graph = OpGraph.build("layers", ops, tensors)
+    return problem_of(graph, full_mesh(num_devices), rng.uniform(0.2, 2.0, (num_ops, num_devices)))
+
+
+def rebuilt(graph: OpGraph, groups: Sequence[str | None], order: Iterable[int]) -> OpGraph:
+    """The same graph without shared weights, in other colocation groups, and with its ops reordered: op `i` was `order[i]`."""
+    ops = [
+        Op(graph.op_names[v], graph.op_types[v], memory_bytes=int(graph.memory_bytes[v]),
+           workspace_bytes=int(graph.workspace_bytes[v]), group=groups[v])
+        for v in order
+    ]  # fmt: skip
+    tensors = [
+        Tensor(graph.op_names[graph.tensor_producer[t]], int(graph.tensor_bytes[t]),
+               tuple(graph.op_names[c] for c in graph.consumers_of(t)))
+        for t in range(graph.num_tensors)
+    ]  # fmt: skip
+    return OpGraph.build(graph.name, ops, tensors)
+
+
+def renamed(problem: Problem, order: np.ndarray) -> Problem:
+    """The same problem with its ops reordered. For at most one tensor per op."""
+    graph = problem.graph
+    groups = [None if label < 0 else graph.colocation_names[label] for label in graph.colocation]
+    return problem_of(rebuilt(graph, groups, order), problem.topology, problem.op_time_s[order])
+
+
+class MeasuredLike:
+    """A measured evaluator whose seconds are simulated; it records the executed assignments."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.kind = "measured"
+        self._inner = problem.evaluator
+        self.executed: list[np.ndarray] = []
+
+    def evaluate(self, placement):  # type: ignore[no-untyped-def]
+        """The simulator's result."""
+        self.executed.append(placement.assignment)
+        return replace(self._inner.evaluate(placement), evaluator="measured")
+
+    def evaluate_batch(self, assignments):  # type: ignore[no-untyped-def]
+        """The simulator's result."""
+        self.executed.extend(assignments)
+        return self._inner.evaluate_batch(assignments)

@@ -8,13 +8,26 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 
 
-def random_graph(generator: np.random.Generator, max_ops: int = 14) -> OpGraph:
-    """Ops with workspaces and weights, several outputs, shared weights, tensors of zero bytes, unused outputs."""
+def random_graph(generator: np.random.Generator, max_ops: int = 14, groups: int = 0, pinned: bool = False) -> OpGraph:
+    """Ops with workspaces and weights, several outputs, shared weights, tensors of zero bytes, unused outputs.
+
+    Half of the ops may be in one of `groups` colocation groups, and a fifth of them run only on a CPU.
+    """
     num_ops = int(generator.integers(1, max_ops + 1))
     names = [f"op{i}" for i in range(num_ops)]
     ops = [
-        Op(name, memory_bytes=int(generator.integers(0, 50)), workspace_bytes=int(generator.integers(0, 20)))
-        for name in names
+        Op(
+            name,
+            type=f"Type{i % 3}",
+            time_s={"fast": float(i)} if i % 7 else {},
+            flops=float(i + 1),
+            bytes_accessed=float(i % 11),
+            memory_bytes=int(generator.integers(0, 50)),
+            workspace_bytes=int(generator.integers(0, 20)),
+            group=f"g{generator.integers(groups)}" if groups and generator.random() < 0.5 else None,
+            devices=("cpu",) if pinned and generator.random() < 0.2 else None,
+        )
+        for i, name in enumerate(names)
     ]
     tensors = []
     for producer in range(num_ops):

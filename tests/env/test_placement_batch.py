@@ -11,7 +11,7 @@ from gnnplace.env.placement_env import PlacementEnv
 from gnnplace.errors import InvalidAction, InvalidGraph, InvalidPlacement
 from gnnplace.evaluation import EvaluationBatch
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from tests.toy_problems import MeasuredLike, problem_on, random_layers, two_chains
+from tests.problems import MeasuredLike, problem_of, random_layers, two_chains
 
 ZERO = np.zeros(6, dtype=np.int64)
 
@@ -121,7 +121,7 @@ def test_the_mask_forbids_devices_that_data_cannot_reach() -> None:
     devices = (Device("a"), Device("b"), Device("c"))
     topology = Topology("line", devices, (Link("a", "b", 1.0, 1.0), Link("b", "a", 1.0, 1.0)))
     graph = OpGraph.build("pair", [Op("x"), Op("y")], [Tensor("x", 1, ("y",))])
-    env = PlacementBatch(problem_on(graph, topology)).reset(np.zeros((1, 2), dtype=np.int64))
+    env = PlacementBatch(problem_of(graph, topology)).reset(np.zeros((1, 2), dtype=np.int64))
     assert env.action_mask.tolist() == [[True, True, False]]
     with pytest.raises(InvalidAction, match=r"action 2 for op 'x'.*\[True, True, False\]"):
         env.step(np.array([2]))
@@ -134,7 +134,7 @@ def test_an_illegal_start_an_empty_graph_and_a_step_too_many_are_refused() -> No
         PlacementBatch(two_chains()).reset(np.full((1, 6), 7))
     empty = OpGraph.build("empty", [])
     with pytest.raises(InvalidGraph, match="nothing to place"):
-        PlacementBatch(problem_on(empty, two_chains().topology))
+        PlacementBatch(problem_of(empty, two_chains().topology))
     env = PlacementBatch(two_chains(length=1)).reset(np.zeros((1, 2), dtype=np.int64))
     env.step(np.array([0]))
     env.step(np.array([0]))

@@ -6,7 +6,7 @@ from gymnasium.utils.env_checker import check_env
 
 from gnnplace.env.batch import EnvConfig
 from gnnplace.env.placement_env import PlacementEnv
-from tests.toy_problems import random_layers, two_chains
+from tests.problems import random_layers, two_chains
 
 
 @pytest.mark.parametrize("lookahead", [False, True])

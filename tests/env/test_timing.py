@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gnnplace.env.timing import empty_timing, refresh, tail_s, unit_tables
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from tests.toy_problems import full_mesh, problem_on, random_layers
+from tests.problems import full_mesh, problem_of, random_layers
 
 
 def test_slack_and_arrivals_of_a_diamond_are_those_computed_by_hand() -> None:
@@ -15,7 +15,7 @@ def test_slack_and_arrivals_of_a_diamond_are_those_computed_by_hand() -> None:
     graph = OpGraph.build(
         "diamond", [Op(n) for n in "slrt"], [Tensor("s", 5, ("l", "r")), Tensor("l", 5, ("t",)), Tensor("r", 5, ("t",))]
     )
-    problem = problem_on(graph, full_mesh(2), np.array([[1.0, 1], [1, 1], [5, 5], [1, 1]]))
+    problem = problem_of(graph, full_mesh(2), np.array([[1.0, 1], [1, 1], [5, 5], [1, 1]]))
     timing = empty_timing(problem, 1)
     refresh(problem, unit_tables(problem), timing, 0, np.array([0, 1, 0, 0]))
     assert timing.start_s[0].tolist() == [0, 2, 1, 6]

@@ -10,41 +10,8 @@ from hypothesis import strategies as st
 
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
-
-
-def chain(length: int) -> OpGraph:
-    """Ops o0 -> o1 -> ..., the tensor of `o_i` has `i + 1` bytes."""
-    ops = [Op(f"o{i}", flops=1.0) for i in range(length)]
-    return OpGraph.build("chain", ops, [Tensor(f"o{i}", i + 1, (f"o{i + 1}",)) for i in range(length - 1)])
-
-
-def random_graph(seed: int, num_ops: int, labels: int = 0, pinned: bool = False) -> OpGraph:
-    rng = np.random.default_rng(seed)
-    ops = [
-        Op(
-            f"o{i}",
-            type=f"T{rng.integers(3)}",
-            time_s={"fast": float(rng.random())} if rng.random() < 0.9 else {},
-            flops=float(rng.integers(0, 100)),
-            bytes_accessed=float(rng.integers(0, 100)),
-            memory_bytes=int(rng.integers(0, 50)),
-            workspace_bytes=int(rng.integers(0, 9)),
-            group=f"g{rng.integers(labels)}" if labels and rng.random() < 0.5 else None,
-            devices=("cpu",) if pinned and rng.random() < 0.2 else None,
-        )
-        for i in range(num_ops)
-    ]
-    tensors = [
-        Tensor(
-            f"o{i}", int(rng.integers(0, 100)), tuple({f"o{j}" for j in rng.integers(i + 1, i + 9, 3) if j < num_ops})
-        )
-        for i in range(num_ops)
-        for _ in range(int(rng.integers(0, 3)))
-    ]
-    weights = [
-        SharedWeight(int(rng.integers(1, 50)), tuple({f"o{j}" for j in rng.integers(0, num_ops, 3)})) for _ in range(4)
-    ]
-    return OpGraph.build("random", ops, tensors, weights)
+from tests.problems import chain
+from tests.random_problems import random_graph
 
 
 @pytest.mark.parametrize(("num_ops", "max_groups"), [(0, 1), (1, 1), (5, 5)])
@@ -165,7 +132,7 @@ def test_a_chain_of_ten_thousand_ops_needs_no_recursion() -> None:
 def test_coarsening_keeps_the_graph_acyclic_and_its_totals(
     seed: int, num_ops: int, max_groups: int, labels: int, pinned: bool
 ) -> None:
-    graph = random_graph(seed, num_ops, labels, pinned)
+    graph = random_graph(np.random.default_rng(seed), num_ops, labels, pinned)
     coarsening = coarsen(graph, max_groups)
     coarse, group = coarsening.graph, coarsening.group_of_op
     if not labels and not pinned:
@@ -180,7 +147,7 @@ def test_coarsening_keeps_the_graph_acyclic_and_its_totals(
     for label in range(len(graph.colocation_names)):
         used = np.unique(group[graph.colocation == label])
         assert len(used) <= 1 or (len(set(coarse.colocation[used])) == 1 and coarse.colocation[used[0]] >= 0)
-    for op in range(num_ops):
+    for op in range(graph.num_ops):
         allowed = coarse.allowed_devices[group[op]]
         assert graph.allowed_devices[op] in (None, allowed)
     labels_in = [set(graph.colocation[group == g]) - {-1} for g in range(coarse.num_ops)]
@@ -217,8 +184,9 @@ def test_ops_of_different_colocation_groups_or_devices_stay_apart_in_one_kernel(
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_random_kernels_leave_the_graph_acyclic_and_whole(seed: int, kernels: int) -> None:
-    graph = random_graph(seed, 40, labels=3, pinned=True)
-    coarse = coarsen(graph, 40, fused=np.random.default_rng(seed).integers(0, kernels, 40))
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, 40, groups=3, pinned=True)
+    coarse = coarsen(graph, 40, fused=rng.integers(0, kernels, graph.num_ops))
     assert coarse.graph.flops.sum() == graph.flops.sum()
     sources, targets = coarse.graph.edges
     assert (sources < targets).all()  # groups are numbered in topological order

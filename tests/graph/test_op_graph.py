@@ -10,6 +10,7 @@ from gnnplace.errors import InvalidGraph
 from gnnplace.graph.json_format import FORMAT, graph_from_json, graph_to_json, read_graph, write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.graph.orders import depth_first_order
+from tests.problems import random_reads
 
 
 def diamond() -> OpGraph:
@@ -57,8 +58,7 @@ def test_a_depth_first_order_finishes_a_branch_before_the_next_begins() -> None:
 def test_producers_come_before_consumers_in_depth_first_orders_of_any_priority() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        tensors = [Tensor(f"o{i}", 1, tuple({f"o{j}" for j in rng.integers(i + 1, 40, 2)})) for i in range(39)]
-        graph = OpGraph.build("random", [Op(f"o{i}") for i in range(40)], tensors)
+        graph = random_reads(rng, 40, (1, 2))
         order = depth_first_order(graph.successor_offsets, graph.successors, rng.random(40))
         place = np.argsort(order)
         producers, consumers = graph.edges

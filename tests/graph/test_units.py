@@ -14,6 +14,7 @@ from gnnplace.graph.coarsen import coarsen
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.graph.units import coarsen_units, first_above, grow_cluster, joined_units
 from gnnplace.sim.example import diamond
+from tests.random_problems import random_graph
 
 
 def ladder(rungs: int) -> OpGraph:
@@ -24,28 +25,15 @@ def ladder(rungs: int) -> OpGraph:
     return OpGraph.build("ladder", ops, [*forward, Tensor(f"f{rungs - 1}", 1, (f"b{rungs - 1}",)), *backward])
 
 
-def random_dag(seed: int, num_ops: int) -> OpGraph:
-    rng = np.random.default_rng(seed)
-    ops = [
-        Op(f"o{i}", flops=float(rng.integers(1, 9)), devices=("cpu",) if rng.random() < 0.2 else None)
-        for i in range(num_ops)
-    ]
-    tensors = [
-        Tensor(
-            f"o{i}", int(rng.integers(1, 99)), tuple(f"o{j}" for j in rng.integers(i + 1, num_ops, rng.integers(0, 3)))
-        )
-        for i in range(num_ops - 1)
-    ]
-    return OpGraph.build("random", ops, tensors)
-
-
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), num_ops=st.integers(2, 80), most=st.integers(1, 40))
 def test_units_join_only_with_units_of_their_device_and_their_allowed_devices(
     seed: int, num_ops: int, most: int
 ) -> None:
-    graph, apart = random_dag(seed, num_ops), np.random.default_rng(seed).integers(0, 3, num_ops)
-    unit = joined_units(graph, np.arange(num_ops), most, apart)
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, num_ops, pinned=True)
+    apart = rng.integers(0, 3, graph.num_ops)
+    unit = joined_units(graph, np.arange(graph.num_ops), most, apart)
     assert set(unit.tolist()) == set(range(unit.max() + 1))
     for number in range(unit.max() + 1):
         members = np.flatnonzero(unit == number)
@@ -55,11 +43,11 @@ def test_units_join_only_with_units_of_their_device_and_their_allowed_devices(
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), num_ops=st.integers(8, 80), most=st.integers(4, 40))
 def test_no_joined_unit_holds_more_than_its_share(seed: int, num_ops: int, most: int) -> None:
-    graph = random_dag(seed, num_ops)
-    unit = joined_units(graph, np.arange(num_ops), most)
+    graph = random_graph(np.random.default_rng(seed), num_ops, pinned=True)
+    unit = joined_units(graph, np.arange(graph.num_ops), most)
     share = np.bincount(unit, weights=graph.flops) / graph.flops.sum()
     alone = np.array([count == 1 for _, count in sorted(Counter(unit.tolist()).items())])
-    # Half of the load is FLOPs; bytes that ops access, the other half, are nothing here.
+    # Half of the load is FLOPs, the other half the bytes that ops access.
     assert (share[~alone] / 2 <= 4.0 / most + 1e-9).all()
 
 
@@ -99,7 +87,7 @@ def test_colocation_groups_are_joined_where_there_are_too_many_of_them() -> None
 
 
 def test_coarsening_is_the_plain_one_where_that_suffices() -> None:
-    graph = random_dag(3, 60)
+    graph = random_graph(np.random.default_rng(3), 60)
     assert coarsen_units(graph, 20).group_of_op.tolist() == coarsen(graph, 20).group_of_op.tolist()
 
 

@@ -24,20 +24,18 @@ def test_the_auxiliary_classifier_of_inception_v3_counts_in_training_only() -> N
     assert network.module.eval()(**network.inputs).shape == logits.shape
 
 
-def test_a_stage_is_a_residual_block_and_stages_come_in_order() -> None:
-    recipe = resnet.RECIPES[0]
-    assert recipe.stages.patterns[-1] == (r"network\.classifier\.", 15)
+@pytest.mark.parametrize(
+    ("recipe", "stages"),
+    [
+        (resnet.RECIPES[0], [0, 3, 7, 8, 13, 15]),  # residual blocks of the full network, and the classifier
+        (inception_v3.RECIPES[0], [0, 4, 9, 10, 12]),  # stem, 6a, 7a, 7b, classifier
+        *((recipe, [0, 1, 2, 4]) for recipe in cifar_cells.RECIPES[:3]),  # cells; the classifier is with the last one
+    ],
+)
+def test_stages_are_those_of_the_blocks_of_the_full_network_in_order(recipe: Recipe, stages: list[int]) -> None:
     found = [stage for _, stage in node_stages(recipe.name)]
-    assert found == sorted(found)
-    # Blocks 0, 3, 7, 8 and 13 of the full network; the classifier belongs to its last.
-    assert sorted(set(found)) == [0, 3, 7, 8, 13, 15]
-
-
-def test_a_stage_of_inception_v3_is_a_block_whatever_its_branch() -> None:
-    (recipe,) = inception_v3.RECIPES
-    found = [stage for _, stage in node_stages(recipe.name)]
-    assert found == sorted(found)
-    assert sorted(set(found)) == [0, 4, 9, 10, 12]  # stem, 6a, 7a, 7b, classifier
+    assert sorted(set(found)) == stages
+    assert found == sorted(found) or recipe in cifar_cells.RECIPES
 
 
 def test_the_random_cells_are_32_distinct_architectures_with_both_kinds_of_cell() -> None:
@@ -69,12 +67,6 @@ def test_a_cell_gives_every_node_that_no_other_reads() -> None:
         assert cell.unused == [1, 3, 4]
         x = torch.randn(2, 6, 8, 8)
         assert cell(x, x).shape == (2, 12, size, size)
-
-
-@pytest.mark.parametrize("recipe", cifar_cells.RECIPES[:3], ids=lambda recipe: recipe.name)
-def test_a_stage_of_a_random_network_is_a_cell(recipe: Recipe) -> None:
-    found = [stage for _, stage in node_stages(recipe.name)]
-    assert sorted(set(found)) == [0, 1, 2, 4]  # the classifier is with the last cell of the full network
 
 
 @pytest.mark.parametrize("module", [cifar_cells, inception_v3, resnet], ids=lambda module: module.__name__)

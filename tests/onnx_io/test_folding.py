@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 from gnnplace.onnx_io import folding
 from gnnplace.onnx_io.read import read_onnx
+from tests.onnx_io.texts import parsed
 
 
 def head(opset: int) -> str:
@@ -140,15 +141,14 @@ def test_dead_code_is_removed_with_its_weights(read_text) -> None:
     ],
 )
 def test_a_result_that_would_make_the_model_large_is_not_folded(node: str, kept: tuple[str], tmp_path: Path) -> None:
-    proto = onnx.parser.parse_model(head(17) + f"g (float[1] x) => (float[?, ?] y) {{ {node} y = Add(x, a) }}")
     # The results have up to 4 TiB: evaluating them to see their size is no option.
     constants = {
         "one": np.ones((1, 1), np.float32), "shape": np.array([2**20, 2**20]), "rows": np.zeros(2**20, np.int64), "pairs": np.zeros((2**20, 1), np.int64),
         "zero": np.array(0), "many": np.array(2**40), "step": np.array(1),
         "row": np.ones((1, 2**20), np.float32), "column": np.ones((2**20, 1), np.float32),
     }  # fmt: skip
-    proto.graph.initializer.extend(numpy_helper.from_array(value, key) for key, value in constants.items())
-    onnx.save(proto, tmp_path / "large.onnx")
+    text = f"g (float[1] x) => (float[?, ?] y) {{ {node} y = Add(x, a) }}"
+    onnx.save(parsed(text, **constants), tmp_path / "large.onnx")
     assert read_onnx(tmp_path / "large.onnx").graph.op_types == kept
 
 
@@ -158,9 +158,7 @@ def test_a_large_weight_that_others_read_too_is_not_stored_twice(tmp_path: Path)
         ("a = MatMul(x, w) y = MatMul(a, t)", ("Transpose", "MatMul", "MatMul")),
     ):
         text = f"g (float[1, 600] x) => (float[1, 600] y) {{ t = Transpose(w) {readers} }}"
-        proto = onnx.parser.parse_model(head(17) + text)
-        proto.graph.initializer.append(numpy_helper.from_array(np.ones((600, 600), np.float32), "w"))
-        onnx.save(proto, tmp_path / "model.onnx")
+        onnx.save(parsed(text, w=np.ones((600, 600), np.float32)), tmp_path / "model.onnx")
         assert read_onnx(tmp_path / "model.onnx").graph.op_types == types
 
 

@@ -20,7 +20,7 @@ from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op
 from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled
 from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
-from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.problems import full_mesh, problem_of, random_layers, two_chains
 
 TINY = Seq2SeqConfig(hidden=3, attention_width=2, type_width=2)
 
@@ -52,7 +52,7 @@ def host_bound() -> Problem:
     graph = OpGraph.build("bound", ops, [Tensor("a", 8, ("b", "c")), Tensor("b", 4, ("d",)), Tensor("c", 2, ("d",))])
     devices = (Device("g0", "gpu"), Device("g1", "gpu"), Device("c0", "cpu"))
     links = tuple(Link(x.name, y.name, 0.5, 10.0) for x in devices for y in devices if x is not y)
-    return problem_on(graph, Topology("host", devices, links))
+    return problem_of(graph, Topology("host", devices, links))
 
 
 def test_the_probabilities_are_those_of_the_papers_network_computed_step_by_step() -> None:
@@ -88,7 +88,7 @@ def test_placements_are_drawn_as_often_as_they_are_likely() -> None:
 def test_an_op_that_feeds_only_one_other_joins_it() -> None:
     #  a -> b -> d, a -> c -> d, d -> e: only a, which feeds two, stays alone
     tensors = [Tensor("a", 1, ("b", "c")), *(Tensor(x, 1, (y,)) for x, y in ("bd", "cd", "de"))]
-    problem = problem_on(OpGraph.build("g", [Op(x) for x in "abcde"], tensors), full_mesh(2))
+    problem = problem_of(OpGraph.build("g", [Op(x) for x in "abcde"], tensors), full_mesh(2))
     assert group_units(problem, least_groups_per_device=0).tolist() == [0, 1, 1, 1, 1]
     # Five equal ops on two devices: half of a device's share holds one op, one device's two.
     assert group_units(problem, least_groups_per_device=2).tolist() == [0, 1, 2, 3, 4]
@@ -116,13 +116,13 @@ def test_groups_are_in_topological_order_and_may_go_where_all_their_ops_may(seed
 def test_a_group_is_described_by_its_types_its_output_sizes_and_its_neighbours() -> None:
     ops = [Op("a", "Conv"), Op("b", "Relu"), Op("c", "Conv")]
     tensors = [Tensor("a", 7, ("b", "c")), Tensor("a", 1), Tensor("b", 3, ("c",)), Tensor("c", 0)]
-    groups = op_groups(problem_on(OpGraph.build("g", ops, tensors), full_mesh(2)), num_outputs=2)
+    groups = op_groups(problem_of(OpGraph.build("g", ops, tensors), full_mesh(2)), num_outputs=2)
     np.testing.assert_allclose(groups.output_sizes, np.log([[8, 2], [4, 1], [1, 1]]) / np.log(8), atol=1e-6)
     feeds = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]])
     np.testing.assert_array_equal(groups.adjacency, np.hstack([feeds, feeds.T]))
     assert (groups.type_shares.max(axis=1) == 1.0).all()
     np.testing.assert_array_equal(groups.type_shares[0], groups.type_shares[2])
-    joined = op_groups(problem_on(OpGraph.build("g", ops, [Tensor("b", 3, ("c",))]), full_mesh(2)), 0, 2)
+    joined = op_groups(problem_of(OpGraph.build("g", ops, [Tensor("b", 3, ("c",))]), full_mesh(2)), 0, 2)
     assert sorted(joined.type_shares[1][joined.type_shares[1] > 0].tolist()) == [0.5, 0.5]
     np.testing.assert_array_equal(joined.output_sizes, 0.0)  # b's tensor stays within its group
 
@@ -173,4 +173,4 @@ def test_without_a_limit_the_number_of_units_bounds_the_search_and_without_a_cho
     few = ColocRlConfig(replace(TINY, unlimited_evaluations_per_unit=3))
     assert plan(two_chains(2), Budget(None), 0, few).evaluations == 12
     bound = OpGraph.build("bound", [Op("a", devices=("d0",)), Op("b", devices=("d0",))])
-    assert plan(problem_on(bound, full_mesh(2)), Budget(None), 0).evaluations == 1
+    assert plan(problem_of(bound, full_mesh(2)), Budget(None), 0).evaluations == 1

@@ -16,7 +16,7 @@ from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.list_schedule import rank_order
 from gnnplace.planners.search import Budget
 from gnnplace.schedule import check_schedule
-from tests.problems import connected, devices_of, problem_of
+from tests.problems import connected, devices_of, problem_of, rebuilt
 from tests.random_problems import random_graph, random_times, random_topology
 
 
@@ -28,22 +28,18 @@ def fork(latency_s: float, num_children: int) -> Problem:
     return problem_of(graph, connected(Device("x"), Device("y"), latency_s=latency_s), times)
 
 
-def test_a_fork_spreads_at_once_when_transfers_are_free() -> None:
-    schedule = earliest_task_schedule(fork(0.0, 3))
-    assert schedule.assignment.tolist() == [0, 0, 1, 0]
-    assert schedule.start_s.tolist() == [0.0, 2.0, 2.0, 5.0]
-
-
-def test_a_child_goes_elsewhere_when_its_transfer_ends_before_its_device_is_free() -> None:
-    schedule = earliest_task_schedule(fork(1.5, 2))
-    assert schedule.assignment.tolist() == [0, 0, 1]
-    assert schedule.start_s.tolist() == [0.0, 2.0, 3.5]
-
-
-def test_a_child_waits_for_its_device_when_the_transfer_takes_longer() -> None:
-    schedule = earliest_task_schedule(fork(4.0, 2))
-    assert schedule.assignment.tolist() == [0, 0, 0]
-    assert schedule.start_s.tolist() == [0.0, 2.0, 5.0]
+@pytest.mark.parametrize(
+    ("latency_s", "assignment", "start_s"),
+    [
+        pytest.param(0.0, [0, 0, 1, 0], [0.0, 2.0, 2.0, 5.0], id="it spreads at once when transfers are free"),
+        pytest.param(1.5, [0, 0, 1], [0.0, 2.0, 3.5], id="a transfer ends before the device is free"),
+        pytest.param(4.0, [0, 0, 0], [0.0, 2.0, 5.0], id="a transfer takes longer than waiting for the device"),
+    ],
+)
+def test_a_fork_by_hand(latency_s: float, assignment: list[int], start_s: list[float]) -> None:
+    schedule = earliest_task_schedule(fork(latency_s, len(assignment) - 1))
+    assert schedule.assignment.tolist() == assignment
+    assert schedule.start_s.tolist() == start_s
 
 
 def test_transfers_wait_for_their_channel() -> None:
@@ -91,17 +87,7 @@ def random_problem(seed: int) -> Problem:
     generator = np.random.default_rng(seed)
     plain, topology = random_graph(generator, 20), random_topology(generator)
     groups = generator.integers(0, 12, plain.num_ops)
-    ops = [
-        Op(name, memory_bytes=int(plain.memory_bytes[i]), workspace_bytes=int(plain.workspace_bytes[i]),
-           group=f"g{groups[i]}" if groups[i] < 3 else None)
-        for i, name in enumerate(plain.op_names)
-    ]  # fmt: skip
-    tensors = [
-        Tensor(plain.op_names[plain.tensor_producer[t]], int(plain.tensor_bytes[t]),
-               tuple(plain.op_names[c] for c in plain.consumers_of(t)))
-        for t in range(plain.num_tensors)
-    ]  # fmt: skip
-    graph = OpGraph.build("random", ops, tensors)
+    graph = rebuilt(plain, [f"g{group}" if group < 3 else None for group in groups], range(plain.num_ops))
     times = random_times(generator, graph, topology)
     times[:, 1:][(generator.random(graph.num_ops) < 0.2) & (groups >= 3)] = np.inf  # only the host may run these
     return problem_of(graph, topology, times)

@@ -20,7 +20,7 @@ from gnnplace.planners.gnn.execution import ExecutionConfig, RehearsalConfig, pl
 from gnnplace.planners.gnn.planner import GnnConfig, plan
 from gnnplace.planners.search import Budget, Search, Solution
 from gnnplace.sim.simulator import Simulator
-from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.problems import full_mesh, problem_of, random_layers, two_chains
 
 QUICK = ExecutionConfig(rehearsal=RehearsalConfig(searches=2, evaluations_per_unit=10), walk_moves=50)
 quick = partial(plan, config=GnnConfig(execution=QUICK))
@@ -101,7 +101,7 @@ def test_the_same_seed_and_measurements_give_the_same_executions() -> None:
 
 def test_where_only_one_device_or_nothing_can_move_one_execution_is_enough() -> None:
     bound = OpGraph.build("bound", [Op("a", devices=("d0",)), Op("b", devices=("d0",))])
-    for problem, evaluator in (measured(random_layers(num_devices=1)), measured(problem_on(bound, full_mesh(2)))):
+    for problem, evaluator in (measured(random_layers(num_devices=1)), measured(problem_of(bound, full_mesh(2)))):
         solution = quick(problem, Budget(20), 0)
         assert solution.evaluations == len(evaluator.executed) == 1
         assert set(solution.placement.assignment.tolist()) == {0}
@@ -174,7 +174,7 @@ def test_a_rehearsal_executes_nothing_and_begins_with_the_best_search() -> None:
 def test_crossings_are_counted_once_per_device_that_reads() -> None:
     ops = [Op(name) for name in "abcd"]
     graph = OpGraph.build("fan", ops, [Tensor("a", 8, ("b", "c", "d")), Tensor("b", 4, ("c",))])
-    problem = problem_on(graph, full_mesh(3))
+    problem = problem_of(graph, full_mesh(3))
     assert crossings(problem, np.array([0, 0, 0, 0])) == (0, 0)
     assert crossings(problem, np.array([0, 1, 1, 1])) == (1, 8)
     assert crossings(problem, np.array([0, 1, 2, 2])) == (3, 20)

@@ -27,14 +27,14 @@ from gnnplace.planners.papers.hierarchical.planner import (
     plan,
 )
 from gnnplace.planners.search import Budget
-from tests.toy_problems import full_mesh, problem_on, random_layers
+from tests.problems import full_mesh, problem_of, random_layers
 
 
 def diamond() -> Problem:
     """`a` feeds `b` and `c`, which feed `d`; of types Conv, Relu, Relu and Add."""
     ops = [Op("a", "Conv"), Op("b", "Relu"), Op("c", "Relu"), Op("d", "Add", devices=("d1",))]
     tensors = [Tensor("a", 100, ("b", "c")), Tensor("a", 7), Tensor("b", 10, ("d",)), Tensor("c", 20, ("d",))]
-    return problem_on(OpGraph.build("diamond", ops, tensors), full_mesh(2))
+    return problem_of(OpGraph.build("diamond", ops, tensors), full_mesh(2))
 
 
 def test_an_op_is_described_by_its_type_its_outputs_and_its_neighbours() -> None:
@@ -177,7 +177,7 @@ def test_it_learns_which_kind_of_op_belongs_on_which_device(grouping: Grouping, 
     # kinds; with 16 groups to learn, two of these three seeds settle at 14 s, before the grouper has parted the kinds.
     kinds = [("Short", 1.0, 3.0)] * 10 + [("Long", 6.0, 2.0)] * 5
     graph = OpGraph.build("kinds", [Op(f"o{i}", kind) for i, (kind, *_) in enumerate(kinds)])
-    problem = problem_on(graph, full_mesh(2), np.array([seconds for _, *seconds in kinds]))
+    problem = problem_of(graph, full_mesh(2), np.array([seconds for _, *seconds in kinds]))
     budget = Budget(1000 if grouping == "learned" else 300)
     learned, blind = (
         plan(problem, budget, seed, HierarchicalConfig(grouping, 2, learning_rate=rate)) for rate in (0.03, 0.0)

@@ -38,21 +38,15 @@ def length_s(schedule: ListSchedule) -> float:
     return float(schedule.end_s.max(initial=0.0))
 
 
-def test_heft_gives_the_schedule_of_its_paper() -> None:
+def test_heft_evaluates_the_schedule_of_its_paper_alone() -> None:
     schedule = list_schedule(PAPER)
     assert length_s(schedule) == 80.0
     assert (schedule.assignment + 1).tolist() == [3, 1, 3, 2, 3, 2, 3, 1, 2, 2]
     assert schedule.start_s.tolist() == [0, 27, 9, 18, 28, 26, 38, 57, 56, 73]
-
-
-def test_the_best_single_processor_of_the_paper_takes_127() -> None:
-    assert plan_single(PAPER, Budget(9), 0).objective_s == 127.0
-
-
-def test_heft_evaluates_one_placement() -> None:
     solution = heft.plan(PAPER, Budget(9), 0)
     assert solution.evaluations == 1
-    np.testing.assert_array_equal(solution.placement.assignment, list_schedule(PAPER).assignment)
+    np.testing.assert_array_equal(solution.placement.assignment, schedule.assignment)
+    assert plan_single(PAPER, Budget(9), 0).objective_s == 127.0  # as in the paper
 
 
 def test_an_op_goes_into_a_gap_before_ops_that_were_placed_earlier() -> None:

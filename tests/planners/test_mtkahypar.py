@@ -25,13 +25,11 @@ from gnnplace.planners.classical.mtkahypar import MtKahyparConfig, part_limits, 
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph
 from gnnplace.planners.classical.partition_graph import parts_of
 from gnnplace.planners.search import Budget
-from tests.problems import connected, ladders, problem_of
-
-needs_mtkahypar = pytest.mark.usefixtures("_mtkahypar")
+from tests.problems import connected, ladders, problem_of, random_reads
 
 
-@pytest.fixture
-def _mtkahypar() -> None:
+@pytest.fixture(autouse=True)
+def _needs_mtkahypar() -> None:
     pytest.importorskip("mtkahypar", reason="the extra 'partition' is not installed")
 
 
@@ -74,7 +72,6 @@ def test_limits_suffice_and_never_exceed_a_memory(devices: list[tuple[float, flo
         assert 100.0 * (1 - 1e-9) <= limits.sum() <= 100.0 * (1 + imbalance) * (1 + 1e-9)
 
 
-@needs_mtkahypar
 def test_clusters_that_fill_a_device_each_are_found_whole() -> None:
     problem = on_gpus(ladders([8, 8, 8]), [8 * 10 + 4000] * 3)
     solution = plan(problem, Budget(200), 0)
@@ -84,7 +81,6 @@ def test_clusters_that_fill_a_device_each_are_found_whole() -> None:
     assert solution.objective_s == pytest.approx(8.0)
 
 
-@needs_mtkahypar
 def test_devices_with_little_memory_get_parts_that_fit() -> None:
     weights = [Op(f"o{i}", memory_bytes=size) for i, size in enumerate((70, 20, 20, 20, 20, 50))]
     problem = on_gpus(OpGraph.build("weights", weights), [60, 80, 80])
@@ -92,7 +88,6 @@ def test_devices_with_little_memory_get_parts_that_fit() -> None:
     assert problem.evaluator.evaluate(solution.placement).feasible
 
 
-@needs_mtkahypar
 def test_an_op_goes_only_where_it_may_run_even_where_the_whole_graph_fits() -> None:
     allowed = {"c0_0": ("gpu1",), "c0_5": ("gpu1",), "c1_3": ("gpu0", "gpu2")}
     problem = on_gpus(ladders([8, 8], **allowed), [None] * 3)
@@ -101,23 +96,18 @@ def test_an_op_goes_only_where_it_may_run_even_where_the_whole_graph_fits() -> N
     assert solution.objective_s == pytest.approx(8.0)  # the first chain on gpu1, the second elsewhere
 
 
-@needs_mtkahypar
 @pytest.mark.parametrize("memory_bytes", [None, 9000])
 def test_it_is_never_worse_than_the_best_single_device(memory_bytes: int | None) -> None:
-    rng = np.random.default_rng(0)
-    tensors = [Tensor(f"o{i}", 900, tuple({f"o{j}" for j in rng.integers(i + 1, 30, 2)})) for i in range(29)]
-    problem = on_gpus(OpGraph.build("dense", [Op(f"o{i}") for i in range(30)], tensors), [memory_bytes] * 3)
+    problem = on_gpus(random_reads(np.random.default_rng(0), 30, (900, 901)), [memory_bytes] * 3)
     singles = problem.evaluator.evaluate_batch(problem.single_device_assignments)
     assert plan(problem, Budget(100), 0).objective_s <= problem.penalised_batch_s(singles).min()
 
 
-@needs_mtkahypar
 def test_a_graph_without_bytes_or_tensors_is_spread() -> None:
     problem = on_gpus(OpGraph.build("free", [Op(f"o{i}") for i in range(6)]), [None] * 2)
     assert plan(problem, Budget(100), 0).objective_s == pytest.approx(3.0)
 
 
-@needs_mtkahypar
 def test_a_library_that_died_between_two_partitions_is_started_again() -> None:
     problem = on_gpus(ladders([4, 4]), [None] * 2)
     cut = (np.ones(8), np.full(2, 5.0), parts_of(problem, hosts=True), np.arange(8), None)
@@ -147,7 +137,6 @@ def hangs_at_start(starts: Path) -> Callable[[Hypergraph], list[int]]:
     return exits_at_start()
 
 
-@needs_mtkahypar
 def test_a_library_that_crashes_at_every_partition_leaves_the_single_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mtkahypar, "partitioner", exits_at_each_partition)
     problem = on_gpus(ladders([4, 4]), [None] * 2)
@@ -155,7 +144,6 @@ def test_a_library_that_crashes_at_every_partition_leaves_the_single_devices(mon
     assert plan(problem, Budget(100), 0, config).evaluations == len(problem.single_device_assignments)
 
 
-@needs_mtkahypar
 def test_a_library_that_does_not_work_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mtkahypar, "partitioner", exits_at_start)
     with pytest.raises(
@@ -164,7 +152,6 @@ def test_a_library_that_does_not_work_is_an_error_with_its_reason(monkeypatch: p
         plan(on_gpus(ladders([4, 4]), [None, None]), Budget(100), 0)
 
 
-@needs_mtkahypar
 def test_the_sweep_ends_after_a_few_partitions_that_took_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,23 +35,17 @@ def problem() -> Problem:
     return setting().problem()
 
 
-def test_every_level_is_a_stage_and_none_is_worse_than_the_one_before(problem: Problem) -> None:
+def test_every_level_is_a_stage_no_worse_than_the_one_before_and_the_answer_no_worse_than_heft(
+    problem: Problem,
+) -> None:
     solution = plan(problem, Budget(600), seed=0, multilevel=LEVELS)
     names, values = zip(*solution.stages, strict=True)
     assert [name for name in names if name not in ("starts", "revisit", "walk")][:2] == ["schedules", "coarsest"]
     assert names[-1] == f"{problem.num_units} units"
     assert list(values) == sorted(values, reverse=True)
-    assert solution.objective_s == values[-1]
-    assert solution.evaluations <= 600
-
-
-def test_the_answer_has_the_seconds_of_its_placement_and_is_no_worse_than_heft(problem: Problem) -> None:
-    solution = plan(problem, Budget(400), seed=1, multilevel=LEVELS)
-    assert solution.objective_s <= load_planner("heft")(problem, Budget(), 0).objective_s
+    assert solution.objective_s == values[-1] <= load_planner("heft")(problem, Budget(), 0).objective_s
     assert solution.objective_s == problem.penalised_s(problem.evaluator.evaluate(solution.placement))
-    assert [best for _, _, best in solution.history] == sorted((best for _, _, best in solution.history), reverse=True)
-    counts = [count for count, _, _ in solution.history]
-    assert counts == sorted(counts)
+    assert solution.evaluations <= 600
 
 
 def test_the_number_of_threads_does_not_change_the_answer() -> None:

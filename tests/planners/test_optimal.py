@@ -26,11 +26,10 @@ from models_zoo.networks.generated.sampling import sample_graph
 from tests.problems import connected, devices_of, problem_of, random_reads
 
 SEGMENT_COSTS = {"segment_overhead_s": 0.6, "intake_bandwidth_bytes_per_s": 20.0}
-needs_ortools = pytest.mark.usefixtures("_ortools")
 
 
-@pytest.fixture
-def _ortools() -> None:
+@pytest.fixture(autouse=True)
+def _needs_ortools() -> None:
     pytest.importorskip("ortools", reason="the extra 'optimal' is not installed")
 
 
@@ -93,7 +92,6 @@ def least(problem: Problem) -> float:
     return min(problem.penalised_s(problem.evaluator.evaluate(placement)) for placement in placements)
 
 
-@needs_ortools
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10_000))
 def test_it_proves_the_best_of_all_placements_and_orders(seed: int) -> None:
@@ -106,7 +104,6 @@ def test_it_proves_the_best_of_all_placements_and_orders(seed: int) -> None:
     assert best_s * (1.0 - 1e-5) <= solution.lower_bound_s <= best_s
 
 
-@needs_ortools
 @pytest.mark.parametrize(("objective", "costs"), [("latency", SEGMENT_COSTS), ("throughput", {})])
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10_000))
@@ -123,7 +120,6 @@ def test_its_bound_holds_for_throughput_and_where_segments_have_costs(
     assert solution.lower_bound_s <= best_s <= solution.objective_s * (1.0 + 1e-9)
 
 
-@needs_ortools
 def test_it_proves_twenty_five_ops_on_two_devices_and_beats_its_start() -> None:
     rng = np.random.default_rng(5)
     tensors = [
@@ -138,7 +134,6 @@ def test_it_proves_twenty_five_ops_on_two_devices_and_beats_its_start() -> None:
     assert solution.objective_s <= dict(solution.stages)["annealing"] <= dict(solution.stages)["start"]
 
 
-@needs_ortools
 def test_its_bound_holds_on_thirty_ops_where_the_solvers_simplifications_broke_it() -> None:
     # With presolve, probing and inprocessing OR-Tools 9.15.6755 "proves" 0.1029 s, and yet a placement takes 0.10253281 s.
     drawn = sample_devices(np.random.default_rng(2), DeviceRanges(num_devices=(3,), hosts_only_share=0.0))
@@ -152,7 +147,6 @@ def test_its_bound_holds_on_thirty_ops_where_the_solvers_simplifications_broke_i
     assert solution.objective_s <= solution.lower_bound_s * (1.0 + 1e-5)
 
 
-@needs_ortools
 def test_path_ticks_are_the_least_ticks_before_and_after_an_op() -> None:
     # A tensor of 10 bytes takes 1 s of latency and 1 s on the wire.
     graph = OpGraph.build("chain", [Op("a"), Op("b")], [Tensor("a", 10, ("b",))])
@@ -162,7 +156,6 @@ def test_path_ticks_are_the_least_ticks_before_and_after_an_op() -> None:
     np.testing.assert_allclose(after, [[3, 1], [0, 0]], atol=1e-5)
 
 
-@needs_ortools
 def test_paths_keep_ops_of_one_unit_on_one_device() -> None:
     graph = OpGraph.build("unit", [Op("a", group="g"), Op("b", group="g")], [Tensor("a", 10, ("b",))])
     schedule = IntervalModel(problem_of(graph, pair(), [[1.0, 5.0], [6.0, 1.0]]), 10.0)
@@ -171,7 +164,6 @@ def test_paths_keep_ops_of_one_unit_on_one_device() -> None:
     np.testing.assert_allclose(after[0], [6, 1], atol=1e-5)
 
 
-@needs_ortools
 def test_a_memory_that_is_exactly_full_is_used_and_one_byte_less_is_not() -> None:
     # Two chains side by side on two devices take 4 s, and each needs 10 + 10 resident bytes and 5 + 5 live ones.
     ops = [Op(name, memory_bytes=10) for name in "abcd"]
@@ -183,7 +175,6 @@ def test_a_memory_that_is_exactly_full_is_used_and_one_byte_less_is_not() -> Non
     assert plan(short, Budget(100), 0).objective_s > short.worst_case_s
 
 
-@needs_ortools
 def test_an_op_that_waited_pays_the_overhead_and_is_kept_where_that_is_cheaper() -> None:
     # Apart: 2 s, then 1 s on the wire, 0.5 s of overhead and 2 s. On one device: 2 + 2 + 2 s.
     graph = OpGraph.build("fork", [Op("a"), Op("b"), Op("c")], [Tensor("a", 0, ("b", "c"))])
@@ -193,7 +184,6 @@ def test_an_op_that_waited_pays_the_overhead_and_is_kept_where_that_is_cheaper()
     assert together.lower_bound_s == pytest.approx(6.0)
 
 
-@needs_ortools
 def test_beyond_its_limits_it_places_without_a_bound() -> None:
     problem = random_problem(1)
     assert plan(problem, Budget(50), 0, OptimalConfig(max_transfers=0)).lower_bound_s is None
@@ -209,7 +199,6 @@ def layers(num_ops: int, num_devices: int) -> Problem:
     return problem_of(random_reads(rng, num_ops, (1, 30)), topology, rng.uniform(1, 10, (num_ops, num_devices)))
 
 
-@needs_ortools
 def test_where_only_seconds_end_the_search_annealing_and_every_pass_have_a_share_of_them() -> None:
     # Without its share of seconds this annealing would take them all; with this tolerance nothing counts as proven.
     config = OptimalConfig(annealing_evaluations_per_unit=10**9, tolerance=-1.0)
@@ -221,7 +210,6 @@ def test_where_only_seconds_end_the_search_annealing_and_every_pass_have_a_share
     assert 0.0 < solution.lower_bound_s <= solution.objective_s
 
 
-@needs_ortools
 def test_solutions_are_evaluated_though_the_solver_uses_all_of_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of(OpGraph.build("two", [Op("a"), Op("b")]), pair(), [[3.0, 4.0], [3.0, 4.0]])
     granted: list[float] = []
@@ -239,19 +227,16 @@ def test_solutions_are_evaluated_though_the_solver_uses_all_of_its_seconds(monke
     assert granted == pytest.approx([475.0, 237.5, 237.5], rel=0.05)
 
 
-@needs_ortools
 def test_an_unlimited_budget_ends_by_deterministic_time() -> None:
     solution = plan(layers(12, 3), Budget(None, None), 0, OptimalConfig(unlimited_work=0.05))
     assert solution.evaluations >= 50 * 12
 
 
-@needs_ortools
 def test_no_pass_begins_without_deterministic_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimal, "_replay", lambda *_: 1e9)
     assert [name for name, _ in plan(layers(6, 2), Budget(1000), 0).stages] == ["start", "annealing", "relaxed rules"]
 
 
-@needs_ortools
 def test_solutions_from_before_an_interrupt_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of(OpGraph.build("two", [Op("a"), Op("b")]), pair(), [[3.0, 4.0], [3.0, 4.0]])
 
@@ -283,7 +268,6 @@ def test_interchangeable_devices_are_named_in_order_of_first_use() -> None:
     assert in_order(np.array([3, 1, 3, 0, 2]), [[1, 2, 3]]).tolist() == [1, 2, 1, 0, 3]
 
 
-@needs_ortools
 def test_over_op_groups_it_searches_without_a_bound() -> None:
     problem = replace(random_problem(1), grouped=True)
     solution = plan(problem, Budget(100), 0)

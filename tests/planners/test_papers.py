@@ -26,7 +26,7 @@ from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolic
 from gnnplace.planners.papers.seq2seq.op_groups import op_groups
 from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
-from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
+from tests.problems import MeasuredLike, full_mesh, problem_of, random_layers, two_chains
 
 PAPERS = [name for name, entry in PLANNERS.items() if entry.module.startswith("papers.")]
 
@@ -59,7 +59,7 @@ def test_compressed_long_runtimes_keep_their_order_below_placements_that_do_not_
 def test_a_unit_lands_on_the_device_that_it_is_sent_to_or_on_the_fastest_that_may_run_it() -> None:
     graph = OpGraph.build("bound", [Op("a"), Op("b", devices=("d1", "d2"))])
     times = np.array([[1.0, 1.0, 1.0], [1.0, 3.0, 2.0]])
-    assert landing_devices(problem_on(graph, full_mesh(3), times)).tolist() == [[0, 1, 2], [2, 1, 2]]
+    assert landing_devices(problem_of(graph, full_mesh(3), times)).tolist() == [[0, 1, 2], [2, 1, 2]]
 
 
 def test_advantages_are_rewards_less_the_moving_average_before_their_batch() -> None:
@@ -128,6 +128,8 @@ def test_the_sequence_model_learns_to_put_two_towers_on_two_devices(name: str) -
     assert load_planner(name)(two_chains(8), Budget(300), 0).objective_s == 8.0
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", [*PAPERS, "gnn", "annealing"])
 def test_a_budget_of_seconds_ends_the_search(name: str) -> None:
-    assert load_planner(name)(random_layers(), Budget(evaluations=None, seconds=0.5), 0).evaluations >= 10
+    solution = load_planner(name)(random_layers(), Budget(evaluations=None, seconds=0.5), 0)
+    assert solution.evaluations >= 10
+    assert not solution.interrupted

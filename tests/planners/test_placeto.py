@@ -34,7 +34,7 @@ from gnnplace.planners.papers.placeto.planner import (
 )
 from gnnplace.planners.search import Budget
 from gnnplace.training.search_ppo import returns_to_go
-from tests.toy_problems import MeasuredLike, full_mesh, problem_on, random_layers, two_chains
+from tests.problems import MeasuredLike, full_mesh, problem_of, random_layers, two_chains
 
 
 class Scripted(PlacetoNetwork):
@@ -51,7 +51,7 @@ class Scripted(PlacetoNetwork):
 
 def free_ops(count: int):  # type: ignore[no-untyped-def]
     """Ops of one second without data between them, on two devices."""
-    return problem_on(OpGraph.build("free", [Op(f"o{i}") for i in range(count)]), full_mesh(2))
+    return problem_of(OpGraph.build("free", [Op(f"o{i}") for i in range(count)]), full_mesh(2))
 
 
 def graph_of(edges: list[tuple[int, int]], num_ops: int, groups: dict[int, str] | None = None) -> OpGraph:
@@ -61,7 +61,7 @@ def graph_of(edges: list[tuple[int, int]], num_ops: int, groups: dict[int, str] 
 
 
 def test_pools_are_ancestors_descendants_and_parallel_units() -> None:
-    problem = problem_on(graph_of([(0, 1), (0, 2), (1, 3), (2, 3)], 5), full_mesh(2))
+    problem = problem_of(graph_of([(0, 1), (0, 2), (1, 3), (2, 3)], 5), full_mesh(2))
     # Units are numbered in topological order, in which the lonely op 4 follows op 0.
     unit = {op: int(problem.unit_of_op[op]) for op in range(5)}
     sets = pooling_sets(reachability(problem))
@@ -73,7 +73,7 @@ def test_pools_are_ancestors_descendants_and_parallel_units() -> None:
 
 
 def test_colocation_groups_may_depend_on_each_other() -> None:
-    problem = problem_on(graph_of([(0, 1), (2, 3)], 4, {0: "x", 3: "x", 1: "y", 2: "y"}), full_mesh(2))
+    problem = problem_of(graph_of([(0, 1), (2, 3)], 4, {0: "x", 3: "x", 1: "y", 2: "y"}), full_mesh(2))
     assert reachability(problem).tolist() == [[False, True], [True, False]]
     assert sorted(problem.unit_edges.T.tolist()) == [[0, 1], [1, 0]]
 
@@ -83,7 +83,7 @@ def test_colocation_groups_may_depend_on_each_other() -> None:
 def test_reachability_is_that_of_networkx(num_ops: int, pairs: list[tuple[int, int]]) -> None:
     edges = sorted({(min(p) % num_ops, max(p) % num_ops) for p in pairs})
     edges = [(a, b) for a, b in edges if a < b]
-    problem = problem_on(graph_of(edges, num_ops), full_mesh(2))
+    problem = problem_of(graph_of(edges, num_ops), full_mesh(2))
     found = reachability(problem)
     view = nx.DiGraph(edges)
     view.add_nodes_from(range(num_ops))
@@ -95,7 +95,7 @@ def test_reachability_is_that_of_networkx(num_ops: int, pairs: list[tuple[int, i
 
 def test_features_are_cost_output_visits_current_relative_start_and_device() -> None:
     graph = graph_of([(0, 1), (1, 2)], 3)  # tensors of 1 and 2 bytes
-    problem = problem_on(graph, full_mesh(2), np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 4.0]]))
+    problem = problem_of(graph, full_mesh(2), np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 4.0]]))
     static = static_inputs(problem)
     batch = PlacementBatch(problem, reference=1.0).reset(np.array([[0, 0, 0], [0, 0, 1]]))
     dynamic = dynamic_features(batch)
@@ -203,7 +203,7 @@ def test_it_learns_which_half_of_a_chain_belongs_on_which_device() -> None:
     seconds = [[1.0, 5.0]] * 8 + [[10.0, 2.0]] * 8
     tensors = [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(15)]
     graph = OpGraph.build("chain", [Op(f"o{i}") for i in range(16)], tensors)
-    problem = problem_on(graph, full_mesh(2), np.array(seconds))
+    problem = problem_of(graph, full_mesh(2), np.array(seconds))
     learned, blind = (
         plan(problem, Budget(300), 1, PlacetoConfig(rounds=2, learning_rate=rate, final_learning_rate=rate / 10))
         for rate in (0.03, 0.0)
@@ -257,6 +257,6 @@ def test_a_move_that_fails_when_measured_costs_more_than_any_runtime() -> None:
 
 def test_only_units_that_have_a_choice_are_visited() -> None:
     graph = OpGraph.build("bound", [Op("a", devices=("d0",)), Op("b"), Op("c", devices=("d1",))])
-    problem = problem_on(graph, full_mesh(2))
+    problem = problem_of(graph, full_mesh(2))
     assert static_inputs(problem).visited.tolist() == [1]
     assert plan(problem, Budget(20), 0).objective_s == 2.0

@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
-from gnnplace.placement import check_legal
 from gnnplace.planners.classical import scotch
 from gnnplace.planners.classical.scotch import link_distances, plan, source_text, target_text
 from gnnplace.planners.search import Budget
@@ -87,15 +86,6 @@ def test_the_load_of_a_device_is_in_proportion_to_its_speed() -> None:
     speeds = (3.0, 1.0)
     problem = problem_of(ladders((80,)), pairs_of_devices(1.0, speeds), 1.0 / np.array(speeds))
     assert np.bincount(plan(problem, Budget(1), 0).placement.assignment)[1] == pytest.approx(20, abs=2)
-
-
-@needs_scotch
-def test_an_op_goes_only_where_it_may_run() -> None:
-    allowed = {f"c0_{i}": ("gpu1",) for i in (0, 3)} | {"c1_2": ("gpu2", "gpu3")}
-    problem = problem_of(ladders((8, 8), {(0, 1): 1}, **allowed), pairs_of_devices(1.0), 1.0)
-    solution = plan(problem, Budget(1), 0)
-    check_legal(problem.graph, problem.topology, solution.placement)
-    assert solution.placement.assignment[[0, 3]].tolist() == [1, 1]
 
 
 @needs_scotch

@@ -12,8 +12,7 @@ from gnnplace.devices.topology import Device
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical import heft, heft_portfolio, mtkahypar, segments
 from gnnplace.planners.search import Budget
-from tests.problems import chain, connected, devices_of, optimum_s, problem_of, random_reads
-from tests.toy_problems import MeasuredLike
+from tests.problems import MeasuredLike, chain, connected, devices_of, optimum_s, problem_of, random_reads
 
 
 def test_segments_cuts_a_chain_where_the_memory_ends_and_nowhere_else() -> None:

@@ -25,7 +25,7 @@ from gnnplace.planners.papers.spotlight import (
 )
 from gnnplace.planners.search import Budget
 from gnnplace.policy.network import seeded
-from tests.toy_problems import full_mesh, problem_on, random_layers
+from tests.problems import full_mesh, problem_of, random_layers
 
 TINY = Seq2SeqConfig(hidden=8, attention_width=4, type_width=2)
 
@@ -113,4 +113,4 @@ def test_no_update_follows_equal_rewards_even_if_they_are_far_from_the_baseline(
 def test_no_update_follows_placements_that_all_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spotlight, "proximal_update", untouched)
     graph = OpGraph.build("big", [Op("a", memory_bytes=100), Op("b", memory_bytes=100)])
-    assert plan(problem_on(graph, full_mesh(2, memory_bytes=50)), Budget(30), 0).evaluations == 30
+    assert plan(problem_of(graph, full_mesh(2, memory_bytes=50)), Budget(30), 0).evaluations == 30

@@ -11,7 +11,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.policy.features import NODE_FEATURES, graph_features, sweep_features, type_bucket
 from gnnplace.policy.network import policy_inputs
 from gnnplace.policy.pair_features import PAIR, pair_features
-from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.problems import full_mesh, problem_of, random_layers, two_chains
 
 
 def features_of(problem: Problem, assignment: np.ndarray) -> list[np.ndarray]:
@@ -34,7 +34,7 @@ def scaled(problem: Problem, factor: float) -> Problem:
         replace(link, latency_s=link.latency_s * factor, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / factor)
         for link in problem.topology.links
     )
-    return problem_on(problem.graph, replace(problem.topology, links=links), problem.op_time_s * factor)
+    return problem_of(problem.graph, replace(problem.topology, links=links), problem.op_time_s * factor)
 
 
 def test_features_do_not_change_when_all_times_are_scaled() -> None:
@@ -53,13 +53,13 @@ def test_an_unseen_op_type_has_a_bucket_other_than_that_of_unknown_types() -> No
 @pytest.mark.parametrize("num_ops", [1, 2])
 def test_ops_without_time_bytes_or_edges_give_finite_features(num_ops: int) -> None:
     graph = OpGraph.build("idle", [Op(f"o{i}") for i in range(num_ops)])
-    problem = problem_on(graph, full_mesh(1), np.zeros((num_ops, 1)))
+    problem = problem_of(graph, full_mesh(1), np.zeros((num_ops, 1)))
     assert all(np.isfinite(values).all() for values in features_of(problem, np.zeros(num_ops, dtype=np.int64)))
 
 
 def test_devices_that_may_not_run_an_op_are_masked_and_stay_finite() -> None:
     graph = OpGraph.build("partly", [Op("a", devices=("d0",)), Op("b")], [Tensor("a", 0, ("b",))])
-    problem = problem_on(graph, full_mesh(2), np.array([[1.0, np.inf], [1.0, 2.0]]))
+    problem = problem_of(graph, full_mesh(2), np.array([[1.0, np.inf], [1.0, 2.0]]))
     *features, mask = features_of(problem, np.zeros(2, dtype=np.int64))
     assert mask.tolist() == [[True, False], [True, True]]
     assert all(np.isfinite(values).all() for values in features)

@@ -19,7 +19,7 @@ from gnnplace.policy.network import (
 )
 from gnnplace.policy.pair_features import CONTEXT, PAIR, pair_features
 from gnnplace.policy.pair_scores import pair_scores
-from tests.toy_problems import random_layers, renamed, two_chains
+from tests.problems import random_layers, renamed, two_chains
 
 needs_dgl = pytest.mark.skipif(not HAS_DGL, reason="dgl has no wheel for this Python")
 

@@ -112,7 +112,7 @@ def test_the_schedule_shows_every_op_and_transfer_of_the_run_at_its_time(run: Ru
     assert lengths == pytest.approx([2, 3, 1])
 
 
-def test_the_other_charts_and_the_tables_show_the_numbers_of_the_run(run: RunRecord, page_of: Any) -> None:
+def test_the_other_charts_show_the_numbers_of_the_run(run: RunRecord, page_of: Any) -> None:
     page = page_of(run)
     assert page.evaluate("JSON.stringify(report.run.summary)") == page.evaluate(
         "one => JSON.stringify(one)", run["summary"]
@@ -121,11 +121,6 @@ def test_the_other_charts_and_the_tables_show_the_numbers_of_the_run(run: RunRec
     assert memory == [[2, 1, 1], [512, 768, 768]]
     best = page.evaluate("Array.from(document.getElementById('progress-chart').data[0].y)")
     assert best == pytest.approx([1e3 * value for _, _, value in run["history"]])
-    rows = page.locator("section:has(h2:text('Planners')) tbody tr").all_inner_texts()
-    assert [row.split("\t")[:4] for row in rows[:2]] == [
-        ["gnn kept", "6.00 ms", "20.0 %", "40"],
-        ["single", "9.00 ms", "80.0 %", "2"],
-    ]
 
 
 def test_many_bars_are_stretches_until_they_are_zoomed_in_on(page_of: Any) -> None:

@@ -19,9 +19,8 @@ from gnnplace.devices.topology import Device, Topology
 from gnnplace.evaluation import Objective, Problem, Proposals, Walk, WalkRequest
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from models_zoo.networks.catalog import load_recipe
-from tests.problems import chain, connected, devices_of
+from tests.problems import chain, connected, devices_of, problem_of, two_chains
 from tests.random_problems import random_graph, random_times, random_topology
-from tests.toy_problems import problem_on, two_chains
 
 PROPOSALS = Proposals(follow_neighbour=0.5, cluster_share=0.5, mean_cluster=2.0)
 
@@ -36,7 +35,7 @@ def random_problem(generator: np.random.Generator, objective: Objective) -> Prob
     times = random_times(generator, graph, topology)
     forbidden = generator.random(times.shape) < 0.1
     forbidden[:, 0] = False
-    return problem_on(graph, topology, np.where(forbidden, np.inf, times), objective)
+    return problem_of(graph, topology, np.where(forbidden, np.inf, times), objective)
 
 
 def random_start(problem: Problem, generator: np.random.Generator) -> np.ndarray:
@@ -130,7 +129,7 @@ def test_a_walk_reaches_the_optimum_of_two_chains() -> None:
 def test_units_move_as_a_whole_and_only_to_allowed_devices() -> None:
     ops = [Op(f"o{i}", group="g" if i in (1, 4) else None, devices=("d0", "d2") if i == 2 else None) for i in range(6)]
     graph = OpGraph.build("units", ops, [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(5)])
-    problem = problem_on(graph, mesh(3, 0.0), np.random.default_rng(1).uniform(1.0, 2.0, (6, 3)))
+    problem = problem_of(graph, mesh(3, 0.0), np.random.default_rng(1).uniform(1.0, 2.0, (6, 3)))
     rng, here, seen = np.random.default_rng(0), np.zeros(6, dtype=np.int64), set()
     for _ in range(300):
         moved = problem.local_search.propose(here, PROPOSALS, rng)
@@ -146,24 +145,24 @@ def test_units_move_as_a_whole_and_only_to_allowed_devices() -> None:
 def test_a_walk_leaves_a_start_without_a_route_and_never_accepts_one() -> None:
     # The third device exchanges tensors with nobody.
     topology = Topology("island", (*mesh(2).devices, Device("alone")), mesh(2).links)
-    problem = problem_on(chain(3), topology, np.array([[1.0, 1.0, 0.9]] * 3))
+    problem = problem_of(chain(3), topology, np.array([[1.0, 1.0, 0.9]] * 3))
     single_moves = replace(PROPOSALS, cluster_share=0.0)
     found = walk(problem, np.zeros(3, dtype=np.int64), 400, (1e9, 1e9), single_moves)
     assert 2 not in found.assignment.tolist()
     assert np.isfinite(found.value_s)
-    left = walk(problem_on(chain(3), topology, np.ones((3, 3))), np.array([0, 2, 0]), 50, (0.0, 0.0))
+    left = walk(problem_of(chain(3), topology, np.ones((3, 3))), np.array([0, 2, 0]), 50, (0.0, 0.0))
     assert left.best_s == 3.0
 
 
 def test_a_walk_leaves_a_start_that_does_not_fit() -> None:
-    problem = problem_on(chain(6, memory_bytes=10), mesh(2, memory_bytes=40), np.ones((6, 2)))
+    problem = problem_of(chain(6, memory_bytes=10), mesh(2, memory_bytes=40), np.ones((6, 2)))
     found = walk(problem, np.zeros(6, dtype=np.int64), 500, (0.2, 0.01))
     assert evaluated(problem, np.zeros(6, dtype=np.int64)) > problem.worst_case_s
     assert found.best_s == 7.0  # six seconds of work and one transfer
 
 
 def test_a_walk_without_movable_units_evaluates_nothing() -> None:
-    problem = problem_on(OpGraph.build("bound", [Op(f"o{i}", devices=("d1",)) for i in range(3)]), mesh(2))
+    problem = problem_of(OpGraph.build("bound", [Op(f"o{i}", devices=("d1",)) for i in range(3)]), mesh(2))
     found = walk(problem, np.ones(3, dtype=np.int64), 10, (1.0, 0.1))
     assert (found.evaluations, found.value_s, found.improvements) == (0, 3.0, ())
     moved = problem.local_search.propose(np.ones(3, dtype=np.int64), PROPOSALS, np.random.default_rng(0))
@@ -171,7 +170,7 @@ def test_a_walk_without_movable_units_evaluates_nothing() -> None:
 
 
 def test_units_and_devices_of_moves_are_drawn_by_their_weights() -> None:
-    problem = problem_on(chain(4), mesh(4), np.ones((4, 4)))
+    problem = problem_of(chain(4), mesh(4), np.ones((4, 4)))
     weighed = Proposals(0.0, 0.0, 1.0, unit_weights=np.array([0.0, 1.0, 0.0, 3.0]), device_weights=np.array([[0.0, 0.0, 1.0, 4.0]] * 4))  # fmt: skip
     rng, start = np.random.default_rng(0), np.zeros(4, dtype=np.int64)
     moved = np.array([problem.local_search.propose(start, weighed, rng) for _ in range(4000)])
@@ -182,7 +181,7 @@ def test_units_and_devices_of_moves_are_drawn_by_their_weights() -> None:
 
 
 def test_a_unit_on_the_only_weighted_device_moves_to_any_other() -> None:
-    problem = problem_on(chain(1), mesh(3), np.ones((1, 3)))
+    problem = problem_of(chain(1), mesh(3), np.ones((1, 3)))
     weighed = Proposals(0.0, 0.0, 1.0, device_weights=np.array([[1.0, 0.0, 0.0]]))
     rng = np.random.default_rng(0)
     moved = [int(problem.local_search.propose(np.zeros(1, dtype=np.int64), weighed, rng)[0]) for _ in range(1000)]
@@ -190,7 +189,7 @@ def test_a_unit_on_the_only_weighted_device_moves_to_any_other() -> None:
 
 
 def test_a_cluster_is_connected_on_one_device_and_has_the_stated_mean_size() -> None:
-    problem = problem_on(chain(200), mesh(2), np.ones((200, 2)))
+    problem = problem_of(chain(200), mesh(2), np.ones((200, 2)))
     clusters = Proposals(0.0, 1.0, 4.0)
     rng, start = np.random.default_rng(0), np.zeros(200, dtype=np.int64)
     sizes = []

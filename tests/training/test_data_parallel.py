@@ -23,7 +23,7 @@ from gnnplace.training.data_parallel import (
 from gnnplace.training.process_group import ProcessGroup, process_group
 from gnnplace.training.run_state import InvalidRun, RunState, fresh_state, read_state, write_state
 from gnnplace.training.search_ppo import SearchPpoConfig, TrainingProblem
-from tests.toy_problems import random_layers
+from tests.problems import random_layers
 from tests.training.conftest import on_first_device
 
 

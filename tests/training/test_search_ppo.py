@@ -21,7 +21,7 @@ from gnnplace.training.search_ppo import (
     search_ppo_update,
 )
 from gnnplace.training.search_trace import SearchTrace
-from tests.toy_problems import full_mesh, problem_on, random_layers, two_chains
+from tests.problems import full_mesh, problem_of, random_layers, two_chains
 from tests.training.conftest import on_first_device
 
 CONFIG = SearchPpoConfig()
@@ -169,7 +169,7 @@ def few_long_ops(seed: int) -> tuple[Problem, set[int]]:
     rng = np.random.default_rng(seed)
     times = np.full((40, 2), 0.01)
     times[rng.choice(40, size=4, replace=False)] = 1.0
-    problem = problem_on(OpGraph.build("few", [Op(f"o{i}") for i in range(40)], []), full_mesh(2), times)
+    problem = problem_of(OpGraph.build("few", [Op(f"o{i}") for i in range(40)], []), full_mesh(2), times)
     return problem, set(problem.unit_of_op[times[:, 0] == 1.0].tolist())
 
 
