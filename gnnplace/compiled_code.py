@@ -1,7 +1,5 @@
 """Functions compiled by numba, which run as plain Python where numba is not installed."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

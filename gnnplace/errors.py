@@ -4,8 +4,6 @@ A message names what was found, what was expected, which op or device, and what 
 whatever characters the names in it contain.
 """
 
-from __future__ import annotations
-
 import difflib
 import reprlib
 from collections.abc import Iterable

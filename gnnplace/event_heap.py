@@ -1,7 +1,5 @@
 """A binary heap of timed events in two arrays; compiled, for the simulator and for list schedulers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import NDArray

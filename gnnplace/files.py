@@ -1,7 +1,5 @@
 """Reading and writing whole files. A file is complete or absent; what a killed process leaves is removed later."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

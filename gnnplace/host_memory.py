@@ -1,7 +1,5 @@
 """Main memory that this process may use: the machine's, within the limits of its control groups (versions 1 and 2)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Each check imports its own libraries, so that a broken library is a result.
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Handling of Ctrl-C: stop at the next occasion, notice it, or defer it."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

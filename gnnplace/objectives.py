@@ -1,7 +1,5 @@
 """Names of objectives, in a module that imports nothing heavy."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 Objective = Literal["latency", "throughput"]

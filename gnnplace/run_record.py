@@ -4,8 +4,6 @@ Missing seconds (infeasible, failed, not computed) are null or infinite. Devices
 description states otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Literal, NotRequired

@@ -3,8 +3,6 @@
 The check shares no code with the engine that makes schedules; it follows the execution model rule by rule.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Conversions between SI units and the texts that people type and read."""
 
-from __future__ import annotations
-
 import re
 
 GIB = 1024**3

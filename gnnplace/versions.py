@@ -1,7 +1,5 @@
 """Versions of installed distributions."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 

@@ -1,7 +1,5 @@
 """A small run record with an entry for every part of a report."""
 
-from __future__ import annotations
-
 from gnnplace.run_record import RunRecord
 
 

@@ -1,7 +1,5 @@
 """Files of finished cases, as benches keep them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small problems that several tests place: graphs, connected devices, and a simulator of both."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

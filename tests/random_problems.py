@@ -1,7 +1,5 @@
 """Small random problems for property tests: every feature of graphs and topologies turns up."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gnnplace.devices.topology import Device, Link, Topology

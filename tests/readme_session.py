@@ -5,8 +5,6 @@
 A line that measures gets `--force`, so that it works on a busy machine; its figures are not checked.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Writing to a full or read-only disk gives one clear error, and every file stays as it was."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Two processes at the same time share one cache and one store."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

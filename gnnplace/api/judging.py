@@ -1,7 +1,5 @@
 """The choice of the answer: by simulated seconds, or between placements that were executed side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Measurements on this machine: profiles of models, links, and segments, and placements that are executed."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence

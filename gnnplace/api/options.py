@@ -1,7 +1,5 @@
 """Options of a search, as an object or as keyword arguments, and sizes of symbolic dimensions."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math

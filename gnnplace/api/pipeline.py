@@ -1,7 +1,5 @@
 """The main path: load the workload, set up the problem, search, choose the answer, and make the plan."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress

@@ -1,7 +1,5 @@
 """The computed parts of `run.json`: ops, edges, transfers, the critical path, memory over time, and search steps."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate, groupby

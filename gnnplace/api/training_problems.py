@@ -1,7 +1,5 @@
 """Endless problems for training: random graphs and the zoo's training families, on random device sets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

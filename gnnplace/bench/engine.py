@@ -7,8 +7,6 @@ evaluate them; `list`, from HEFT; and `random`, the worst case, in which three o
 minimum over rounds, as other work only adds time; ratios are medians over rounds, each taken within one round.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """`gnnplace bench equality` and `execution`: placed models on two cores against plain sessions, in outputs and in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass

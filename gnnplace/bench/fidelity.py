@@ -6,8 +6,6 @@ therefore adds no error. Repeatability is the rank correlation between even and 
 rank better than that. "Slowed" figures correct the simulation by the slowdown that devices cause each other at that time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Placements of every kind, good and bad, and the slowdown that devices cause each other."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack

@@ -4,8 +4,6 @@ A bench defines its cases (a frozen dataclass of plain values), a function that 
 `run_cases` runs the cases that no earlier start has finished, in processes or on the hosts of a Ray cluster.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import platform

@@ -4,8 +4,6 @@ The best known placement of a model is the fastest of all final placements, meas
 single measurements of which it keeps the least; they are stretched so that the final placement has its side-by-side seconds.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence

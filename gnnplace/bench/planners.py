@@ -4,8 +4,6 @@ The sets are `k40x2` and `k40x4` as published, and a K40, a P100 and the host, w
 that the model needs on one device, so that the model must be cut.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Set-ups and searches as benches time them: on real devices with measured costs, compiled, with limited memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ Chromium without a GPU. Opening counts from the navigation until everything is d
 fresh pages.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`gnnplace bench scale`: time, memory and quality from a file to a placement, at 1,000 to 200,000 ops."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Shell completion: the names that the Tab key offers, read from small tables, which takes little time."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterable, Iterator, MutableMapping

@@ -1,7 +1,5 @@
 """Examples in the help of each command: lines that users can type unchanged, each with a comment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.markup import escape

@@ -1,7 +1,5 @@
 """`gnnplace devices`, `planners`, `zoo`, `report` and `doctor`: lists, models of the zoo, reports, and the installation."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The console script: its commands, and every error as one line and an exit code."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -1,7 +1,5 @@
 """`gnnplace run`, `profile` and `bench`: they execute models and measure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

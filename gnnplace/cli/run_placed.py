@@ -1,7 +1,5 @@
 """The work of `gnnplace run`, and the console script; without typer, `run` is its only command."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

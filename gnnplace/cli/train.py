@@ -1,7 +1,5 @@
 """`gnnplace train`."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping

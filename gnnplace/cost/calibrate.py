@@ -1,7 +1,5 @@
 """A roofline fitted to measured seconds, so that ops that were never measured get a time that fits the device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The protocol of cost models, and the two that need no measurements."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """All measurements in one SQLite file, by machine, so that commands measure nothing twice."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -3,8 +3,6 @@
 Rates are conservative published figures, sufficient to rank ops before a calibration replaces them.
 """
 
-from __future__ import annotations
-
 import csv
 import ctypes
 import os

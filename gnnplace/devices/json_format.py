@@ -1,7 +1,5 @@
 """The topology file, `gnnplace.topology/1`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict

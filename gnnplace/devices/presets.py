@@ -1,7 +1,5 @@
 """Known hardware with published figures, and device sets of it: `k40x4`, `k40x2+v100`, `k40x2@300MiB`."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

@@ -11,8 +11,6 @@ each session's arena), `cores` (`cuda`, `ep`: cores of the calling thread, `core
 `peer` (`cuda`). All other options go to the provider.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

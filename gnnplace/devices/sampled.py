@@ -1,7 +1,5 @@
 """Random device sets to train on; the same generator state gives the same set."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations

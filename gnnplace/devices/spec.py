@@ -1,7 +1,5 @@
 """Device sets from the text of `--devices`: a topology file, a preset, real devices, or `auto`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Devices, links between them, and the routes of tensors between any two devices."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import sys

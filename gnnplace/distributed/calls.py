@@ -1,7 +1,5 @@
 """Function calls on hosts, and files that travel to them through Ray's object store."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

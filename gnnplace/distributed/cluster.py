@@ -1,7 +1,5 @@
 """The connection to a Ray cluster, its hosts, and the versions that decide whether a host takes part."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

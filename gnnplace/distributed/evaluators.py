@@ -1,7 +1,5 @@
 """Simulations and executions by the workers of all hosts; simulations give the local results, bit for bit."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack

@@ -8,8 +8,6 @@ Ray's compiled graphs would run the steps of an actor in one fixed order, one re
 waits for another host could not begin the next request, and a lost actor would take the whole graph with it.
 """
 
-from __future__ import annotations
-
 import logging
 import weakref
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The devices of several hosts as one topology, and probes of the links between hosts."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Mapping

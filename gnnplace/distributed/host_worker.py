@@ -1,7 +1,5 @@
 """The process of one host of a placed model, and the files of its parts on their way there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future

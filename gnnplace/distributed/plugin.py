@@ -1,7 +1,5 @@
 """The hosts of a Ray cluster as `gnnplace.api` uses them; `api` loads this file by name, and nothing imports it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Several raylets on this machine, each standing for a host of one core: for tests and benches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

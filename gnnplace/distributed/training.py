@@ -1,7 +1,5 @@
 """Training over the hosts of a cluster: rank 0 is this process, every other rank a Ray actor."""
 
-from __future__ import annotations
-
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

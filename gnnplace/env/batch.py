@@ -1,7 +1,5 @@
 """The environment over several placements of one problem."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self

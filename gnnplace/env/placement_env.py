@@ -4,8 +4,6 @@
 time (static) or of the current makespan (dynamic), bytes are fractions of the graph's totals: no entry has seconds or bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A problem and the schedules of several placements as plain arrays: when ops run and tensors arrive, and slack."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Op graphs as files: `gnnplace.graph/1`, for graphs that do not come from ONNX."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

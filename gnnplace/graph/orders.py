@@ -1,7 +1,5 @@
 """Orders and ranks of the ops of a graph: topological orders, cycles, upward ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray

@@ -4,8 +4,6 @@ The graph between joined units may have cycles, unlike the graph between the gro
 still runs by itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Utilization of real devices by other work, which would distort measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import psutil

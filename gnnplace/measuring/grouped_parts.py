@@ -1,7 +1,5 @@
 """From a placement of op groups to the parts that devices run, and back from measured parts to segments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

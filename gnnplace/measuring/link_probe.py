@@ -1,7 +1,5 @@
 """Measured costs of a session call and of a hand-over between two devices, with the runner that placed models use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import combinations, cycle, pairwise
 

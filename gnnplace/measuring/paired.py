@@ -9,8 +9,6 @@ A measurement may end at any of a dozen looks, and every look is a chance to be 
 of `PairRule.confidence`, with which all of them together keep 95 % (Pocock 1977 gives 99 % for normal differences).
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Seconds of every op on a real device, from ONNX Runtime's profiler, and the machine's costs that follow from them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

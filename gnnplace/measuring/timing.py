@@ -1,7 +1,5 @@
 """Repeated measurements and their statistics: interleaved rounds, medians, confidence intervals."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

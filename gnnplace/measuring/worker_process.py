@@ -1,7 +1,5 @@
 """Jobs that execute placed models in an isolated process, and their answers."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

@@ -6,8 +6,6 @@ truth: no runtime acts on these fields, and many tools drop them. ONNX Runtime f
 `layer_ann` within one session, that is, for one CPU and one GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

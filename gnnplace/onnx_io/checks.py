@@ -1,7 +1,5 @@
 """Rules that a model file must keep, checked before onnx-ir reads it: nodes, attributes, values, tensors, weight files."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The op graph of a normalised ONNX model: dependencies, bytes, costs, and the assumptions behind them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 

@@ -4,8 +4,6 @@ ONNX Runtime refuses external data outside the model's folder: absolute paths, `
 so a model that is written elsewhere gets hard links (copies where the file system has none).
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

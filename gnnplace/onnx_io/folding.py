@@ -1,7 +1,5 @@
 """Constant folding, and the helpers that it shares with shape inference: subgraphs, captured values, constants."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Matches kernels of an optimised model with the ops they execute, although runtimes fuse, rename and reorder ops."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

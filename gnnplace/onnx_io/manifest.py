@@ -1,7 +1,5 @@
 """The manifest of a folder of parts: `parts/manifest.json`, format `gnnplace.parts/1`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

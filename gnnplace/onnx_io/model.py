@@ -1,7 +1,5 @@
 """A model that was read, with its op graph and constant ops, and the placement hints in its `metadata_props`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

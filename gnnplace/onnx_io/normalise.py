@@ -1,7 +1,5 @@
 """The normal form of a model: functions inlined, nodes sorted, constants folded, dead code removed, unique node names."""
 
-from __future__ import annotations
-
 from graphlib import CycleError, TopologicalSorter
 
 import onnx_ir as ir

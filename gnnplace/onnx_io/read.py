@@ -1,7 +1,5 @@
 """Any ONNX model file as an `OnnxModel`: checked, normalised, with costs for every op."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

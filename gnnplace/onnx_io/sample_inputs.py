@@ -1,7 +1,5 @@
 """Generated inputs that a model accepts, and models from ONNX's text form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

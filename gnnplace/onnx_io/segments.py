@@ -1,7 +1,5 @@
 """Segments: runs of ops that one device executes without exchanging values, so that each becomes one session."""
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

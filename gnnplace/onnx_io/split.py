@@ -1,7 +1,5 @@
 """Cuts a model into parts: models of their own, each for one device."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 onnx-ir has no map types. Reading a model moves them from its values into the values' `meta`, and writing moves them back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

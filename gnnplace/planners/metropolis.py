@@ -1,7 +1,5 @@
 """The Metropolis rule of simulated annealing: which worse moves a search accepts, and how its temperature falls."""
 
-from __future__ import annotations
-
 import math
 import sys
 

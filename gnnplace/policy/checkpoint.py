@@ -1,7 +1,5 @@
 """Policy files: weights as safetensors, and a JSON card beside them that describes the network and its training."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Conversion of a problem to a DGLGraph, and message passing on it. The only file that imports dgl."""
 
-from __future__ import annotations
-
 import os
 import sys
 import types

@@ -4,8 +4,6 @@ DGL (`dgl_graph`) or plain torch (`torch_messages`) sums the messages. Both give
 both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ An amount is divided by the graph's mean of its kind (or by the current makespan
 devices of any size have features of similar size. Op types are hashed into buckets; one bucket is for unknown types.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

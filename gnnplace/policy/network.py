@@ -1,7 +1,5 @@
 """The policy network: scores of (unit, device) pairs with shared weights, so that any number of devices works."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `PAIR` and `CONTEXT` define each feature once: the field's name is the feature's name and its position is the column.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 

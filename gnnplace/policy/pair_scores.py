@@ -4,8 +4,6 @@ Between two encodings of the graph the contributions of units and devices to a s
 computes them once, and `pair_scores` adds those of the pair's own features.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -8,8 +8,6 @@ Pages of benches: `bench_page.py` (chooses the page of a suite; the papers' tabl
 `bench_charts.py`. Their format is defined here, because the benches write it and load no plotting library.
 """
 
-from __future__ import annotations
-
 import string
 from collections.abc import Iterable
 

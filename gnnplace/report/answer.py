@@ -1,7 +1,5 @@
 """The answer of a run in one sentence, and formats of numbers."""
 
-from __future__ import annotations
-
 import math
 
 from gnnplace.run_record import RunRecord

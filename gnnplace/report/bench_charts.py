@@ -1,7 +1,5 @@
 """Charts of benches: placements per layer, ratios to the best known, simulated against executed times."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of a bench from its JSON; the papers' tables show the published figures beside ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages of `bench fidelity` (simulated against executed times) and `bench measured` (searches by execution)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any

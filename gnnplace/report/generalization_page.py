@@ -1,7 +1,5 @@
 """The page of `bench generalization`: the table, every run, and the cases in which `gnn` loses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any

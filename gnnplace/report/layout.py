@@ -7,8 +7,6 @@ are straight lines.
 On the 512 groups and 1,978 edges of `nmt_2:training`, this layout takes 0.2 s. ELK 0.12 took 36 to 94 s, Graphviz's dot 23 s, dagre 3.1 more than a minute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The report of a run: one HTML page that contains everything it shows and works offline."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

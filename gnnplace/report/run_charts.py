@@ -1,7 +1,5 @@
 """Charts of one run: memory over time, and the progress of the search."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

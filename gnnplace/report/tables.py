@@ -1,7 +1,5 @@
 """Tables and sentences of a report as HTML; every name is escaped."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Colours that work on light and dark backgrounds, units of time axes, and escaped labels; all charts use them."""
 
-from __future__ import annotations
-
 import html
 from typing import Any
 

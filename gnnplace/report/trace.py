@@ -4,8 +4,6 @@ Devices and channels are threads of two processes, ops and transfers complete ev
 microseconds of the simulated step. Source of the format: Google's "Trace Event Format" and Perfetto's notes on it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator

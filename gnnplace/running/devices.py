@@ -1,7 +1,5 @@
 """ONNX Runtime sessions on real devices: pinned threads, session and provider options, and a check of the assignment."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Inputs of a placed model, checked against the model's declarations, and `.npz` files of inputs and outputs."""
 
-from __future__ import annotations
-
 import math
 import tokenize
 import zipfile

@@ -1,7 +1,5 @@
 """Slices of a GPU: streams on some of its streaming multiprocessors, by CUDA's green contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 from typing import Any

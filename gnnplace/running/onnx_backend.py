@@ -3,8 +3,6 @@
 ONNX's test suite takes the class unchanged: `onnx.backend.test.runner.Runner(PlacedBackend, __name__)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """ONNX Runtime sessions of single parts, and a cache of them for searches that change few parts at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from threading import Lock
 from typing import Any

@@ -1,7 +1,5 @@
 """The devices of a placed model at work: several with a thread each, or one on the calling thread."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Mapping, Sequence
 from itertools import count

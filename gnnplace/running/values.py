@@ -1,7 +1,5 @@
 """Values between ONNX Runtime, numpy and the memory of GPUs, including element types that numpy lacks."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The threads of one device: one runs its steps in order, another copies values where the device has its own memory."""
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence

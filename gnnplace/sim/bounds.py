@@ -1,7 +1,5 @@
 """Lower bounds of the seconds of all feasible placements."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -15,8 +15,6 @@ Rules, with the tie-breaks that make the result unique:
    consumers is held to the end. Peaks are read after all events of an instant.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

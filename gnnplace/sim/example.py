@@ -1,7 +1,5 @@
 """A problem that can be checked by hand, for the examples in docstrings."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gnnplace.devices.topology import Device, Link, Topology

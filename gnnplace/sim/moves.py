@@ -4,8 +4,6 @@ A move changes nothing before the first producer of a moved op ends. The base pl
 state at up to `K` instants. Each move starts from the last kept state before its effect: about half an evaluation.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The state of a run: ready ops as bit sets, events as a heap, transfers as linked lists. Compiled."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any, NamedTuple
 

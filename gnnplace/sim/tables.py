@@ -1,7 +1,5 @@
 """One graph on one topology as the compact arrays that the engine runs over."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ transfers, every op on its fastest device. Starting from kept states, as in `mov
 because every accepted move invalidates the later states.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field

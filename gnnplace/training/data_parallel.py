@@ -6,8 +6,6 @@ of an update follow from seed, update and rank alone: the same seed on the same 
 if the run stops and resumes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass

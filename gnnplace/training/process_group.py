@@ -1,7 +1,5 @@
 """Processes that train together: each has a rank, and they all-reduce tensors."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Files of a training run: its checkpoint, and its log of one JSON object per update (with TensorBoard's events where installed)."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import io

@@ -7,8 +7,6 @@ after the same number of evaluations (as in GRPO, Shao et al. 2024, section 4.1,
 function is learned. The policy is thus trained on placements like those that it scores in use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

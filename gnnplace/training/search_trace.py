@@ -3,8 +3,6 @@
 From it, PPO computes the probabilities of the same draws under other weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

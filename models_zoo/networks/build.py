@@ -1,7 +1,5 @@
 """A recipe's files: an ONNX model that was checked and compared with torch, its weights, and inputs to try it with."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

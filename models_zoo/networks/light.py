@@ -7,8 +7,6 @@ its inputs.
     python -m models_zoo.networks.light inception_v2 --out build/light_inception_v2.onnx
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator

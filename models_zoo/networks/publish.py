@@ -8,8 +8,6 @@ ones in each, so that one that runs out of memory takes little with it. Rows tha
 anew only when their family is named.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Recipes and their products: a torch module, an ONNX model, or an op graph."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

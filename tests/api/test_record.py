@@ -1,7 +1,5 @@
 """The record of a run: a critical path without gaps, memory over time, and the reasons why ops cannot move."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Training problems: reproducible, within limits, and from training families only."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A training run as a whole: started, killed, resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Placed models beside plain sessions: the ways to run them, and their speed-ups."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Simulated against measured seconds: placements of every kind, the table, and a real run on two cores."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Options, suites, and cases that are stored as they finish."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

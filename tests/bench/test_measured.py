@@ -1,7 +1,5 @@
 """Searches by execution: results of a search, rows, and the page."""
 
-from __future__ import annotations
-
 import os
 import string
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The bench of reports opens real reports in a real browser and measures their sizes."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'gnnplace[pictures]'")

@@ -1,7 +1,5 @@
 """The bench of large graphs: its cases have the sizes that they state, and its figures are of the stages that they name."""
 
-from __future__ import annotations
-
 from mmap import mmap
 from typing import Any
 

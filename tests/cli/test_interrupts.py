@@ -1,7 +1,5 @@
 """Ctrl-C while a command runs, as real signals."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`gnnplace zoo` and `zoo:NAME` on the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

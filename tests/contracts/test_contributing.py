@@ -1,7 +1,5 @@
 """CONTRIBUTING.md is correct: its planner, device, op cost and zoo entry work as printed."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

@@ -1,7 +1,5 @@
 """Every name that users are meant to call shows an example that runs; pytest runs them where they stand."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Packages have the public names that they list, names without an underscore have docstrings, and importing stays light."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """A cluster on this machine: several raylets, each of which stands for a host."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A driver that can be killed: `python -m tests.distributed.driver ADDRESS KEPT MARKS` runs eight cases."""
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The bench of Ray: the throughput of many hosts by costs of messages, and a placed model over two hosts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

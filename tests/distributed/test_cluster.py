@@ -1,7 +1,5 @@
 """A connection to a cluster, and the hosts in it."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import socket

@@ -1,7 +1,5 @@
 """Commands with `--ray` give the results of the same commands without it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

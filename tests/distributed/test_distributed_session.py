@@ -1,7 +1,5 @@
 """A placed model on two hosts has the outputs of one machine, even if processes and hosts are lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The next start of a killed driver runs the remaining cases."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

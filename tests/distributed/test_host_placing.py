@@ -1,7 +1,5 @@
 """A model placed over the devices of several hosts, from the command line's text to outputs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

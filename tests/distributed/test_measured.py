@@ -1,7 +1,5 @@
 """Each placement is executed once, on one of several hosts beside its own plain session, even if processes are killed."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

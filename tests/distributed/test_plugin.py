@@ -1,7 +1,5 @@
 """The plug-in without a cluster: the single device, the row of a planner that fails, and a missing policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

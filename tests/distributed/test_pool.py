@@ -1,7 +1,5 @@
 """Every item has exactly one result, even if workers and hosts are lost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

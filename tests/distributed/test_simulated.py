@@ -1,7 +1,5 @@
 """Simulations on other hosts have the local results."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 

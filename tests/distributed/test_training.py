@@ -1,7 +1,5 @@
 """Training over the hosts of a cluster reaches the weights of a run on one machine, even if a process is killed."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping

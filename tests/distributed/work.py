@@ -1,7 +1,5 @@
 """The work of workers in tests; each item leaves a mark in a folder, as a worker may be killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

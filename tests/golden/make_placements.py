@@ -6,8 +6,6 @@
 before and after.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Coarsening: fewer ops, the same computation."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Units joined into fewer units, and random connected sets of units."""
 
-from __future__ import annotations
-
 from collections import Counter
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """Small variants of the zoo's recipes, as networks, files and stages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torch import nn

@@ -1,7 +1,5 @@
 """Wide networks have the sizes of their papers, branches that depend on nothing of each other, and exact routing."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Recipes of control flow, data-dependent shapes, integer weights and old files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every decomposition of a backward op gives the gradients of torch's autograd."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Generated graphs have the ops, the width and the communication that their settings state."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The light models keep their structure and compute something that depends on their input."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The recurrent networks of the papers have the layers, cells and stages that their names say."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

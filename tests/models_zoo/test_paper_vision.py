@@ -1,7 +1,5 @@
 """The image networks of the papers have the published structure, and their stages follow the blocks."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Networks have as many parameters as their papers state."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

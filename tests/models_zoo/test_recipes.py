@@ -1,7 +1,5 @@
 """Every recipe's small variant: ONNX that computes what torch computes, whole and cut over two devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

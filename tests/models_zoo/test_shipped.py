@@ -1,7 +1,5 @@
 """The shipped manifest is correct and has an op graph for every row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A training step in ONNX: torch's numbers, variables beside their updates, gradients on their weights' stages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Transformers have a stage for every layer, and caches that carry a text on."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

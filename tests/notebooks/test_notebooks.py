@@ -1,7 +1,5 @@
 """Every notebook runs as published and computes the results that are saved in it."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import hashlib

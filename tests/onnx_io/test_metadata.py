@@ -1,7 +1,5 @@
 """Stages, colocation and state that a model file states reach the op graph."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

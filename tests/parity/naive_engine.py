@@ -1,7 +1,5 @@
 """The execution model written down as slowly and plainly as possible: the oracle of the compiled engine."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 

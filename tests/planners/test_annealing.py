@@ -1,7 +1,5 @@
 """Annealing: its temperatures, its moves, and optima that it has to find."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

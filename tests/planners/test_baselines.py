@@ -1,7 +1,5 @@
 """Single, round-robin and greedy on instances with a known answer."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

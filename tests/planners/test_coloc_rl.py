@@ -1,7 +1,5 @@
 """Placement by REINFORCE on a sequence-to-sequence policy; the policy, its op groups and its rewards."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """m-ETF by hand, against a naive scheduler, and under every graph and device set."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

@@ -1,7 +1,5 @@
 """The expert: stages whole and in order, equal loads, no hosts beside accelerators."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

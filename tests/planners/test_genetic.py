@@ -1,7 +1,5 @@
 """The genetic algorithm: decoding, one generation by hand, optima of small graphs."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

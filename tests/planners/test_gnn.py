@@ -1,7 +1,5 @@
 """The GNN improver as a planner."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The GNN improver where evaluations are executions."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The portfolio of list schedules: never worse than HEFT, with every placement evaluated once."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The hierarchical planner: embeddings of ops and groups, grouper, placer, learning and the ablations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """List scheduling and HEFT, against the paper's example and by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

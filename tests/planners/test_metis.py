@@ -1,7 +1,5 @@
 """MinCut over accelerators, and with hosts."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import numpy as np

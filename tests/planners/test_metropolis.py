@@ -1,7 +1,5 @@
 """The Metropolis rule and the clock of a search."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mt-KaHyPar: weights of units, limits of parts, placements that fit, and failures of the library."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Large graphs, level by level: the results of each level, and that no level is worse than the one before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 

@@ -1,7 +1,5 @@
 """`optimal`: its proofs are true, and its bounds hold."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the published learned methods share: rewards, baseline, attention in pieces, seeds and budgets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

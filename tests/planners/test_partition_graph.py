@@ -1,7 +1,5 @@
 """What partitioners cut: weights of vertices, edges and nets, and which device is which part."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

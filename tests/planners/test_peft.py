@@ -1,7 +1,5 @@
 """PEFT against its paper's example and against a naive scheduler."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Placeto: pooling sets, features, messages, an episode by hand, and learning."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import networkx as nx

@@ -1,7 +1,5 @@
 """Promises of every planner in the catalog."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import shutil

@@ -1,7 +1,5 @@
 """Scotch: its files by hand, and its mappings."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import shutil

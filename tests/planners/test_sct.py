@@ -1,7 +1,5 @@
 """m-SCT: the linear program by hand, and the effect of favourite children."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Segments on chains with a known answer; planners with many candidates evaluate none of them twice."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import ModuleType
 

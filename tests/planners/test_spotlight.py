@@ -1,7 +1,5 @@
 """Placement by proximal policy optimisation."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every picture of a report becomes a file, and a plan has a trace."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pictures show exactly the schedule, graph and history of the run."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

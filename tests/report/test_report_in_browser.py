@@ -1,7 +1,5 @@
 """A report works in a real browser: no error, no script from a name, the numbers of the run; hover, search, zoom and collapse."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

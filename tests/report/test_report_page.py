@@ -1,7 +1,5 @@
 """A report shows the numbers of its run, needs no network, and lets no name from a model act."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import gzip

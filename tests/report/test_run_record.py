@@ -1,7 +1,5 @@
 """A run record survives its file, and a damaged one is refused in one line with the place."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A trace holds every op, transfer and memory of the run, by the rules of the Trace Event Format that Perfetto reads."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Command line of the robustness suites: `python -m tests.robustness SUITE`, from the root of the repository."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Lower bounds: never above any schedule, and tight where they can be."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The compiled walk equals its moves made one by one, and keeps to allowed placements."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

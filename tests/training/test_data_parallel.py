@@ -1,7 +1,5 @@
 """One policy for many problems, in one process and in two."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

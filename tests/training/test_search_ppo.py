@@ -1,7 +1,5 @@
 """PPO of searches: rewards, advantages, probabilities and learning."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

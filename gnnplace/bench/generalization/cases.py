@@ -3,8 +3,6 @@
 Graphs are the zoo's test split, and random graphs with settings that training never draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

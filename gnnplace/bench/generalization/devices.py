@@ -3,8 +3,6 @@
 The sets are the papers' testbeds, and sets made by hand.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rows of the bench: planners with their budgets, and variants of the improver."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One row on one case, and the facts of a case that do not depend on a row."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

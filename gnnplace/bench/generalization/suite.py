@@ -1,7 +1,5 @@
 """`gnnplace bench generalization`: a policy on held-out graphs and devices, beside searches and its ablations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -5,8 +5,6 @@ cases and seeds. A placement that does not fit into memory has no ratio: it is c
 with one that fits.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 Some planners can be run beside a stored result of the others.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

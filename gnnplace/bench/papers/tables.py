@@ -1,7 +1,5 @@
 """Rows of the papers' tables, and one planner on one row; published seconds come from other hardware and software."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field

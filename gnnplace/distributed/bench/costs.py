@@ -1,7 +1,5 @@
 """Measurements on a cluster of this machine: evaluations per second with one host and with two, and costs of messages."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time

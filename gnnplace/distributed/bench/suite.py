@@ -3,8 +3,6 @@
 A placed model runs in this process, in one process of another host, and over two hosts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A node with the tensors that it reads and writes; the argument of every cost rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Elementwise operators, and operators that only move data: FLOPs per element of the first output, moved bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gnnplace.onnx_io.op_costs.call import Call, Rule

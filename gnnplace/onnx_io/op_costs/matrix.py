@@ -1,7 +1,5 @@
 """Convolutions, matrix products, attention, recurrent layers: FLOPs are mostly twice the multiply-accumulates."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The cost of one node by all tables and the bodies of If, Loop and Scan; signatures, which are equal for equal costs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

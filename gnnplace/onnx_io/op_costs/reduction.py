@@ -1,7 +1,5 @@
 """Reductions, normalisations, pooling, resizing, losses, sorting, transforms: mostly FLOPs per input element."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

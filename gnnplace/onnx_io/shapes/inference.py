@@ -4,8 +4,6 @@ Inference by node, with the values of small integer tensors, finds shapes that i
 It continues after an unknown node, and stays linear in the size of the graph.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

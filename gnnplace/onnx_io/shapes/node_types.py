@@ -1,7 +1,5 @@
 """ONNX's own type inference for one node, and the types of values that a model does not state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One tensor at concrete dimensions, and the sizes of a model's symbolic dimensions."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

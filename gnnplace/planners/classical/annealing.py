@@ -1,7 +1,5 @@
 """Simulated annealing with moves of units and of clusters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

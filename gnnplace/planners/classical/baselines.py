@@ -1,7 +1,5 @@
 """The simplest placements: one device, devices in turn, and single moves until none helps."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gnnplace.evaluation import Problem

@@ -1,7 +1,5 @@
 """m-ETF, memory-constrained earliest task first, and the compiled scheduler that it shares with m-SCT."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

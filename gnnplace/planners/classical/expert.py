@@ -1,7 +1,5 @@
 """The expert's placement: whole layers in their order, one device after the other, with equal loads."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray

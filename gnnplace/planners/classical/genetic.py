@@ -1,7 +1,5 @@
 """A biased random-key genetic algorithm over device preferences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """HEFT: heterogeneous earliest finish time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gnnplace.arrays import IntArray

@@ -1,7 +1,5 @@
 """A portfolio of list schedules under varied transfer costs and noise; the best one is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain, cycle, product
 

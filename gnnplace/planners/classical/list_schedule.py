@@ -1,7 +1,5 @@
 """Compiled list scheduling: ops in order of upward rank, each on the device where it ends first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

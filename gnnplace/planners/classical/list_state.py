@@ -1,7 +1,5 @@
 """The compiled state of list schedulers: the ops to place, the machine, and the partial schedule."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """MinCut with METIS: devices share the computation evenly, and few bytes cross between them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gnnplace.arrays import IntArray

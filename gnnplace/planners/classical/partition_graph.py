@@ -1,7 +1,5 @@
 """The input of graph partitioners: units as vertices, tensors as edges or nets, devices as parts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

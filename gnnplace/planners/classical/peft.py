@@ -1,7 +1,5 @@
 """PEFT: predicted earliest finish time."""
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scotch: the op graph mapped onto the graph of devices, whose links have costs."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from itertools import pairwise

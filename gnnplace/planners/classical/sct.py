@@ -1,7 +1,5 @@
 """m-SCT: memory-constrained small communication times, with favourite children from a linear program."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Segments: consecutive pieces of topological orders, each on one device, cut by dynamic programming."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Starts for the improver: placements built without search."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

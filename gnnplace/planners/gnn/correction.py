@@ -1,7 +1,5 @@
 """Expected seconds of executions: the simulator's answer, corrected by the executions so far."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Search with executions: the next placement to execute is the most promising by the corrected simulator."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Proposals of the guided search: moves of one unit, of a cluster, exchanges, and rebuilt stretches of the current placement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

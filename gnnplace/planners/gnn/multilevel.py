@@ -1,7 +1,5 @@
 """Search of large graphs: coarse groups first, then refinement, in which ever smaller clusters of ops move."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Odds of every single move of the current placement, from the scores of the policy; draws from them are compiled."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

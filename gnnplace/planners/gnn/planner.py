@@ -1,7 +1,5 @@
 """The improver: the best of several starts, a search that the policy guides, then a compiled one; training on request."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The guided search, which draws its moves from the policy, the compiled walk after it, and training on traced searches."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import deque

@@ -1,7 +1,5 @@
 """Proposals that rebuild a stretch of a placement by list scheduling, compiled."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -10,8 +10,6 @@ updates leave them out. The policy is `seq2seq/network.py`, the colocation rule 
 Departure: one process draws, measures and learns in turn; the paper has asynchronous controllers, whose workers measure.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

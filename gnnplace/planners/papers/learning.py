@@ -1,7 +1,5 @@
 """Rewards, baseline and gradient steps of the published methods, and pieces of their features and sequence models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -16,8 +16,6 @@ mean square, so that `beta` means the same on every graph; failing placements ke
 update follows a batch of placements with equal rewards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

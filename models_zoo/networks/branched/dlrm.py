@@ -1,7 +1,5 @@
 """Click ranking: an embedding table per categorical feature, below one network or several experts and towers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Deep ensembles: members of the same architecture that see the same input, and whose probabilities are averaged."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """A transformer with a mixture of experts in every layer: a gate sends each token to two of them, and all run at once."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """NASNet-A: an image classifier of cells that a search found, ten operations on two earlier outputs in each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Two encoders whose outputs are compared: with the same weights for pairs of texts, or each its own for retrieval."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

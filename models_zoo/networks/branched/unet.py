@@ -1,7 +1,5 @@
 """The denoising network of a latent diffusion model: a U-Net that attends to a text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A detector: boxes and scores from six grids, then `NonMaxSuppression`, whose outputs are as long as there are objects."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

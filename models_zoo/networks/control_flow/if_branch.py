@@ -1,7 +1,5 @@
 """An early exit: a cheap gate decides by `If` whether a short or a deep head classifies the batch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The body reads annotations and weights from outside. What it chose is scored onc
 once, as rescoring does; that reads the same output weights as the loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A file as exporters wrote it in 2018: opset 9, IR 3, every weight an input as well, nodes without names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

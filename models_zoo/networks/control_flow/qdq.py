@@ -5,8 +5,6 @@ two: sums of products are then exact, in float32 as in int32, and rounding to a 
 7 bits, as ONNX Runtime's documentation advises for processors whose 16-bit sums saturate (its `reduce_range`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Speech recognition: convolutions, then bidirectional recurrent layers, each direction one `Scan` over the frames."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

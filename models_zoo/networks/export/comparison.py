@@ -1,7 +1,5 @@
 """The numbers of an ONNX model in ONNX Runtime beside those of torch: a model that was not compared is not written."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

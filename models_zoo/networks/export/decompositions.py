@@ -1,7 +1,5 @@
 """Ops of a training step in terms of ops that ONNX has, where torch's core decompositions leave them whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

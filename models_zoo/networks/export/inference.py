@@ -1,7 +1,5 @@
 """The forward pass of a torch network as an ONNX model."""
 
-from __future__ import annotations
-
 import ast
 import logging
 import warnings

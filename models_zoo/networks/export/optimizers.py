@@ -3,8 +3,6 @@
 # mypy: disable-error-code="operator, return-value, type-var"
 # The functions under `@script` are ONNX in the shape of Python; only their source is read.
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

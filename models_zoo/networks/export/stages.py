@@ -1,7 +1,5 @@
 """Which stage of the human placement each op belongs to, from the weights that it reads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Torch traces forward and backward together (`aot_export_module`), with every bac
 ONNX has; the result is exported like any forward pass, and the optimiser is appended.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Random costs of a graph as FLOPs and bytes, with a given communication-to-computation ratio on a reference device."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Fork-join graphs: equal branches between an op that all begin with and one that waits for all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

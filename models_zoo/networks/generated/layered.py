@@ -1,7 +1,5 @@
 """Layered random graphs: every op reads from the layer before its own."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Random graphs with few rules: edges within an order of the ops, or between levels near each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A graph of a random family with random settings: endless material to train a policy on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

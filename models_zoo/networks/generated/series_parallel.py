@@ -1,7 +1,5 @@
 """Series-parallel random graphs: blocks one after the other or side by side, down to single ops."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

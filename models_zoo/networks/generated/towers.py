@@ -1,7 +1,5 @@
 """ONNX files of any size, for testing readers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Wavefront graphs: a grid in which every op waits for the one above and the one to the left."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

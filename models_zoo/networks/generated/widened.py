@@ -1,7 +1,5 @@
 """A graph several times side by side: real training steps at sizes that no export reaches in reasonable time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Image networks of random cells: members of the search space from which the papers sample their CIFAR-10 graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Inception-V3: a stem, eleven blocks of parallel convolutions over three grids, and a classifier."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Neural machine translation: two stacks of LSTM layers with attention between them, unrolled in time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Language models with random recurrent cells, as a search over architectures tries them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Residual networks with bottleneck blocks, from the configurations of the `transformers` library."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A recurrent language model: stacked LSTM layers between an embedding and a softmax, unrolled in time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """BERT with its masked-language-model head."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

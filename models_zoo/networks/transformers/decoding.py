@@ -1,7 +1,5 @@
 """The two phases of serving a decoder - a prompt, then token after token - with its key-value cache as plain tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """GPT-2: the decoder in training, and in its two phases of serving, a prompt and then token after token."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

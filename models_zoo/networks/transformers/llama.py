@@ -1,7 +1,5 @@
 """A Llama-style decoder - rotary positions, grouped queries, gated layers - that reads a prompt or decodes a token."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from transformers import LlamaConfig, LlamaForCausalLM

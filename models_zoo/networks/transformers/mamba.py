@@ -1,7 +1,5 @@
 """Mamba: a selective state-space model, a recurrence in place of attention, unrolled in time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

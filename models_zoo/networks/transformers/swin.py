@@ -1,7 +1,5 @@
 """Swin: an image encoder with attention in windows that shift from layer to layer and merge from stage to stage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

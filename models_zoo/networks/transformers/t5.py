@@ -1,7 +1,5 @@
 """T5: an encoder that reads a text, and a decoder that attends to it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """ViT: a transformer encoder of image patches that classifies the image."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

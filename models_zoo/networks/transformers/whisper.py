@@ -1,7 +1,5 @@
 """Whisper: an encoder of a sound's mel spectrogram, and a decoder of its text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

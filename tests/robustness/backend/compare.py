@@ -1,7 +1,5 @@
 """One case of ONNX's backend test suite, run by one plain session and cut over two devices."""
 
-from __future__ import annotations
-
 import copy
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`make bench-backend`: every case of ONNX's backend test suite, plain and placed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Inputs that an isolated process reads one after the other, drawn at random or guided by coverage."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Damaged and harmful variants of files: bytes, JSON values, archives, tensors behind a header, ONNX models."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Inputs as files by name, and a process with two gigabytes and one folder to work in."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

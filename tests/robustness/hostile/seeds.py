@@ -1,7 +1,5 @@
 """Valid files of every kind that gnnplace reads, which mutations start from."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 A crash, a hang or a lack of memory is a finding, as is every error that is not a `GnnplaceError` of one line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

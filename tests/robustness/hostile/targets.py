@@ -1,7 +1,5 @@
 """Readers of each kind of file, followed by the use of what was read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

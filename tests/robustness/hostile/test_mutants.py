@@ -1,7 +1,5 @@
 """Damaged and harmful files of every kind are read or refused in one line, and no stray file is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

@@ -1,7 +1,5 @@
 """Names from files are text: never a path, never a tag, never more than one line of a terminal."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Nothing that gnnplace reads is unpickled, and arrays take no more memory than their files state."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Impossible costs are refused by name; small and large ones, and long graphs, are placed."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model or a placed folder reaches no file outside of its folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Crashes, hangs and stray files are findings, and the suite reads every other input."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

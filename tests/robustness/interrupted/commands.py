@@ -1,7 +1,5 @@
 """Commands that are killed: a small run of each one that writes files, in a folder and with a cache of its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Checks of a folder of results: every file is complete at any moment."""
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """`make bench-interrupted`: commands that write files are killed at random moments and started again."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 import zlib

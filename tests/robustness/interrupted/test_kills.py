@@ -1,7 +1,5 @@
 """Commands are killed while they write: every file is complete, and the next start gives the same answer."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Departures: the paper's op is a unit here, a free op or a colocation group; a gr
 outputs are their bytes; amounts enter the networks as logarithms, because they span ten orders of magnitude.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

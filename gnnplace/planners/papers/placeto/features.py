@@ -1,7 +1,5 @@
 """Placeto's features: which units depend on which, for pooling, and the node features of each step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

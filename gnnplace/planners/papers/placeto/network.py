@@ -1,7 +1,5 @@
 """Placeto's network (Addanki et al. 2019, policy network): messages both ways, pooling around the current unit, device logits."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

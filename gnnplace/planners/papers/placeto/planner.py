@@ -1,7 +1,5 @@
 """Placeto on one graph: episodes that revisit every unit once, and REINFORCE after each batch of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ Departures: devices that a group may not use have probability 0; the encoder rea
 initial weights are torch's defaults.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The op groups that a sequence-to-sequence policy places one after the other, and their input vectors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

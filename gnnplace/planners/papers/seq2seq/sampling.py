@@ -1,7 +1,5 @@
 """A search that draws placements from a sequence-to-sequence policy and evaluates them, with their rewards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
