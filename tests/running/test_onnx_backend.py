@@ -119,13 +119,19 @@ def test_the_comparison_detects_every_kind_of_difference(expected: Any, found: A
             case.check(*pair)
 
 
+class Passed(unittest.TestResult):
+    passed = 0
+
+    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802  # unittest's name
+        self.passed += 1
+
+
 def test_the_test_runner_of_onnx_accepts_the_backend() -> None:
     loaded("node")  # now, because computing the expected outputs warns
     suite = Runner(PlacedBackend, __name__).include("^test_(clip|sequence_model4|Sigmoid)_cpu$").test_suite
-    result = unittest.TestResult()
+    result = Passed()
     suite.run(result)
-    assert result.testsRun - len(result.skipped) == 3
-    assert (result.failures, result.errors) == ([], [])
+    assert (result.passed, result.failures, result.errors) == (3, [], [])
 
 
 def test_the_backend_supports_only_the_cpu() -> None:
