@@ -9,6 +9,7 @@ waits for another host could not begin the next request, and a lost actor would 
 """
 
 import logging
+import math
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from threading import RLock, Semaphore
+from threading import Condition, Semaphore
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ class DistributedSession(Session):
         max_in_flight: int | None = None,
         custom_ops: Sequence[str | Path] = (),
         share: float = 1.0,
+        loading_s: float = math.inf,
     ) -> None:
         """Connects, and loads all parts onto their hosts.
 
@@ -63,13 +65,16 @@ class DistributedSession(Session):
             max_in_flight: Requests that are under way at once, by default two per device.
             custom_ops: Shared libraries with operators that ONNX Runtime does not have, on this machine.
             share: Fraction of the devices' cores and GPUs that Ray reserves; below 1, sessions can share devices.
+            loading_s: Limit in seconds for starting a host's process and loading its parts.
 
         Raises:
             InvalidPlacement: there is no placed model, or a broken one.
             InvalidTopology: a device is on no host of the cluster.
             GnnplaceError: as `Session`; or there is no cluster.
         """
-        super().__init__(placed, max_in_flight, custom_ops, partial(HostPipeline, ray, share=share))
+        super().__init__(
+            placed, max_in_flight, custom_ops, partial(HostPipeline, ray, share=share, loading_s=loading_s)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +119,18 @@ class HostPipeline:
     """
 
     def __init__(
-        self, address: str, steps: Mapping[str, Sequence[Step]], max_in_flight: int, share: float = 1.0
+        self,
+        address: str,
+        steps: Mapping[str, Sequence[Step]],
+        max_in_flight: int,
+        share: float = 1.0,
+        loading_s: float = math.inf,
     ) -> None:
         """Connects to the cluster, sends every host its parts, and waits until they are loaded; see `DistributedSession`."""
-        self._slots = Semaphore(max_in_flight)
-        self._lock = RLock()
+        self._slots, self._loading_s = Semaphore(max_in_flight), loading_s
+        self._lock = Condition()
+        """Reentrant; signals the end of a recovery, and closing."""
+        self._recovering = False
         self._numbers = count()
         self._under_way: dict[Request, _UnderWay] = {}
         self._closed = False
@@ -151,15 +163,16 @@ class HostPipeline:
             raise InvalidInput("run options do not travel to other hosts; leave them out")
         self._slots.acquire()
         request.on_end.insert(0, self._ended)
-        with self._lock:
-            if not (self._closed or self._broken):
-                self._under_way[request] = _UnderWay(inputs)
-                try:
+        try:
+            with self._lock:
+                self._lock.wait_for(lambda: self._closed or not self._recovering)
+                if not (self._closed or self._broken):
+                    self._under_way[request] = _UnderWay(inputs)
                     self._send(request)
-                except BaseException:  # an input that cannot be pickled, or Ctrl-C
-                    self._end(request, MeasurementFailed("the request could not be sent"))
-                    raise
-                return
+                    return
+        except BaseException:  # an input that cannot be pickled, or Ctrl-C
+            self._end(request, MeasurementFailed("the request could not be sent"))
+            raise
         self._slots.release()
         raise ProcessLost(self._broken) if self._broken else closed_error()
 
@@ -171,6 +184,7 @@ class HostPipeline:
         """Ends the processes at once; requests under way fail."""
         with self._lock:
             self._closed = True
+            self._lock.notify_all()
             left = list(self._under_way)
         self._stop()
         for request in left:
@@ -193,7 +207,10 @@ class HostPipeline:
         oldest = next(self._numbers)
         loads = [actor.load.options(max_task_retries=RESTART_RETRIES) for actor in actors.values()]
         loading = [load.remote(actors, oldest) for load in loads]
-        return {name: self._processes[name].loaded(answer) for name, answer in zip(actors, loading, strict=True)}
+        return {
+            name: self._processes[name].loaded(answer, self._loading_s, lambda: self._closed)
+            for name, answer in zip(actors, loading, strict=True)
+        }
 
     def _send(self, request: Request) -> None:
         """Sends every host its inputs; the caller holds the lock."""
@@ -228,11 +245,11 @@ class HostPipeline:
                 self._end(request, MeasurementFailed(f"the host {host!r} gave no answer: {last_line(error)}"))
                 return
             if error is not None:
-                self._recover(type(error).__name__)
+                self._begin_recovery(type(error).__name__)
                 return
             found: GnnplaceError | dict[str, Any] = answer.result()
             if isinstance(found, ProcessLost):
-                self._recover(str(found))
+                self._begin_recovery(str(found))
                 return
             if isinstance(found, GnnplaceError):
                 self._end(request, found)
@@ -257,31 +274,46 @@ class HostPipeline:
                 under_way.number = None
         request.fail(failure)
 
-    def _recover(self, reason: str) -> None:
-        """Loads the parts of restarted processes, and runs all requests under way again; the caller holds the lock."""
-        waiting, before = list(self._under_way), self._facts
+    def _begin_recovery(self, reason: str) -> None:
+        """Ends the current runs of all requests, and recovers after the answers in the queue; the caller holds the lock."""
+        self._recovering = True
         for under_way in self._under_way.values():
             under_way.number = None
+        self._answers.put(partial(self._recover, reason))
+
+    def _recover(self, reason: str) -> None:
+        """Loads the parts of restarted processes, without the lock, and runs all requests under way again."""
+        before, broken = self._facts, ""
         try:
             self._facts = self._loaded_again()
         except GnnplaceError as error:
-            self._broken = str(error)
+            broken = str(error)
+        with self._lock:
+            self._recovering = False
+            self._lock.notify_all()
+            if self._closed:
+                return
+            self._broken, waiting = broken, list(self._under_way)
+            if broken:
+                for request in waiting:
+                    request.fail(ProcessLost(broken))
+                return
+            restarted = [name for name, facts in self._facts.items() if facts.pid != before[name].pid]
+            devices = [device for name in restarted for device in self._processes[name].devices]
+            lost = ", ".join(devices) or "values between hosts"
+            _LOG.warning(
+                "%s: lost (%s); started again, and %d requests that were under way run again",
+                lost,
+                reason,
+                len(waiting),
+            )
             for request in waiting:
-                request.fail(ProcessLost(self._broken))
-            return
-        restarted = [name for name, facts in self._facts.items() if facts.pid != before[name].pid]
-        devices = [device for name in restarted for device in self._processes[name].devices]
-        lost = ", ".join(devices) or "values between hosts"
-        _LOG.warning(
-            "%s: lost (%s); started again, and %d requests that were under way run again", lost, reason, len(waiting)
-        )
-        for request in waiting:
-            if self._under_way[request].tries < _TRIES:
-                self._send(request)
-            else:
-                request.fail(
-                    ProcessLost(f"{lost}: lost ({reason}); this request was begun {_TRIES} times and is given up")
-                )
+                if self._under_way[request].tries < _TRIES:
+                    self._send(request)
+                else:
+                    request.fail(
+                        ProcessLost(f"{lost}: lost ({reason}); this request was begun {_TRIES} times and is given up")
+                    )
 
     def _loaded_again(self) -> dict[str, HostFacts]:
         """The facts of every host after a loss, unless a host is gone or processes are lost again and again."""
@@ -289,6 +321,8 @@ class HostPipeline:
             try:
                 return self._load()
             except ProcessLost as error:  # one more process was lost meanwhile
+                if self._closed:
+                    raise
                 for process in self._processes.values():
                     process.check_host()
                 last = error

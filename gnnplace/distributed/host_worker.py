@@ -1,7 +1,7 @@
 """The process of one host of a placed model, and the files of its parts on their way there."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -159,10 +159,10 @@ class HostWorker:
             self._workers[device].deliver((request, source, values))
 
     def forget(self, number: int) -> None:
-        """Drops a request that has failed on another host or whose caller no longer waits."""
-        with self._lock:
-            requests = [self._requests[number]] if number in self._requests else []
-        self._give_up(requests)
+        """Drops a request that has failed on another host or whose caller no longer waits; a later `run` of it fails."""
+        request = None if self._facts is None else self._request(number)
+        if request is not None:
+            self._give_up([request])
 
     def _start(self) -> None:
         """Starts the threads, which create their sessions side by side."""
@@ -247,19 +247,25 @@ class HostProcess:
         self.actor = actor.options(**options).remote(host.name, *self._sent)
         self._begun = self.actor.__ray_ready__.remote()
 
-    def loaded(self, loading: Any) -> HostFacts:
+    def loaded(self, loading: Any, limit_s: float, is_closed: Callable[[], bool]) -> HostFacts:
         """The answer of a call of `load`.
 
         Raises:
-            ProcessLost: the process ended, has not begun in time, or its host is gone.
-            GnnplaceError: a session cannot be created.
+            ProcessLost: the process ended, has not begun in time, or its host is gone; or the session was closed.
+            GnnplaceError: a session cannot be created, or not within `limit_s`.
         """
         import ray
 
         waited_s = 0.0
         while not ray.wait([loading], timeout=_LOOK_S)[0]:
             waited_s += _LOOK_S
+            if is_closed():
+                raise ProcessLost("the session was closed while its parts were loaded again")
             self.check_host()
+            if waited_s > limit_s:
+                raise MeasurementFailed(
+                    f"loading the parts of {', '.join(self.devices)} took longer than {limit_s:.0f} s"
+                )
             if waited_s > _BEGIN_S and not ray.wait([self._begun], timeout=0)[0]:
                 raise ProcessLost(
                     f"no process of {', '.join(self.devices)} has begun within {_BEGIN_S:.0f} s; "

@@ -81,7 +81,7 @@ def _losses_reported() -> Iterator[None]:
         yield
     except ray.exceptions.RayError as error:
         raise ProcessLost(
-            f"a training process on another host has ended, or found no free core ({type(error).__name__}); go on with --resume"
+            f"a training process on another host has ended, or found no free core ({type(error).__name__}); continue with --resume"
         ) from None
 
 

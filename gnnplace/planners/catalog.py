@@ -96,6 +96,6 @@ def load_planner(name: str) -> Planner:
     """
     if name not in PLANNERS:
         hint = did_you_mean(name, PLANNERS, f"known are {', '.join(PLANNERS)}")
-        raise GnnplaceError(f"there is no planner {name!r}; {hint} `gnnplace planners` says what each does")
+        raise GnnplaceError(f"there is no planner {name!r}; {hint} `gnnplace planners` describes each")
     entry = PLANNERS[name]
     return cast("Planner", getattr(importlib.import_module(f"gnnplace.planners.{entry.module}"), entry.function))

@@ -61,7 +61,7 @@ def _connection_errors() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise ProcessLost(
-            f"a training process has ended early ({str(error).splitlines()[0]}); go on with --resume"
+            f"a training process has ended early ({str(error).splitlines()[0]}); continue with --resume"
         ) from error
 
 

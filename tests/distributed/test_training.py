@@ -56,7 +56,7 @@ def test_a_killed_rank_ends_the_run_with_one_line_and_the_run_continues_from_its
     config = replace(QUICK, num_processes=2, save_every=1)
     whole = trained(begun(tmp_path / "whole"), config, RunControl(), lambda row: None)
     path, on_hosts = begun(tmp_path / "killed"), RunControl(start_group=RayHosts(cluster.address).process_group())
-    with pytest.raises(ProcessLost, match=r"ended .*go on with --resume"):
+    with pytest.raises(ProcessLost, match=r"ended .*continue with --resume"):
         trained(path, config, on_hosts, lambda row: kill_a_rank() if row["update"] == 1 else None)
     assert 1 <= read_state(path).update <= 2
     assert torch.equal(weights(trained(path, config, on_hosts, lambda row: None)), weights(whole))

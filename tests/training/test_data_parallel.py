@@ -103,7 +103,7 @@ def fail(group: ProcessGroup) -> None:
 
 
 def test_a_process_that_ends_early_ends_the_run_with_a_clear_line() -> None:
-    with pytest.raises(ProcessLost, match="go on with --resume"), process_group(2, fail, ()) as group:
+    with pytest.raises(ProcessLost, match="continue with --resume"), process_group(2, fail, ()) as group:
         group.mean(torch.zeros(3))
 
 
