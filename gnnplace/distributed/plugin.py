@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from threading import Timer
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +19,7 @@ from gnnplace.api.options import Dims, PlaceOptions
 from gnnplace.api.problem_setup import ProblemSetup, measurement_store, topology_of
 from gnnplace.api.search import LEARNED, Attempt, ExecutedSearch, Executor, Run, attempt, chosen_planner
 from gnnplace.api.workload import Workload, load_workload
+from gnnplace.arrays import FloatArray
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
 from gnnplace.devices.detect import cpu_model
@@ -29,12 +32,12 @@ from gnnplace.distributed.host_devices import HostsTopology, devices_on_hosts, n
 from gnnplace.distributed.pool import Pool
 from gnnplace.distributed.training import hosts_process_group
 from gnnplace.distributed.workers import Role
-from gnnplace.errors import GnnplaceError, UnsupportedModel
+from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost, UnsupportedModel
 from gnnplace.evaluation import Evaluation, Evaluator
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.busy import check_free
 from gnnplace.measuring.measured_evaluator import Comparison, MeasuredEvaluator, executed
-from gnnplace.measuring.timing import interleaved, run_pipelined
+from gnnplace.measuring.timing import SLOWEST, interleaved, run_pipelined
 from gnnplace.measuring.worker_process import Answer, Job
 from gnnplace.onnx_io.external_data import external_beside
 from gnnplace.onnx_io.manifest import write_parts
@@ -44,7 +47,8 @@ from gnnplace.placement import Placement
 from gnnplace.planners.search import Budget, Planner, Progress
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.run_record import MeasuredSearch, PlannerRow
-from gnnplace.running.session import PARTS
+from gnnplace.running.session import PARTS, Session
+from gnnplace.running.values import Feed
 from gnnplace.training.process_group import StartGroup
 
 C = TypeVar("C")
@@ -192,7 +196,7 @@ class HostsExecutor:
             return self.remembered(placements)
         best = min(able, key=able.__getitem__)
         *evaluations, single = self._executed([*placements, alone[best]])
-        return Comparison(tuple(evaluations), single, best)
+        return Comparison(tuple(evaluations), *((None, None) if single.failure else (single, best)))
 
     def remembered(self, placements: Sequence[Placement]) -> Comparison:
         """The costs of placements without a plain session; they are executed, as the search did not execute them."""
@@ -204,26 +208,85 @@ class HostsExecutor:
         return self.setup.workload.segments(whole.assignment, self.setup.simulator.schedule(whole).order())
 
     def _executed(self, placements: Sequence[Placement]) -> list[Evaluation]:
-        """The measured cost of each placement of the op groups; equal ones run once."""
+        """The measured cost of each placement of the op groups; equal ones run once.
+
+        The last placement is the reference, whose seconds limit those of the others as `MeasureOptions.timeout_s` describes.
+        A placement that fails is removed, and the others start again.
+        """
         (model,), names = self.setup.workload.models, self.setup.topology.device_names
         feed = sample_inputs(model, np.random.default_rng(self.options.seed))
         requests = here.REQUESTS if self.setup.objective == "throughput" else 1
-        different = {placement.assignment.tobytes(): placement for placement in placements}
-        share = 1 / len(different)
+        options = here.MEASURE_OPTIONS
+        loading_s = running_s = options.timeout_s
+        different = {placement.assignment.tobytes(): placement for placement in reversed(placements)}
+        libraries, share = self.options.custom_ops, 1 / len(different)
+        finalists: list[_Finalist] = []
         with temporary_folder() as folder, ExitStack() as stack:
-            calls = []
             for number, placement in enumerate(different.values()):
                 placed = folder / f"placement-{number}"
                 write_parts(model, self.segments_of(placement), names, placed / PARTS)
-                opened = DistributedSession(placed, self.address, custom_ops=self.options.custom_ops, share=share)
-                alone = partial(stack.enter_context(opened).run, None, feed)
-                calls.append(partial(run_pipelined, opened, feed, requests) if requests > 1 else alone)
-            samples = interleaved(calls, here.MEASURE_OPTIONS.final) / requests
+                finalist, begin_s = _Finalist(feed, requests, running_s), time.perf_counter()
+                finalists.append(finalist)
+                try:
+                    opened = DistributedSession(placed, self.address, None, libraries, share, loading_s)
+                    finalist.session = stack.enter_context(opened)
+                    if number == 0:
+                        loading_s = min(loading_s, options.loading_s + SLOWEST * (time.perf_counter() - begin_s))
+                        _, reference_s = finalist(), finalist()
+                        running_s = min(running_s, options.final.longest_s(1, SLOWEST * reference_s))
+                except (MeasurementFailed, ProcessLost) as error:
+                    finalist.failure = str(error)
+            while running := [finalist for finalist in reversed(finalists) if not finalist.failure]:
+                for finalist in running:
+                    finalist.limit_s, finalist.spent_s = running_s, 0.0
+                with suppress(MeasurementFailed):
+                    samples = interleaved(running, options.final) / requests
+                    for finalist, row_s in zip(running, samples, strict=True):
+                        finalist.row_s = row_s
+                    break
         found = {
-            key: executed(self.setup.evaluate_groups(placement)[1], row)
-            for (key, placement), row in zip(different.items(), samples, strict=True)
+            key: executed(self.setup.evaluate_groups(placement)[1], finalist.row_s, finalist.failure)
+            for (key, placement), finalist in zip(different.items(), finalists, strict=True)
         }
         return [found[placement.assignment.tobytes()] for placement in placements]
+
+
+@dataclass(eq=False)
+class _Finalist:
+    """A placement over hosts whose runs together have a limit of time."""
+
+    feed: Feed
+    requests: int
+    limit_s: float
+    spent_s: float = 0.0
+    session: Session | None = None
+    row_s: FloatArray | None = None
+    """`[R]` seconds of its runs side by side; None after a failure."""
+    failure: str = ""
+
+    def __call__(self) -> float:
+        """The seconds of one run; a run that fails, or exceeds the limit, ends the session and raises `MeasurementFailed`."""
+        assert self.session is not None
+        begin_s, timer = time.perf_counter(), Timer(self.limit_s - self.spent_s, self._stop)
+        timer.start()
+        try:
+            if self.requests > 1:
+                run_pipelined(self.session, self.feed, self.requests)
+            else:
+                self.session.run(None, self.feed)
+        except GnnplaceError as error:
+            self.failure = self.failure or str(error)
+            raise MeasurementFailed(self.failure) from error
+        finally:
+            timer.cancel()
+        taken_s = time.perf_counter() - begin_s
+        self.spent_s += taken_s
+        return taken_s
+
+    def _stop(self) -> None:
+        assert self.session is not None
+        self.failure = f"its runs took longer than {self.limit_s:.3g} s"
+        self.session.close()
 
 
 def _link_costs(found: HostsTopology) -> dict[tuple[str, str], LinkCosts]:

@@ -1,17 +1,28 @@
-"""The plug-in without a cluster: the single device, the row of a planner that fails, and a missing policy."""
+"""The plug-in without a cluster: the single device, finalists and planners that fail, and a missing policy."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
+from typing import Self
 
 import numpy as np
 import pytest
 
+from gnnplace.api import measuring
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.pipeline import set_up
 from gnnplace.devices.topology import Device, Link, Topology
+from gnnplace.distributed import plugin
 from gnnplace.distributed.plugin import HostsExecutor, RayHosts, _compared
+from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from gnnplace.measuring.measured_evaluator import Comparison
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule
+from gnnplace.onnx_io.manifest import read_manifest
+from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Budget
 from gnnplace.policy.checkpoint import InvalidPolicy
@@ -41,6 +52,53 @@ def test_the_plain_session_runs_on_the_fastest_device_that_the_model_fits_on(
     assert (comparison.single is None) == (device is None)
     assert comparison.single is None or comparison.single.feasible
     assert len(comparison.evaluations) == 1
+
+
+class SessionOfHosts:
+    """Runs in a millisecond on one device; on several it hangs, while it loads or until it is closed."""
+
+    loads_for_ever = False
+
+    def __init__(self, placed: Path, *limits: object, **_: object) -> None:
+        self.hangs = len({part.device for part in read_manifest(placed / "parts").parts}) > 1
+        self.closed = Event()
+        if self.hangs and self.loads_for_ever:
+            raise MeasurementFailed(f"loading took longer than {limits[-1]} s")
+
+    def run(self, *_: object) -> None:
+        time.sleep(0.001)
+        if self.hangs:
+            self.closed.wait()
+            raise MeasurementFailed("the runner was closed before the request was done")
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@pytest.mark.parametrize("loads_for_ever", [False, True])
+def test_a_finalist_that_hangs_over_hosts_fails_and_the_others_are_compared(
+    small_model: Callable[[str], OnnxModel], monkeypatch: pytest.MonkeyPatch, loads_for_ever: bool
+) -> None:
+    rule = StoppingRule(warmup=1, min_repeats=6, max_repeats=6, max_s=0.2)
+    monkeypatch.setattr(measuring, "MEASURE_OPTIONS", MeasureOptions(final=rule))
+    monkeypatch.setattr(plugin, "DistributedSession", SessionOfHosts)
+    monkeypatch.setattr(SessionOfHosts, "loads_for_ever", loads_for_ever)
+    executor = HostsExecutor("address", set_up(small_model("chain"), "k40x2"), PlaceOptions())
+    groups = np.arange(executor.setup.coarsening.graph.num_ops)
+    compared: Queue[Comparison] = Queue()
+    finalists = [Placement(groups % 2), Placement(np.ones_like(groups))]
+    Thread(target=lambda: compared.put(executor.compare(finalists)), daemon=True).start()
+    comparison = compared.get(timeout=20)
+    hanging, other = comparison.evaluations
+    assert "took longer than" in hanging.failure
+    assert not hanging.feasible
+    assert (other.feasible, other.repeats, comparison.single is not None) == (True, 6, True)
 
 
 def test_the_row_of_a_planner_that_fails_on_a_host_has_the_seconds_that_it_took() -> None:
