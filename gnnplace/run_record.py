@@ -58,7 +58,9 @@ class MeasuredRecord(MeasuredSummary):
     """All measured seconds of a run."""
 
     runs: list[MeasuredRun]
-    """Candidates measured side by side at the end."""
+    """Candidates measured side by side at the end; of an unconfirmed record, those of the search."""
+    confirmed: NotRequired[bool]
+    """False: Ctrl-C came before the side-by-side measurement, and all figures are those of the search."""
     search: NotRequired[MeasuredSearch]
 
 

@@ -14,6 +14,7 @@ from gnnplace.measuring.measured_evaluator import Comparison
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.run_record import MeasuredRecord, MeasuredSearch, PlannerRow, finite
+from gnnplace.units import format_s
 
 
 def simulated_plan(setup: ProblemSetup, attempts: Sequence[Attempt], planner: str) -> Plan:
@@ -66,6 +67,8 @@ def executed_plan(
 ) -> Plan:
     """The fastest finalist; the single device if no finalist beats it beyond the noise.
 
+    After Ctrl-C the comparison has the costs of the search; a warning and the record state that they are unconfirmed.
+
     Raises:
         MeasurementFailed: no placement could be executed.
     """
@@ -84,6 +87,12 @@ def executed_plan(
             )
         on_one = np.full_like(chosen.assignment, setup.topology.device_index[device])
         chosen, measured, kept = Placement(on_one), single, "single"
+    if not comparison.confirmed:
+        warnings.append(
+            f"the seconds are those of the search ({measured.repeats} repeats, "
+            f"{format_s(measured.makespan_s)} +- {format_s(measured.spread_s)}), "
+            "not confirmed by a side-by-side measurement; run the command again to confirm them"
+        )
     if measured.failure:
         raise MeasurementFailed(
             f"no placement could be executed ({measured.failure}); without measuring, the simulator still gives an answer"
@@ -102,6 +111,8 @@ def executed_plan(
         ],
         "search": search,
     }
+    if not comparison.confirmed:
+        record["confirmed"] = False
     best = {finalist.planner: evaluation for finalist, evaluation in reversed(pairs)}
     rows = tuple(_row(name, best[name], solution) for name in dict.fromkeys(run.planner for run in finalists))
     placement, evaluation = setup.evaluate_groups(chosen)

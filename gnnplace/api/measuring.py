@@ -197,6 +197,6 @@ def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | Non
 
         def remembered(placements: Sequence[Placement]) -> Comparison:
             known = tuple(map(evaluator.evaluate, placements))
-            return Comparison(known, evaluator.single, evaluator.single_device)
+            return Comparison(known, evaluator.single, evaluator.single_device, confirmed=False)
 
         yield Executor(search, evaluator.compare, remembered, evaluator.segments_of)

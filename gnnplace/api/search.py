@@ -150,7 +150,7 @@ class Executor:
     compare: Callable[[Sequence[Placement]], Comparison]
     """The costs of placements that run in turns, and of a plain session on the best single device."""
     remembered: Callable[[Sequence[Placement]], Comparison]
-    """The costs of placements as the search measured them."""
+    """The costs of placements as the search measured them, not confirmed side by side."""
     segments_of: Callable[[Placement], tuple[Segment, ...]]
     """The segments in which a placement runs."""
 

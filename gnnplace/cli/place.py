@@ -75,7 +75,7 @@ def _print_plan(plan: Plan, saved: Path | None, ray: str | None) -> None:
     print_table(_COLUMNS, [_cells(row) for row in plan.rows], marked)
     if plan.measured is not None:
         print_table(
-            ["side by side", "median", "+-", "repeats"],
+            ["side by side" if plan.measured.get("confirmed", True) else "in the search", "median", "+-", "repeats"],
             [
                 [run["label"], format_s(run["median_s"]), format_s(run["spread_s"]), str(run["repeats"])]
                 for run in plan.measured["runs"]

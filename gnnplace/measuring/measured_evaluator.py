@@ -48,6 +48,8 @@ class Comparison:
     single: Evaluation | None
     """Measured cost of a plain session of the whole model on the best single device; None when no device runs it."""
     single_device: str | None
+    confirmed: bool = True
+    """False: the costs are those of the search, with few repeats and not side by side."""
 
 
 RunJobs = Callable[[Sequence[Job]], Iterator[tuple[int, Answer]]]

@@ -32,9 +32,9 @@ def answer(run: RunRecord) -> str:
 
 
 def _speed_interval(run: RunRecord) -> str:
-    """The range of the speed-up if both times lie in their intervals; empty without a measurement."""
+    """The range of the speed-up if both times lie in their intervals; empty without a confirmed measurement."""
     measured = run["measured"]
-    if measured is None or measured["single_session_s"] is None:
+    if measured is None or measured["single_session_s"] is None or not measured.get("confirmed", True):
         return ""
     took, spread, single = measured["median_s"], measured["spread_s"], measured["single_session_s"]
     others = [row["spread_s"] for row in measured["runs"] if row["median_s"] == single]

@@ -40,7 +40,8 @@ def runs_table(run: RunRecord) -> str:
         ]
         for number, row in enumerate(measured["runs"])
     )
-    return html_table(["measured side by side", "median", "repeats", ""], rows) + _searched(measured)
+    head = "measured side by side" if measured.get("confirmed", True) else "measured in the search"
+    return html_table([head, "median", "repeats", ""], rows) + _searched(measured)
 
 
 def _searched(measured: MeasuredRecord) -> str:

@@ -20,7 +20,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.run_record import MeasuredSearch
 
-Answered = Callable[[list[float], float], Plan]
+Answered = Callable[..., Plan]
 SEARCH: MeasuredSearch = {"executed": 5, "recalled": 0, "executing_s": 1.0, "wall_s": 2.0}
 
 
@@ -49,8 +49,9 @@ def answered(tmp_path: Path) -> Answered:
     def measured(median_s: float) -> Evaluation:
         return dataclasses.replace(base, evaluator="measured", makespan_s=median_s, spread_s=0.01, repeats=9)
 
-    def plan(medians: list[float], single_s: float) -> Plan:
-        comparison = Comparison(tuple(map(measured, medians)), measured(single_s), setup.topology.device_names[0])
+    def plan(medians: list[float], single_s: float, confirmed: bool = True) -> Plan:
+        device = setup.topology.device_names[0]
+        comparison = Comparison(tuple(map(measured, medians)), measured(single_s), device, confirmed)
         return executed_plan(setup, solution, finalists, comparison, SEARCH)
 
     return plan
@@ -81,3 +82,18 @@ def test_a_placement_that_beats_the_single_device_only_by_noise_is_not_kept(answ
     plan = answered([1.0, 0.99, 1.2], 1.005)
     assert (plan.placement.assignment.tolist(), plan.kept) == ([0, 0], "single")
     assert "no placement beats the single device k40:0 beyond the noise" in plan.warnings[0]
+
+
+@pytest.mark.parametrize(("single_s", "kept", "median_s"), [(2.0, "gnn", 0.8), (0.81, "single", 0.81)])
+def test_figures_of_an_interrupted_search_are_marked_and_beat_the_single_device_only_beyond_their_intervals(
+    answered: Answered, single_s: float, kept: str, median_s: float
+) -> None:
+    plan = answered([1.0, 0.8, 0.9], single_s, confirmed=False)
+    assert plan.measured is not None
+    assert (plan.kept, plan.measured["confirmed"]) == (kept, False)
+    assert (plan.measured["median_s"], plan.measured["spread_s"], plan.measured["repeats"]) == (median_s, 0.01, 9)
+    assert [warning for warning in plan.warnings if "not confirmed by a side-by-side measurement" in warning]
+    confirmed = answered([1.0, 0.8, 0.9], single_s)
+    assert confirmed.measured is not None
+    assert "confirmed" not in confirmed.measured
+    assert not [warning for warning in confirmed.warnings if "not confirmed" in warning]

@@ -97,8 +97,10 @@ def test_an_interrupted_measured_place_returns_the_best_so_far_without_measuring
     answer = json.loads(printed)
     assert answer["measured"]["median_s"] > 0
     assert "this is the best so far" in errors
-    runs = json.loads((out / "run.json").read_text())["measured"]["runs"]
-    assert len(runs) == 2  # it and the single session; nothing else was measured side by side
+    assert errors.count("not confirmed by a side-by-side measurement") == 1
+    measured = json.loads((out / "run.json").read_text())["measured"]
+    assert measured["confirmed"] is False
+    assert len(measured["runs"]) == 2  # it and the single session; nothing else was measured side by side
     assert onnx.load(out / "placed.onnx").graph.node
 
 
