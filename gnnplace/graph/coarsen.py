@@ -204,7 +204,7 @@ def _merge_fused(clusters: Clusters, fused: IntArray) -> IntArray:
     allowed devices stay apart.
     """
     kernel = np.zeros(clusters.num_clusters, dtype=np.int64)
-    kernel[clusters.of_op] = fused
+    kernel[clusters.of_op] = np.unique(fused, return_inverse=True)[1]  # numbers below N, in the same order
     label = np.full(len(fused), -1, dtype=np.int64)  # the label that a free cluster takes when it merges
     np.maximum.at(label, kernel, clusters.label)
     apart = np.where(clusters.label >= 0, clusters.label, label[kernel])

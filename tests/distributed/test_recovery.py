@@ -53,6 +53,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostPipeline, Losi
     monkeypatch.setattr(execution, "connected", lambda address: nullcontext())
     monkeypatch.setattr(execution, "nodes", lambda: [SimpleNamespace(name="host1")])
     monkeypatch.setattr(execution, "HostProcess", lambda *_: host)
+    monkeypatch.setattr(execution, "_kill", lambda _: None)  # another test may have started Ray
     pipeline = HostPipeline("address", {"host1/cpu:0": []}, max_in_flight=2)
     request = Request(())
     pipeline.begin(request, {})
