@@ -60,10 +60,17 @@ def run() -> RunRecord:
 
 
 @pytest.fixture
-def onnx_model(tmp_path: Path) -> Callable[[onnx.ModelProto], OnnxModel]:
-    """Makes the in-memory model of a proto, with an op per node."""
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache of measured costs."""
+    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
 
-    def build(proto: onnx.ModelProto, path: Path = tmp_path / "model.onnx") -> OnnxModel:
+
+@pytest.fixture
+def onnx_model(tmp_path: Path) -> Callable[..., OnnxModel]:
+    """Makes the in-memory model of a proto or of a text, with an op per node."""
+
+    def build(source: onnx.ModelProto | str, path: Path = tmp_path / "model.onnx") -> OnnxModel:
+        proto = onnx.parser.parse_model(source) if isinstance(source, str) else source
         for number, node in enumerate(proto.graph.node):
             node.name = node.name or f"{node.op_type}_{number}"
         path.write_bytes(proto.SerializeToString())
@@ -75,9 +82,9 @@ def onnx_model(tmp_path: Path) -> Callable[[onnx.ModelProto], OnnxModel]:
 
 
 @pytest.fixture
-def small_model(onnx_model: Callable[[onnx.ModelProto], OnnxModel]) -> Callable[[str], OnnxModel]:
+def small_model(onnx_model: Callable[..., OnnxModel]) -> Callable[[str], OnnxModel]:
     """The small model of a name in `SMALL_MODELS`."""
-    return lambda name: onnx_model(onnx.parser.parse_model(SMALL_MODELS[name]))
+    return lambda name: onnx_model(SMALL_MODELS[name])
 
 
 @pytest.fixture(params=sorted(SMALL_MODELS))

@@ -1,7 +1,5 @@
 """Fixtures of all tests of commands."""
 
-from pathlib import Path
-
 import pytest
 
 from gnnplace.measuring import busy
@@ -9,13 +7,8 @@ from tests.cli.calls import Cli
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture(autouse=True)
-def free_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices are measured although other tests run beside this one."""
+def free_machine(own_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured yet, and devices are measured although other tests run beside this one."""
     monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
 
 

@@ -8,12 +8,8 @@ from gnnplace.api import PlaceOptions, compare, place
 from gnnplace.distributed.evaluators import HostsSimulator
 from tests.cli.calls import Cli
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 COMPARE = "compare zoo:layered_200 --devices k40x4 --evaluations 100 --seed 3 --planners"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
 
 
 def test_a_comparison_over_hosts_has_the_rows_of_a_local_one_in_the_requested_order(

@@ -44,9 +44,9 @@ def save(model: OnnxModel, assignment: Any, devices: tuple[str, ...], folder: Pa
 
 
 @pytest.fixture
-def slow(onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path) -> Path:
+def slow(onnx_model: Callable[..., OnnxModel], tmp_path: Path) -> Path:
     """On host2 while it computes."""
-    return save(onnx_model(onnx.parser.parse_model(SLOW)), [0, 1, 0], HOSTS, tmp_path / "slow")
+    return save(onnx_model(SLOW), [0, 1, 0], HOSTS, tmp_path / "slow")
 
 
 def slow_feed(trips: int) -> dict[str, Any]:
@@ -115,9 +115,9 @@ def test_a_request_that_ends_its_process_every_time_fails(
 
 
 def test_every_request_fails_at_once_when_a_host_is_lost(
-    cluster: Any, third_host: Any, onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
+    cluster: Any, third_host: Any, onnx_model: Callable[..., OnnxModel], tmp_path: Path
 ) -> None:
-    model = onnx_model(onnx.parser.parse_model(SLOW))
+    model = onnx_model(SLOW)
     placed = save(model, [0, 1, 0], ("host1/cpu:0", "host3/cpu:0"), tmp_path / "placed")
     with DistributedSession(placed, cluster.address) as session:
         future = session.submit(None, slow_feed(2_000_000))
@@ -130,7 +130,7 @@ def test_every_request_fails_at_once_when_a_host_is_lost(
 
 
 def test_state_stays_on_its_host_from_step_to_step(
-    cluster: Any, onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
+    cluster: Any, onnx_model: Callable[..., OnnxModel], tmp_path: Path
 ) -> None:
     proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
         g (float[40000] x, float[40000] w, float[40000] v) => (float[40000] y, float[40000] w_new, float[40000] v_new)
@@ -165,12 +165,10 @@ def test_wrong_inputs_are_refused_as_in_a_local_session(cluster: Any, slow: Path
 
 
 def test_the_error_of_a_failed_part_names_its_device_and_the_session_stays_usable(
-    cluster: Any, onnx_model: Callable[[onnx.ModelProto], OnnxModel], tmp_path: Path
+    cluster: Any, onnx_model: Callable[..., OnnxModel], tmp_path: Path
 ) -> None:
-    model = onnx_model(
-        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    model = onnx_model("""<ir_version: 8, opset_import: ["": 17]>
         g (float[N] x, int64[M] shape) => (float[K] y) { a = Neg(x)  b = Reshape(a, shape)  y = Neg(b) }""")
-    )
     with DistributedSession(save(model, [0, 1, 0], HOSTS, tmp_path / "placed"), cluster.address) as session:
         with pytest.raises(MeasurementFailed, match="failed on 'host2/cpu:0'"):
             session.run(None, {"x": np.zeros(4, np.float32), "shape": np.array([5])})

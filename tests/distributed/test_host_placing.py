@@ -25,12 +25,8 @@ from gnnplace.distributed.plugin import RayHosts
 from gnnplace.errors import InvalidTopology, UnsupportedModel
 from gnnplace.onnx_io.model import OnnxModel
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 HOSTS = "host1/cpu:0,host2/cpu:0"
-
-
-@pytest.fixture(autouse=True)
-def nothing_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
 
 
 def two_hosts() -> HostsTopology:

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -52,9 +51,8 @@ def test_the_other_tests_of_this_file_pass_where_openvino_is_installed(tmp_path:
 
 
 @pytest.fixture
-def real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def real_model(own_cache: None, tmp_path: Path) -> Path:
     """SqueezeNet, with an empty cache of costs."""
-    monkeypatch.setenv("GNNPLACE_CACHE", str(tmp_path / "cache"))
     write_light_model("squeezenet", tmp_path / "squeezenet.onnx")
     return tmp_path / "squeezenet.onnx"
 
@@ -113,21 +111,16 @@ def test_an_option_unknown_to_openvino_is_refused() -> None:
 
 
 @openvino
-def test_the_threads_of_openvino_stay_on_the_cores_in_the_device_name(
-    threads: Callable[[], dict[str, set[int]]],
-) -> None:
+def test_the_threads_of_openvino_stay_on_the_cores_in_the_device_name() -> None:
+    def threads() -> dict[str, set[int]]:
+        return {task: set(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")}
+
     before = threads()
     data = parsed("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }").SerializeToString()
     with PlacedRunner([Part("p", OTHER, data, ("x",), ("y",))], ["x"], ["y"]) as runner:
         runner.run(None, {"x": np.zeros((64, 64), np.float32)})
         new = {name: cores for name, cores in threads().items() if name not in before}
     assert all(cores == {CORES[-1]} for cores in new.values())
-
-
-@pytest.fixture
-def threads() -> Callable[[], dict[str, set[int]]]:
-    """The cores that each thread of this process may use."""
-    return lambda: {task: set(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")}
 
 
 @openvino

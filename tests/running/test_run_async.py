@@ -49,17 +49,18 @@ def answer(session: Any, names: list[str] | None, feeds: Mapping[str, Any], user
 
 
 @pytest.mark.parametrize("names", [None, [], ["both"], ["both", "y"]])
-def test_a_callback_gets_the_outputs_of_a_plain_session(
+def test_run_and_a_callback_get_the_named_outputs_of_a_plain_session(
     placed: OnnxModel, tmp_path: Path, names: list[str] | None
 ) -> None:
     user_data = {"mine": 1}
     with Session(tmp_path) as session:
         found, wanted = answer(session, names, feed(), user_data), answer(plain(placed), names, feed(), user_data)
+        returned = session.run(names, feed())
     assert found[1] is wanted[1] is user_data
     assert found[2] == wanted[2] == ""
-    assert len(found[0]) == len(wanted[0])
-    for mine, theirs in zip(found[0], wanted[0], strict=True):
+    for mine, at_once, theirs in zip(found[0], returned, wanted[0], strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+        np.testing.assert_array_equal(at_once, mine)
 
 
 @pytest.mark.parametrize(

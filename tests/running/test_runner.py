@@ -1,12 +1,11 @@
 import os
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed, MissingDependency
+from gnnplace.errors import InvalidPlacement, MeasurementFailed
 from gnnplace.onnx_io.split import Part
 from gnnplace.running.dataflow import START, plan_steps
 from gnnplace.running.part_session import PartSession, SessionCache
@@ -38,13 +37,6 @@ def test_every_part_of_the_last_run_has_its_seconds() -> None:
         assert 0 < sum(runner.part_s.values()) < time.perf_counter() - begin_s
 
 
-def test_parts_on_one_device_need_no_thread() -> None:
-    before = threading.active_count()
-    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:0")], ["a"], ["c"]) as runner:
-        assert threading.active_count() == before
-        assert runner.run(None, {"a": np.zeros(1, np.float32)})[0].tolist() == [2]
-
-
 def test_a_failing_part_on_one_device_is_named() -> None:
     parts = [add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:0")]
     with (
@@ -57,36 +49,6 @@ def test_a_failing_part_on_one_device_is_named() -> None:
         pytest.raises(MeasurementFailed, match=r"failed on 'cpu:0'.*double"),
     ):
         runner.run(None, {"a": np.zeros(1)})
-
-
-@two_cores
-def test_devices_that_wait_for_a_failed_part_can_take_the_next_run() -> None:
-    reshape = "(float[N] v1) => (float[3] v2) <int64[1] three = {3}> { v2 = Reshape(v1, three) }"
-    parts = [
-        add_one("v0", "v1", "cpu:0"),
-        part(reshape, "cpu:1"),
-        add_one("v2", "v3", "cpu:0"),
-        add_one("v3", "v4", "cpu:1"),
-    ]
-    with PlacedRunner(parts, ["v0"], ["v4"]) as runner:
-        for _ in range(20):
-            with pytest.raises(MeasurementFailed, match="part 'v1->v2' failed on 'cpu:1'") as caught:
-                runner.run(None, {"v0": np.zeros(4, np.float32)})
-            assert "\n" not in str(caught.value)
-            assert runner.run(None, {"v0": np.zeros(3, np.float32)})[0].tolist() == [3, 3, 3]
-
-
-@two_cores
-@pytest.mark.parametrize("devices_of_parts", [("cpu:0", "cpu:0"), ("cpu:0", "cpu:1")])
-def test_a_missing_input_and_a_closed_runner_are_refused(devices_of_parts: tuple[str, str]) -> None:
-    first, second = devices_of_parts
-    runner = PlacedRunner([add_one("a", "b", first), add_one("b", "c", second)], ["a"], ["c"])
-    with pytest.raises(InvalidInput, match="'a' is missing; given are none"):
-        runner.run(None, {})
-    runner.close()
-    runner.close()
-    with pytest.raises(InvalidInput, match="closed"):
-        runner.run(None, {"a": np.zeros(1, np.float32)})
 
 
 def test_parts_that_do_not_fit_together_are_refused() -> None:
@@ -133,15 +95,6 @@ def test_a_cache_returns_the_session_of_a_key_until_it_drops_the_key() -> None:
     cache.retain([])
     with pytest.raises(LookupError):
         cache.get(("first", "cpu:0"), create)
-
-
-@two_cores
-def test_an_absent_provider_stops_all_workers() -> None:
-    before = threading.active_count()
-    parts = [add_one("a", "b", "cpu:0"), add_one("b", "c", "cuda:77")]
-    with pytest.raises((MissingDependency, MeasurementFailed), match="cuda:77"):
-        PlacedRunner(parts, ["a"], ["c"])
-    assert threading.active_count() == before
 
 
 @two_cores

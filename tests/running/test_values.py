@@ -5,7 +5,6 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
@@ -18,7 +17,7 @@ from gnnplace.running.session import Session
 from gnnplace.running.values import as_numpy, from_python
 from tests.parts import save
 
-Build = Callable[[onnx.ModelProto], OnnxModel]
+Build = Callable[..., OnnxModel]
 
 
 def test_narrow_types_are_those_that_onnx_has_and_numpy_lacks() -> None:
@@ -44,11 +43,9 @@ def test_arrays_of_narrow_types_survive_a_round_trip_through_a_tensor(element: s
 def test_narrow_types_are_inputs_and_outputs_of_placed_models(
     element: str, assignment: list[int], onnx_model: Build, tmp_path: Path
 ) -> None:
-    model = onnx_model(
-        onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+    model = onnx_model(f"""<ir_version: 10, opset_import: ["": 21]>
             g ({element}[3] x, float[3] f) => ({element}[3] z, float[3] y)
             {{ a = Cast<to=1>(x)  z = Cast<to={NARROW[element]}>(f)  y = Add(a, f) }}""")
-    )
     save(model, assignment, tmp_path)
     x, f = np.array([1, 2, 3]).astype(numpy_dtype(element)), np.array([3, 2, 1], np.float32)
     with PlainSession(model.path, "cpu:0") as plain:
@@ -67,10 +64,8 @@ def test_narrow_types_are_inputs_and_outputs_of_placed_models(
 
 @pytest.mark.usefixtures("needs_two_cores")
 def test_narrow_types_are_handed_over_between_devices_unchanged(onnx_model: Build, tmp_path: Path) -> None:
-    model = onnx_model(
-        onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    model = onnx_model("""<ir_version: 10, opset_import: ["": 21]>
             g (float[3] f) => (float[3] y) { a = Cast<to=16>(f)  b = Cast<to=22>(a)  y = Cast<to=1>(b) }""")
-    )
     save(model, [0, 1, 0], tmp_path)
     with Session(tmp_path) as session:
         assert session.run(None, {"f": np.array([1, -7, 3], np.float32)})[0].tolist() == [1, -7, 3]
@@ -78,11 +73,9 @@ def test_narrow_types_are_handed_over_between_devices_unchanged(onnx_model: Buil
 
 @pytest.mark.usefixtures("needs_two_cores")
 def test_float8_beside_strings_is_float8(onnx_model: Build, tmp_path: Path) -> None:
-    model = onnx_model(
-        onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    model = onnx_model("""<ir_version: 10, opset_import: ["": 21]>
             g (string[2] s, float8e4m3fn[2] x) => (float[2] y, float8e4m3fn[2] z)
             { a = Cast<to=17>(s)  z = Identity(x)  y = Cast<to=1>(a) }""")
-    )
     feed = {"s": np.array(["1", "2"], object), "x": np.array([3, 4]).astype(ml_dtypes.float8_e4m3fn)}
     for assignment in ([0, 0, 0], [0, 0, 1]):
         save(model, assignment, tmp_path)
@@ -94,10 +87,8 @@ def test_float8_beside_strings_is_float8(onnx_model: Build, tmp_path: Path) -> N
 
 
 def test_a_model_in_one_piece_accepts_an_input_that_no_op_reads(onnx_model: Build, tmp_path: Path) -> None:
-    model = onnx_model(
-        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    model = onnx_model("""<ir_version: 8, opset_import: ["": 17]>
             g (float[2] x, float[2] unread) => (float[2] y) { y = Neg(x) }""")
-    )
     save(model, [0], tmp_path)
     x = np.ones(2, np.float32)
     with Session(tmp_path) as session:
