@@ -11,6 +11,7 @@ import pytest
 
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
+from tests.onnx_io.texts import HEAD
 
 ReadText = Callable[..., OnnxModel]
 RunBoth = Callable[[OnnxModel, Mapping[str, np.ndarray]], list[np.ndarray]]
@@ -18,11 +19,11 @@ RunBoth = Callable[[OnnxModel, Mapping[str, np.ndarray]], list[np.ndarray]]
 
 @pytest.fixture
 def read_text(tmp_path: Path) -> ReadText:
-    """Reads a model in ONNX's text form; numbers for dimensions by name."""
+    """Reads a model in ONNX's text form, by default of `HEAD`'s versions; numbers for dimensions by name."""
 
     def read(text: str, **dims: int) -> OnnxModel:
         path = tmp_path / "model.onnx"
-        onnx.save(onnx.parser.parse_model(text), path)
+        onnx.save(onnx.parser.parse_model(text if text.startswith("<") else HEAD + text), path)
         return read_onnx(path, dims)
 
     return read

@@ -9,7 +9,7 @@ import pytest
 
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.errors import InvalidPlacement, UnsupportedModel
-from gnnplace.onnx_io.annotate import annotate, annotated_segments, check_annotation, write_placed
+from gnnplace.onnx_io.annotate import annotate, check_annotation, write_placed
 from gnnplace.onnx_io.model import OnnxModel
 
 PAIR = Topology("pair", (Device("cpu:0"), Device("cpu:1")))
@@ -89,11 +89,6 @@ def test_every_fault_that_the_onnx_checker_accepts_is_described(
 ) -> None:
     spoil(annotated)
     assert re.search(problem, check_annotation(annotated)[0])
-
-
-def test_a_model_without_a_placement_is_refused(small_model: Callable[[str], OnnxModel]) -> None:
-    with pytest.raises(InvalidPlacement, match="carries no usable placement: there are 0 device configurations"):
-        annotated_segments(small_model("chain"))
 
 
 @pytest.mark.parametrize(

@@ -91,14 +91,14 @@ def test_nodes_that_folding_must_not_change_stay(name: str, read_text) -> None:
 
 def test_an_identity_of_a_weight_is_that_weight(read_text, run_both) -> None:
     text = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { v = Identity(w) a = Add(x, w) y = Mul(a, v) }"
-    model = read_text(head(17) + text)
+    model = read_text(text)
     assert model.graph.op_types == ("Add", "Mul")
     assert model.graph.weight_bytes.tolist() == [8]
     run_both(model, X)
 
 
 def test_the_default_of_an_overridable_input_is_no_constant(read_text, run_both) -> None:
-    model = read_text(head(17) + "g (float[2] x, float[2] w = {1, 2}) => (float[2] y) { a = Neg(w) y = Add(x, a) }")
+    model = read_text("g (float[2] x, float[2] w = {1, 2}) => (float[2] y) { a = Neg(w) y = Add(x, a) }")
     assert model.graph.op_types == ("Neg", "Add")
     assert run_both(model, {**X, "w": np.array([5, 5], np.float32)})[0].tolist() == [-3, -8]
 
@@ -107,7 +107,7 @@ def test_constants_of_every_kind_become_initialisers(read_text, run_both) -> Non
     text = """g (float[2] x) => (float[2] y, string[2] t) { a = Constant<value_float = 2.0>() b = Constant<value_floats = [1.0, 2.0]>()
         c = Constant<value_ints = [1]>() d = Unsqueeze(x, c) e = Constant<value_int = 0>() f = Constant<value_strings = ["p", "q"]>()
         g = Gather<axis = 1>(d, e) h = Add(g, a) y = Mul(h, b) t = Identity(f) }"""
-    model = read_text(head(17) + text)
+    model = read_text(text)
     assert "Constant" not in model.graph.op_types
     run_both(model, X)
 
@@ -116,7 +116,7 @@ def test_a_branch_reads_a_value_that_was_folded_outside(read_text, run_both) -> 
     text = """g (float[2] x, bool on) => (float[2] y) <float[2] w = {1, 2}>
         { v = Neg(w)
           y = If(on) <then_branch = t () => (float[2] p) { p = Add(x, v) }, else_branch = e () => (float[2] q) { q = Mul(x, v) }> }"""
-    model = read_text(head(17) + text)
+    model = read_text(text)
     assert model.graph.op_types == ("If",)
     assert model.graph.memory_bytes.tolist() == [8]
     assert run_both(model, {**X, "on": np.array(True)})[0].tolist() == [1, -5]
@@ -124,7 +124,7 @@ def test_a_branch_reads_a_value_that_was_folded_outside(read_text, run_both) -> 
 
 def test_dead_code_is_removed_with_its_weights(read_text) -> None:
     text = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { dead = Mul(x, w) deader = Exp(dead) y = Neg(x) }"
-    model = read_text(head(17) + text)
+    model = read_text(text)
     assert model.graph.op_types == ("Neg",)
     assert not model.model.graph.initializers
 
@@ -165,11 +165,8 @@ def test_a_large_weight_that_others_read_too_is_not_stored_twice(tmp_path: Path)
 def test_fills_are_folded_until_the_model_would_no_longer_fit_a_file(
     read_text, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (
-        head(17)
-        + """g (float[100] x) => (float[100] y) <int64[1] n = {100}>
+    text = """g (float[100] x) => (float[100] y) <int64[1] n = {100}>
         { a = ConstantOfShape(n) b = ConstantOfShape<value = float[1] {2}>(n) y = Sum(x, a, b) }"""
-    )
     assert read_text(text).graph.op_types == ("Sum",)
     monkeypatch.setattr(folding, "FILL_LIMIT_BYTES", 500)
     assert read_text(text).graph.op_types == ("ConstantOfShape", "Sum")

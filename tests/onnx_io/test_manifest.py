@@ -1,5 +1,7 @@
 import json
 from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +55,6 @@ def test_a_model_that_cannot_be_cut_leaves_older_parts_unchanged(
     assert sorted(path.name for path in parts.parent.iterdir()) == ["model.onnx", "parts"]
 
 
-def change(document: dict[str, Any], path: list[Any], value: Any) -> None:
-    for key in path[:-1]:
-        document = document[key]
-    document[path[-1]] = value
-
-
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -78,7 +74,7 @@ def change(document: dict[str, Any], path: list[Any], value: Any) -> None:
 )
 def test_a_broken_manifest_is_refused_in_one_line(parts: Path, path: list[Any], value: Any, message: str) -> None:
     document = json.loads((parts / MANIFEST).read_text())
-    change(document, path, value)
+    reduce(getitem, path[:-1], document)[path[-1]] = value
     (parts / MANIFEST).write_text(json.dumps(document))
     with pytest.raises(InvalidPlacement, match=message) as caught:
         read_manifest(parts)

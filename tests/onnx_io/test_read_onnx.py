@@ -7,15 +7,15 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.onnx_io.read import read_onnx
-from tests.onnx_io.texts import parsed
+from tests.onnx_io.texts import HEAD, parsed
 
-HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
-CHAIN = HEAD + "g (float[B, 4] x) => (float[B, 4] y) { a = Relu(x)  b = Exp(a)  y = Add(a, b) }"
+CHAIN = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[B, 4] x) => (float[B, 4] y) { a = Relu(x)  b = Exp(a)  y = Add(a, b) }"""
 
 
 def edges(graph: OpGraph) -> set[tuple[str, str]]:
@@ -99,7 +99,7 @@ def test_a_dimension_whose_name_only_looks_like_an_expression_is_a_name(read_tex
 def test_a_weight_is_resident_with_its_op_and_a_shared_one_once_per_device(read_text) -> None:
     text = """g (float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {1, 2, 3, 4}, float[2] bias = {5, 6}>
         { a = MatMul(x, w)  b = Add(a, bias)  y = MatMul(b, w) }"""
-    model = read_text(HEAD + text)
+    model = read_text(text)
     graph = model.graph
     assert graph.memory_bytes.tolist() == [0, 8, 0]
     assert graph.weight_bytes.tolist() == [16]
@@ -109,12 +109,12 @@ def test_a_weight_is_resident_with_its_op_and_a_shared_one_once_per_device(read_
 
 
 def test_a_weight_that_one_op_reads_twice_is_no_shared_weight(read_text) -> None:
-    graph = read_text(HEAD + "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Sum(x, w, w) }").graph
+    graph = read_text("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Sum(x, w, w) }").graph
     assert (graph.memory_bytes.tolist(), len(graph.weight_bytes)) == ([8], 0)
 
 
 def test_an_overridable_initialiser_stays_an_input_with_its_default(read_text, run_both) -> None:
-    model = read_text(HEAD + "g (float[2] x, float[2] w = {3, 4}) => (float[2] y) { y = Add(x, w) }")
+    model = read_text("g (float[2] x, float[2] w = {3, 4}) => (float[2] y) { y = Add(x, w) }")
     assert [value.name for value in model.model.graph.inputs] == ["x", "w"]
     assert model.graph.total_weight_bytes == 0
     (default,) = run_both(model, {"x": np.array([1, 1], np.float32)})
@@ -135,13 +135,13 @@ def test_initialisers_that_old_models_list_as_inputs_are_constants(tmp_path: Pat
 
 def test_outputs_that_no_node_produces_stay(read_text, run_both) -> None:
     text = "g (float[2] x) => (float[2] y, float[2] w, float[2] x) <float[2] w = {1, 2}> { y = Add(x, w) }"
-    model = read_text(HEAD + text)
+    model = read_text(text)
     assert (model.graph.num_ops, model.graph.num_tensors) == (1, 1)
     assert [out.tolist() for out in run_both(model, {"x": np.zeros(2, np.float32)})] == [[1, 2], [1, 2], [0, 0]]
 
 
 def test_a_model_without_nodes_is_an_empty_graph(read_text) -> None:
-    model = read_text(HEAD + "g (float[2] x) => (float[2] x) { }")
+    model = read_text("g (float[2] x) => (float[2] x) { }")
     assert (model.graph.num_ops, model.graph.num_tensors, model.warnings) == (0, 0, ())
 
 
@@ -159,7 +159,7 @@ DIMS = ("N", "N + 9**9**9**9", "(" * 150 + "N" + ")" * 150, "1/0", "N % 0", "n" 
 
 @pytest.mark.parametrize("dim", DIMS)
 def test_a_dimension_whose_evaluation_would_not_end_is_a_name(dim: str, tmp_path: Path) -> None:
-    proto = onnx.parser.parse_model(HEAD + "g (float[N] x) => (float[2] y) { y = Relu(x) }")
+    proto = parsed("g (float[N] x) => (float[2] y) { y = Relu(x) }")
     proto.graph.input[0].type.tensor_type.shape.dim.add().dim_param = dim
     onnx.save(proto, tmp_path / "m.onnx")
     assert read_onnx(tmp_path / "m.onnx").graph.num_ops == 1
@@ -255,26 +255,18 @@ def test_cycles_and_values_that_are_not_written_exactly_once_are_refused(
 )
 def test_attributes_that_contradict_the_operator_are_named(read_text, node: str, message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
-        read_text(HEAD + f"g (float[2] x, bool c) => (float[2] y) {{ {node} }}")
+        read_text(f"g (float[2] x, bool c) => (float[2] y) {{ {node} }}")
 
 
 def external_model(folder: Path) -> Path:
     """`y = (x w) * two`, with a weight of 4 KiB and a number in a file of their own; `two` also gives `y` its rows."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir()
     text = """g (float[B, 32] x) => (float[B, R, 32] y)
         { a = MatMul(x, w)  one = Constant<value = int64[1] {1}>()  t = Mul(two, one)
           axis = Constant<value = int64[1] {1}>()  b = Unsqueeze(a, axis)
           repeats = Concat<axis = 0>(one, t, one)  y = Tile(b, repeats) }"""
-    proto = onnx.parser.parse_model(HEAD + text)
-    rows = ("w", TensorProto.FLOAT, [32, 32], 0, 4096), ("two", TensorProto.INT64, [1], 4096, 8)
-    for name, dtype, dims, offset, size in rows:
-        tensor = TensorProto(name=name, data_type=dtype, dims=dims, data_location=TensorProto.EXTERNAL)
-        for key, value in (("location", "weights.bin"), ("offset", offset), ("length", size)):
-            tensor.external_data.add(key=key, value=str(value))
-        proto.graph.initializer.append(tensor)
-    weights = np.random.default_rng(0).standard_normal(1024).astype(np.float32)
-    (folder / "weights.bin").write_bytes(weights.tobytes() + np.array([2], np.int64).tobytes())
-    onnx.save(proto, folder / "model.onnx")
+    proto = parsed(text, w=np.random.default_rng(0).random((32, 32), np.float32), two=np.array([2]))
+    onnx.save(proto, folder / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
     return folder / "model.onnx"
 
 
@@ -305,14 +297,13 @@ def test_a_constant_of_a_branch_in_a_file_with_a_second_name_is_read(tmp_path: P
     text = """g (float[2] x, bool on) => (float[2] y) { y = If(on) <
         then_branch = t () => (float[2] p) { c = Constant<value = float[2] {0, 0}>() p = Add(x, c) },
         else_branch = e () => (float[2] q) { q = Neg(x) }> }"""
-    proto = onnx.parser.parse_model(HEAD + text)
+    proto = parsed(text)
     constant = proto.graph.node[0].attribute[0].g.node[0].attribute[0].t
-    constant.raw_data = b""
-    onnx.external_data_helper.set_external_data(constant, "weights.bin", 0, 8)
-    constant.ClearField("raw_data")
-    constant.ClearField("float_data")
-    onnx.save(proto, tmp_path / "model.onnx")
-    (tmp_path / "weights.bin").write_bytes(np.array([3, 4], np.float32).tobytes())
+    constant.CopyFrom(numpy_helper.from_array(np.array([3, 4], np.float32)))
+    onnx.save(
+        proto, tmp_path / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0,
+        convert_attribute=True,
+    )  # fmt: skip
     (tmp_path / "link.bin").hardlink_to(tmp_path / "weights.bin")
     model = read_onnx(tmp_path / "model.onnx")
     branch = model.model.graph.node(0).attributes["then_branch"].as_graph()
@@ -320,14 +311,13 @@ def test_a_constant_of_a_branch_in_a_file_with_a_second_name_is_read(tmp_path: P
 
 
 def test_a_sparse_initialiser_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "sparse.onnx"
-    proto = onnx.parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = Add(x, w) }")
+    proto = parsed("g (float[2] x) => (float[2] y) { y = Add(x, w) }")
     values = numpy_helper.from_array(np.array([1], np.float32), "w")
     indices = numpy_helper.from_array(np.array([0], np.int64), "i")
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2]))
-    onnx.save(proto, path)
+    onnx.save(proto, tmp_path / "sparse.onnx")
     with pytest.raises(UnsupportedModel, match="initialiser 'w' is sparse"):
-        read_onnx(path)
+        read_onnx(tmp_path / "sparse.onnx")
 
 
 def test_strings_take_16_bytes_and_packed_integers_half_a_byte(read_text) -> None:
@@ -342,7 +332,7 @@ def test_strings_take_16_bytes_and_packed_integers_half_a_byte(read_text) -> Non
 
 def test_a_sequence_has_0_bytes_and_a_warning(read_text) -> None:
     text = "g (float[4, 2] x) => (seq(float[2, 2]) s) { k = Constant<value = int64 {2}>() s = SplitToSequence(x, k) }"
-    model = read_text(HEAD + text)
+    model = read_text(text)
     assert model.graph.tensor_bytes.tolist() == [0]
     assert model.warnings == (
         "op 'SplitToSequence_1' (SplitToSequence): the size of a sequence, optional or map is not known; 0 bytes are taken",
@@ -368,5 +358,5 @@ def test_the_dtype_of_an_op_is_the_one_that_it_computes_in(read_text) -> None:
     text = """g (bool[4] c, float16[4] h, int64[2] i, uint8[4, 4] q, float[4] f, bfloat16[4] b)
           => (float16[4] y, float[2] g, int32[4, 4] m, int8[4] n, bfloat16[4] o)
         { y = Where(c, h, h)  g = Gather(f, i)  m = MatMulInteger(q, q)  n = Cast<to = 3>(f)  o = Relu(b) }"""
-    graph = read_text(HEAD + text).graph
+    graph = read_text(text).graph
     assert graph.dtypes == ("float16", "float32", "uint8", "float32", "bfloat16")
