@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.evaluation import Objective
-from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import allowed_mask
 from gnnplace.sim import relaxation
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.simulator import Simulator
 from tests import problems
+from tests.random_problems import random_graph
 
 
 def connected(*devices: Device, latency_s: float = 1.0) -> Topology:
@@ -103,23 +104,10 @@ def test_a_program_that_is_too_large_is_solved_for_similar_units(monkeypatch: py
 @given(seed=st.integers(0, 10**6), objective=st.sampled_from(["latency", "throughput"]), tight=st.booleans())
 def test_no_feasible_placement_beats_the_bound(seed: int, objective: Objective, tight: bool) -> None:
     rng = np.random.default_rng(seed)
-    num_ops, num_devices = int(rng.integers(1, 9)), int(rng.integers(1, 4))
-    ops = [
-        Op(
-            f"o{i}",
-            memory_bytes=int(rng.integers(0, 10)),
-            group="g" if rng.random() < 0.2 else None,
-            devices=("d0",) if rng.random() < 0.1 else None,
-        )
-        for i in range(num_ops)
-    ]
-    tensors = [
-        Tensor(f"o{i}", int(rng.integers(0, 20)), tuple({f"o{j}" for j in rng.integers(i + 1, num_ops, 2)}))
-        for i in range(num_ops - 1)
-    ] + [Tensor(f"o{num_ops - 1}", 3)]
-    graph = OpGraph.build("random", ops, tensors, [SharedWeight(5, ("o0", f"o{num_ops - 1}"))])
-    memory = max(1, int(graph.total_weight_bytes * rng.uniform(0.4, 1.2))) if tight else None
-    topology = connected(*(Device(f"d{i}", memory_bytes=memory) for i in range(num_devices)), latency_s=0.1)
+    graph = random_graph(rng, 8, groups=1, pinned=True)
+    num_ops, num_devices = graph.num_ops, int(rng.integers(1, 4))
+    memory = max(1, int(graph.total_weight_bytes * rng.uniform(0.5, 3.0))) if tight else None
+    topology = connected(*(Device(f"d{i}", "gpu" if i else "cpu", memory) for i in range(num_devices)), latency_s=0.1)
     times = rng.uniform(0.5, 3.0, (num_ops, num_devices)) if rng.random() < 0.7 else np.ones((num_ops, num_devices))
     bound = lower_bound(graph, topology, times, objective).value_s
     choices = np.array(list(itertools.product(range(num_devices), repeat=num_ops)), dtype=np.int64)

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from gnnplace.api.options import PlaceOptions
-from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.api.workload import Workload
-from gnnplace.cost.cost_model import RooflineCost
+from gnnplace.api import set_up
 from gnnplace.devices.presets import preset
 from gnnplace.evaluation import Evaluator, ScheduleEstimator
 from gnnplace.graph import Op, OpGraph, Tensor
@@ -15,15 +12,12 @@ from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Budget
 from gnnplace.sim.simulator import GroupedSimulator, Simulator
-from models_zoo.networks.catalog import load_recipe
 
 
-def grouped(max_groups: int = 12) -> GroupedSimulator:
-    graph = load_recipe("layered_200").build(load_recipe("layered_200").settings)
-    assert isinstance(graph, OpGraph)
-    topology, coarsening = preset("k40x2"), coarsen(graph, max_groups)
-    times = RooflineCost().op_time_s(graph, topology)
-    return Simulator(graph, topology, times).over_groups(coarsening)
+def grouped() -> GroupedSimulator:
+    simulator = set_up("zoo:layered_200", "k40x2", max_groups=12).problem().evaluator
+    assert isinstance(simulator, GroupedSimulator)
+    return simulator
 
 
 def test_a_group_does_not_wait_for_inputs_that_only_its_later_ops_need() -> None:
@@ -76,10 +70,7 @@ def test_the_ops_of_a_group_have_its_priority() -> None:
 
 @pytest.mark.parametrize("planner", ["heft", "annealing", "gnn"])
 def test_a_planners_result_on_groups_equals_the_seconds_of_the_whole_graph(planner: str) -> None:
-    recipe = load_recipe("layered_200")
-    graph = recipe.build(recipe.settings)
-    assert isinstance(graph, OpGraph)
-    setup = ProblemSetup.build(Workload.of(graph), preset("k40x2"), RooflineCost(), PlaceOptions(max_groups=20))
+    setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
     solution = load_planner(planner)(setup.problem(), Budget(60), 0)
     placement = solution.placement.expanded(setup.coarsening.group_of_op)
     assert setup.simulator.evaluate(placement).makespan_s == solution.objective_s

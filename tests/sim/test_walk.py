@@ -8,15 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.api.options import PlaceOptions
-from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.api.workload import Workload
-from gnnplace.cost.cost_model import RooflineCost
-from gnnplace.devices.presets import preset
+from gnnplace.api import set_up
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.evaluation import Objective, Problem, Proposals, Walk, WalkRequest
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from models_zoo.networks.catalog import load_recipe
 from tests.problems import chain, connected, devices_of, problem_of, two_chains
 from tests.random_problems import random_graph, random_times, random_topology
 
@@ -90,12 +85,9 @@ def test_a_walk_gives_the_same_result_as_its_moves_one_by_one(seed: int, objecti
 
 
 def test_a_walk_over_op_groups_returns_the_seconds_of_the_whole_graph() -> None:
-    recipe = load_recipe("layered_200")
-    graph = recipe.build(recipe.settings)
-    assert isinstance(graph, OpGraph)
-    setup = ProblemSetup.build(Workload.of(graph), preset("k40x2"), RooflineCost(), PlaceOptions(max_groups=20))
+    setup = set_up("zoo:layered_200", "k40x2", max_groups=20)
     problem = setup.problem()
-    assert problem.local_search.ops_per_evaluation == graph.num_ops
+    assert problem.local_search.ops_per_evaluation == setup.workload.graph.num_ops > problem.num_units
     start = random_start(problem, np.random.default_rng(5))
     temperature_s = evaluated(problem, start) / 50
     request = WalkRequest(start, 400, temperature_s, temperature_s / 100, PROPOSALS)
