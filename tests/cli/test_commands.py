@@ -99,13 +99,6 @@ def test_planners_and_devices_are_listed(cli: Cli) -> None:
     assert answer["format"] == "gnnplace.topology/1"
 
 
-def test_without_json_the_answer_is_a_table(cli: Cli, graph: Path) -> None:
-    code, out, _ = cli(f"place {graph} --devices k40x2 --planner heft")
-    assert code == 0
-    assert "heft" in out
-    assert "diamond:" in out
-
-
 BAD_FILES = {
     "empty.onnx": b"", "cut.onnx": b"\x08\x07\x12\x04test\x3a\xff\xff",
     "nan.json": b'{"format": "gnnplace.graph/1", "name": "n", "ops": [{"name": "a", "flops": NaN}], "tensors": []}',

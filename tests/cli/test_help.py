@@ -25,10 +25,6 @@ LINES = [
 ]
 
 
-def test_every_command_has_examples() -> None:
-    assert set(EXAMPLES) == {"gnnplace", *COMMANDS}
-
-
 @pytest.mark.parametrize("line", LINES)
 def test_every_example_of_the_help_and_the_readme_parses(line: str) -> None:
     program, name, *arguments = shlex.split(line.partition(" > ")[0])

@@ -32,8 +32,8 @@ main()
 ZOO, PARTITION = "install it with: pip install 'gnnplace[zoo]'", "pip install 'gnnplace[partition]'"
 
 
-def without(packages: str, *arguments: str, folder: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    places = {"GNNPLACE_CACHE": str(folder / "cache"), **({} if path is None else {"PATH": path})}
+def without(packages: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    places = {"GNNPLACE_CACHE": str(folder / "cache"), "PATH": "/nowhere"}
     return subprocess.run(
         [sys.executable, "-c", WITHOUT, packages, *arguments],
         capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **places},
@@ -66,9 +66,10 @@ PLACE = "place two.json --devices k40x2 --out placed --planner"
         ("plotly", f"{PLACE} single", "No module named 'plotly'"),
         ("onnxruntime", "run placed", "No module named 'onnxruntime'"),
         ("playwright", "report . --pictures placed/figures", "pip install 'gnnplace[pictures]'"),
+        ("no package", f"{PLACE} scotch", "install Debian's scotch (apt install scotch)"),
     ],
 )
-def test_one_line_names_the_missing_package_and_nothing_is_changed(
+def test_one_line_names_the_missing_package_or_program_and_nothing_is_changed(
     folder: Path, packages: str, line: str, message: str
 ) -> None:
     done = without(packages, *line.split(), folder=folder)
@@ -76,16 +77,9 @@ def test_one_line_names_the_missing_package_and_nothing_is_changed(
     assert not done.stdout
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert message in done.stderr
-    assert "pip install" in done.stderr
+    assert "install " in done.stderr
     assert [path.name for path in (folder / "placed").iterdir()] == ["placement.json"]
     assert (folder / "placed" / "placement.json").read_text(encoding="utf-8") == "from before"
-
-
-def test_a_missing_scotch_program_is_named_in_one_line(folder: Path) -> None:
-    done = without("-", *f"{PLACE} scotch".split(), folder=folder, path="/nowhere")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "scotch" in done.stderr
 
 
 def test_simulated_placing_needs_no_optional_package(folder: Path) -> None:

@@ -52,13 +52,6 @@ def test_noise_fused_ops_and_single_outliers_hardly_move_the_fit() -> None:
     assert fit.efficiency["other"].bandwidth == pytest.approx(0.9, rel=0.15)
 
 
-def test_the_fitted_roofline_predicts_ops_that_were_not_measured() -> None:
-    seen, unseen = random_graph(1), random_graph(2)
-    fit = fit_roofline(seen, DEVICE, true_seconds(seen))
-    guess = RooflineCost(fit.efficiency, launch_s=fit.launch_s).op_time_s(unseen, Topology("t", (DEVICE,)))[:, 0]
-    assert np.abs(guess / true_seconds(unseen) - 1).max() < 0.05
-
-
 def test_the_fit_of_one_op_is_exact_and_has_only_its_class() -> None:
     graph = OpGraph.build("one", [Op("a", "Relu", flops=1e6, bytes_accessed=1e6)])
     fit = fit_roofline(graph, DEVICE, np.array([1e-3]))

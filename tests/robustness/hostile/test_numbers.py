@@ -14,8 +14,6 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidGraph, InvalidTopology
 from gnnplace.graph.json_format import graph_from_json, read_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.onnx_io.read import read_onnx
-from gnnplace.onnx_io.sample_inputs import model_from_text
 from gnnplace.run_record import read_run
 
 TWO = Topology("two", (Device("a", "cpu"), Device("b", "cpu")), (Link("a", "b", 0.0, 1e9), Link("b", "a", 0.0, 1e9)))
@@ -99,13 +97,6 @@ def test_ten_thousand_ops_in_a_row_or_side_by_side_are_placed(planner: str, kind
     expected_s = CHAIN * 1e-3 if kind == "chain" else CHAIN * 1e-3 / 2
     assert plan.evaluation.feasible
     assert plan.makespan_s == pytest.approx(expected_s, rel=0.05)
-
-
-def test_a_model_of_ten_thousand_nodes_in_a_row_is_read(tmp_path: Path) -> None:
-    chain = " ".join(f"v{i + 1} = Relu(v{i})" for i in range(CHAIN))
-    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2] v0) => (float[2] v{CHAIN}) {{ {chain} }}'
-    (tmp_path / "model.onnx").write_bytes(model_from_text(text))
-    assert read_onnx(tmp_path / "model.onnx").graph.num_ops == CHAIN
 
 
 @pytest.mark.parametrize("spec", ["cpu:0-99999999999", "cpu:" + "9" * 5000, "cuda:" + "9" * 5000, "x" * 5000, "a\0b", "cpu:0[memory=1.2.3GiB]"])  # fmt: skip
