@@ -30,7 +30,7 @@ from gnnplace.versions import installed_versions
 _VERSIONED = ("gnnplace", "numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "dgl", "numba")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """A placement of a model with its cost, its schedule, and a comparison with other planners.
 
@@ -38,6 +38,8 @@ class Plan:
     >>> plan = place("zoo:layered_200", "k40x2", planner="heft")
     >>> sorted(plan.summary()["compared"]), plan.gap >= 0
     (['heft', 'single'], True)
+    >>> plan
+    <Plan of 'layered_200' by heft: 100 ms per step (simulated), 7.2% above the lower bound>
     """
 
     setup: ProblemSetup
@@ -59,6 +61,9 @@ class Plan:
     """Segments in which the placement was executed."""
     interrupted: bool = False
     """Whether Ctrl-C ended the search."""
+
+    def __repr__(self) -> str:
+        return f"<Plan of {self.setup.workload.name!r} by {self.kept or self.solution.planner}: {self.headline()}>"
 
     def cut_short(self) -> Plan:
         """The plan with a warning that Ctrl-C ended the search."""
