@@ -57,8 +57,8 @@ test: $(STAMP) $(OPENVINO)
 	$(BIN)/mypy
 	@echo "4/6 import-linter: layers, and the homes of heavy libraries"
 	$(BIN)/lint-imports
-	@echo "5/6 pytest: tests and docstring examples, two at a time"
-	$(BIN)/python -m pytest --ignore tests/models_zoo --numprocesses 2
+	@echo "5/6 pytest: tests and docstring examples, three at a time on two cores, as many wait for processes"
+	$(BIN)/python -m pytest --ignore tests/models_zoo --numprocesses 3
 	@echo "6/6 pytest: recipes of the zoo, exported and compared, two at a time"
 	$(BIN)/python -m pytest tests/models_zoo --numprocesses 2
 
