@@ -46,7 +46,7 @@ class Experts(nn.Module):
         super().__init__()
         count = config.num_local_experts
         self.share = capacity * config.num_experts_per_tok / count
-        self.experts = nn.ModuleList(MistralMLP(config) for _ in range(count))  # type: ignore[no-untyped-call]
+        self.experts = nn.ModuleList(MistralMLP(config) for _ in range(count))
 
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """The sum of the outputs of the experts of each token."""

@@ -42,7 +42,7 @@ class Denoiser(nn.Module):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         attending = settings.levels - 1
-        self.unet: Any = UNet2DConditionModel(  # type: ignore[no-untyped-call]
+        self.unet: Any = UNet2DConditionModel(
             sample_size=settings.latent,
             block_out_channels=tuple(settings.channels * times for times in _DOUBLINGS[: settings.levels]),
             down_block_types=("CrossAttnDownBlock2D",) * attending + ("DownBlock2D",),

@@ -35,7 +35,7 @@ class ResNet(nn.Module):
                 hidden_sizes=[settings.hidden << grid for grid in range(len(blocks))],
                 depths=blocks,
                 layer_type="bottleneck",
-                num_labels=settings.classes,  # type: ignore[call-arg] # an argument of every configuration
+                num_labels=settings.classes,  # an argument of every configuration
             )
         )
 

@@ -42,7 +42,7 @@ class T5(nn.Module):
             num_layers=settings.layers,
             num_heads=settings.heads,
             dropout_rate=0.0,
-            attn_implementation="eager",  # type: ignore[call-arg]
+            attn_implementation="eager",
         )
         self.network = T5ForConditionalGeneration(config)
 

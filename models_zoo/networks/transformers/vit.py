@@ -38,7 +38,7 @@ class Vit(nn.Module):
                 intermediate_size=4 * settings.hidden,
                 image_size=settings.image,
                 patch_size=settings.patch,
-                num_labels=settings.classes,  # type: ignore[call-arg]
+                num_labels=settings.classes,
             )
         )
 
