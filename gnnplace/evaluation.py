@@ -76,6 +76,38 @@ class Evaluator(Protocol):
         """The costs of `[B, N]` assignments with default priorities."""
 
 
+@dataclass(frozen=True)
+class Difference:
+    """Relative difference of the seconds of A and B, A over B minus 1, with its confidence interval.
+
+    >>> Difference(difference=-0.03, low=-0.04, high=-0.02, pairs=40).sign
+    -1
+    """
+
+    difference: float
+    low: float
+    high: float
+    pairs: int
+    """Runs of each of the two."""
+
+    @property
+    def sign(self) -> int:
+        """-1 where A is faster, 1 where B is faster, 0 where the interval contains 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+@runtime_checkable
+class PairedEvaluator(Evaluator, Protocol):
+    """An evaluator that can measure two placements against each other."""
+
+    def difference(self, first: Placement, second: Placement) -> Difference:
+        """The relative difference of the seconds of two placements, measured in turns.
+
+        Raises:
+            MeasurementFailed: one of them failed.
+        """
+
+
 @dataclass(frozen=True, eq=False)
 class Proposals:
     """The distribution of random moves: a unit, sometimes neighbours on its device, and another device for all of them."""
@@ -245,6 +277,14 @@ class Problem:
         """`[U]` the ops of each unit."""
         offsets, ops = csr(self.unit_of_op, np.arange(self.graph.num_ops), self.num_units)
         return tuple(ops[begin:end] for begin, end in pairwise(offsets.tolist()))
+
+    def unit_devices(self, assignments: IntArray) -> IntArray:
+        """`[..., U]` device of each unit's first op in assignments `[..., N]`."""
+        return assignments[..., self._first_op]
+
+    @cached_property
+    def _first_op(self) -> IntArray:
+        return np.array([ops[0] for ops in self.unit_ops], dtype=np.int64)
 
     @cached_property
     def action_mask(self) -> BoolArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,19 @@ def save_placement(
         **{key: value for key, value in facts.items() if key != "model"},
     }
     write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def listed_devices(path: Path) -> list[str]:
+    """The devices that a placement file lists; none if it is broken, which `load_placement` reports.
+
+    >>> listed_devices(Path("no such file"))
+    []
+    """
+    with suppress(InvalidPlacement):
+        document = read_json(path, InvalidPlacement)
+        devices = document.get("devices") if isinstance(document, dict) else None
+        return [name for name in devices if isinstance(name, str)] if isinstance(devices, list) else []
+    return []
 
 
 def load_placement(path: Path, graph: OpGraph, topology: Topology, sha256: str | None = None) -> Placement:

@@ -19,14 +19,18 @@ Link = tuple[Literal["op", "transfer"], int]
 
 
 class MeasuredSummary(TypedDict):
-    """Measured seconds of the chosen placement."""
+    """Measured seconds of the chosen placement, and of plain sessions of the whole model; null where none ran."""
 
     median_s: float
     spread_s: float
     """Half the width of the median's confidence interval."""
     repeats: int
     single_session_s: float | None
-    """Seconds of a plain session of the whole model on the best single device of the set."""
+    """Seconds of a plain session on the best single device of the set."""
+    best_session_s: NotRequired[float | None]
+    """Seconds of the best plain session that the set allows; absent from older records."""
+    best_session: NotRequired[str | None]
+    """Device of that session with its options, such as `cpu:0-1[spinning=1]`."""
 
 
 class MeasuredRun(TypedDict):
@@ -59,6 +63,10 @@ class MeasuredRecord(MeasuredSummary):
 
     runs: list[MeasuredRun]
     """Candidates measured side by side at the end; of an unconfirmed record, those of the search."""
+    difference: NotRequired[float]
+    """Seconds of the fastest placement over those of the best plain session, minus 1, from paired runs."""
+    difference_interval: NotRequired[tuple[float, float]]
+    """The 95 % interval of `difference`."""
     confirmed: NotRequired[bool]
     """False: Ctrl-C came before the side-by-side measurement, and all figures are those of the search."""
     search: NotRequired[MeasuredSearch]
@@ -172,6 +180,25 @@ class ShapeRecord(TypedDict):
     makespan_s: float | None
 
 
+class ExecutedStepRecord(TypedDict):
+    """A change that was executed in turns with the placement before it."""
+
+    evaluations: int
+    """Number of evaluations up to the step."""
+    kind: str
+    """Source of the change."""
+    moved: int
+    """Number of moved op groups."""
+    moves: list[tuple[str, int, int]]
+    """(op of the group, source device, target device) of the first moved groups."""
+    difference: float | None
+    """Measured seconds after over before, minus 1; None where the change failed to run."""
+    difference_interval: tuple[float, float] | None
+    pairs: int
+    """Runs of each of the two."""
+    kept: bool
+
+
 class RunRecord(TypedDict):
     """The content of `run.json`.
 
@@ -201,6 +228,8 @@ class RunRecord(TypedDict):
     """(stage, best seconds after it) of each stage."""
     steps: NotRequired[list[StepRecord]]
     """Steps of planners with a policy, in order; always in simulated seconds."""
+    executed_steps: NotRequired[list[ExecutedStepRecord]]
+    """Steps of the decision process on the devices, in order; absent if rewards were not measured as differences."""
     lower_bound: LowerBoundRecord | None
     measured: MeasuredRecord | None
     shapes: NotRequired[list[ShapeRecord]]
@@ -249,7 +278,15 @@ def _is_consistent(run: RunRecord) -> bool:
         ([index for kind, index in path if kind == "transfer"], len(run["transfers"])),
         (run["ops"]["device"], len(run["devices"])),
         ([end for row in run["transfers"] for end in (row["source"], row["target"])], len(run["devices"])),
-        ([end for step in run.get("steps", []) for move in step["moves"] for end in move[1:]], len(run["devices"])),
+        (
+            [
+                end
+                for step in (*run.get("steps", []), *run.get("executed_steps", []))
+                for move in step["moves"]
+                for end in move[1:]
+            ],
+            len(run["devices"]),
+        ),
     )
     per_device = [len(row) for row in run["ops"].get("cost_s", [])]
     if "memory_over_time" in run:

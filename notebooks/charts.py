@@ -453,6 +453,17 @@ def _arrange(figure: go.Figure, scene: _Scene, shown: Sequence[int]) -> None:
     figure.update_xaxes(title="evaluated moves", range=[0, len(scene.steps) + 2], row=2, col=2)
     figure.update_yaxes(title=f"{name}, simulated", range=[0, 1.08 * slowest], row=2, col=2)
     figure.update_annotations(font={"size": 12, "color": MUTED})
+    _animate(figure, [(str(step), str(step + 1)) for step in shown])
+    figure.update_layout(
+        title={"text": scene.title(shown[0]), "font": {"size": 14}, "x": 0.01, "y": 0.985},
+        margin={"t": 64, "b": 8, "l": 8, "r": 24},
+        showlegend=True,
+        legend={"orientation": "h", "x": 0.0, "y": 1.0, "yanchor": "bottom"},
+    )  # fmt: skip
+
+
+def _animate(figure: go.Figure, frames: Sequence[tuple[str, str]]) -> None:
+    """Adds a slider over frames (name and label of each), and buttons that play them."""
     instantly = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
     playing = {"frame": {"duration": 350, "redraw": True}, "fromcurrent": True, "transition": {"duration": 0}}
     buttons = [
@@ -461,15 +472,16 @@ def _arrange(figure: go.Figure, scene: _Scene, shown: Sequence[int]) -> None:
     ]
     slider = {
         "active": 0, "x": 0.12, "len": 0.88, "y": -0.13, "currentvalue": {"visible": False}, "ticklen": 3,
-        "steps": [
-            {"label": str(step + 1), "method": "animate", "args": [[str(step)], instantly]} for step in shown
-        ],
+        "steps": [{"label": shown, "method": "animate", "args": [[name], instantly]} for name, shown in frames],
     }  # fmt: skip
-    figure.update_layout(
-        title={"text": scene.title(shown[0]), "font": {"size": 14}, "x": 0.01, "y": 0.985},
-        margin={"t": 64, "b": 8, "l": 8, "r": 24},
-        showlegend=True,
-        legend={"orientation": "h", "x": 0.0, "y": 1.0, "yanchor": "bottom"},
-        updatemenus=[{"type": "buttons", "direction": "left", "buttons": buttons, "x": 0.0, "y": -0.15, "xanchor": "left", "yanchor": "top", "pad": {"t": 4}}],
-        sliders=[slider],
-    )  # fmt: skip
+    menu = {
+        "type": "buttons",
+        "direction": "left",
+        "buttons": buttons,
+        "x": 0.0,
+        "y": -0.15,
+        "xanchor": "left",
+        "yanchor": "top",
+        "pad": {"t": 4},
+    }
+    figure.update_layout(updatemenus=[menu], sliders=[slider])

@@ -6,14 +6,18 @@ from typing import Any
 
 from gnnplace.api import measuring
 from gnnplace.measuring import busy, link_probe, profile
+from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
+
+QUICK_PAIRS = PairRule(max_blocks=10)
+"""Few pairs, which still have an interval."""
 
 
 def measure_quickly(rule: StoppingRule, set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
     """Profiles, probes and executes with this rule, even while other programs keep the devices busy."""
     links = partial(link_probe.probe_links, rule=rule)
     for module, name, value in (
-        (measuring, "MEASURE_OPTIONS", MeasureOptions(search=rule, final=rule)),
+        (measuring, "MEASURE_OPTIONS", MeasureOptions(search=rule, final=rule, plain=rule, decisive=QUICK_PAIRS)),
         (measuring, "_PATIENT", rule),
         (measuring, "measured_costs", partial(profile.measured_costs, rule=rule)),
         (measuring, "probe_links", links),

@@ -56,7 +56,7 @@ def test_two_measured_searches_and_their_profiles_share_a_store(folder: Path) ->
     with closing(sqlite3.connect(folder / "cache" / "measurements.sqlite")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("SELECT COUNT(*) FROM machine").fetchone() == (1,)
-        for table in ("op", "placement"):
+        for table in ("op", "placement_run"):
             assert connection.execute(f"SELECT COUNT(DISTINCT model) FROM {table}").fetchone() == (2,)
 
 

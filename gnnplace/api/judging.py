@@ -1,7 +1,7 @@
 """The choice of the answer: by simulated seconds, or between placements that were executed side by side."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,11 +10,14 @@ from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.search import Attempt
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
-from gnnplace.measuring.measured_evaluator import Comparison
+from gnnplace.measuring.comparison import Comparison
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
 from gnnplace.run_record import MeasuredRecord, MeasuredSearch, PlannerRow, finite
 from gnnplace.units import format_s
+
+PLAIN_SESSION = "plain session"
+"""Name of the answer where one session over all cores is faster than every placement."""
 
 
 def simulated_plan(setup: ProblemSetup, attempts: Sequence[Attempt], planner: str) -> Plan:
@@ -58,6 +61,15 @@ def finalists_of(planner: str, searched: Sequence[Placement], rehearsed: Mapping
     return [*found, *(Finalist(name, name, placement) for name, placement in rehearsed.items())]
 
 
+def fastest_of(finalists: Sequence[Finalist], comparison: Comparison) -> tuple[Finalist, Evaluation]:
+    """The finalist with the least measured seconds, and its cost."""
+    return min(zip(finalists, comparison.evaluations, strict=True), key=_seconds_of)
+
+
+def _seconds_of(pair: tuple[Finalist, Evaluation]) -> float:
+    return pair[1].makespan_s
+
+
 def executed_plan(
     setup: ProblemSetup,
     solution: Solution,
@@ -65,28 +77,46 @@ def executed_plan(
     comparison: Comparison,
     search: MeasuredSearch,
 ) -> Plan:
-    """The fastest finalist; the single device if no finalist beats it beyond the noise.
+    """The fastest finalist if it beats the best plain session, and this session otherwise.
+
+    The paired difference of both decides, and gives the seconds of the finalist; without it their intervals decide.
+
+    A session over all cores is a device of its own in the plan; its simulated seconds are those of `ProblemSetup.with_session`.
 
     After Ctrl-C the comparison has the costs of the search; a warning and the record state that they are unconfirmed.
 
     Raises:
         MeasurementFailed: no placement could be executed.
     """
-    pairs = sorted(zip(finalists, comparison.evaluations, strict=True), key=lambda pair: pair[1].makespan_s)
-    winner, measured = pairs[0]
+    winner, measured = fastest_of(finalists, comparison)
     chosen, kept = winner.placement, winner.planner
     warnings: list[str] = []
     if kept != solution.planner:
         warnings.append(f"the placement of {kept!r} was faster side by side than that of {solution.planner!r}")
-    single, device = comparison.single, comparison.single_device
-    latest_s = measured.makespan_s + measured.spread_s
-    if single is not None and device is not None and not latest_s < single.makespan_s - single.spread_s:
-        if len(set(chosen.assignment.tolist())) > 1:
-            warnings.append(
-                f"no placement beats the single device {device} beyond the noise; the whole model stays there"
+    plain, found = comparison.plain, comparison.difference
+    is_faster = plain.best is None or (
+        measured.makespan_s + measured.spread_s < plain.best.makespan_s - plain.best.spread_s
+        if found is None
+        else found.sign < 0
+    )
+    if plain.best is not None and found is not None and is_faster:
+        best_s, half = plain.best.makespan_s, (found.high - found.low) / 2
+        measured = replace(
+            measured, makespan_s=best_s * (1 + found.difference), spread_s=best_s * half, repeats=found.pairs
+        )
+    if plain.best is not None and not is_faster:
+        measured, kept = plain.best, "single"
+        if plain.best_session in setup.topology.device_names:
+            warning = f"no placement beats the single device {plain.best_session} beyond the noise; the whole model stays there"
+        else:
+            warning = (
+                f"one plain session over {plain.best_session} is faster than any placement found, and is the answer"
             )
-        on_one = np.full_like(chosen.assignment, setup.topology.device_index[device])
-        chosen, measured, kept = Placement(on_one), single, "single"
+            setup, kept = setup.with_session(plain.best_session, plain.single_device, plain.ratio), PLAIN_SESSION
+        index = setup.topology.device_index[plain.best_session]
+        if set(chosen.assignment.tolist()) != {index}:
+            warnings.append(warning)
+        chosen = Placement(np.full_like(chosen.assignment, index))
     if not comparison.confirmed:
         warnings.append(
             f"the seconds are those of the search ({measured.repeats} repeats, "
@@ -97,24 +127,34 @@ def executed_plan(
         raise MeasurementFailed(
             f"no placement could be executed ({measured.failure}); without measuring, the simulator still gives an answer"
         )
-    labels = [*(finalist.label for finalist in finalists), f"one session on {device}"]
-    evaluations = [*comparison.evaluations, *([] if single is None else [single])]
+    runs = [(finalist.label, each) for finalist, each in zip(finalists, comparison.evaluations, strict=True)]
+    sessions = {plain.single_device: plain.single, plain.best_session: plain.best}
+    runs += [(f"one session on {device}", each) for device, each in sessions.items() if each is not None]
     record: MeasuredRecord = {
         "median_s": measured.makespan_s,
         "spread_s": measured.spread_s,
         "repeats": measured.repeats,
-        "single_session_s": None if single is None else single.makespan_s,
+        "single_session_s": plain.single_s,
+        "best_session_s": plain.best_s,
+        "best_session": plain.best_session or None,
         "runs": [
             {"label": label, "median_s": run.makespan_s, "spread_s": run.spread_s, "repeats": run.repeats}
-            for label, run in zip(labels, evaluations, strict=False)
+            for label, run in runs
             if not run.failure
         ],
         "search": search,
     }
     if not comparison.confirmed:
         record["confirmed"] = False
-    best = {finalist.planner: evaluation for finalist, evaluation in reversed(pairs)}
-    rows = tuple(_row(name, best[name], solution) for name in dict.fromkeys(run.planner for run in finalists))
+    if found is not None:
+        record["difference"], record["difference_interval"] = found.difference, (found.low, found.high)
+    of_planner = sorted(zip(finalists, comparison.evaluations, strict=True), key=_seconds_of, reverse=True)
+    best = {finalist.planner: evaluation for finalist, evaluation in of_planner}
+    if kept == PLAIN_SESSION:
+        best[kept] = measured
+    rows = tuple(
+        _row(name, best[name], solution) for name in dict.fromkeys([*(run.planner for run in finalists), *best])
+    )
     placement, evaluation = setup.evaluate_groups(chosen)
     return Plan(setup, solution, placement, evaluation, rows, measured=record, warnings=tuple(warnings), kept=kept)
 

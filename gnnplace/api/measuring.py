@@ -15,11 +15,12 @@ from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed
-from gnnplace.evaluation import Evaluation
+from gnnplace.evaluation import Difference, Evaluation
+from gnnplace.measuring.comparison import Comparison, PlainSessions
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.link_probe import device_pairs, probe_links, probing_process
-from gnnplace.measuring.measured_evaluator import Comparison, Kept, MeasuredEvaluator
-from gnnplace.measuring.paired import Difference
+from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
+from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.profile import measured_costs
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
@@ -144,24 +145,23 @@ def _pipelined(options: MeasureOptions) -> MeasureOptions:
     return dataclasses.replace(options, requests=REQUESTS, search=search, final=final)
 
 
-def executed_placement(setup: ProblemSetup, placement: Placement) -> tuple[Evaluation, tuple[Segment, ...]]:
-    """The measured cost of a placement of every op, alone and pipelined, and the segments in which it ran.
+def executed_placement(
+    setup: ProblemSetup, placement: Placement
+) -> tuple[Evaluation, tuple[Segment, ...], PlainSessions]:
+    """The measured cost of a placement of every op, alone and pipelined, its segments, and plain sessions measured beside it.
 
     Raises:
         MeasurementFailed: the placement could not be executed.
     """
-    graph = setup.workload.graph
-    grouped = GroupedModel(setup.workload.models, graph, np.arange(graph.num_ops))
-    evaluations = []
-    alone = dataclasses.replace(MEASURE_OPTIONS, dims_objective=setup.dims_objective)
-    for options in (alone, _pipelined(alone)):
-        with MeasuredEvaluator(grouped, setup.topology, setup.evaluator, options) as evaluator:
-            evaluations.append(evaluator.compare([placement]).evaluations[0])
+    compared = []
+    for options in (MEASURE_OPTIONS, _pipelined(MEASURE_OPTIONS)):
+        with _evaluator_of_ops(setup, options) as evaluator:
+            compared.append(evaluator.compare([placement]))
             found = evaluator.segments_of(placement)
-        if evaluations[-1].failure:
-            raise MeasurementFailed(f"the placement could not be measured: {evaluations[-1].failure}")
-    single, pipelined = evaluations
-    return dataclasses.replace(single, period_s=pipelined.period_s), found
+        if failure := compared[-1].evaluations[0].failure:
+            raise MeasurementFailed(f"the placement could not be measured: {failure}")
+    alone, pipelined = (each.evaluations[0] for each in compared)
+    return dataclasses.replace(alone, period_s=pipelined.period_s), found, compared[0].plain
 
 
 def executed_difference(setup: ProblemSetup, first: Placement, second: Placement) -> tuple[Difference, float]:
@@ -170,16 +170,24 @@ def executed_difference(setup: ProblemSetup, first: Placement, second: Placement
     Raises:
         MeasurementFailed: one of them could not be executed.
     """
-    graph, begin_s = setup.workload.graph, time.perf_counter()
+    begin_s = time.perf_counter()
+    with _evaluator_of_ops(setup, MEASURE_OPTIONS) as evaluator:
+        return evaluator.difference(first, second, PairRule()), time.perf_counter() - begin_s
+
+
+def _evaluator_of_ops(setup: ProblemSetup, options: MeasureOptions) -> MeasuredEvaluator:
+    """Executes placements of every op, and stores nothing."""
+    graph = setup.workload.graph
     grouped = GroupedModel(setup.workload.models, graph, np.arange(graph.num_ops))
-    options = dataclasses.replace(MEASURE_OPTIONS, dims_objective=setup.dims_objective)
-    with MeasuredEvaluator(grouped, setup.topology, setup.evaluator, options) as evaluator:
-        return evaluator.difference(first, second), time.perf_counter() - begin_s
+    options = dataclasses.replace(options, dims_objective=setup.dims_objective)
+    return MeasuredEvaluator(grouped, setup.topology, setup.evaluator, options)
 
 
 @contextmanager
 def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | None) -> Iterator[Executor]:
     """Executes placements on this machine; `hosts` with the same devices share the executions of the search."""
+    biased = measurement_store().drop_biased_ratios()
+    dropped = f"{biased} stored measurements of placements had a biased reference and were dropped; they run again"
     limits = _pipelined(MEASURE_OPTIONS) if setup.objective == "throughput" else MEASURE_OPTIONS
     with _measured_evaluator(setup, limits) as evaluator:
 
@@ -189,14 +197,18 @@ def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | Non
             with here if hosts is None else hosts.executing(evaluator, options, excluded.append) as at_once:
                 solution = planner(setup.problem(evaluator, at_once), options.budget, options.seed)
             counts: MeasuredSearch = {
-                "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
+                "executed": evaluator.measurements + len(solution.executed_steps), "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
                 "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
             }  # fmt: skip
-            warnings = (*excluded, *filter(None, [evaluator.not_kept]))
-            return ExecutedSearch(solution, counts, evaluator.fastest(_FINALISTS), warnings)
+            warnings = (*excluded, *filter(None, [dropped if biased else "", evaluator.not_kept]))
+            finalists = [
+                solution.placement,
+                *evaluator.fastest(_FINALISTS),
+            ]  # a search by differences notes its steps itself
+            return ExecutedSearch(solution, counts, finalists, warnings)
 
         def remembered(placements: Sequence[Placement]) -> Comparison:
             known = tuple(map(evaluator.evaluate, placements))
-            return Comparison(known, evaluator.single, evaluator.single_device, confirmed=False)
+            return Comparison(known, evaluator.plain, confirmed=False)
 
-        yield Executor(search, evaluator.compare, remembered, evaluator.segments_of)
+        yield Executor(search, evaluator.compare, remembered, evaluator.segments_of, evaluator.difference_to_reference)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from gnnplace.api.judging import executed_plan, finalists_of, simulated_plan
+from gnnplace.api.judging import executed_plan, fastest_of, finalists_of, simulated_plan
 from gnnplace.api.measuring import executed_difference, executed_here, executed_placement, profiled, profiled_anew
 from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature
 from gnnplace.api.plan import Plan
@@ -16,12 +16,14 @@ from gnnplace.api.search import LEARNED, Executor, Hosts, Run, attempts, chosen_
 from gnnplace.api.workload import ModelSource, load_workload
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import MeasuredCost, write_costs
+from gnnplace.devices.real_names import all_core_sessions
+from gnnplace.devices.spec import with_session_device
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError
 from gnnplace.evaluation import Problem
 from gnnplace.interruption import stop_requests
 from gnnplace.measuring.busy import check_free
-from gnnplace.placement import Placement, check_legal, load_placement
+from gnnplace.placement import Placement, check_legal, listed_devices, load_placement
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Budget, Solution
 from gnnplace.run_record import PlannerRow, finite
@@ -126,7 +128,7 @@ def evaluate(
     """The cost of a placement: the object that `gnnplace evaluate --json` prints.
 
     With `measure`, the placement is executed: `makespan_s` is measured, and so are the seconds per pipelined step
-    (`throughput_s`). Memory, busy time and transferred bytes are always simulated. With `against`, both placements also run in
+    (`throughput_s`), and plain sessions of the whole model beside it (`single_session_s`, `best_session_s`, `best_session`). Memory, busy time and transferred bytes are always simulated. With `against`, both placements also run in
     pairs until it is known which is faster: `difference` is the placement's seconds over those of the other, minus 1, with its
     95 % `difference_interval`, the number of `pairs` and the `seconds` that they took.
 
@@ -142,8 +144,9 @@ def evaluate(
     options = replace(options or PlaceOptions(), **keywords)
     if against is not None and not options.measure:
         raise GnnplaceError("a comparison against another placement executes both; measure is needed (--measure)")
-    plan = _plan_of(model, devices, placement, options)
+    plan = _plan_of(model, devices, placement, options, against)
     paired: dict[str, Any] = {}
+    sessions: dict[str, Any] = {}
     if against is not None:
         other = _placement_of(plan.setup, against)
         found, seconds = executed_difference(plan.setup, plan.placement, other)
@@ -155,7 +158,12 @@ def evaluate(
             "seconds": seconds,
         }
     if options.measure:
-        evaluation, segments = executed_placement(plan.setup, plan.placement)
+        evaluation, segments, plain = executed_placement(plan.setup, plan.placement)
+        sessions = {
+            "single_session_s": plain.single_s,
+            "best_session_s": plain.best_s,
+            "best_session": plain.best_session or None,
+        }
     else:
         evaluation, segments = plan.evaluation, plan.segments
     names = plan.setup.topology.device_names
@@ -170,6 +178,7 @@ def evaluate(
         "segments": len(segments),
         "spread_s": evaluation.spread_s,
         "repeats": evaluation.repeats,
+        **sessions,
         **paired,
         "warnings": list(plan.warnings),
     }
@@ -279,9 +288,17 @@ def profile(
 
 
 def _set_up(
-    model: ModelSource, devices: Devices, options: PlaceOptions, over_hosts: Hosts | None = None, to_run: bool = False
+    model: ModelSource,
+    devices: Devices,
+    options: PlaceOptions,
+    over_hosts: Hosts | None = None,
+    to_run: bool = False,
+    given: Sequence[object] = (),
 ) -> ProblemSetup:
-    """The workload on the devices; with `to_run`, zoo models for real devices are built."""
+    """The workload on the devices; with `to_run`, zoo models for real devices are built.
+
+    Where a file of a placement among `given` names a session over all cores of the devices, that is one more device.
+    """
     if over_hosts is None:
         topology = topology_of(devices)
         to_run = options.measure or (to_run and is_real(topology))
@@ -294,11 +311,21 @@ def _set_up(
         workload.check_executable()  # before anything is measured
         warnings = check_free(topology.device_names, options.force)
         cost = MeasuredCost(profiled(workload, topology, options.seed))
+    listed = {name for file in given if isinstance(file, str | Path) for name in listed_devices(Path(file))}
+    for name in all_core_sessions(topology.device_names) if listed and is_real(topology) else []:
+        if name in listed - set(topology.device_names):
+            topology = with_session_device(topology, name)
     return replace(ProblemSetup.build(workload, topology, cost, options), warnings=warnings)
 
 
-def _plan_of(model: ModelSource, devices: Devices, placement: str | Path | Placement, options: PlaceOptions) -> Plan:
-    setup = _set_up(model, devices, options)
+def _plan_of(
+    model: ModelSource,
+    devices: Devices,
+    placement: str | Path | Placement,
+    options: PlaceOptions,
+    against: object = None,
+) -> Plan:
+    setup = _set_up(model, devices, options, given=(placement, against))
     placement = _placement_of(setup, placement)
     evaluation = setup.evaluator.evaluate(placement)
     seconds = setup.problem(setup.evaluator).penalised_s(evaluation)
@@ -344,16 +371,19 @@ def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: Abst
         search = executor.search(chosen_planner(options.planner, options.policy))
         solution = search.solution
         finalists = finalists_of(options.planner, [solution.placement, *search.fastest], rehearsed)
-        comparison = None
+        comparison, difference, interrupted = None, None, True
         if not solution.interrupted:
             with suppress(KeyboardInterrupt):
                 comparison = executor.compare([finalist.placement for finalist in finalists])
-        interrupted = comparison is None
+                difference = executor.difference(fastest_of(finalists, comparison)[0].placement)
+                interrupted = False
         with stop_requests(interrupted):  # a first Ctrl-C here changes nothing: the search is over
             if comparison is None:
                 finalists = finalists_of(options.planner, search.fastest[:1] or [solution.placement], {})
                 comparison = executor.remembered([finalist.placement for finalist in finalists])
-            plan = executed_plan(setup, solution, finalists, comparison, search.counts)
-            segments = executor.segments_of(Placement(setup.coarsening.project(plan.placement.assignment)))
-            plan = replace(plan, warnings=(*search.warnings, *plan.warnings), measured_segments=segments)
+            plan = executed_plan(setup, solution, finalists, replace(comparison, difference=difference), search.counts)
+            if plan.setup is setup:  # else it is one session on a device of its own
+                segments = executor.segments_of(Placement(setup.coarsening.project(plan.placement.assignment)))
+                plan = replace(plan, measured_segments=segments)
+            plan = replace(plan, warnings=(*search.warnings, *plan.warnings))
             return plan.cut_short() if interrupted else plan

@@ -109,6 +109,7 @@ class Plan:
         measured: MeasuredSummary | None = row and {
             "median_s": row["median_s"], "spread_s": row["spread_s"], "repeats": row["repeats"],
             "single_session_s": row["single_session_s"],
+            "best_session_s": row["best_session_s"], "best_session": row["best_session"],
         }  # fmt: skip
         return {
             "model": self.setup.workload.name,
@@ -193,6 +194,7 @@ class Plan:
             "history": [(count, seconds, finite(best)) for count, seconds, best in solution.history],
             "stages": [(name, finite(best)) for name, best in solution.stages],
             "steps": record.steps_record(own.problem(), solution),
+            "executed_steps": record.executed_steps_record(own.problem(), solution),
             "lower_bound": {"value_s": self.bound.value_s, "name": self.bound.name},
             "measured": self.measured,
             "shapes": self.shapes,

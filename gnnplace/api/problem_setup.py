@@ -19,7 +19,7 @@ from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, MeasuredCost
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.detect import allowed_cores, machine_facts
-from gnnplace.devices.spec import load_topology
+from gnnplace.devices.spec import load_topology, with_session_device
 from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Evaluation, Evaluator, Problem, SimulatedEvaluator
 from gnnplace.files import cache_folder
@@ -213,6 +213,16 @@ class ProblemSetup:
         """The placement of every op that follows from one of the op groups, and its simulated cost."""
         whole = placement.expanded(self.coarsening.group_of_op)
         return whole, self.evaluator.evaluate(whole)
+
+    def with_session(self, name: str, like: str, ratio: float) -> ProblemSetup:
+        """The setup with one more device, the cores of one plain session, for the placement of all ops there.
+
+        Only the seconds of the whole session were measured. Each op therefore takes `ratio` times its seconds on the device
+        `like`, the measured ratio of both sessions. The device has no links.
+        """
+        column = self.topology.device_index[like]
+        times_s = tuple(np.column_stack([each, ratio * each[:, column]]) for each in self.op_times_s)
+        return replace(self, topology=with_session_device(self.topology, name), op_times_s=times_s)
 
     @property
     def _has_several_shapes(self) -> bool:

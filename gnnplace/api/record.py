@@ -1,8 +1,9 @@
 """The computed parts of `run.json`: ops, edges, transfers, the critical path, memory over time, and search steps."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice
 from typing import Literal
 
 import numpy as np
@@ -10,11 +11,11 @@ import numpy as np
 from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.devices.topology import Topology
-from gnnplace.evaluation import Problem
+from gnnplace.evaluation import Difference, Problem
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement, allowed_mask
-from gnnplace.planners.search import Solution
-from gnnplace.run_record import Link, OpsRecord, StepRecord, TransferRecord, finite
+from gnnplace.planners.search import ExecutedStep, Solution, Step
+from gnnplace.run_record import ExecutedStepRecord, Link, OpsRecord, StepRecord, TransferRecord, finite
 from gnnplace.schedule import Schedule, memory_changes
 
 _MAX_SHAPE_TEXT = 300
@@ -104,7 +105,6 @@ def transfers_record(graph: OpGraph, topology: Topology, schedule: Schedule) -> 
 
 def steps_record(problem: Problem, solution: Solution) -> list[StepRecord]:
     """The steps of the policy, with the first op of each unit that moved."""
-    names = problem.graph.op_names
     return [
         {
             "evaluations": step.evaluations,
@@ -112,17 +112,43 @@ def steps_record(problem: Problem, solution: Solution) -> list[StepRecord]:
             "before_s": finite(step.before_s),
             "after_s": finite(step.after_s),
             "moved": len(step.units),
-            "moves": [
-                (names[int(np.flatnonzero(problem.unit_of_op == unit)[0])], source, target)
-                for unit, source, target in zip(
-                    step.units[:_MAX_NAMED_OPS].tolist(), step.sources.tolist(), step.targets.tolist(), strict=False
-                )
-            ],
+            "moves": _moves(problem, step),
             "probability": step.probability,
             "chance": step.chance,
         }
         for step in solution.steps
     ]
+
+
+def executed_steps_record(problem: Problem, solution: Solution) -> list[ExecutedStepRecord]:
+    """The executed steps, with the first op of each unit that moved."""
+    return [
+        {
+            "evaluations": step.evaluations,
+            "kind": step.kind,
+            "moved": len(step.units),
+            "moves": _moves(problem, step),
+            "difference": None if step.difference is None else step.difference.difference,
+            "difference_interval": None if step.difference is None else _finite_interval(step.difference),
+            "pairs": 0 if step.difference is None else step.difference.pairs,
+            "kept": step.is_kept,
+        }
+        for step in solution.executed_steps
+    ]
+
+
+def _moves(problem: Problem, step: Step | ExecutedStep) -> list[tuple[str, int, int]]:
+    names, ends = (
+        problem.graph.op_names,
+        zip(step.units.tolist(), step.sources.tolist(), step.targets.tolist(), strict=True),
+    )
+    return [(names[problem.unit_ops[unit][0]], source, target) for unit, source, target in islice(ends, _MAX_NAMED_OPS)]
+
+
+def _finite_interval(difference: Difference) -> tuple[float, float] | None:
+    """None where too few runs give no interval."""
+    low, high = difference.low, difference.high
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 def critical_path(graph: OpGraph, topology: Topology, schedule: Schedule) -> list[Link]:

@@ -17,8 +17,9 @@ from gnnplace.api.workload import Workload
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import GnnplaceError, MissingDependency
-from gnnplace.evaluation import Evaluation, Evaluator
-from gnnplace.measuring.measured_evaluator import Comparison, MeasuredEvaluator
+from gnnplace.evaluation import Difference, Evaluation, Evaluator
+from gnnplace.measuring.comparison import Comparison
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
@@ -153,6 +154,8 @@ class Executor:
     """The costs of placements as the search measured them, not confirmed side by side."""
     segments_of: Callable[[Placement], tuple[Segment, ...]]
     """The segments in which a placement runs."""
+    difference: Callable[[Placement], Difference | None] = lambda _: None
+    """The paired difference of a placement and the reference; None where it is unknown."""
 
 
 class Hosts(Protocol):

@@ -8,16 +8,19 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from gnnplace.api.measured_training import EXECUTING, UPDATES, ExecutedProblem, MeasuredModel, executed_problem
 from gnnplace.api.search import hosts_at
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import GnnplaceError, ProcessLost
+from gnnplace.files import read_json_lines
 from gnnplace.planners.gnn.search import trace_searches
 from gnnplace.policy.checkpoint import load_policy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy
@@ -55,19 +58,29 @@ class TrainSettings:
     policy: PolicyConfig = PolicyConfig()
     start: StartPolicy | None = None
     """None: fresh weights from the seed."""
+    measured: MeasuredModel | None = None
+    """The model that is executed in place of simulated problems; None: `problems`."""
 
     @classmethod
-    def of(cls, num_updates: int, num_processes: int, seed: int, ablation: Ablation | None = None) -> TrainSettings:
+    def of(
+        cls,
+        num_updates: int,
+        num_processes: int,
+        seed: int,
+        ablation: Ablation | None = None,
+        measured: MeasuredModel | None = None,
+    ) -> TrainSettings:
         """The defaults for a run of that length; problems reach their full size after a quarter of it."""
+        amount = cls.training if measured is None else EXECUTING
         ppo = dataclasses.replace(cls.training.ppo, num_updates=num_updates, final_reward=ablation == "final-reward")
-        training = dataclasses.replace(cls.training, seed=seed, num_processes=num_processes, ppo=ppo)
+        training = dataclasses.replace(amount, seed=seed, num_processes=num_processes, ppo=ppo)
         growth = max(1, num_updates * num_processes * training.problems_per_process // 4)
         policy = dataclasses.replace(
             cls.policy,
             device_features=ablation != "no-device-features",
             message_passing=ablation != "no-message-passing",
         )
-        return cls(training, dataclasses.replace(cls.problems, growth=growth), policy)
+        return cls(training, dataclasses.replace(cls.problems, growth=growth), policy, measured=measured)
 
     @property
     def ablation(self) -> Ablation | None:
@@ -118,6 +131,9 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     resume: bool = False,
     minutes: float | None = None,
     ray: str | None = None,
+    measure: str | Path | None = None,
+    devices: str | None = None,
+    force: bool = False,
     on_update: Callable[[Row], None] = lambda row: None,
     on_warning: Callable[[str], None] = lambda text: None,
     should_stop: Callable[[], bool] = lambda: False,
@@ -141,6 +157,10 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         resume: resume the run in `out`; other arguments must equal those that it began with.
         minutes: time after which the run stops.
         ray: address of a Ray cluster, whose hosts run the processes. When one is lost, the run resumes from the last checkpoint.
+        measure: model to train on by executing its placements on `devices`, in one process and by default with 50 updates;
+            the metrics have the seconds of the start and of the best placement so far, and the number of executions.
+        devices: real devices such as `cpu:0,cpu:1`, for `measure`.
+        force: execute even if other work keeps a device busy.
         on_update: receives the metrics of every update; `of_updates` is the number of all updates.
         on_warning: receives a line for every lost process.
         should_stop: called before every update; true stops the run.
@@ -149,6 +169,9 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         GnnplaceError: an argument contradicts the run, `settings` or `policy`, or is out of range.
         InvalidRun: `out` holds another run, or there is none to resume.
         InvalidPolicy: the policy to start from cannot be used.
+        UnsupportedModel: the model to execute cannot be read.
+        InvalidTopology: a device is not on this machine.
+        MeasurementFailed: the model does not run, or other work keeps a device busy.
         ProcessLost: another process has ended early, on a cluster three times between two checkpoints; the run can be resumed.
     """
     if settings is not None and (resume or any(value is not None for value in (updates, processes, seed, ablation))):
@@ -156,10 +179,13 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     for name, count in {"updates": updates, "processes": processes}.items():
         if count is not None and count < 1:
             raise GnnplaceError(f"{name} is {count}; expected at least 1")
+    _check_measured(measure, devices, processes, ray)
     files, start, hosts = RunFiles(Path(out)), None if policy is None else Path(policy), hosts_at(ray)
     if resume:
         settings = stored_settings(files.out)
         given = {"updates": updates, "processes": processes, "seed": seed, "policy": start and start.name}
+        if measure is not None:
+            given |= {"measure": str(measure), "devices": devices}
         _refuse_changes({**given, "ablation": ablation}, settings)
     else:
         if start is not None and ablation is not None:
@@ -167,23 +193,38 @@ def train(  # noqa: PLR0913 each option of a run is an argument
                 f"ablation {ablation!r} changes the network, which policy {start.name!r} has; leave one out"
             )
         if settings is None:
-            num_processes = processes or (len(allowed_cores()) if hosts is None else hosts.num_cores())
-            settings = TrainSettings.of(updates or _UPDATES, num_processes, seed or 0, ablation)
-        settings = _begin(files, settings, start)
+            measured = None if measure is None or devices is None else MeasuredModel(str(measure), devices)
+            num_processes = (
+                1 if measured else processes or (len(allowed_cores()) if hosts is None else hosts.num_cores())
+            )
+            count = updates or (UPDATES if measured else _UPDATES)
+            settings = TrainSettings.of(count, num_processes, seed or 0, ablation, measured)
     end_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
     control = RunControl(
         lambda: should_stop() or time.monotonic() >= end_s, process_group if hosts is None else hosts.process_group()
     )
-    losses, saved = 0, -1
-    while True:
-        try:
-            return _card(files, settings, _trained(files, settings, on_update, control))
-        except ProcessLost as lost:
-            before, saved = saved, read_state(files.state).update
-            losses = losses + 1 if saved == before else 1
-            if hosts is None or losses == _MAX_LOSSES or control.should_stop():
-                raise
-            on_warning(f"{str(lost).rpartition(';')[0]}; the run continues by itself from update {saved}")
+    losses, saved, measured = 0, -1, settings.measured
+    with nullcontext() if measured is None else executed_problem(measured, force, on_warning) as executed:
+        if not resume:
+            settings = _begin(files, settings, start)
+        while True:
+            try:
+                return _card(files, settings, _trained(files, settings, on_update, control, executed))
+            except ProcessLost as lost:
+                before, saved = saved, read_state(files.state).update
+                losses = losses + 1 if saved == before else 1
+                if hosts is None or losses == _MAX_LOSSES or control.should_stop():
+                    raise
+                on_warning(f"{str(lost).rpartition(';')[0]}; the run continues by itself from update {saved}")
+
+
+def _check_measured(measure: str | Path | None, devices: str | None, processes: int | None, ray: str | None) -> None:
+    if (measure is None) != (devices is None):
+        raise GnnplaceError(
+            "measure and devices belong together: a model to execute, and real devices such as cpu:0,cpu:1"
+        )
+    if measure is not None and (ray is not None or processes not in (None, 1)):
+        raise GnnplaceError("measure executes placements in one process; leave processes and ray out")
 
 
 def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> None:
@@ -191,6 +232,7 @@ def _refuse_changes(given: Mapping[str, object], settings: TrainSettings) -> Non
     stored = {
         "updates": training.ppo.num_updates, "processes": training.num_processes, "seed": training.seed,
         "policy": settings.start and settings.start.name, "ablation": settings.ablation,
+        "measure": settings.measured and settings.measured.model, "devices": settings.measured and settings.measured.devices,
     }  # fmt: skip
     for name, value in given.items():
         if value is not None and value != stored[name]:
@@ -235,14 +277,22 @@ def stored_settings(out: Path) -> TrainSettings:
 
 
 def _trained(
-    files: RunFiles, settings: TrainSettings, on_update: Callable[[Row], None], control: RunControl
+    files: RunFiles,
+    settings: TrainSettings,
+    on_update: Callable[[Row], None],
+    control: RunControl,
+    executed: ExecutedProblem | None,
 ) -> RunState:
     """The state after all remaining updates."""
-    task = TrainingTask(SampledProblems(settings.training.seed, settings.problems), trace_searches)
+    sampled = SampledProblems(settings.training.seed, settings.problems)
+    task = TrainingTask(sampled if executed is None else executed.problems(files.folder), trace_searches)
     of_updates = settings.training.ppo.num_updates
     with metrics_log(files.metrics, read_state(files.state).update) as write_row:
+        last = next(reversed(read_json_lines(files.metrics, GnnplaceError)), None)
+        complete = (lambda row: row) if executed is None else executed.with_executions(last)
 
         def note(row: Row) -> None:
+            row = complete(row)
             write_row(row)
             on_update({**row, "of_updates": of_updates})
 
@@ -256,11 +306,16 @@ def _card(files: RunFiles, settings: TrainSettings, state: RunState) -> dict[str
     """Data, command, length and versions of a run."""
     training = settings.training
     start = f" --policy {settings.start.name}" if settings.start else ""
+    measured = settings.measured
+    data: dict[str, Any] = {"families": list(training_families()), **dataclasses.asdict(settings.problems)}
+    amount = f"--processes {training.num_processes}"
+    if measured is not None:
+        data, amount = dataclasses.asdict(measured), f"--measure {measured.model} --devices {measured.devices}"
     without = f" --ablation {settings.ablation}" if settings.ablation else ""
     return {
-        "data": {"families": list(training_families()), **dataclasses.asdict(settings.problems)},
+        "data": data,
         "command": f"gnnplace train --out {files.policy.name} --updates {training.ppo.num_updates} "
-        f"--processes {training.num_processes} --seed {training.seed}{start}{without}",
+        f"{amount} --seed {training.seed}{start}{without}",
         "seed": training.seed,
         "training": dataclasses.asdict(training),
         "start": dataclasses.asdict(settings.start) if settings.start else None,

@@ -22,12 +22,17 @@ from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Budget
 from gnnplace.running.session import Session
 
-DEVICES, _BOTH_CORES = "cpu:0,cpu:1", "cpu:0-1"
+DEVICES = "cpu:0,cpu:1"
 _EQUAL = 1e-4
 ONE_CORE = "one core"
 PLANNERS = ("heft", "annealing", "gnn")
-THREADS = {"two threads": False, "two threads, spinning": True}
-"""Plain sessions with two intra-op threads, by whether idle threads spin, as is ONNX Runtime's default."""
+THREADS = {
+    "two threads": "cpu:0-1",
+    "two threads, spinning": "cpu:0-1[spinning=1]",
+    "two threads, parallel": "cpu:0-1[parallel=1]",
+    "two threads, parallel and spinning": "cpu:0-1[spinning=1,parallel=1]",
+}
+"""Plain sessions on both cores; idle threads that spin are ONNX Runtime's default."""
 _RULE = StoppingRule(warmup=3, min_repeats=21, max_repeats=101, max_s=6.0, relative_spread=0.01)
 _RANDOM, _EQUALITY_EVALUATIONS, _EVALUATIONS = 20, 300, 2000
 
@@ -104,8 +109,9 @@ def execution_result(case: Execution) -> dict[str, Any]:
     for planner in PLANNERS:
         found = load_planner(planner)(setup.problem(), Budget(_EVALUATIONS), case.seed).placement.assignment
         placements[planner] = setup.coarsening.expand(found)
-    feed = sample_inputs(model, np.random.default_rng(case.seed))
-    threads = {label: PlainSession(model.path, _BOTH_CORES, spinning) for label, spinning in THREADS.items()}
+    rng = np.random.default_rng(case.seed)
+    feed = sample_inputs(model, rng)
+    threads = {label: PlainSession(model.path, device) for label, device in THREADS.items()}
     with temporary_folder() as folder, ExitStack() as stack:
         calls: dict[str, Callable[[], object]] = {label: partial(s.run, feed) for label, s in threads.items()}
         segments = dict.fromkeys(threads, 1)
@@ -113,7 +119,7 @@ def execution_result(case: Execution) -> dict[str, Any]:
             segments[label] = write_placed(setup, assignment, folder / label)
             calls[label] = partial(stack.enter_context(Session(folder / label)).run, None, feed)
         plain = stack.enter_context(PlainSession(model.path, DEVICES.split(",", maxsplit=1)[0]))
-        *samples, plain_s = interleaved([*calls.values(), partial(plain.run, feed)], _RULE)
+        *samples, plain_s = interleaved([*calls.values(), partial(plain.run, feed)], _RULE, rng)
     rows = []
     for label, row_s in zip(calls, samples, strict=True):
         ratio = median_interval(row_s / plain_s)

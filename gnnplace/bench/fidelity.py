@@ -21,6 +21,7 @@ from gnnplace.devices.detect import multiprocessors
 from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
 from gnnplace.measuring.worker_process import Answer
 from gnnplace.placement import Placement
+from gnnplace.run_record import finite
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.simulator import Simulator
 
@@ -102,18 +103,14 @@ def fidelity_result(case: Case) -> dict[str, Any]:
                         **_measured(answer),
                     }
                 )
-        device = evaluator.single_device
-    alone_s = None
-    if device is not None:
-        alone = Placement(np.full(graph.num_ops, topology.device_index[device]))
-        alone_s = setup.simulator.evaluate(alone).makespan_s
+        reference_s = finite(evaluator.simulated_reference_s)
     slowdown.append(slowdown_together(model, names))
     return {
         "placements": rows,
         "slowdown_together": slowdown,
         "ops": graph.num_ops,
         "groups": setup.coarsening.graph.num_ops,
-        "simulated_single_s": alone_s,
+        "simulated_single_s": reference_s,
         "segment_overhead_s": topology.segment_overhead_s.tolist(),
         "intake_bandwidth_bytes_per_s": [device.intake_bandwidth_bytes_per_s for device in topology.devices],
     }

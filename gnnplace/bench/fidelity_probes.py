@@ -77,14 +77,15 @@ def slowdown_together(model: OnnxModel, devices: Sequence[str]) -> float:
         maker, every_op = PartMaker(model, folder), range(model.graph.num_ops)
         parts = [maker.part(every_op, device, "the whole model") for device in devices]
         runners = [stack.enter_context(PlacedRunner((part,), inputs, outputs)) for part in parts]
-        values = sample_inputs(model, np.random.default_rng(0))
+        rng = np.random.default_rng(0)
+        values = sample_inputs(model, rng)
         feed = {name: values[name] for name in parts[0].inputs}
 
         def all_at_once() -> None:
             for future in [runner.submit(None, feed) for runner in runners]:
                 future.result()
 
-        samples = interleaved([all_at_once, *(partial(runner.run, None, feed) for runner in runners)], _RULE)
+        samples = interleaved([all_at_once, *(partial(runner.run, None, feed) for runner in runners)], _RULE, rng)
     together_s, *alone_s = quiet_s(samples).tolist()
     return float(together_s / max(alone_s))
 

@@ -1,112 +1,147 @@
 """`gnnplace bench measured`: planners whose evaluations are executions on two cores, with equal numbers of executions.
 
-The best known placement of a model is the fastest of all final placements, measured side by side. The seconds of a search are
-single measurements of which it keeps the least; they are stretched so that the final placement has its side-by-side seconds.
+A case is a model, a number of executions and a seed. It runs `gnn`, then every other method with as many simulations as `gnn` made,
+and then measures all final placements side by side with the reference. The best known placement of a case is the fastest of these.
+The seconds of a search are single measurements of which it keeps the least; they are stretched so that the final placement has
+its side-by-side seconds.
 """
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from gnnplace.api import ProblemSetup
 from gnnplace.api.measuring import MEASURE_OPTIONS
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.problems import executing, real_setup
+from gnnplace.bench.rivals import RIVALS
+from gnnplace.errors import MeasurementFailed
+from gnnplace.evaluation import Difference
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.paired import PairRule
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.search import Budget
-from gnnplace.report import device_letters, devices_of_letters
+from gnnplace.report import device_letters
 from gnnplace.run_record import finite
 from gnnplace.units import format_s
 
 DEVICES = "cpu:0,cpu:1"
-MODELS = (
-    "ensemble_cnn:batch=2",
-    "cifar_cell_00:batch=8",
-    "nasnet_mobile:batch=2",
-    "nmt_2:batch=16:hidden=512:steps=6:vocabulary=4000",
-)
-"""Zoo models that gain from two cores, with batches so small that an execution takes about a tenth of a second or less."""
-PLANNERS = ("gnn", "annealing", "placeto", "coloc-rl")
+MODELS: Mapping[str, str] = {
+    "cifar_cell_00:batch=8": "branches",
+    "light_inception_v2": "branches",
+    "nasnet_mobile:batch=2": "branches",
+    "ensemble_cnn:batch=2": "branches",
+    "bert_base:layers=2:batch=1:length=32": "transformer",
+    "vit_base:layers=2:batch=1:image=112": "transformer",
+    "nmt_2:batch=16:hidden=512:steps=6:vocabulary=4000": "recurrent",
+    "ensemble_mlp:members=8:width=128:batch=8": "under 1 ms",
+}
+"""Kind of each model of the zoo; an execution takes 0.2 ms to 0.1 s on one core."""
+OURS = "gnn"
+METHODS = (OURS, *RIVALS, "annealing", "placeto", "coloc-rl")
+"""Planners with executed evaluations, and those that have the simulations of `gnn` too."""
+BUDGETS = (40, 120)
+"""Executions of each search."""
 COLUMNS = (
-    "model", "planner", "runs", "never_near", "evaluations_to_near", "minutes_to_near", "measured_s", "ratio_to_best",
-    "executing_share",
+    "model", "budget", "planner", "runs", "never_near", "evaluations_to_near", "minutes_to_near", "measured_s",
+    "ratio_to_best", "executing_share",
 )  # fmt: skip
-_EVALUATIONS, _SEEDS = 150, 3
+_BY_DEFAULT, _SEEDS = METHODS[:4], 3
 _NEAR = 1.02
-_SIDE_BY_SIDE_S = 120.0
+_SIDE_BY_SIDE_S, _PAIR_S = 60.0, 30.0
+_WRONG = 0.1
+"""Size of the simulator's error above which the summary names a model."""
 
 
 @dataclass(frozen=True)
-class SearchCase:
-    """One search."""
+class MeasuredCase:
+    """All methods on one model with one budget and one seed."""
 
     model: str
-    planner: str
+    budget: int
     seed: int
-    evaluations: int
-
-
-@dataclass(frozen=True)
-class FinalPlacements:
-    """The distinct final placements of all searches on one model."""
-
-    model: str
-    placements: str
-    """Placements as letters of devices, separated by commas."""
+    methods: str
+    """Names separated by commas; `gnn` is the first."""
 
 
 def bench_measured(options: BenchOptions) -> BenchResult:
-    """A row per model and planner: the evaluations to come within 2 % of the best known, and how often that failed.
+    """A row per model, budget and method; the details have the differences of `gnn` to every other method in each case.
 
     Searches run one at a time, as other work would be measured too.
     """
     models = matching({model: model for model in MODELS}, options.only, "model")
-    check_known(options.rows, PLANNERS, "row")
-    budget = options.evaluations or _EVALUATIONS
+    check_known(options.rows, METHODS, "row")
+    methods = ",".join(dict.fromkeys((OURS, *(options.rows or _BY_DEFAULT))))
     cases = [
-        SearchCase(model, planner, seed, budget)
+        MeasuredCase(model, budget, seed, methods)
+        for seed in options.seed_range(_SEEDS)  # one seed of every model is soon complete
+        for budget in ([options.evaluations] if options.evaluations else BUDGETS)
         for model in models
-        for seed in options.seed_range(_SEEDS)
-        for planner in options.rows or PLANNERS  # in turns, so that a slow hour of the machine affects all planners
     ]
-    found = run_cases(cases, search_result, options, _progress)
-    by_model = {model: [(case, found[case]) for case in cases if case.model == model] for model in models}
-    finals = [
-        FinalPlacements(model, ",".join(sorted({result["placement"] for _, result in searches})))
-        for model, searches in by_model.items()
-    ]
-    compared = run_cases(finals, _side_by_side, options, suffix=".together")
-    together = {case.model: result for case, result in compared.items()}
-    rows = measured_rows(found, together)
-    details = {
-        model: {"together": together[model], "runs": [{**vars(case), **result} for case, result in searches]}
-        for model, searches in by_model.items()
+    found = run_cases(cases, case_result, options, _progress)
+    rows = measured_rows(found)
+    data = {
+        "devices": DEVICES,
+        "cases": [{**vars(case), "kind": MODELS[case.model], **result} for case, result in found.items()],
     }
-    data = {"devices": DEVICES, "evaluations": budget, "models": details}
-    return BenchResult("measured", options, rows, measured_summary(rows), data, COLUMNS)
+    return BenchResult("measured", options, rows, measured_summary(rows, found), data, COLUMNS)
 
 
-def _progress(case: SearchCase, result: Result) -> str:
-    seconds = "nothing ran" if result["searched_s"] is None else format_s(result["searched_s"])
-    return f"{case.model} {case.planner} seed {case.seed}: {seconds}, took {format_s(result['wall_s'])}"
+def _progress(case: MeasuredCase, result: Result) -> str:
+    minutes = sum(search["wall_s"] for search in result["searches"].values()) / 60
+    finals = ", ".join(
+        f"{method} {'failed' if search['median_s'] is None else format_s(search['median_s'])}"
+        for method, search in result["searches"].items()
+    )
+    return f"{case.model}, {case.budget} executions, seed {case.seed}: {finals}; searched for {minutes:.1f} min"
 
 
-def search_result(case: SearchCase) -> dict[str, Any]:
-    """Final placement and history of one search; its seconds are single measurements.
+def case_result(case: MeasuredCase) -> dict[str, Any]:
+    """Final placements, histories and side-by-side seconds of all methods.
 
     Raises:
-        KeyboardInterrupt: the search was interrupted; its answer is not a result.
+        KeyboardInterrupt: a search was interrupted; its answer is not a result.
     """
-    setup = real_setup(case.model, DEVICES)
+    setup, searches = real_setup(case.model, DEVICES), dict[str, dict[str, Any]]()
+    placements: dict[str, Placement] = {}
+    for method in case.methods.split(","):
+        simulated = searches[OURS]["simulated"] if searches else 0
+        placements[method], searches[method] = search_result(setup, case, method, simulated)
+    options = replace(MEASURE_OPTIONS, final=replace(MEASURE_OPTIONS.final, max_s=_SIDE_BY_SIDE_S))
+    with executing(setup, options) as evaluator:
+        together = _side_by_side(setup, evaluator, placements)
+        for method, found in together.pop("methods").items():
+            searches[method] |= found
+        differences = {
+            method: _difference(evaluator, placements[OURS], placement)
+            for method, placement in placements.items()
+            if method != OURS
+        }
+    return {
+        **together, "differences": differences, "searches": searches,
+        "groups": setup.coarsening.graph.num_ops, "ops": setup.workload.graph.num_ops,
+    }  # fmt: skip
+
+
+def search_result(
+    setup: ProblemSetup, case: MeasuredCase, method: str, simulated: int
+) -> tuple[Placement, dict[str, Any]]:
+    """Final placement and history of one search, whose seconds are single measurements; a rival simulates `simulated` placements."""
+    budget = Budget(case.budget)
     with executing(setup, MEASURE_OPTIONS) as evaluator:
-        solution = load_planner(case.planner)(setup.problem(evaluator), Budget(case.evaluations), case.seed)
+        problem = setup.problem(evaluator)
+        if method in RIVALS:
+            solution = RIVALS[method](problem, budget, case.seed, simulated)
+        else:
+            solution = load_planner(method)(problem, budget, case.seed)
     if solution.interrupted:
         raise KeyboardInterrupt
-    return {
+    return solution.placement, {
         "placement": device_letters(solution.placement.assignment.tolist()),
         "searched_s": finite(solution.objective_s),
         "history": [row for row in solution.history if np.isfinite(row[2])],
@@ -116,79 +151,120 @@ def search_result(case: SearchCase) -> dict[str, Any]:
         "simulated": solution.simulated,
         "wall_s": solution.wall_s,
         "executing_s": evaluator.executing_s,
-        "single_s": None if evaluator.single is None else evaluator.single.makespan_s,
-        "groups": setup.coarsening.graph.num_ops,
-        "ops": setup.workload.graph.num_ops,
     }
 
 
-def _side_by_side(case: FinalPlacements) -> dict[str, Any]:
-    """Median seconds and spread by placement, None for one that failed; and the seconds of one plain session."""
-    setup, letters = real_setup(case.model, DEVICES), case.placements.split(",")
-    options = replace(MEASURE_OPTIONS, final=replace(MEASURE_OPTIONS.final, max_s=_SIDE_BY_SIDE_S))
-    placements = [Placement(np.array(devices_of_letters(text), dtype=np.int64)) for text in letters]
-    with executing(setup, options) as evaluator:
-        comparison = evaluator.compare(placements)
+def _side_by_side(
+    setup: ProblemSetup, evaluator: MeasuredEvaluator, placements: Mapping[str, Placement]
+) -> dict[str, Any]:
+    """Median seconds of all methods and of plain sessions, in one job; and the simulator's error for `gnn`.
+
+    The error compares ratios to the best single device, simulated and measured, so that a slower clock adds none.
+    """
+    distinct = {one.assignment.tobytes(): one for one in placements.values()}
+    comparison = evaluator.compare(list(distinct.values()))
+    measured = dict(zip(distinct, comparison.evaluations, strict=True))
+    plain, error, ours = comparison.plain, None, placements[OURS]
+    if plain.single_s is not None:
+        device, simulated = setup.topology.device_index[plain.single_device], setup.problem().evaluator
+        alone_s = simulated.evaluate(Placement(np.full_like(ours.assignment, device))).makespan_s
+        measured_ratio = measured[ours.assignment.tobytes()].makespan_s / plain.single_s
+        error = finite(simulated.evaluate(ours).makespan_s / alone_s / measured_ratio - 1.0)
     return {
-        "single_s": None if comparison.single is None else comparison.single.makespan_s,
-        "placements": {
-            text: None if found.failure else {"median_s": found.makespan_s, "spread_s": found.spread_s}
-            for text, found in zip(letters, comparison.evaluations, strict=True)
+        "reference": plain.best_session,
+        "reference_s": plain.best_s,
+        "single_s": plain.single_s,
+        "simulator_error": error,
+        "methods": {
+            method: {"median_s": finite(found.makespan_s), "spread_s": found.spread_s}
+            for method, placement in placements.items()
+            for found in [measured[placement.assignment.tobytes()]]
         },
     }
 
 
-def measured_rows(results: Mapping[SearchCase, Result], together: Mapping[str, Result]) -> list[dict[str, Any]]:
-    """A row per model and planner, medians over seeds; evaluations and minutes count only the seeds that came near."""
+def _difference(evaluator: MeasuredEvaluator, ours: Placement, other: Placement) -> dict[str, Any] | None:
+    """The seconds of `ours` over those of the other, minus 1, with their interval; None where one failed."""
+    if (ours.assignment == other.assignment).all():
+        return asdict(Difference(0.0, 0.0, 0.0, 0))
+    try:
+        return asdict(evaluator.difference(ours, other, PairRule(max_s=_PAIR_S)))
+    except MeasurementFailed:
+        return None
+
+
+def measured_rows(results: Mapping[MeasuredCase, Result]) -> list[dict[str, Any]]:
+    """A row per model, budget and method, medians over seeds; evaluations and minutes count only the seeds that came near."""
     rows = []
-    for model, side in together.items():
-        finals = {text: None if found is None else found["median_s"] for text, found in side["placements"].items()}
-        best_s = min((seconds for seconds in finals.values() if seconds is not None), default=math.inf)
-        for planner in dict.fromkeys(case.planner for case in results if case.model == model and best_s < math.inf):
-            mine = [result for case, result in results.items() if (case.model, case.planner) == (model, planner)]
-            seconds = [finals[result["placement"]] for result in mine]
-            near = [_reached(result, final_s, best_s) for result, final_s in zip(mine, seconds, strict=True)]
+    for model, budget in dict.fromkeys((case.model, case.budget) for case in results):
+        chosen = [found for case, found in results.items() if (case.model, case.budget) == (model, budget)]
+        best_s = [_least(found) for found in chosen]
+        for method in chosen[0]["searches"]:
+            mine = [found["searches"][method] for found in chosen]
+            pairs = list(zip(mine, best_s, strict=True))
+            near = [_reached(search, least_s) for search, least_s in pairs]
             came = [found for found in near if found is not None]
-            median_s = _median(value for value in seconds if value is not None)
             rows.append(
                 {
                     "model": model,
-                    "planner": planner,
+                    "budget": budget,
+                    "planner": method,
                     "runs": len(mine),
                     "never_near": len(mine) - len(came),
                     "evaluations_to_near": _median(count for count, _ in came),
                     "minutes_to_near": _median(wall_s / 60.0 for _, wall_s in came),
-                    "measured_s": median_s,
-                    "ratio_to_best": None if median_s is None else median_s / best_s,
-                    "speed_up": None if median_s is None or side["single_s"] is None else side["single_s"] / median_s,
-                    "executing_share": _median(result["executing_s"] / max(1e-9, result["wall_s"]) for result in mine),
-                    "minutes": _median(result["wall_s"] / 60.0 for result in mine),
-                    "evaluations": _median(result["evaluations"] for result in mine),
-                    "simulated": _median(result["simulated"] for result in mine),
+                    "measured_s": _median(search["median_s"] for search in mine if search["median_s"] is not None),
+                    "ratio_to_best": _median(
+                        search["median_s"] / least_s for search, least_s in pairs if search["median_s"] is not None
+                    ),
+                    "speed_up": _median(
+                        found["single_s"] / search["median_s"]
+                        for found, search in zip(chosen, mine, strict=True)
+                        if found["single_s"] is not None and search["median_s"] is not None
+                    ),
+                    "executing_share": _median(search["executing_s"] / max(1e-9, search["wall_s"]) for search in mine),
+                    "minutes": _median(search["wall_s"] / 60.0 for search in mine),
+                    "evaluations": _median(search["evaluations"] for search in mine),
+                    "simulated": _median(search["simulated"] for search in mine),
                     "by_seed": [None if found is None else list(found) for found in near],
                 }
             )
     return rows
 
 
-def _reached(result: Result, final_s: float | None, best_s: float) -> tuple[int, float] | None:
+def _least(found: Result) -> float:
+    """Seconds of the best known placement of a case; infinite where all failed."""
+    medians = (search["median_s"] for search in found["searches"].values())
+    return min((seconds for seconds in medians if seconds is not None), default=math.inf)
+
+
+def _reached(search: Result, best_s: float) -> tuple[int, float] | None:
     """Evaluations and wall seconds until a search was near the best known placement; None if it never was."""
-    if final_s is None or result["searched_s"] is None:
+    if search["median_s"] is None or search["searched_s"] is None:
         return None
-    stretch, limit_s = final_s / result["searched_s"], _NEAR * best_s
-    near = (entry for entry in result["history"] if entry[2] * stretch <= limit_s)
+    stretch, limit_s = search["median_s"] / search["searched_s"], _NEAR * best_s
+    near = (entry for entry in search["history"] if entry[2] * stretch <= limit_s)
     return next(((int(count), wall_s) for count, wall_s, _ in near), None)
 
 
-def measured_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Per planner over all models: the searches that never came near, and the mean ratio to the best known."""
+def measured_summary(rows: Sequence[Mapping[str, Any]], results: Mapping[MeasuredCase, Result]) -> dict[str, Any]:
+    """Per method: searches that never came near, the mean ratio to the best known, and the cases in which `gnn` differs from it."""
     summary: dict[str, Any] = {}
-    for planner in dict.fromkeys(row["planner"] for row in rows):
-        mine = [row for row in rows if row["planner"] == planner]
+    for method in dict.fromkeys(row["planner"] for row in rows):
+        mine = [row for row in rows if row["planner"] == method]
         ratios = [row["ratio_to_best"] for row in mine if row["ratio_to_best"] is not None]
         never, runs = (sum(row[column] for row in mine) for column in ("never_near", "runs"))
-        summary[f"{planner}_never_near"] = f"{never} of {runs}"
-        summary[f"{planner}_mean_ratio_to_best"] = statistics.fmean(ratios) if ratios else None
+        summary[f"{method}_never_near"] = f"{never} of {runs}"
+        summary[f"{method}_mean_ratio_to_best"] = statistics.fmean(ratios) if ratios else None
+        found = [result["differences"].get(method) for result in results.values()]
+        signs = [Difference(**one).sign for one in found if one is not None]
+        if method != OURS:
+            summary[f"{OURS}_against_{method}"] = (
+                f"faster in {signs.count(-1)}, slower in {signs.count(1)} of {len(signs)} cases"
+            )
+    errors = [(case.model, result["simulator_error"]) for case, result in results.items()]
+    wrong = dict.fromkeys(model for model, error in errors if error is not None and abs(error) > _WRONG)
+    summary[f"simulator_error_above_{_WRONG}"] = ", ".join(wrong) or "none"
     return summary
 
 

@@ -204,8 +204,8 @@ def evaluate(
 
 def _verdict(placement: str, other: str, low: float, high: float) -> str:
     if low <= 0 <= high:
-        return (
-            f"no difference is certain: {placement} takes {low:+.1%} to {high:+.1%} of the time of {other} more or less"
-        )
+        return f"no difference is certain: the time of {placement} is {low:+.1%} to {high:+.1%} from that of {other}"
     faster, slower = (placement, other) if high < 0 else (other, placement)
-    return f"{faster} is faster than {slower}: the difference is {low:+.1%} to {high:+.1%} of the time of {other}"
+    return (
+        f"{faster} is faster than {slower}: the time of {placement} is {low:+.1%} to {high:+.1%} from that of {other}"
+    )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gnnplace.cli.options import JsonOption, QuietOption, RayOption
+from gnnplace.cli.options import ForceOption, JsonOption, QuietOption, RayOption
 from gnnplace.cli.output import NOTES, bar, hint, note, print_answer, print_json, warn
 from gnnplace.interruption import stop_requests
 from gnnplace.training import Ablation
@@ -22,7 +22,9 @@ def train(
     out: Annotated[
         Path, typer.Option(metavar="DIR|NAME.safetensors", help="folder of the run, or the policy to write")
     ],
-    updates: Annotated[int | None, typer.Option(min=1, help="batches to learn from; 600 if not given")] = None,
+    updates: Annotated[
+        int | None, typer.Option(min=1, help="batches to learn from; 600 if not given, 50 with --measure")
+    ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="number of processes; one per core if not given")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="same seed and processes, same policy; 0 if not given")
@@ -35,6 +37,11 @@ def train(
     minutes: Annotated[
         float | None, typer.Option(min=0.0, help="minutes after which training stops; --resume continues it")
     ] = None,
+    measure: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="train on this model by executing its placements on --devices")
+    ] = None,
+    devices: Annotated[str | None, typer.Option(metavar="SPEC", help="real devices for --measure: cpu:0,cpu:1")] = None,
+    force: ForceOption = False,
     ray: RayOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -44,7 +51,7 @@ def train(
     Ctrl-C ends training after the current update and saves it; the same command, or --resume, continues. Metrics go to
     metrics.jsonl, and to TensorBoard's event files if tensorboard is installed. With --ray one process runs per core of the
     cluster; the same seed and number of processes give the same policy as on one machine. A run that loses a process
-    continues from the last saved update.
+    continues from the last saved update. With --measure every evaluation executes a placement: 4 searches of 12 per update.
     """
     from gnnplace.api.training_run import RunFiles
     from gnnplace.api.training_run import train as run
@@ -53,7 +60,7 @@ def train(
     with stop_requests(on_first=lambda: note(ending)) as interrupted, _progress() as show:
         card = run(
             out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
-            minutes=minutes, ray=ray, on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
+            minutes=minutes, ray=ray, measure=measure, devices=devices, force=force, on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
         )  # fmt: skip
     files, total = RunFiles(out), card["training"]["ppo"]["num_updates"]
     if json:
@@ -67,7 +74,7 @@ def train(
     if card["updates"] < total:
         hint(f"gnnplace train --out {out} --resume" + ("" if ray is None else f" --ray {ray}"))
     else:
-        hint(f"gnnplace place MODEL --devices SPEC --policy {files.policy}")
+        hint(f"gnnplace place {measure or 'MODEL'} --devices {devices or 'SPEC'} --policy {files.policy}")
 
 
 @contextmanager
@@ -90,6 +97,7 @@ def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
             note(
                 f"update {done}: searches save {saved:.1%} of the start, entropy {row['entropy']:.2f}, "
                 f"up to {units} units, {format_s(row['wall_s'])}"
+                + (f", best of {row['executions']} executions {format_s(row['best_s'])}" if "executions" in row else "")
             )
 
         yield show

@@ -17,6 +17,7 @@ from gnnplace.arrays import IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline, fit_segments
 from gnnplace.cost.cost_model import Efficiency
 from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts, SegmentCosts, median_links, medians
+from gnnplace.cost.stored_runs import StoredRuns
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
@@ -66,20 +67,14 @@ INSERT INTO device_link
     SELECT machine, '', '', source_kind, target_kind, latency_s, bandwidth_bytes_per_s, measured_at FROM link;
 DROP TABLE link;
 """,
+    # The table `placement` keeps the ratios of earlier versions until `drop_biased_ratios`.
+    """
+CREATE TABLE placement_run (
+    machine INTEGER NOT NULL REFERENCES machine, model TEXT NOT NULL, pieces TEXT NOT NULL, candidate_s TEXT NOT NULL,
+    reference_s TEXT NOT NULL, reference TEXT NOT NULL, conditions TEXT NOT NULL, measured_at REAL NOT NULL);
+CREATE INDEX placement_run_by_model ON placement_run (machine, model, pieces);
+""",
 )
-
-
-@dataclass(frozen=True)
-class StoredPlacement:
-    """One placed model, relative to a plain session of the whole model that alternated with it."""
-
-    ratio: float
-    """Median seconds over those of the plain session."""
-    spread: float
-    """Half the width of the ratio's 95 % interval."""
-    repeats: int
-    seconds: float
-    """Median seconds, as measured."""
 
 
 @dataclass(frozen=True)
@@ -206,18 +201,39 @@ class MeasurementStore:
         """Records which ops the runtime fuses into one kernel; replaces an earlier record of the model."""
         self._add("kernel", (kind, model, json.dumps(kernel_of_op.tolist())))
 
-    def placement(self, model: str, pieces: object) -> StoredPlacement | None:
-        """The measurement of a placed model; `pieces` is JSON with the device of each op, `model` everything else."""
+    def placement_runs(self, model: str, pieces: object) -> list[StoredRuns]:
+        """All runs of a placed model; `pieces` is JSON with the device of each op, `model` everything else."""
         with self._connected() as connection:
-            row = connection.execute(
-                f"SELECT ratio, spread, repeats, seconds FROM placement WHERE {_MINE} AND model = ? AND pieces = ?",
+            rows = connection.execute(
+                f"SELECT candidate_s, reference_s, reference, conditions, measured_at FROM placement_run WHERE {_MINE} "
+                "AND model = ? AND pieces = ?",
                 (self._facts, model, _digest(pieces)),
-            ).fetchone()
-        return None if row is None else StoredPlacement(*row)
+            ).fetchall()
+        return [
+            StoredRuns(tuple(json.loads(row[0])), tuple(json.loads(row[1])), row[2], json.loads(row[3]), row[4])
+            for row in rows
+        ]
 
-    def add_placement(self, model: str, pieces: object, measured: StoredPlacement) -> None:
-        """Records a measurement; replaces an earlier one of the same placed model."""
-        self._add("placement", (model, _digest(pieces), *astuple(measured)))
+    def add_placement_runs(self, model: str, pieces: object, runs: StoredRuns) -> None:
+        """Adds the runs of a placed model, measured now."""
+        columns = (
+            json.dumps(runs.candidate_s),
+            json.dumps(runs.reference_s),
+            runs.reference,
+            json.dumps(runs.conditions),
+        )
+        self._add("placement_run", (model, _digest(pieces), *columns))
+
+    def drop_biased_ratios(self) -> int:
+        """Deletes the ratios that versions before 4 stored; returns their number.
+
+        Their reference ran in every second round and always before the placement, with cold caches: an equal model measured 0.73.
+        """
+        with self._connected() as connection:
+            (count,) = connection.execute("SELECT COUNT(*) FROM placement").fetchone()
+            if count:
+                connection.execute("DELETE FROM placement")
+        return int(count)
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:

@@ -1,6 +1,7 @@
 """Names of devices that can run a model, and the provider and options of ONNX Runtime that each stands for.
 
-    cpu:K  cpu:A-B                        one core, a set of cores
+    cpu:K  cpu:A-B  cpu:A+B               one core, sets of cores
+    cpu:A-B[spinning=1,parallel=1]        the set with other options of its session
     cuda:K                                a GPU
     cuda:K[sms=66,slice=0]                the first group of 66 streaming multiprocessors of a GPU; slice=1 is the next
     ep:NAME:ID                            device ID of ONNX Runtime's provider NAME
@@ -8,11 +9,14 @@
 
 Options in brackets are separated by commas. This module reads `memory` (the device's capacity, and on a GPU the limit of
 each session's arena), `cores` (`cuda`, `ep`: cores of the calling thread, `cores=1` or `cores=0-3`), `sms`, `slice` and
-`peer` (`cuda`). All other options go to the provider.
+`peer` (`cuda`). Sets of cores have two more: with `spinning=1` idle threads of a session use their cores while it runs, as is
+ONNX Runtime's default; with `parallel=1` ops that do not depend on each other run at the same time (`ORT_PARALLEL`). All
+other options go to the provider.
 """
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,13 +26,15 @@ from gnnplace.units import parse_bytes
 CPU_PROVIDER, CUDA_PROVIDER, _SUFFIX = "CPUExecutionProvider", "CUDAExecutionProvider", "ExecutionProvider"
 
 _HOST = r"(?:(?P<host>[^\s/,\[\]]+)/)?"
+_CORES = r"[0-9]+(?:-[0-9]+)?(?:\+[0-9]+(?:-[0-9]+)?)*"
 _NAME = re.compile(
-    _HOST + r"(?:cpu:(?P<cores>[0-9]+(?:-[0-9]+)?)|cuda:(?P<gpu>[0-9]{1,5})|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
+    _HOST + rf"(?:cpu:(?P<cores>{_CORES})|cuda:(?P<gpu>[0-9]{{1,5}})|ep:(?P<provider>\w+):(?P<id>[^\[\],\s]+))"
     r"(?:\[(?P<options>[^\[\]]*)\])?"
 )
 _BETWEEN = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
 _BEGINNING = re.compile(_HOST + r"(?:cpu|cuda|ep):")
 _DIGITS = 5  # at most, of the index of a core, GPU or slice
+_CORE_SET_OPTIONS = ("spinning", "parallel")
 _FORMS = "write cpu:K, cpu:A-B with A < B, cuda:K, cuda:K[sms=N,slice=I] or ep:NAME:ID[key=value,...], on another host HOST/cpu:K"
 
 
@@ -52,7 +58,7 @@ class RealDevice:
     peer: bool = False
     """Whether ONNX Runtime copies values directly between GPUs, instead of through the host."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Provider options."""
+    """Options of the provider; of a set of cores those that are on."""
     host: str = ""
     """Name of the machine in a cluster; empty: this machine."""
 
@@ -60,6 +66,16 @@ class RealDevice:
     def family(self) -> Literal["cpu", "cuda", "ep"]:
         """ONNX Runtime's CPU provider, an NVIDIA GPU, or another provider."""
         return "cpu" if self.provider == CPU_PROVIDER else "cuda" if self.provider == CUDA_PROVIDER else "ep"
+
+    @property
+    def spinning(self) -> bool:
+        """Whether idle threads of a set of cores use their cores while a session runs."""
+        return self.family == "cpu" and "spinning" in self.options
+
+    @property
+    def parallel(self) -> bool:
+        """Whether a set of cores runs ops that do not depend on each other at the same time."""
+        return self.family == "cpu" and "parallel" in self.options
 
     @property
     def gpu(self) -> int | None:
@@ -88,6 +104,29 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in _BETWEEN.split(text)]
 
 
+def all_core_sessions(names: Iterable[str]) -> list[str]:
+    """The names of sessions over all cores of a device set, with and without each option; none for a single core.
+
+    >>> all_core_sessions(["cpu:0", "cpu:1", "cuda:0"])
+    ['cpu:0-1', 'cpu:0-1[spinning=1]', 'cpu:0-1[parallel=1]', 'cpu:0-1[spinning=1,parallel=1]']
+    """
+    of_host: dict[str, set[int]] = defaultdict(set)
+    for real in map(parse_real, names):
+        if real.family == "cpu":
+            of_host[f"{real.host}/" if real.host else ""].update(real.cores)
+    options = ("", "[spinning=1]", "[parallel=1]", "[spinning=1,parallel=1]")
+    return [
+        f"{host}cpu:{_core_text(sorted(cores))}{option}"
+        for host, cores in of_host.items() if len(cores) > 1 for option in options
+    ]  # fmt: skip
+
+
+def _core_text(cores: list[int]) -> str:
+    """`0-3` of consecutive cores, else `0+2`."""
+    consecutive = cores[-1] - cores[0] == len(cores) - 1
+    return f"{cores[0]}-{cores[-1]}" if consecutive else "+".join(map(str, cores))
+
+
 def parse_real(name: str) -> RealDevice:
     """The device of a name; the machine may lack it.
 
@@ -105,9 +144,12 @@ def parse_real(name: str) -> RealDevice:
     except ValueError as error:
         raise InvalidTopology(f"device {name!r}: memory={error}") from None
     if match["cores"] is not None:
+        cores = _cores(name, match["cores"])
+        on = {key: "1" for key in _CORE_SET_OPTIONS if len(cores) > 1 and _number(name, options, key)}
         if options:
-            raise InvalidTopology(f"device {name!r}: a core has no option {next(iter(options))!r}; it has memory")
-        return RealDevice(name, cores=_cores(name, match["cores"]), memory_bytes=memory_bytes, host=host)
+            has = "a set of cores has memory, spinning and parallel" if len(cores) > 1 else "it has memory"
+            raise InvalidTopology(f"device {name!r}: a core has no option {next(iter(options))!r}; {has}")
+        return RealDevice(name, cores=cores, memory_bytes=memory_bytes, options=on, host=host)
     stated = options.pop("cores", None)
     cores = () if stated is None else _cores(name, stated)
     if match["gpu"] is None:
@@ -134,16 +176,19 @@ def _options(name: str, text: str | None) -> dict[str, str]:
 
 
 def _cores(name: str, text: str) -> tuple[int, ...]:
-    """The cores of a text such as `1` or `0-3`."""
-    if re.fullmatch(r"[0-9]+(?:-[0-9]+)?", text) is None:
+    """The cores of a text such as `1`, `0-3` or `0+2`, in ascending order."""
+    if re.fullmatch(_CORES, text) is None:
         raise InvalidTopology(f"device {name!r}: cores={text} is no set of cores; write cores=1 or cores=0-3")
-    first, _, last = text.partition("-")
-    if max(len(first), len(last)) > _DIGITS:
+    if max(map(len, re.split("[-+]", text))) > _DIGITS:
         raise InvalidTopology(f"device {name!r}: the index of a core has at most {_DIGITS} digits; {_FORMS}")
-    cores = tuple(range(int(first), int(last or first) + 1))
-    if not cores:
-        raise InvalidTopology(f"device {name!r} is an empty set of cores; write the smaller core first")
-    return cores
+    cores: set[int] = set()
+    for entry in text.split("+"):
+        first, _, last = entry.partition("-")
+        found = range(int(first), int(last or first) + 1)
+        if not found:
+            raise InvalidTopology(f"device {name!r} is an empty set of cores; write the smaller core first")
+        cores.update(found)
+    return tuple(sorted(cores))
 
 
 def _number(name: str, options: dict[str, str], key: str) -> int | None:

@@ -58,6 +58,15 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
     return preset(text)
 
 
+def with_session_device(topology: Topology, name: str) -> Topology:
+    """The topology with one more device for a plain session over cores of its devices; the device has their memory and no links."""
+    real = parse_real(name)
+    cpus = [device.memory_bytes for device in topology.devices if parse_real(device.name).family == "cpu"]
+    memory = None if None in cpus else sum(filter(None, cpus))
+    device = dataclasses.replace(host_device(real, len(real.cores), 0), memory_bytes=memory)
+    return dataclasses.replace(topology, devices=(*topology.devices, device))
+
+
 def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
     """The topology of real devices, with links between any two."""
     _check_cores(name, reals)

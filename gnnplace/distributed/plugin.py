@@ -36,7 +36,8 @@ from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost, Unsup
 from gnnplace.evaluation import Evaluation, Evaluator
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.busy import check_free
-from gnnplace.measuring.measured_evaluator import Comparison, MeasuredEvaluator, executed
+from gnnplace.measuring.comparison import Comparison, PlainSessions, executed
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import SLOWEST, interleaved, run_pipelined
 from gnnplace.measuring.worker_process import Answer, Job
 from gnnplace.onnx_io.external_data import external_beside
@@ -196,11 +197,13 @@ class HostsExecutor:
             return self.remembered(placements)
         best = min(able, key=able.__getitem__)
         *evaluations, single = self._executed([*placements, alone[best]])
-        return Comparison(tuple(evaluations), *((None, None) if single.failure else (single, best)))
+        return Comparison(
+            tuple(evaluations), PlainSessions() if single.failure else PlainSessions(single, best, single, best)
+        )
 
     def remembered(self, placements: Sequence[Placement]) -> Comparison:
         """The costs of placements without a plain session; they are executed, as the search did not execute them."""
-        return Comparison(tuple(self._executed(placements)), None, None)
+        return Comparison(tuple(self._executed(placements)))
 
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
         """The segments in which a placement runs."""
@@ -240,7 +243,7 @@ class HostsExecutor:
                 for finalist in running:
                     finalist.limit_s, finalist.spent_s = running_s, 0.0
                 with suppress(MeasurementFailed):
-                    samples = interleaved(running, options.final) / requests
+                    samples = interleaved(running, options.final, np.random.default_rng(self.options.seed)) / requests
                     for finalist, row_s in zip(running, samples, strict=True):
                         finalist.row_s = row_s
                     break

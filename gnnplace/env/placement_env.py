@@ -13,7 +13,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.env.batch import EnvConfig, PlacementBatch, Runtime
+from gnnplace.env.episodes import EnvConfig, SweepEpisodes
+from gnnplace.env.process import PlacementProcess, Runtime
 from gnnplace.evaluation import Problem
 
 LARGEST = 1e6
@@ -46,9 +47,9 @@ def _observation_space(problem: Problem) -> spaces.Dict:
     return spaces.Dict({"static": spaces.Dict(static), "dynamic": spaces.Dict(dynamic)})
 
 
-def _static_observation(batch: PlacementBatch) -> dict[str, NDArray[np.generic]]:
+def _static_observation(process: PlacementProcess) -> dict[str, NDArray[np.generic]]:
     """The static entries: unit times per device, memory, one edge per tensor and consumer, capacities."""
-    problem, tables = batch.problem, batch.tables
+    problem, tables = process.problem, process.tables
     allowed = problem.action_mask
     times = np.where(allowed, tables.unit_time_s, 0.0)
     mean_s = max(float(times.sum() / max(1, allowed.sum())), 1e-30)
@@ -65,29 +66,32 @@ def _static_observation(batch: PlacementBatch) -> dict[str, NDArray[np.generic]]
     }
 
 
-def _observe(batch: PlacementBatch, static: Mapping[str, NDArray[np.generic]]) -> Observation:
+def _observe(episodes: SweepEpisodes, static: Mapping[str, NDArray[np.generic]]) -> Observation:
     """The observation of the first placement before the current step; after the last step, the last unit stays current."""
-    timing, tables = batch.timing, batch.tables
+    process = episodes.process
+    problem, tables, timing = process.problem, process.tables, process.schedules()
     makespan_s = max(float(timing.makespan_s[0]), 1e-30)
-    first = tables.unit_ops[tables.unit_offsets[:-1]]
-    units = batch.problem.num_units
+    units = problem.num_units
     start, end, slack = np.full(units, np.inf), np.zeros(units), np.full(units, np.inf)
     np.minimum.at(start, tables.unit_of_op, timing.start_s[0])
     np.maximum.at(end, tables.unit_of_op, timing.end_s[0])
     np.minimum.at(slack, tables.unit_of_op, timing.slack_s[0])
-    devices = batch.problem.topology.num_devices
-    mask = np.zeros(devices, dtype=np.bool_) if batch.is_done else batch.action_mask[0]
+    devices = problem.topology.num_devices
+    mask = np.zeros(devices, dtype=np.bool_) if episodes.is_done else episodes.action_mask[0]
     change = np.zeros(devices)
-    if batch.candidate_s is not None:
-        change[mask] = (batch.candidate_s[0, mask] - batch.seconds[0]) / batch.reference_s
+    if episodes.candidate_s is not None:
+        candidate_s, now_s = (
+            np.minimum(s, process.failed_s) for s in (episodes.candidate_s[0, mask], process.seconds[0])
+        )
+        change[mask] = (candidate_s - now_s) / process.reference_s
     dynamic = {
-        "unit": np.array([batch.visited[-1] if batch.is_done else batch.unit], dtype=np.int64),
-        "device": timing.assignment[0, first],
+        "unit": np.array([episodes.visited[-1] if episodes.is_done else episodes.unit], dtype=np.int64),
+        "device": process.devices[0].copy(),
         "start": _fraction(start, makespan_s),
         "end": _fraction(end, makespan_s),
         "slack": _fraction(slack, makespan_s),
         "load": _fraction(timing.busy_s[0], makespan_s),
-        "peak_memory": _ratio(timing.peak_memory_bytes[0] / batch.problem.topology.memory_bytes.clip(min=1)),
+        "peak_memory": _ratio(timing.peak_memory_bytes[0] / problem.topology.memory_bytes.clip(min=1)),
         "candidate_change": _ratio(change),
         "action_mask": mask.astype(np.int8),
     }
@@ -115,7 +119,7 @@ def _fraction(seconds: FloatArray, makespan_s: float) -> NDArray[np.float32]:
 
 
 class PlacementEnv(gymnasium.Env[Observation, np.int64]):
-    """A `PlacementBatch` of one placement, which an agent improves unit by unit.
+    """`SweepEpisodes` of one placement, which an agent improves unit by unit.
 
     An action is a device index; the mask always allows the current device. An episode ends (`terminated`) after
     `num_sweeps * U` steps. `reset(options={"start": assignment})` replaces `start` for one episode. The environment is
@@ -130,11 +134,11 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         Raises:
             InvalidGraph: the graph has no ops.
         """
-        self.batch = PlacementBatch(problem, config, runtime)
+        self.episodes = SweepEpisodes(problem, config, runtime)
         self.start = np.array(start, dtype=np.int64)
         self.observation_space = _observation_space(problem)
         self.action_space = spaces.Discrete(problem.topology.num_devices)
-        self._static = _static_observation(self.batch)
+        self._static = _static_observation(self.episodes.process)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -146,8 +150,8 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         """
         super().reset(seed=seed)
         start = np.array((options or {}).get("start", self.start), dtype=np.int64)
-        self.batch.reset(start[None, :])
-        return _observe(self.batch, self._static), self._info()
+        self.episodes.reset(start[None, :])
+        return _observe(self.episodes, self._static), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Observation, reward, terminated, truncated (always false), and the current and best seconds with the best assignment.
@@ -155,16 +159,17 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         Raises:
             InvalidAction: the mask forbids the device, or the episode is over.
         """
-        reward = float(self.batch.step(np.array([action], dtype=np.int64))[0])
-        return _observe(self.batch, self._static), reward, self.batch.is_done, False, self._info()
+        reward = float(self.episodes.step(np.array([action], dtype=np.int64))[0])
+        return _observe(self.episodes, self._static), reward, self.episodes.is_done, False, self._info()
 
     def action_masks(self) -> BoolArray:
         """`[D]` true where the current unit may go; libraries with masked policies look for this name."""
-        return np.asarray(self.batch.action_mask[0])
+        return np.asarray(self.episodes.action_mask[0])
 
     def _info(self) -> dict[str, Any]:
+        process = self.episodes.process
         return {
-            "seconds": float(self.batch.seconds[0]),
-            "best_seconds": float(self.batch.best_seconds[0]),
-            "best_assignment": self.batch.best_assignments[0].copy(),
+            "seconds": min(float(process.seconds[0]), process.failed_s),
+            "best_seconds": min(float(process.best_seconds[0]), process.failed_s),
+            "best_assignment": process.best_devices[0, process.problem.unit_of_op],
         }

@@ -76,7 +76,7 @@ def empty_timing(problem: Problem, num_placements: int) -> Timing:
     per_op, per_device = (num_placements, ops), (num_placements, devices)
     return Timing(
         np.zeros(per_op, dtype=np.int64), np.zeros(per_op), np.zeros(per_op), np.zeros(per_op),
-        np.full((num_placements, tensors, devices), np.inf), np.zeros(per_device), np.zeros(per_device), np.zeros(num_placements),
+        np.zeros((num_placements, tensors, devices)), np.zeros(per_device), np.zeros(per_device), np.zeros(num_placements),
     )  # fmt: skip
 
 

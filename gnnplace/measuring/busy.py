@@ -8,12 +8,24 @@ from gnnplace.devices.detect import gpu_use
 from gnnplace.errors import MeasurementFailed
 from gnnplace.running.devices import parse_device
 from gnnplace.running.gpu_slices import shared_slices
+from gnnplace.versions import installed_versions
 
 BUSY = 0.5
 """Utilization of a device by other work above which nothing is measured there without `--force`."""
 NOTICED = 0.1
 """Utilization above which a warning appears."""
 _SAMPLE_S = 0.5
+
+
+def measuring_conditions() -> dict[str, float | str | None]:
+    """What seconds depend on besides the machine: load average, clock of the CPU, timer, and versions."""
+    clock = psutil.cpu_freq()
+    return {
+        "load_average": psutil.getloadavg()[0],
+        "cpu_mhz": None if clock is None else clock.current,
+        "timer": "perf_counter",
+        **installed_versions("gnnplace", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
+    }
 
 
 def busy_shares(devices: Iterable[str]) -> dict[str, float]:

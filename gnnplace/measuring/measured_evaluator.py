@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -12,14 +13,24 @@ from typing import Literal
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.cost.measurement_store import MeasurementStore, StoredPlacement
+from gnnplace.cost.measurement_store import MeasurementStore
+from gnnplace.cost.stored_runs import StoredRuns, estimated_seconds
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
-from gnnplace.evaluation import Evaluation, EvaluationBatch, SimulatedEvaluator
+from gnnplace.evaluation import Difference, Evaluation, EvaluationBatch, SimulatedEvaluator
 from gnnplace.files import temporary_folder
+from gnnplace.measuring.busy import measuring_conditions
+from gnnplace.measuring.comparison import (
+    Comparison,
+    PlainSessions,
+    candidate_sessions,
+    chosen_sessions,
+    executed,
+    measured,
+)
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, measured_segments
-from gnnplace.measuring.paired import Difference, PairRule, difference_of
-from gnnplace.measuring.timing import SLOWEST, MeasureOptions, StoppingRule, median_interval, quiet_s, without_drift
+from gnnplace.measuring.paired import PairRule, difference_of
+from gnnplace.measuring.timing import SLOWEST, MeasureOptions, StoppingRule, quiet_s, without_drift
 from gnnplace.measuring.worker_process import Answer, Job, PairedJob, Task, WorkerProcess, model_setup
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
@@ -39,19 +50,6 @@ class Kept:
     op_time_s: FloatArray  # [N, D] of the model's ops
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Placements measured side by side, each in the segments of a saved placement."""
-
-    evaluations: tuple[Evaluation, ...]
-    """Measured costs, in the order of the placements."""
-    single: Evaluation | None
-    """Measured cost of a plain session of the whole model on the best single device; None when no device runs it."""
-    single_device: str | None
-    confirmed: bool = True
-    """False: the costs are those of the search, with few repeats and not side by side."""
-
-
 RunJobs = Callable[[Sequence[Job]], Iterator[tuple[int, Answer]]]
 """Executes jobs on machines with the same devices as this one; index and answer of each job, as they arrive."""
 
@@ -59,8 +57,8 @@ RunJobs = Callable[[Sequence[Job]], Iterator[tuple[int, Answer]]]
 class MeasuredEvaluator:
     """Executes placements of a model's op groups in an isolated process; close it, or use it as a context.
 
-    The process keeps sessions, so that a placement that moves one group creates only those that change. Repeats alternate with
-    a plain session of the whole model, which cancels drift. No placement is measured twice. Peak memory, shortfall, busy time
+    The process keeps sessions, so that a placement that moves one group creates only those that change. Every repeat also
+    runs the reference, the best plain session of the whole model, which cancels drift. No placement is measured twice. Peak memory, shortfall, busy time
     and transferred bytes are simulated. The period is the makespan; `MeasureOptions.requests` is the number of requests
     behind both.
     """
@@ -73,7 +71,7 @@ class MeasuredEvaluator:
         options: MeasureOptions = MeasureOptions(),
         kept: Kept | None = None,
     ) -> None:
-        """Measures the plain session. Placements in the store of `kept` are not executed; new measurements are added to it.
+        """Measures the plain sessions. Placements in the store of `kept` are not executed; new measurements are added to it.
 
         Raises:
             InvalidTopology: a device of the set is not on this machine.
@@ -84,9 +82,9 @@ class MeasuredEvaluator:
         self.measurements = 0
         """Number of placements that were executed during the search."""
         self.recalled = 0
-        """Number of placements that the store knew."""
+        """Number of placements whose seconds the store could estimate; they are prior knowledge, as `compare` executes them again."""
         self.elsewhere: RunJobs | None = None
-        """Runs the jobs of the search; None: this machine. All machines share the plain session measured here."""
+        """Runs the jobs of the search; None: this machine. All machines share the reference measured here."""
         self.executing_s = 0.0
         """Seconds spent executing models during the search."""
         self.retried = 0
@@ -96,26 +94,26 @@ class MeasuredEvaluator:
         self.topology = topology
         self._grouped, self._simulated, self._options, self._kept = grouped, simulated, options, kept
         self._best_ratio = np.inf
+        self._single: Part | None = None
+        self._rng = np.random.default_rng(options.seed)  # of the order of runs in each job
         self._known: dict[_Key, tuple[Placement, Evaluation]] = {}
         feeds = [sample_inputs(model, np.random.default_rng(options.seed)) for model in grouped.models]
         self.reference: Part | None = None
-        """The whole model on the best single device, which alternates with every placement; None when no device runs it."""
-        self.single: Evaluation | None = None
-        """Measured cost of the reference."""
+        """The whole model in the best plain session, which runs beside every placement; None when no device runs it."""
+        self.plain = PlainSessions()
+        """Measured costs of plain sessions."""
+        self.simulated_reference_s = np.nan
+        """Simulated seconds of the best single device, multiplied by the measured ratio of the reference to it."""
+        self._conditions = measuring_conditions()
         with ExitStack() as opened:
             self.maker = PartMaker(grouped.model, opened.enter_context(temporary_folder()))
             self.setup = model_setup(grouped, self.maker, feeds, topology.num_devices, options.dims_objective)
             worker = WorkerProcess(self.setup, options.timeout_s, options.memory_limit_bytes)
             self._worker = opened.enter_context(worker)
-            self._measure_reference()
+            self._measure_plain_sessions()
             self._open = opened.pop_all()
 
     kind: Literal["measured"] = "measured"
-
-    @property
-    def single_device(self) -> str | None:
-        """Device of the plain session of the whole model; None when no device runs it."""
-        return None if self.reference is None else self.reference.device
 
     @property
     def failed(self) -> int:
@@ -141,56 +139,98 @@ class MeasuredEvaluator:
         feasible = [pair for pair in self._known.values() if pair[1].feasible]
         return [placement for placement, _ in sorted(feasible, key=lambda pair: pair[1].makespan_s)[:count]]
 
+    def forget(self) -> None:
+        """Drops the measured costs of all placements, so that the next evaluation of each executes it or asks the store."""
+        self._known.clear()
+        self._best_ratio = np.inf
+
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
         """Segments of the model's ops for a placement of the groups, in a global run order by simulated start."""
         order = self._simulated.schedule(placement).order()
         return self._grouped.segments(placement.assignment, order)
 
     def compare(self, placements: Sequence[Placement]) -> Comparison:
-        """Measures placements in their segments, side by side with the plain session of the whole model."""
-        evaluations, single = [], self.single
-        answers = self.side_by_side(placements, self._options.final)
-        for placement, answer in zip(placements, answers, strict=True):
+        """Measures placements in their segments, side by side with plain sessions of the whole model."""
+        evaluations, plain = [], self.plain
+        alone = [] if self._single is None or self._single is self.reference else [(self._single,)]
+        answers = self._beside([*map(self._parts_of, placements), *alone], self._options.final)
+        for placement, answer in zip(placements, answers, strict=False):
             rows = answer.samples
-            row = None if rows is None else rows[0] if single is None else without_drift(rows)[0]
+            row = None if rows is None else rows[0] if plain.best is None else without_drift(rows)[0]
             evaluations.append(executed(self._simulated.evaluate(placement), row, answer.failure))
-            if single is not None and rows is not None:
-                single = executed(single, rows[-1])
-        return Comparison(tuple(evaluations), single, self.single_device)
+        for answer in answers:
+            if plain.best is not None and answer.samples is not None:
+                plain = replace(plain, best=executed(plain.best, answer.samples[-1]))
+        if plain.single is not None and plain.best is not None:
+            row = answers[-1].samples if alone else None
+            single = executed(plain.single, without_drift(row)[0]) if row is not None else plain.single
+            plain = replace(plain, single=single if alone else plain.best)
+        return Comparison(tuple(evaluations), plain)
 
-    def difference(self, first: Placement, second: Placement, rule: PairRule = PairRule()) -> Difference:
+    def difference(self, first: Placement, second: Placement, rule: PairRule | None = None) -> Difference:
         """The relative difference of two placements, measured in one job in sessions of their own.
+
+        `rule` is by default `MeasureOptions.step`, for a search. Sessions stay loaded, so that a search that compares every
+        candidate with the incumbent, as `second`, creates few. The store learns the seconds of segments.
 
         Raises:
             MeasurementFailed: one of them failed.
         """
-        pair = self._segment_parts(first), self._segment_parts(second)
-        limit_s = self._options.timeout_s + rule.max_s
-        answer = self._run(PairedJob(pair, rule, self._options.seed, limit_s, self._options.requests))
+        return self._difference(self._segment_parts(first), self._segment_parts(second), rule or self._options.step)
+
+    def difference_to_reference(self, placement: Placement) -> Difference | None:
+        """The relative difference of a placement and the reference, by `MeasureOptions.decisive`.
+
+        None where there is no reference, where the placement is the reference itself, or where one of them failed.
+        """
+        parts = self._segment_parts(placement)
+        is_reference = self.reference is not None and _pieces(parts) == _pieces((self.reference,))
+        if self.reference is None or is_reference:
+            return None
+        with suppress(MeasurementFailed):
+            return self._difference(parts, (self.reference,), self._options.decisive)
+        return None
+
+    def _difference(self, first: _Parts, second: _Parts, rule: PairRule) -> Difference:
+        limit_s = self._limit_s(2, lambda run_s: rule.max_s + 8 * (rule.first_look + 2) * run_s)
+        answer = self._run(PairedJob((first, second), rule, self._new_seed(), limit_s, self._options.requests))
+        self.executing_s += answer.executing_s
         if answer.samples is None:
-            raise MeasurementFailed(f"{('A', 'B')[answer.culprit or 0]} could not be measured: {answer.failure}")
+            which = (
+                "the two placements"
+                if answer.culprit is None
+                else f"the {('first', 'second')[answer.culprit]} placement"
+            )
+            raise MeasurementFailed(f"{which} could not be compared: {answer.failure}")
+        for parts, part_s in zip((first, second), answer.part_s, strict=False):
+            self._keep_segments(parts, part_s, self.plain.best_s)
         return difference_of(answer.samples, rule.confidence)
 
     def learn_segments(self, placements: Sequence[Placement], rule: StoppingRule) -> None:
         """Measures placements side by side and adds the seconds of their segments to the store."""
         for placement, answer in zip(placements, self.side_by_side(placements, rule), strict=True):
-            if answer.samples is not None:
-                self._keep_segments(self._segment_parts(placement), answer)
+            for part_s in answer.part_s:
+                self._keep_segments(self._segment_parts(placement), part_s, _quiet_reference_s(answer))
 
     def side_by_side(self, placements: Sequence[Placement], rule: StoppingRule) -> list[Answer]:
-        """Seconds of placements that alternate with each other and the plain session.
+        """Seconds of placements in rounds with each other and the reference; see `_beside`."""
+        return self._beside(list(map(self._parts_of, placements)), rule)
 
-        Each answer has `[2, R]` seconds, those of the placement and those of the plain session, or a failure. A placement
-        that fails is removed and the others start again; when the process ends for an unknown cause, each placement is
-        measured alone.
+    def _parts_of(self, placement: Placement) -> _Parts | Answer:
+        """The parts of a placement, or the failure to cut it."""
+        try:
+            return self._segment_parts(placement)
+        except UnsupportedModel as error:
+            return Answer(None, str(error))
+
+    def _beside(self, models: Sequence[_Parts | Answer], rule: StoppingRule) -> list[Answer]:
+        """Measures models that are not failures beside each other and the reference.
+
+        Each answer has `[2, R]` seconds, those of the model and those of the reference, or a failure. A model that fails is
+        removed and the others start again; when the process ends for an unknown cause, each model is measured alone.
         """
-        answers = [Answer(None)] * len(placements)
-        candidates: dict[int, _Parts] = {}
-        for index, placement in enumerate(placements):
-            try:
-                candidates[index] = self._segment_parts(placement)
-            except UnsupportedModel as error:
-                answers[index] = Answer(None, str(error))
+        answers = [model if isinstance(model, Answer) else Answer(None) for model in models]
+        candidates = {index: model for index, model in enumerate(models) if not isinstance(model, Answer)}
         waiting = [list(candidates)]
         while waiting:
             together = waiting.pop()
@@ -200,6 +240,7 @@ class MeasuredEvaluator:
             if answer.samples is not None:
                 for position, index in enumerate(together):
                     rows = answer.samples[[position, -1]]
+                    rows = rows[:, np.isfinite(rows[0])]  # not the rounds after it was abandoned
                     answers[index] = Answer(rows, part_s=answer.part_s[position : position + 1])
             elif answer.culprit is not None and answer.culprit < len(together):
                 answers[together.pop(answer.culprit)] = answer
@@ -244,13 +285,13 @@ class MeasuredEvaluator:
             parts = self._segment_parts(placement)
         except UnsupportedModel as error:
             return executed(simulated, None, str(error))
-        if self._kept is not None and self.single is not None:
-            stored = self._kept.store.placement(self._model_key, _pieces(parts))
-            if stored is not None:
+        if self._kept is not None and self.plain.best_s is not None:
+            stored = self._kept.store.placement_runs(self._model_key, _pieces(parts))
+            known = estimated_seconds(stored, self.plain.seconds_of, time.time())
+            if known is not None:
                 self.recalled += 1
-                self._best_ratio = min(self._best_ratio, stored.ratio)
-                single_s = self.single.makespan_s
-                return _measured(simulated, stored.ratio * single_s, stored.spread * single_s, stored.repeats)
+                self._best_ratio = min(self._best_ratio, known[0] / self.plain.best_s)
+                return measured(simulated, *known, sum(len(runs.candidate_s) for runs in stored))
         return parts
 
     def _execute(self, waiting: Sequence[tuple[Placement, Evaluation, _Parts]]) -> None:
@@ -268,28 +309,27 @@ class MeasuredEvaluator:
     def _recorded(self, simulated: Evaluation, parts: _Parts, answer: Answer) -> Evaluation:
         """The cost that an execution shows; the store keeps it."""
         self.executing_s += answer.executing_s
-        if answer.samples is None or self.single is None:
+        if answer.samples is None or self.plain.best is None:
             return executed(simulated, None if answer.samples is None else answer.samples[0], answer.failure)
-        # Ratios to the plain session of the same moment, in units of its first measurement.
+        # Ratios to the reference of the same round, in units of its first measurement.
         ratios = answer.samples[0] / answer.samples[1]
         self._best_ratio = min(self._best_ratio, float(np.median(ratios)))
         if self._kept is not None:
-            interval = median_interval(ratios)
-            seconds = float(np.median(answer.samples[0]))
-            measured = StoredPlacement(interval.median, interval.spread, len(ratios), seconds)
-            self._keep(lambda store: store.add_placement(self._model_key, _pieces(parts), measured))
-            self._keep_segments(parts, answer)
-        return executed(simulated, ratios * self.single.makespan_s)
+            candidate_s, reference_s = map(tuple, answer.samples.tolist())
+            runs = StoredRuns(candidate_s, reference_s, self.plain.best_session, self._conditions)
+            self._keep(lambda store: store.add_placement_runs(self._model_key, _pieces(parts), runs))
+            for part_s in answer.part_s[:1]:
+                self._keep_segments(parts, part_s, _quiet_reference_s(answer))
+        return executed(simulated, ratios * self.plain.best.makespan_s)
 
-    def _keep_segments(self, parts: Sequence[Part], answer: Answer) -> None:
-        """Stores the seconds of a placement's parts, scaled to the moment when the ops were profiled."""
-        if self._kept is None or self.single is None or answer.samples is None or len(self._grouped.models) > 1:
+    def _keep_segments(self, parts: _Parts, part_s: FloatArray, reference_s: float | None) -> None:
+        """Stores the seconds `[P]` of a placement's parts, scaled from `reference_s` to the moment when the ops were profiled."""
+        if self._kept is None or self.reference is None or not reference_s or len(self._grouped.models) > 1:
             return  # seconds of several shapes together describe none of them
         model, op_time_s = self._grouped.model, self._kept.op_time_s
-        for part_s in answer.part_s[:1]:
-            in_profile_s = part_s * (self._simulated_single_s / quiet_s(answer.samples[1]))
-            segments = measured_segments(model.graph, self.topology, op_time_s, parts, in_profile_s, model.constant_ops)
-            self._keep(partial(MeasurementStore.add_segments, model=model.key, segments=segments))
+        in_profile_s = part_s * (self.simulated_reference_s / reference_s)
+        segments = measured_segments(model.graph, self.topology, op_time_s, parts, in_profile_s, model.constant_ops)
+        self._keep(partial(MeasurementStore.add_segments, model=model.key, segments=segments))
 
     def _keep(self, write: Callable[[MeasurementStore], None]) -> None:
         """Writes to the store; a write error does not end the search."""
@@ -305,7 +345,7 @@ class MeasuredEvaluator:
         grouped, options = self._grouped, self._options
         first, *others = (model.key for model in grouped.models)
         shapes = [options.dims_objective, *others] if others else []
-        return json.dumps([first, options.seed, self.single_device, options.requests, *shapes])
+        return json.dumps([first, options.seed, options.requests, *shapes])
 
     def _run(self, job: Task) -> Answer:
         answer = self._worker.run(job)
@@ -315,27 +355,47 @@ class MeasuredEvaluator:
     def _job(self, candidates: Sequence[_Parts], rule: StoppingRule) -> Job:
         """Candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""
         together = (*candidates, *(() if self.reference is None else ((self.reference,),)))
-        limit_s = self._options.timeout_s
-        if self.single is not None:
-            loading_s = self._options.loading_s + SLOWEST * self._loading_s
-            repeat_s = SLOWEST * self._options.requests * self.single.makespan_s * len(self._grouped.models)
-            limit_s = len(together) * loading_s + rule.longest_s(len(together), repeat_s)
-        return Job(together, rule, limit_s, self._options.requests)
+        limit_s = self._limit_s(len(together), lambda repeat_s: rule.longest_s(len(together), repeat_s))
+        return Job(together, rule, limit_s, self._options.requests, self._new_seed())
 
-    def _measure_reference(self) -> None:
-        """Measures the whole model on the device where it is simulated to be fastest; no reference where it does not run."""
-        num_groups = self._grouped.graph.num_ops
-        alone = [self._simulated.evaluate(Placement(np.full(num_groups, d))) for d in range(self.topology.num_devices)]
-        able = [device for device, evaluation in enumerate(alone) if evaluation.feasible]
-        if not able or not num_groups:
-            return
-        best = min(able, key=lambda device: alone[device].makespan_s)
-        every_op = range(self._grouped.model.graph.num_ops)
-        part = self.maker.part(every_op, self.topology.device_names[best], "the whole model")
-        answer = self._run(Job(((part,),), self._options.search, requests=self._options.requests))
-        self._simulated_single_s, self._loading_s = alone[best].makespan_s, answer.loading_s
-        if answer.samples is not None:
-            self.reference, self.single = part, executed(alone[best], answer.samples[0])
+    def _limit_s(self, count: int, running_s: Callable[[float], float]) -> float:
+        """Limit for loading `count` models and for the `running_s` that follow from the limit of a run."""
+        if self.plain.best is None:
+            return self._options.timeout_s
+        loading_s = self._options.loading_s + SLOWEST * self._loading_s
+        run_s = SLOWEST * self._options.requests * self.plain.best.makespan_s * len(self._grouped.models)
+        return count * loading_s + running_s(run_s)
+
+    def _new_seed(self) -> int:
+        return int(self._rng.integers(2**32))
+
+    def _measure_plain_sessions(self) -> None:
+        """Measures every plain session that may be the best; no reference where none runs.
+
+        The first that runs is the reference while the others are measured beside it.
+        """
+        num_groups, names = self._grouped.graph.num_ops, self.topology.device_names
+        whole = [Placement(np.full(num_groups, device)) for device in range(len(names) if num_groups else 0)]
+        simulated = dict(zip(names, map(self._simulated.evaluate, whole), strict=False))
+        simulated = {name: evaluation for name, evaluation in simulated.items() if evaluation.feasible}
+        every_op, waiting = range(self._grouped.model.graph.num_ops), candidate_sessions(self.topology, simulated)
+        parts = {name: self.maker.part(every_op, name, "the whole model") for name in waiting}
+        for first in filter(simulated.__contains__, list(waiting)):
+            waiting.remove(first)
+            answer = self._run(self._job([(parts[first],)], self._options.search))
+            if answer.samples is not None:
+                self.reference, self._loading_s = parts[first], answer.loading_s
+                self.plain = PlainSessions(executed(simulated[first], answer.samples[0]), first)
+                answers = self._beside([(parts[name],) for name in waiting], self._options.plain)
+                ratios = {
+                    name: one.samples[0] / one.samples[1]
+                    for name, one in zip(waiting, answers, strict=True)
+                    if one.samples is not None
+                }
+                self.plain = chosen_sessions(simulated, self.plain, ratios)
+                self.reference, self._single = parts[self.plain.best_session], parts[self.plain.single_device]
+                self.simulated_reference_s = simulated[self.plain.single_device].makespan_s * self.plain.ratio
+                return
 
     def _segment_parts(self, placement: Placement) -> _Parts:
         """The parts of a placement: one per segment."""
@@ -346,29 +406,13 @@ class MeasuredEvaluator:
         )
 
 
+def _quiet_reference_s(answer: Answer) -> float | None:
+    return None if answer.samples is None or len(answer.samples) < 2 else float(quiet_s(answer.samples[-1]))
+
+
 def _pieces(parts: _Parts) -> list[object]:
     """Device and ops of each part: the key of a placement in the store."""
     return [[part.device, part.key] for part in parts]
-
-
-def executed(simulated: Evaluation, row_s: FloatArray | None, failure: str = "") -> Evaluation:
-    """A simulated evaluation with the median of the measured seconds `[R]`; a failure without them."""
-    if row_s is None:
-        return replace(_measured(simulated, np.inf, 0.0, simulated.repeats), failure=failure)
-    interval = median_interval(row_s)
-    return _measured(simulated, interval.median, interval.spread, len(row_s))
-
-
-def _measured(simulated: Evaluation, seconds: float, spread_s: float, repeats: int) -> Evaluation:
-    return replace(
-        simulated,
-        evaluator="measured",
-        makespan_s=seconds,
-        period_s=seconds,
-        spread_s=spread_s,
-        repeats=repeats,
-        failure="",
-    )
 
 
 def _key(placement: Placement) -> _Key:

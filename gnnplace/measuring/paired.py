@@ -18,7 +18,12 @@ from statistics import NormalDist
 import numpy as np
 
 from gnnplace.arrays import FloatArray
+from gnnplace.evaluation import Difference
 
+LEAST_RUN_S = 1e-3
+"""Least seconds of a timed run; shorter requests run several times in a row."""
+WARM_BELOW_S = 0.02
+"""Seconds of a request below which a run begins with one that is not timed: the caches hold the data of another placement."""
 _EXACT = 60  # blocks up to which the distribution of the signed-rank sum is computed, not approximated
 
 
@@ -36,27 +41,9 @@ class PairRule:
     width: float = 0.005
     """Width of the interval, as a fraction, at which the two count as equally fast."""
     confidence: float = 0.995
-    """Confidence of the interval at each look; see the module."""
-    least_run_s: float = 1e-3
-    """Least seconds of a timed run; shorter requests run several times in a row."""
-    warm_below_s: float = 0.02
-    """Seconds of a request below which a run begins with one that is not timed: the caches hold the data of the other placement."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Relative difference of the seconds of A and B: A over B, minus 1."""
-
-    difference: float
-    low: float
-    high: float
-    pairs: int
-    """Runs of each of the two."""
-
-    @property
-    def sign(self) -> int:
-        """-1 where A is faster, 1 where B is faster, 0 where the interval contains 0."""
-        return int(self.low > 0) - int(self.high < 0)
+    """Confidence of the interval at each look; see the module. With fewer looks less is enough."""
+    least_run_s: float = LEAST_RUN_S
+    warm_below_s: float = WARM_BELOW_S
 
 
 def difference_of(samples: FloatArray, confidence: float = PairRule.confidence) -> Difference:
@@ -86,34 +73,46 @@ def _rank(count: int, tail: float) -> int:
     return int(np.searchsorted(np.cumsum(chance), tail, side="right"))
 
 
+class WarmRuns:
+    """Timed runs of several calls, none of which gains from the data that the call before it left in the caches."""
+
+    def __init__(
+        self,
+        calls: Sequence[Callable[[], float]],
+        least_run_s: float = LEAST_RUN_S,
+        warm_below_s: float = WARM_BELOW_S,
+    ) -> None:
+        """Each call returns its seconds."""
+        self._calls, self._least_run_s, self._warm_below_s = calls, least_run_s, warm_below_s
+        self._request_s = [math.inf] * len(calls)
+
+    def run(self, index: int) -> float:
+        """Mean seconds per call of one run; the last run decides whether the next one is warmed up, and its number of calls."""
+        call, before_s = self._calls[index], self._request_s[index]
+        count = max(1, math.ceil(self._least_run_s / max(before_s, 1e-9)))
+        if before_s < self._warm_below_s:
+            call()
+        self._request_s[index] = sum(call() for _ in range(count)) / count
+        return self._request_s[index]
+
+
 def paired_samples(
-    calls: Sequence[Callable[[], object]],
+    calls: Sequence[Callable[[], float]],
     rule: PairRule,
     rng: np.random.Generator,
     clock: Callable[[], float] = time.perf_counter,
 ) -> FloatArray:
-    """`[2, R]` seconds of the two calls, as `difference_of` takes them, until a look decides or the rule's limits are reached."""
-    request_s = [0.0, 0.0]
-
-    def run(index: int) -> float:
-        count = max(1, math.ceil(rule.least_run_s / max(request_s[index], 1e-9))) if request_s[index] else 1
-        if request_s[index] < rule.warm_below_s:
-            calls[index]()
-        begin_s = clock()
-        for _ in range(count):
-            calls[index]()
-        request_s[index] = (clock() - begin_s) / count
-        return request_s[index]
-
+    """`[2, R]` seconds that the two calls return, as `difference_of` takes them, until a look decides or a limit of the rule is reached."""
+    runs = WarmRuns(calls, rule.least_run_s, rule.warm_below_s)
     for index in (0, 1, 0, 1):
-        run(index)
+        runs.run(index)
     blocks: list[list[list[float]]] = []
     begin_s, look = clock(), rule.first_look
     while len(blocks) < rule.max_blocks:
         taken: list[list[float]] = [[], []]
         first = int(rng.integers(2))
         for index in (first, 1 - first, 1 - first, first):
-            taken[index].append(run(index))
+            taken[index].append(runs.run(index))
         blocks.append(taken)
         is_late = clock() - begin_s >= rule.max_s and len(blocks) >= rule.first_look
         if len(blocks) >= look or is_late:

@@ -16,11 +16,8 @@ from gnnplace.running.values import python_run
 class PlainSession:
     """A session of an unchanged model file; as a context it pins the calling thread to its device."""
 
-    def __init__(self, path: Path, device_name: str, spinning: bool = False, optimised: bool = True) -> None:
-        """Loads an ONNX file on a real device, such as `cpu:0`.
-
-        `spinning` threads of a core set use their cores while they wait, which is ONNX Runtime's default; `optimised` lets ONNX
-        Runtime fuse and fold ops.
+    def __init__(self, path: Path, device_name: str, optimised: bool = True) -> None:
+        """Loads an ONNX file on a real device, such as `cpu:0`; `optimised` lets ONNX Runtime fuse and fold ops.
 
         Raises:
             InvalidTopology: the device is not on this machine.
@@ -28,10 +25,11 @@ class PlainSession:
         """
         self._device = parse_device(device_name)
         self._pinned = ExitStack()
-        options = session_options(self._device, spinning)
+        options = session_options(self._device)
         if not optimised:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = create_session(path, self._device, options=options)
+        with pinned(self._device):
+            session = create_session(path, self._device, options=options)
         self._run = python_run(session)
         self.inputs = tuple(arg.name for arg in session.get_inputs())
         """Names of the required inputs."""

@@ -54,15 +54,16 @@ class ProfileJob:
     def execute(self, state: ProcessState) -> Answer:
         """`[2, R]` seconds of the profiled session and of the plain one; on an `ep:` device `[1, R]` of the plain one."""
         device, part, feed = parse_device(self.part.device), self.part, state.setup.feeds[0]
+        rng = np.random.default_rng(0)
         try:
             with pinned(device):
                 plain = create_session(part.model, device, part.data_folder, custom_ops=part.custom_ops)
                 calls: list[Callable[[], object]] = [partial(python_run(plain), None, feed)]
                 if device.family == "ep":
-                    return Answer(interleaved(calls, self.rule))
+                    return Answer(interleaved(calls, self.rule, rng))
                 options = _profiling(device, self.folder)
                 profiled = create_session(part.model, device, part.data_folder, options, part.custom_ops)
-                samples = interleaved([partial(python_run(profiled), None, feed), *calls], self.rule)
+                samples = interleaved([partial(python_run(profiled), None, feed), *calls], self.rule, rng)
                 Path(profiled.end_profiling()).rename(self.folder / _PROFILE)
                 return Answer(samples)
         except Exception as error:  # any failure of the model is an answer
@@ -87,8 +88,8 @@ def profile_model(
     """Seconds of each op of a model on a device such as `cpu:0`, measured in an isolated process; and its kernels.
 
     The profiled session uses all of ONNX Runtime's optimisations, as placed models do: at lower levels the same models take
-    up to twice as long, unevenly. `ops_of_kernels` charges kernels to ops. The seconds of a kernel are its median over the
-    repeats, which alternate with those of a session without the profiler, scaled to the quiet seconds of that session. On a
+    up to twice as long, unevenly. `ops_of_kernels` charges kernels to ops. The seconds of a kernel are the lower quartile of its
+    runs, which alternate with those of a session without the profiler, scaled to the quiet seconds of that session. On a
     GPU the profiler sees launches, so the share of each op is only as good as launches are.
 
     On an `ep:` device only the session's seconds are measured, because such a provider may compile whole subgraphs into one
@@ -175,9 +176,9 @@ def by_signature(graph: OpGraph, op_s: FloatArray) -> dict[str, float]:
 
 
 def _kernel_s(events: list[dict[str, Any]], skip: int) -> dict[str, float]:
-    """Median seconds of each kernel by name, without its first `skip` runs."""
+    """Seconds of each kernel by name: the lower quartile of its runs, without the first `skip`, as half of short runs find cold caches."""
     runs: dict[str, list[float]] = defaultdict(list)
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
             runs[event["name"].removesuffix(_KERNEL)].append(event["dur"] * 1e-6)
-    return {name: float(np.median(seconds[skip:])) for name, seconds in runs.items() if len(seconds) > skip}
+    return {name: float(np.quantile(seconds[skip:], 0.25)) for name, seconds in runs.items() if len(seconds) > skip}

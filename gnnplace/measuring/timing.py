@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import MeasurementFailed
+from gnnplace.measuring.paired import LEAST_RUN_S, WARM_BELOW_S, PairRule, WarmRuns
 from gnnplace.objectives import DimsObjective
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.session import Session
@@ -36,10 +38,8 @@ class StoppingRule:
     """Seconds after which no further round begins, once `min_repeats` are done."""
     relative_spread: float = 0.02
     """Half the width of a 95 % interval that is narrow enough, as a fraction of the median."""
-    reference_every: int = 1
-    """Rounds per run of the reference beside candidates; the rounds in between reuse its seconds."""
     abandon_at: float = math.inf
-    """Multiple of the reference's seconds; measuring ends when every candidate exceeds it in each of three rounds or more."""
+    """Multiple of the reference's seconds; a candidate that exceeds it in all of three rounds or more takes part in no other."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_repeats <= self.max_repeats or self.warmup < 0:
@@ -49,8 +49,11 @@ class StoppingRule:
             )
 
     def longest_s(self, num_calls: int, call_s: float) -> float:
-        """Upper bound in seconds for warming up and repeating `num_calls` calls that take at most `call_s` each."""
-        return (self.warmup + self.min_repeats + 1) * num_calls * call_s + self.max_s
+        """Upper bound in seconds for warming up and repeating `num_calls` calls that take at most `call_s` each.
+
+        Each repeat of a short call takes `LEAST_RUN_S` and two calls at most, as the call is about as long each time.
+        """
+        return (self.warmup + 2 * (self.min_repeats + 1)) * num_calls * (call_s + LEAST_RUN_S) + self.max_s
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ class MedianInterval:
 def median_interval(samples: FloatArray, confidence: float = 0.95) -> MedianInterval:
     """Median of `[R]` samples with a distribution-free interval: order statistics by the binomial distribution.
 
-    With too few samples for the confidence the interval is from the least to the greatest.
+    It assumes independent samples of one distribution, which ratios to a reference of the same round approach better than
+    seconds. With too few samples for the confidence the interval is from the least to the greatest, which has a confidence of
+    `1 - 2**(1 - R)`: 88 % for four samples, 94 % for five, and 97 % for six. A rule that ends a measurement as soon as its
+    interval is narrow lowers the confidence further.
     """
     ordered = np.sort(samples)
     count = len(ordered)
@@ -104,42 +110,47 @@ def without_drift(samples: FloatArray) -> FloatArray:
 
 
 def interleaved(
-    calls: Sequence[Callable[[], object]], rule: StoppingRule, clock: Callable[[], float] = time.perf_counter
+    calls: Sequence[Callable[[], object]],
+    rule: StoppingRule,
+    rng: np.random.Generator,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> FloatArray:
-    """`[C, R]` seconds of `R` rounds, each of which makes every call once; the last of several calls is the reference.
+    """`[C, R]` seconds of `R` rounds, each of which makes every call in a random order; the last of several calls is the reference.
 
-    A call that returns a float states its own seconds; for others the clock decides. Every second round runs backwards, so
-    that no call always follows the same one. Rounds end when the interval of every row, without drift, is narrow enough,
-    at a limit of the rule, or when the rule abandons the candidates (which may be before `min_repeats`).
+    A call that returns a float states its own seconds; for others the clock decides. Where there are several calls, `WarmRuns`
+    makes each of them independent of the call before it. A candidate that the rule abandons has NaN in all later rounds, and
+    rounds end when none is left (which may be before `min_repeats`). They also end when the interval of every row, without
+    drift, is narrow enough, or at a limit of the rule.
     """
-    for index, call in enumerate(calls):
-        is_reference = 0 < index == len(calls) - 1
-        for _ in range(min(rule.warmup, 1) if is_reference else rule.warmup):
-            call()
-    rounds: list[list[float]] = []
-    hopeless = 0
-    begin_s = clock()
-    while len(rounds) < rule.max_repeats:
-        seconds = [0.0] * len(calls)
-        reuses = len(calls) > 1 and len(rounds) % rule.reference_every > 0
-        if reuses:
-            seconds[-1] = rounds[-1][-1]
-        order = range(len(calls) - reuses)
-        for index in order if len(rounds) % 2 == 0 else reversed(order):
-            start_s = clock()
-            stated_s = calls[index]()
-            seconds[index] = stated_s if isinstance(stated_s, float) else clock() - start_s
-        rounds.append(seconds)
-        hopeless += min(seconds[:-1], default=0.0) > rule.abandon_at * seconds[-1]
-        if hopeless == len(rounds) >= _HOPELESS_ROUNDS:
-            break
-        if len(rounds) >= rule.min_repeats:
-            samples = np.array(rounds).T
+    timed = [partial(_seconds_of, call, clock) for call in calls]
+    runs, reference = WarmRuns(timed, warm_below_s=WARM_BELOW_S if len(calls) > 1 else 0.0), len(calls) - 1
+    for index in rng.permutation(len(calls)).tolist():  # the last of them would have an advantage in the first round
+        for _ in range(min(rule.warmup, 1) if 0 < index == reference else rule.warmup):
+            runs.run(index)
+    taken: list[list[float]] = [[] for _ in calls]
+    running, begin_s = list(range(len(calls))), clock()
+    while len(taken[reference]) < rule.max_repeats:
+        for index in rng.permutation(running).tolist():
+            taken[index].append(runs.run(index))
+        if len(taken[reference]) >= _HOPELESS_ROUNDS:
+            limits_s = rule.abandon_at * np.array(taken[reference])
+            running = [index for index in running if index == reference or (taken[index] <= limits_s).any()]
+            if len(running) == 1 < len(calls):
+                break
+        if len(taken[reference]) >= rule.min_repeats:
+            samples = np.array([taken[index] for index in running])
             intervals = map(median_interval, samples if len(samples) == 1 else without_drift(samples)[:-1])
             narrow = all(interval.spread <= rule.relative_spread * interval.median for interval in intervals)
             if clock() - begin_s >= rule.max_s or narrow:
                 break
-    return np.array(rounds).T
+    rounds = len(taken[reference])
+    return np.array([row + [math.nan] * (rounds - len(row)) for row in taken])
+
+
+def _seconds_of(call: Callable[[], object], clock: Callable[[], float]) -> float:
+    begin_s = clock()
+    stated_s = call()
+    return stated_s if isinstance(stated_s, float) else clock() - begin_s
 
 
 @dataclass(frozen=True)
@@ -147,12 +158,18 @@ class MeasureOptions:
     """Limits and stopping rules of a measured search."""
 
     search: StoppingRule = StoppingRule(
-        warmup=1, min_repeats=4, max_repeats=20, max_s=0.3, relative_spread=0.03, reference_every=2, abandon_at=SLOWEST
+        warmup=1, min_repeats=4, max_repeats=20, max_s=0.3, relative_spread=0.03, abandon_at=SLOWEST
     )
-    """Rule for a placement during the search. Four repeats are too few for a 95 % interval, but the end of the search measures
-    the best few again."""
+    """Rule for a placement during the search. Four repeats are too few for a 95 % interval (theirs has 88 %), but the end of
+    the search measures the best few again."""
     final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=10.0, relative_spread=0.005)
     """Rule for the side-by-side comparison at the end."""
+    plain: StoppingRule = StoppingRule(max_repeats=40, max_s=2.0, relative_spread=0.01, abandon_at=1.3)
+    """Rule for the plain sessions, of which the best becomes the reference."""
+    step: PairRule = PairRule(first_look=7, max_blocks=24, max_s=2.0, width=0.01, confidence=0.984)
+    """Rule for two placements during a search; by Pocock (1977) its five looks together have a confidence of 95 %."""
+    decisive: PairRule = PairRule(max_s=20.0)
+    """Rule for the fastest placement and the reference, between which it decides at the end."""
     clearly_slower: float = 1.1
     """Multiple of the best ratio to the plain session so far. The search abandons a placement that exceeds it in each of its
     first three repeats."""
@@ -182,5 +199,5 @@ def measured_period(placed: Session, feed: Feed, requests: int) -> MedianInterva
     together = min(requests, 4 * placed.max_in_flight)
     rounds = max(1, requests // together)
     rule = StoppingRule(warmup=0, min_repeats=rounds, max_repeats=rounds)
-    (samples,) = interleaved([lambda: run_pipelined(placed, feed, together)], rule)
+    (samples,) = interleaved([lambda: run_pipelined(placed, feed, together)], rule, np.random.default_rng(0))
     return median_interval(samples / together)

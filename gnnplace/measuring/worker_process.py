@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -72,6 +72,23 @@ class ProcessState:
         self.recent: deque[set[Hashable]] = deque(maxlen=setup.kept_jobs)
         """Session keys of the last jobs."""
 
+    def own_sessions(self, candidates: Sequence[tuple[Part, ...]]) -> list[tuple[Part, ...]]:
+        """The candidates of a new job with keys by which no two of them share a session, but each may reuse one of a recent job.
+
+        A session shared by two candidates would run with warm caches more often than others. The last candidate, the reference,
+        keeps its session from job to job.
+        """
+        seen: Counter[Hashable] = Counter()
+        own: list[tuple[Part, ...]] = []
+        for parts in reversed(candidates):
+            names = [(part.key, part.device) for part in parts]
+            keys = [None if part.key is None else (part.key, seen[part.key, part.device]) for part in parts]
+            own.append(tuple(replace(part, key=key) for part, key in zip(parts, keys, strict=True)))
+            seen.update(names)
+        self.recent.append({(part.key, part.device) for parts in own for part in parts})
+        self.cache.retain(set().union(*self.recent))
+        return own[::-1]
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -87,8 +104,8 @@ class Answer:
     loading_s: float = 0.0
     """Seconds in which sessions were created."""
     part_s: tuple[FloatArray, ...] = ()
-    """For each candidate but the reference `[P]` seconds of its parts on a quiet machine, with their hand-overs; empty for a
-    model in one piece. No entries for pipelined requests, whose parts run between each other."""
+    """For each candidate `[P]` seconds of its parts on a quiet machine, with their hand-overs; none for a model in one piece.
+    No entries for pipelined requests, whose parts run between each other."""
     retries: int = 0
     """Number of times that the process was lost without fault of the job, which then ran again."""
 
@@ -114,54 +131,18 @@ class Job:
     """Seconds for loading and running all candidates, where the limit of the process is longer."""
     requests: int = 1
     """Requests per repeat, pipelined when there are several; seconds are per request."""
+    seed: int = 0
+    """Seed of the order of the runs in each round."""
 
     def execute(self, state: ProcessState) -> Answer:
         """Loads all candidates and measures them; a failure names the candidate."""
-        setup = state.setup
-        state.recent.append({(part.key, part.device) for parts in self.candidates for part in parts})
-        state.cache.retain(set().union(*state.recent))
-        runners: list[PlacedRunner] = []
-        part_s: list[list[list[float]]] = [[] for _ in self.candidates]
-        current = 0
-
-        def run(index: int, feed: Mapping[str, Any]) -> float:
-            begin_s = time.perf_counter()
-            if self.requests > 1:
-                run_pipelined(runners[index], feed, self.requests)
-            else:
-                runners[index].run(None, feed)
-            return time.perf_counter() - begin_s
-
-        def call(index: int) -> float | None:
-            nonlocal current
-            current = index
-            taken_s = [run(index, feed) for feed in setup.feeds]
-            if len(taken_s) > 1:
-                return float((np.mean if setup.dims_objective == "mean" else np.max)(taken_s))
-            if self.requests == 1:
-                by_position = runners[index].part_s
-                part_s[index].append([by_position[position] for position in sorted(by_position)])
-            return None
-
-        start_s = time.perf_counter()
-        with ExitStack() as stack:
-            try:
-                for current, parts in enumerate(self.candidates):  # noqa: B007  # read when creating one fails
-                    runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs, state.cache)))
-                begin_s = time.perf_counter()
-                calls = [partial(call, index) for index in range(len(runners))]
-                samples = interleaved(calls, self.rule) / self.requests
-                executing_s = time.perf_counter() - begin_s
-            except Exception as error:  # any failure of a model is an answer
-                return failed(error, current)
-        measured = list(zip(part_s, samples, strict=True))[: max(1, len(samples) - 1)]
-        quiet = tuple(quiet_part_s(rows, row_s) for rows, row_s in measured if rows)
-        return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=quiet)
+        rng = np.random.default_rng(self.seed)
+        return _measured(state, self.candidates, self.requests, lambda calls: interleaved(calls, self.rule, rng))
 
 
 @dataclass(frozen=True)
 class PairedJob:
-    """Two placed models, in sessions of their own, to be measured until their difference is known."""
+    """Two placed models to be measured until their difference is known."""
 
     pair: tuple[tuple[Part, ...], tuple[Part, ...]]
     rule: PairRule
@@ -169,31 +150,59 @@ class PairedJob:
     limit_s: float = math.inf
     """Seconds for loading and running both, where the limit of the process is longer."""
     requests: int = 1
-    """Requests per run, pipelined when there are several."""
+    """Requests per run, pipelined when there are several; seconds are per request."""
 
     def execute(self, state: ProcessState) -> Answer:
         """The samples that `difference_of` takes; a failure names the model."""
-        setup, current = state.setup, 0
+        rng = np.random.default_rng(self.seed)
+        return _measured(state, self.pair, self.requests, lambda calls: paired_samples(calls, self.rule, rng))
 
-        def call(index: int) -> None:
-            nonlocal current
-            current = index
-            for feed in setup.feeds:
-                if self.requests > 1:
-                    run_pipelined(runners[index], feed, self.requests)
-                else:
-                    runners[index].run(None, feed)
 
-        state.cache.retain(set())
-        with ExitStack() as stack:
-            runners: list[PlacedRunner] = []
-            try:
-                for current, parts in enumerate(self.pair):  # noqa: B007  # read when creating one fails
-                    runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs)))
-                calls = [partial(call, index) for index in range(2)]
-                return Answer(paired_samples(calls, self.rule, np.random.default_rng(self.seed)) / self.requests)
-            except Exception as error:  # any failure of a model is an answer
-                return failed(error, current)
+def _measured(
+    state: ProcessState,
+    candidates: Sequence[tuple[Part, ...]],
+    requests: int,
+    measure: Callable[[Sequence[Callable[[], float]]], FloatArray],
+) -> Answer:
+    """Loads candidates into sessions of their own and measures calls of them."""
+    setup, own = state.setup, state.own_sessions(candidates)
+    runners: list[PlacedRunner] = []
+    part_s: list[list[list[float]]] = [[] for _ in own]
+    current = 0
+
+    def call(index: int) -> float:
+        nonlocal current
+        current = index
+        seconds = _run_s(runners[index], setup, requests)
+        if requests == len(setup.feeds) == 1 and (by_position := runners[index].part_s):
+            part_s[index].append([by_position[position] for position in sorted(by_position)])
+        return seconds
+
+    start_s = time.perf_counter()
+    with ExitStack() as stack:
+        try:
+            for current, parts in enumerate(own):  # noqa: B007  # read when creating one fails
+                runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs, state.cache)))
+            begin_s = time.perf_counter()
+            samples = measure([partial(call, index) for index in range(len(runners))]) / requests
+            executing_s = time.perf_counter() - begin_s
+        except Exception as error:  # any failure of a model is an answer
+            return failed(error, current)
+    quiet = tuple(map(quiet_part_s, part_s)) if any(part_s) else ()
+    return Answer(samples, executing_s=executing_s, loading_s=begin_s - start_s, part_s=quiet)
+
+
+def _run_s(runner: PlacedRunner, setup: Setup, requests: int) -> float:
+    """Seconds of one run at the worst shape, or their mean over the shapes."""
+    taken_s = []
+    for feed in setup.feeds:
+        begin_s = time.perf_counter()
+        if requests > 1:
+            run_pipelined(runner, feed, requests)
+        else:
+            runner.run(None, feed)
+        taken_s.append(time.perf_counter() - begin_s)
+    return float((np.mean if setup.dims_objective == "mean" else np.max)(taken_s))
 
 
 def failed(error: Exception, culprit: int) -> Answer:
@@ -202,13 +211,16 @@ def failed(error: Exception, culprit: int) -> Answer:
     return Answer(None, text.split("\n")[0], culprit)
 
 
-def quiet_part_s(rows: Sequence[Sequence[float]], total_s: FloatArray) -> FloatArray:
-    """`[P]` mean seconds of the parts in the fastest quarter of the repeats `[R]`; the first rows are of warm-up runs.
+def quiet_part_s(rows: Sequence[Sequence[float]]) -> FloatArray:
+    """`[P]` mean seconds of the parts in the fastest quarter of the runs `[R]`, which found their data in the caches.
 
     Quantiles of each part would sum up to less than any run takes.
     """
-    counted = np.array(rows[len(rows) - len(total_s) :])
-    return np.asarray(counted[total_s <= np.quantile(total_s, 0.25)].mean(axis=0))
+    if not rows:
+        return np.zeros(0)
+    runs = np.array(rows)
+    total_s = runs.sum(axis=1)
+    return np.asarray(runs[total_s <= np.quantile(total_s, 0.25)].mean(axis=0))
 
 
 class WorkerProcess(IsolatedProcess[Task, Answer]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol
@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.errors import InfeasiblePlacement
-from gnnplace.evaluation import Problem, Walk, WalkRequest
+from gnnplace.errors import InfeasiblePlacement, MeasurementFailed
+from gnnplace.evaluation import Difference, PairedEvaluator, Problem, Walk, WalkRequest
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.interruption import noticed_interrupts
 from gnnplace.placement import Placement
@@ -114,6 +114,22 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
+class ExecutedStep:
+    """One step on devices: a placement and its change were executed in turns, and their difference was measured."""
+
+    evaluations: int
+    """Evaluations of the search so far."""
+    kind: str
+    """Source of the change."""
+    units: IntArray  # [M] units that moved
+    sources: IntArray  # [M] devices
+    targets: IntArray  # [M] devices
+    difference: Difference | None
+    """Relative difference of the seconds, after over before; None where the change failed to run."""
+    is_kept: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Solution:
     """The answer of a planner."""
 
@@ -135,6 +151,7 @@ class Solution:
     """Placements simulated to choose those that were executed; they do not count as evaluations."""
     steps: tuple[Step, ...] = ()
     """Improvements by a policy's moves; with a measured evaluator, those of the best search that ran in the simulator."""
+    executed_steps: tuple[ExecutedStep, ...] = ()
 
 
 class Planner(Protocol):
@@ -176,6 +193,7 @@ class Search:
     lower_bound_s: float | None = None
     simulated: int = 0
     steps: list[Step] = field(default_factory=list)
+    executed_steps: list[ExecutedStep] = field(default_factory=list)
     known_s: float = np.inf
     """Best objective of the search that this one is a part of."""
     _begin_s: float = field(default_factory=time.perf_counter)
@@ -219,6 +237,28 @@ class Search:
         self._note_batch(values[:count], lambda index: assignments[index])
         self._report()
         return values
+
+    def execute_step(self, kind: str, before: IntArray, before_s: float, after: IntArray) -> float:
+        """Seconds of the assignment `after` `[N]`, measured against `before`, whose seconds are known; one evaluation.
+
+        It becomes the best placement only if the interval of the difference shows that it is faster. A change that fails to run
+        takes forever.
+        """
+        assert isinstance(self.problem.evaluator, PairedEvaluator)
+        self._claim(1)
+        found, value = None, np.inf
+        with suppress(MeasurementFailed):
+            found = self.problem.evaluator.difference(Placement(after), Placement(before))
+            value = before_s * (1.0 + found.difference)
+        is_kept = found is not None and found.sign < 0
+        if is_kept:
+            self._note(after, value, self.evaluations)
+        of_unit = self.problem.unit_devices(np.stack([before, after]))
+        units = np.flatnonzero(of_unit[0] != of_unit[1])
+        step = ExecutedStep(self.evaluations, kind, units, of_unit[0, units], of_unit[1, units], found, is_kept)
+        self.executed_steps.append(step)
+        self._report()
+        return value
 
     def evaluate_to_learn(self, assignments: IntArray, end_share: float = 1.0) -> FloatArray:
         """`[B]` penalised seconds of `[B, N]` assignments, all of them evaluated.
@@ -321,7 +361,7 @@ class Search:
         return Solution(
             self.planner, self.seed, self.best, self.best_s, self.evaluations, self.wall_s,
             tuple(self.history), tuple(self.stages), self.interrupted, self.lower_bound_s, self.simulated,
-            tuple(self.steps),
+            tuple(self.steps), tuple(self.executed_steps),
         )  # fmt: skip
 
     def __enter__(self) -> Search:

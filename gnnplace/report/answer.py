@@ -2,12 +2,12 @@
 
 import math
 
-from gnnplace.run_record import RunRecord
+from gnnplace.run_record import MeasuredRecord, RunRecord
 from gnnplace.units import format_s
 
 
 def answer(run: RunRecord) -> str:
-    """The time of one step, compared with the best single device and with the lower bound."""
+    """The time of one step, compared with the best plain session and with the lower bound."""
     summary = run["summary"]
     used = len(set(run["ops"]["device"]))
     where = f"{used} of {len(run['devices'])} devices"
@@ -34,13 +34,16 @@ def answer(run: RunRecord) -> str:
 def _speed_interval(run: RunRecord) -> str:
     """The range of the speed-up if both times lie in their intervals; empty without a confirmed measurement."""
     measured = run["measured"]
-    if measured is None or measured["single_session_s"] is None or not measured.get("confirmed", True):
+    if measured is None or (rival := _rival(measured)[0]) is None or not measured.get("confirmed", True):
         return ""
-    took, spread, single = measured["median_s"], measured["spread_s"], measured["single_session_s"]
-    others = [row["spread_s"] for row in measured["runs"] if row["median_s"] == single]
-    if not others or took <= spread:
+    took, spread = measured["median_s"], measured["spread_s"]
+    if "difference_interval" in measured and took != rival:
+        low, high = measured["difference_interval"]
+        return f" (by {1 / (1 + high):.2f}x to {1 / (1 + low):.2f}x, the 95 % interval of paired runs)"
+    others = [row["spread_s"] for row in measured["runs"] if row["median_s"] == rival]
+    if not others or took <= spread or took == rival:
         return ""
-    least, most = (single - others[-1]) / (took + spread), (single + others[-1]) / (took - spread)
+    least, most = (rival - others[-1]) / (took + spread), (rival + others[-1]) / (took - spread)
     return f" (by {least:.2f}x to {most:.2f}x, from the 95 % intervals of both)"
 
 
@@ -70,11 +73,19 @@ def percent(fraction: float | None) -> str:
     return "–" if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.1f} %"
 
 
+def _rival(measured: MeasuredRecord) -> tuple[float | None, str]:
+    """Seconds and name of the best plain session; older records know that on the best single device."""
+    session = measured.get("best_session")
+    if session is None:
+        return measured["single_session_s"], "a plain session on the best single device"
+    return measured.get("best_session_s"), f"the best plain session ({session})"
+
+
 def _times(run: RunRecord) -> tuple[float, float | None, str]:
-    """Seconds of the plan, seconds of the best single device, and a name for the latter; both measured or both simulated."""
+    """Seconds of the plan, those of the best plain session or single device, and a name for it; both measured or both simulated."""
     measured, summary = run["measured"], run["summary"]
     if measured is not None:
-        return measured["median_s"], measured["single_session_s"], "a plain session on the best single device"
+        return measured["median_s"], *_rival(measured)
     single = summary["compared"].get("single")
     took = summary["makespan_s"]
     known = single is not None and math.isfinite(single)

@@ -60,18 +60,43 @@ def render_measured(document: Mapping[str, Any]) -> str:
     rows, details = document["rows"], document["details"]
     return bench_html(
         "measured.html", document, "Searching by execution",
-        devices=escape(details["devices"]), evaluations=str(details["evaluations"]),
-        near=_near_table(rows), finals=_finals(rows), summary=summary_table(document["summary"]),
+        devices=escape(details["devices"]), near=_near_table(rows), finals=_finals(rows),
+        differences=_differences(details["cases"]), summary=summary_table(document["summary"]),
     )  # fmt: skip
 
 
 def _near_table(rows: Iterable[Line]) -> str:
-    """A row per model and a column per planner."""
-    lines = {(line["model"], line["planner"]): line for line in rows}
-    planners = dict.fromkeys(planner for _, planner in lines)
-    models = dict.fromkeys(model for model, _ in lines)
-    body = ([escape(model), *(_near(lines.get((model, planner))) for planner in planners)] for model in models)
-    return html_table(["model", *planners], body)
+    """A row per model and budget, and a column per planner."""
+    lines = {(line["model"], line["budget"], line["planner"]): line for line in rows}
+    planners = dict.fromkeys(planner for _, _, planner in lines)
+    cases = dict.fromkeys((model, budget) for model, budget, _ in lines)
+    body = (
+        [escape(model), f"{budget:,}", *(_near(lines.get((model, budget, planner))) for planner in planners)]
+        for model, budget in cases
+    )
+    return html_table(["model", "executions", *planners], body)
+
+
+def _differences(cases: Iterable[Line]) -> str:
+    """A row per case and a column per other planner."""
+    cases = list(cases)
+    others = dict.fromkeys(other for case in cases for other in case["differences"])
+    body = [
+        [
+            escape(case["model"]), escape(case["kind"]), f"{case['budget']:,}", str(case["seed"]),
+            "–" if case["reference_s"] is None else format_s(case["reference_s"]),
+            "–" if case["simulator_error"] is None else f"{case['simulator_error']:+.1%}",
+            *(_difference(case["differences"].get(other)) for other in others),
+        ]
+        for case in cases
+    ]  # fmt: skip
+    return html_table(["model", "kind", "executions", "seed", "reference", "simulator's error", *others], body)
+
+
+def _difference(found: Line | None) -> str:
+    if found is None:
+        return "–"
+    return f"{found['difference']:+.1%}<br><small>{found['low']:+.1%} to {found['high']:+.1%}</small>"
 
 
 def _near(line: Line | None) -> str:
@@ -86,11 +111,11 @@ def _near(line: Line | None) -> str:
 
 def _finals(rows: Iterable[Line]) -> str:
     heads = [
-        "model", "planner", "measured", "to best known", "speed-up", "executing", "evaluations", "simulated beside", "minutes",
+        "model", "executions", "planner", "measured", "to best known", "speed-up", "executing", "evaluations", "simulated beside", "minutes",
     ]  # fmt: skip
     body = [
         [
-            escape(line["model"]), escape(line["planner"]),
+            escape(line["model"]), f"{line['budget']:,}", escape(line["planner"]),
             "failed" if line["measured_s"] is None else format_s(line["measured_s"]),
             figure(line["ratio_to_best"]), figure(line["speed_up"]), f"{line['executing_share']:.0%}",
             f"{line['evaluations']:,.0f}", f"{line['simulated']:,.0f}", f"{line['minutes']:.1f}",

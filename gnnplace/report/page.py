@@ -18,7 +18,7 @@ from gnnplace.files import write_text
 from gnnplace.report import tables
 from gnnplace.report.answer import answer, evaluator_of
 from gnnplace.report.layout import graph_picture
-from gnnplace.report.run_charts import memory_chart, progress_chart
+from gnnplace.report.run_charts import executed_steps_chart, memory_chart, progress_chart
 from gnnplace.report.theme import device_colour
 from gnnplace.run_record import RunRecord
 
@@ -39,7 +39,11 @@ def render_report(run: RunRecord) -> str:
 
     Tables are plain HTML. The data of the charts and the libraries that draw them are compressed; the page unpacks them.
     """
-    charts = {"memory": memory_chart(run), "progress": progress_chart(run) if run["history"] else None}
+    charts = {
+        "memory": memory_chart(run),
+        "progress": progress_chart(run) if run["history"] else None,
+        "executed": executed_steps_chart(run),
+    }
     data = {
         "run": run,
         "figures": {name: json.loads(chart.to_json()) for name, chart in charts.items() if chart is not None},
@@ -60,6 +64,7 @@ def render_report(run: RunRecord) -> str:
         legend=tables.graph_legend(run),
         progress=_slot("progress", charts, "This run did not search."),
         stages=tables.stages_table(run),
+        executed=tables.executed_line(run) + ("" if charts["executed"] is None else _slot("executed", charts, "")),
         steps=tables.steps_table(run),
         warnings=tables.warnings_list(run),
         facts=tables.facts_table(run),

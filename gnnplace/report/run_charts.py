@@ -102,3 +102,33 @@ def progress_chart(run: RunRecord) -> go.Figure:
     figure.update_yaxes({"type": "log"} if is_wide else {"rangemode": "tozero"}, title=f"{unit} ({evaluator_of(run)})")
     figure.update_xaxes(title="evaluations", range=[0, 1.02 * max(1, evaluations)])
     return figure
+
+
+def executed_steps_chart(run: RunRecord) -> go.Figure | None:
+    """The measured difference of every executed step with its interval; None without such steps. Kept steps have a colour."""
+    steps = [step for step in run.get("executed_steps", []) if step["difference"] is not None]
+    if not steps:
+        return None
+    figure = new_figure(height=300)
+    for is_kept, name, colour in ((True, "kept", device_colour(0)), (False, "taken back", MUTED)):
+        shown = [step for step in steps if step["kept"] == is_kept]
+        middle = [100 * (step["difference"] or 0.0) for step in shown]
+        ends = [step["difference_interval"] or (step["difference"] or 0.0,) * 2 for step in shown]
+        figure.add_scatter(
+            x=[step["evaluations"] for step in shown], y=middle, mode="markers", name=name, marker={"color": colour, "size": 7},
+            error_y={
+                "array": [100 * high - at for (_, high), at in zip(ends, middle, strict=True)],
+                "arrayminus": [at - 100 * low for (low, _), at in zip(ends, middle, strict=True)], "thickness": 1.5,
+            },
+            text=[f"{label(step['kind'])}, {step['moved']:,} op groups<br>{step['pairs']:,} runs of each" for step in shown],
+            hovertemplate="%{y:+.1f} %<br>%{text}<extra></extra>",
+        )  # fmt: skip
+    largest = max(
+        abs(step["difference"] or 0.0) for step in steps if step["kept"] or (step["difference"] or 0.0) < 0.25
+    )
+    figure.update_yaxes(
+        title="time after over before (%)", range=[-110 * max(largest, 0.02), 110 * max(largest, 0.02)], zeroline=True
+    )
+    figure.update_xaxes(title="evaluations")
+    figure.update_layout(showlegend=True)
+    return figure

@@ -212,6 +212,19 @@ def stages_table(run: RunRecord) -> str:
     return html_table(["stage", "best after it", "gain", "improvements"], rows)
 
 
+def executed_line(run: RunRecord) -> str:
+    """How many changes were executed against the placement before them; empty without such steps."""
+    steps = run.get("executed_steps", [])
+    if not steps:
+        return ""
+    kept, failed = sum(step["kept"] for step in steps), sum(step["difference"] is None for step in steps)
+    text = (
+        f"{len(steps):,} changes were executed in turns with the placement before them. {kept:,} of them were faster, as the "
+        "interval of the difference shows, and kept; the others were taken back."
+    )
+    return f"<p>{text}{f' {failed:,} failed to run.' if failed else ''}</p>"
+
+
 def steps_table(run: RunRecord) -> str:
     """The steps of the policy that gained most: the moved groups, and the probability that the policy gave them."""
     steps = run.get("steps")

@@ -71,14 +71,14 @@ def pin(device: RealDevice) -> None:
     """Keeps the calling thread on the device's cores; does nothing without cores or where the system cannot pin.
 
     On the CPU provider these are the first core alone: ONNX Runtime pins its other threads itself. Threads of other
-    providers inherit all cores.
+    providers inherit all cores, and so do those that run ops in parallel, which ONNX Runtime does not pin.
     """
     if device.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, _cores_of_caller(device))
 
 
 def _cores_of_caller(device: RealDevice) -> tuple[int, ...]:
-    return device.cores[:1] if device.family == "cpu" else device.cores
+    return device.cores[:1] if device.family == "cpu" and not device.parallel else device.cores
 
 
 def pinned(device: RealDevice) -> AbstractContextManager[None]:
@@ -88,22 +88,27 @@ def pinned(device: RealDevice) -> AbstractContextManager[None]:
     return pinned_to(_cores_of_caller(device))
 
 
-def session_options(device: RealDevice, spinning: bool = False) -> ort.SessionOptions:
+def session_options(device: RealDevice) -> ort.SessionOptions:
     """Options for a session that uses this device's cores alone and records the provider of each op.
 
     The calling thread is one of the session's threads, so the affinities name the other cores; ONNX Runtime counts cores
-    from one there. Threads do not spin by default, as several sessions share the machine.
+    from one there. Threads do not spin by default, as several sessions share the machine. Ops that run in parallel each have
+    all threads of the session, so that a long op does not leave cores idle.
     """
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = max(1, len(device.cores)) if device.family == "cpu" else 1
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    if spinning:  # only until the run ends, so that spinning takes no time of the next session
+    if device.parallel:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        options.inter_op_num_threads = len(device.cores)
+    for threads in ("intra_op", "inter_op"):
+        options.add_session_config_entry(f"session.{threads}.allow_spinning", str(int(device.spinning)))
+    if device.spinning:  # only until the run ends, so that spinning takes no time of the next session
         options.add_session_config_entry("session.force_spinning_stop", "1")
     _share_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
-    if options.intra_op_num_threads > 1:
+    if options.intra_op_num_threads > 1 and not device.parallel:
         others = ";".join(str(core + 1) for core in device.cores[1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", others)
     if device.family != "cpu":

@@ -248,7 +248,11 @@ class Worker:
         read = {name for device, names in step.sends if device not in sharing for name in names}.union(request.wanted)
         on_host = self._copied(request, "from", {name: outputs[name] for name in read & outputs.keys()})
         if not request.stopped:
-            self._hand_on(step, request, outputs, on_host, sharing)
+            try:
+                self._hand_on(step, request, outputs, on_host, sharing)
+            except Exception as error:  # the copying thread has to outlive it
+                self._fail(request, MeasurementFailed(f"outputs of {self.device.name!r} are lost: {one_line(error)}"))
+                return
             if step is self.steps[-1]:
                 request.device_done()
 

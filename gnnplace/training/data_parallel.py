@@ -127,6 +127,7 @@ def _update(group: ProcessGroup, state: RunState, task: TrainingTask, config: Da
         {
             "name": one.name, "units": one.problem.num_units, "devices": one.problem.topology.num_devices,
             "evaluations": runs.evaluations, "final_ratio": float(runs.best_s[:, -1].mean()) / one.start_s,
+            "start_s": one.start_s, "best_s": float(runs.best_s.min()),
         }
         for one, runs in zip(problems, batch, strict=True)
     ]  # fmt: skip

@@ -1,24 +1,31 @@
 """The finalists of an executed search, and the choice of the answer."""
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gnnplace.api import evaluate
 from gnnplace.api.judging import executed_plan, finalists_of
 from gnnplace.api.plan import Plan
 from gnnplace.api.problem_setup import ProblemSetup
-from gnnplace.api.workload import load_workload
+from gnnplace.api.workload import Workload, load_workload
+from gnnplace.devices.real_names import all_core_sessions
 from gnnplace.devices.spec import load_topology
-from gnnplace.evaluation import Evaluation
+from gnnplace.evaluation import Difference, Evaluation
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.measuring.measured_evaluator import Comparison
+from gnnplace.measuring.comparison import Comparison, PlainSessions
+from gnnplace.measuring.plain_session import PlainSession
+from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.placement import Placement
 from gnnplace.planners.search import Solution
-from gnnplace.run_record import MeasuredSearch
+from gnnplace.report.answer import answer
+from gnnplace.run_record import MeasuredSearch, read_run
+from gnnplace.running.session import Session
 
 Answered = Callable[..., Plan]
 SEARCH: MeasuredSearch = {"executed": 5, "recalled": 0, "executing_s": 1.0, "wall_s": 2.0}
@@ -49,9 +56,12 @@ def answered(tmp_path: Path) -> Answered:
     def measured(median_s: float) -> Evaluation:
         return dataclasses.replace(base, evaluator="measured", makespan_s=median_s, spread_s=0.01, repeats=9)
 
-    def plan(medians: list[float], single_s: float, confirmed: bool = True) -> Plan:
+    def plan(
+        medians: list[float], single_s: float, confirmed: bool = True, difference: Difference | None = None
+    ) -> Plan:
         device = setup.topology.device_names[0]
-        comparison = Comparison(tuple(map(measured, medians)), measured(single_s), device, confirmed)
+        plain = PlainSessions(measured(single_s), device, measured(single_s), device)
+        comparison = Comparison(tuple(map(measured, medians)), plain, difference, confirmed)
         return executed_plan(setup, solution, finalists, comparison, SEARCH)
 
     return plan
@@ -97,3 +107,68 @@ def test_figures_of_an_interrupted_search_are_marked_and_beat_the_single_device_
     assert confirmed.measured is not None
     assert "confirmed" not in confirmed.measured
     assert not [warning for warning in confirmed.warnings if "not confirmed" in warning]
+
+
+@pytest.mark.parametrize(
+    ("difference", "kept", "median_s"),
+    [
+        (Difference(-0.02, -0.03, -0.01, 40), "gnn", 1.96),
+        (Difference(-0.02, -0.05, 0.01, 40), "single", 2.0),
+        (Difference(0.02, 0.01, 0.03, 40), "single", 2.0),
+    ],
+)
+def test_the_paired_difference_decides_whether_the_fastest_finalist_is_the_answer(
+    answered: Answered, difference: Difference, kept: str, median_s: float
+) -> None:
+    for medians in ([2.5, 2.0, 2.3], [1.5, 1.1, 1.4]):  # whatever the rounds show
+        plan = answered(medians, 2.0, difference=difference)
+        assert plan.measured is not None
+        assert (plan.kept, plan.measured["median_s"]) == (kept, pytest.approx(median_s))
+        assert plan.measured["difference"] == difference.difference
+        assert plan.measured["difference_interval"] == (difference.low, difference.high)
+        if kept == "gnn":
+            assert (plan.measured["spread_s"], plan.measured["repeats"]) == (pytest.approx(0.02), 40)
+            assert "by 1.01x to 1.03x, the 95 % interval of paired runs" in answer(plan.record())
+    assert "difference" not in answered([1.0, 0.8, 0.9], 2.0).measured  # type: ignore[operator]
+
+
+@pytest.mark.skipif("len(os.sched_getaffinity(0)) < 2", reason="needs two cores")
+@pytest.mark.parametrize(("best_s", "is_session"), [(0.5, True), (0.795, True), (0.9, False)])
+def test_one_session_over_all_cores_is_the_answer_unless_a_placement_beats_it_and_runs_as_a_saved_model(
+    best_s: float, is_session: bool, small_model: Callable[[str], OnnxModel], tmp_path: Path
+) -> None:
+    model = small_model("branches")
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    session = all_core_sessions(f"cpu:{core}" for core in cores)[-1]
+    setup = ProblemSetup.build(Workload.of(model), load_topology(",".join(f"cpu:{core}" for core in cores)))
+    halves = Placement(np.arange(setup.coarsening.graph.num_ops) % 2)
+    base = setup.group_evaluator.evaluate(halves)
+
+    def measured(median_s: float) -> Evaluation:
+        return dataclasses.replace(base, evaluator="measured", makespan_s=median_s, spread_s=0.01, repeats=9)
+
+    plain = PlainSessions(measured(best_s), session, measured(1.0), setup.topology.device_names[0])
+    solution = Solution("gnn", 0, halves, 0.8, 5, 2.0, ())
+    comparison = Comparison((measured(0.8),), plain)
+    plan = executed_plan(setup, solution, finalists_of("gnn", [halves], {}), comparison, SEARCH)
+    assert plan.measured is not None
+    figures = [plan.measured[key] for key in ("median_s", "single_session_s", "best_session_s", "best_session")]  # type: ignore[literal-required]
+    assert figures == [best_s if is_session else 0.8, 1.0, best_s, session]
+    names = plan.setup.topology.device_names
+    assert {names[device] for device in plan.placement.assignment.tolist()} == ({session} if is_session else {*names})
+    assert any(f"one plain session over {session}" in warning for warning in plan.warnings) == is_session
+    assert (plan.kept == "plain session") == is_session == ("plain session" in plan.summary()["compared"])
+    if not is_session:
+        return
+    alone_s = setup.evaluator.evaluate(Placement(np.zeros(model.graph.num_ops, dtype=np.int64))).makespan_s
+    assert plan.evaluation.makespan_s == pytest.approx(best_s * alone_s)
+    out = plan.save(tmp_path / "placed")
+    assert read_run(out / "run.json")["summary"]["measured"]["best_session"] == session  # type: ignore[index]
+    evaluated = evaluate(model.path, ",".join(names[:2]), out / "placement.json")
+    assert (evaluated["feasible"], evaluated["busy_s"][session]) == (True, evaluated["makespan_s"])
+    feed = {"x": np.ones((2, 4), np.float32), "z": np.ones((2, 4), np.float32)}
+    expected = PlainSession(model.path, session).run(feed)
+    for placed in (out, out / "placed.onnx"):
+        with Session(placed) as runs:
+            assert runs.get_devices()[-1] == session
+            assert all(np.array_equal(a, b) for a, b in zip(runs.run(None, feed), expected, strict=True))

@@ -16,16 +16,18 @@ import gnnplace
 from gnnplace.api import measuring
 from gnnplace.api.plan import Plan
 from gnnplace.errors import MeasurementFailed
+from gnnplace.measuring.link_probe import dispatch_overhead_s, probing_process
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.planners.search import Progress
 from gnnplace.run_record import MeasuredSearch
 from tests.measuring_processes import measuring_processes
+from tests.quick_measuring import QUICK_PAIRS
 
 CORES = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 QUICK = StoppingRule(warmup=1, min_repeats=6, max_repeats=6, max_s=0.5)
-OPTIONS = MeasureOptions(search=QUICK, final=QUICK)
+OPTIONS = MeasureOptions(search=QUICK, final=QUICK, plain=QUICK, decisive=QUICK_PAIRS)
 
 CHAIN = """(float[8] x) => (float[8] y)
     { a = Relu(x)  b = Exp(a)  c = Neg(b)  d = Abs(c)  e = Sqrt(d)  f = Tanh(e)  y = Sigmoid(f) }"""
@@ -129,15 +131,13 @@ def test_a_measuring_process_that_is_killed_again_and_again_costs_a_retry_each_a
 
 
 def test_placements_beyond_the_memory_limit_fail_and_one_that_fits_is_the_answer(place: Callable[..., Plan]) -> None:
-    idle_bytes = []
-
-    def note(_: Progress) -> None:
-        idle_bytes.extend(process.memory_info().rss for process in measuring_processes())
-
-    place(CHAIN, on_progress=note, evaluations=3)
+    with probing_process() as worker:
+        dispatch_overhead_s(f"cpu:{CORES[0]}", worker, QUICK)
+        (process,) = measuring_processes()
+        idle_bytes = process.memory_info().rss
     # A session takes three times its weights while it loads. A placement on one device has two sessions beside it, the reference's
     # and its own; one on both devices has three.
-    limit_bytes = max(idle_bytes) + 9 * WEIGHT_BYTES // 2
+    limit_bytes = idle_bytes + 9 * WEIGHT_BYTES // 2
     plan = place(HEAVY, dataclasses.replace(OPTIONS, memory_limit_bytes=limit_bytes), evaluations=5)
     assert plan.solution.evaluations == 5
     assert searched(plan)["failed"] > 0
@@ -147,4 +147,4 @@ def test_placements_beyond_the_memory_limit_fail_and_one_that_fits_is_the_answer
 
 def test_a_model_that_takes_too_much_memory_everywhere_is_an_error_and_no_answer(place: Callable[..., Plan]) -> None:
     with pytest.raises(MeasurementFailed, match=r"no placement could be executed \(out of memory: more than 250.0 MiB"):
-        place(LARGE, dataclasses.replace(OPTIONS, memory_limit_bytes=250 * 2**20), evaluations=3)
+        place(LARGE, dataclasses.replace(OPTIONS, memory_limit_bytes=250 * 2**20), evaluations=1)

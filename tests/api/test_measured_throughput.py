@@ -1,7 +1,9 @@
 """Measurements of throughput execute pipelined requests."""
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import gnnplace
 from gnnplace.api import measuring, problem_setup
+from gnnplace.api.plan import Plan
 from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Answer, Job, Task, WorkerProcess
@@ -54,6 +57,27 @@ def test_with_throughput_as_the_objective_search_and_comparison_run_pipelined(jo
         requests.append({job.requests for job in jobs})
         jobs.clear()
     assert requests == [{1, measuring.REQUESTS}, {1}]  # the costs of segments come from single requests
+
+
+def test_recalled_placements_are_executed_again_and_biased_ratios_are_dropped_with_one_warning(
+    jobs: list[Job], tmp_path: Path
+) -> None:
+    def placed() -> tuple[Plan, int]:
+        jobs.clear()
+        plan = gnnplace.place(model(tmp_path), DEVICES, planner="greedy", evaluations=3, measure=True)
+        dropped = sum("had a biased reference" in warning for warning in plan.warnings)
+        return plan, dropped
+
+    assert placed()[1] == 0
+    file = tmp_path / "cache" / "measurements.sqlite"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("INSERT INTO placement VALUES (1, 'm', 'p', 0.73, 0.01, 4, 1e-3, 0.0)")
+    plan, dropped = placed()
+    assert plan.measured is not None
+    assert (plan.measured["search"]["executed"], dropped) == (0, 1)
+    assert plan.measured["search"]["recalled"] > 0
+    assert max(len(job.candidates) for job in jobs) >= 3  # the finalists beside plain sessions
+    assert placed()[1] == 0
 
 
 def test_an_evaluation_measures_a_step_alone_and_pipelined_steps(jobs: list[Job], tmp_path: Path) -> None:

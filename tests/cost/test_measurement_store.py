@@ -1,7 +1,9 @@
 """The measurement store: medians by machine and model, versions of the file, and broken files."""
 
+import dataclasses
 import json
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -16,14 +18,15 @@ from gnnplace.cost.measurement_store import (
     ENOUGH_SEGMENTS,
     MeasuredSegment,
     MeasurementStore,
-    StoredPlacement,
 )  # fmt: skip
+from gnnplace.cost.stored_runs import StoredRuns
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MeasurementFailed
 from gnnplace.graph.op_graph import Op, OpGraph
 
 HERE = {"cpu": "some", "cores": 2}
 GPU = Device("cuda:0", "cuda")
+RUNS = StoredRuns((1e-3, 2e-3), (3e-3, 4e-3), "cpu:0-1[spinning=1]", {"load_average": 0.5, "onnxruntime": "1.2"})
 DEVICE = Device("cpu:0", "cpu-x1", peak_flops_per_s={"float32": 1e10}, memory_bandwidth_bytes_per_s=1e10)
 
 
@@ -61,10 +64,10 @@ def test_link_costs_of_two_kinds_are_the_median_over_their_pairs_of_devices(tmp_
 
 def test_a_machine_reads_only_its_own_measurements(tmp_path: Path) -> None:
     add_op(tmp_path, "a", "matmul", 1e-3)
-    opened(tmp_path).add_placement("a", [["cpu:0", [0, 1]]], StoredPlacement(0.5, 0.01, 6, 1e-3))
+    opened(tmp_path).add_placement_runs("a", [["cpu:0", [0, 1]]], RUNS)
     other = opened(tmp_path, {**HERE, "onnxruntime": "2.0"})
     assert other.costs() == CostStore()
-    assert other.placement("a", [["cpu:0", [0, 1]]]) is None
+    assert other.placement_runs("a", [["cpu:0", [0, 1]]]) == []
     assert opened(tmp_path, dict(reversed(HERE.items()))).costs() != CostStore()
 
 
@@ -90,15 +93,25 @@ def test_ops_that_take_no_time_are_stored_without_a_roofline(tmp_path: Path) -> 
     assert (dict(kind.op_s), kind.efficiency) == ({"fused": 0.0}, None)
 
 
-def test_the_newest_measurement_of_a_placed_model_is_found_by_its_model_and_pieces(tmp_path: Path) -> None:
-    store, pieces = opened(tmp_path), [["cpu:0", (0, 1)], ["cpu:1", (2,)]]
-    assert store.placement("a", pieces) is None
-    store.add_placement("a", pieces, StoredPlacement(0.5, 0.01, 6, 1e-3))
-    newest = StoredPlacement(0.6, 0.02, 9, 2e-3)
-    store.add_placement("a", pieces, newest)
-    assert opened(tmp_path).placement("a", [["cpu:0", [0, 1]], ["cpu:1", [2]]]) == newest
-    assert store.placement("b", pieces) is None
-    assert store.placement("a", pieces[::-1]) is None
+def test_all_runs_of_a_placed_model_are_found_by_its_model_and_pieces_with_their_time(tmp_path: Path) -> None:
+    store, pieces, begin = opened(tmp_path), [["cpu:0", (0, 1)], ["cpu:1", (2,)]], time.time()
+    assert store.placement_runs("a", pieces) == []
+    store.add_placement_runs("a", pieces, RUNS)
+    store.add_placement_runs("a", pieces, dataclasses.replace(RUNS, reference="cpu:0"))
+    found = opened(tmp_path).placement_runs("a", [["cpu:0", [0, 1]], ["cpu:1", [2]]])
+    assert [runs.reference for runs in found] == [RUNS.reference, "cpu:0"]
+    assert begin <= found[0].measured_at <= time.time()
+    assert dataclasses.replace(found[0], measured_at=0.0) == RUNS
+    assert store.placement_runs("b", pieces) == store.placement_runs("a", pieces[::-1]) == []
+
+
+def test_biased_ratios_of_earlier_versions_are_dropped_once_and_other_rows_stay(tmp_path: Path) -> None:
+    with closing(file_of_version(tmp_path, 3)) as connection, connection:
+        connection.execute("INSERT INTO dispatch VALUES (1, 'cpu-x1', 1e-5, 0.0)")
+        for pieces in "pq":
+            connection.execute("INSERT INTO placement VALUES (1, 'm', ?, 0.73, 0.01, 4, 1e-3, 0.0)", (pieces,))
+    assert [opened(tmp_path).drop_biased_ratios() for _ in range(2)] == [2, 0]
+    assert opened(tmp_path).costs().kinds["cpu-x1"].dispatch_overhead_s == 1e-5
 
 
 def test_each_signature_of_a_graph_is_stored_once(tmp_path: Path) -> None:
@@ -127,7 +140,7 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     with closing(sqlite3.connect(tmp_path / "some" / "measurements.sqlite")) as connection, connection:
         connection.execute("PRAGMA user_version = 7")
-    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 3; use the newer gnnplace"):
+    with pytest.raises(MeasurementFailed, match="measurements of version 7, this one reads 4; use the newer gnnplace"):
         opened(tmp_path)
 
 

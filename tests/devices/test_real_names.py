@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_real, split_names
+from gnnplace.devices.real_names import RealDevice, all_core_sessions, means_real_devices, parse_real, split_names
 from gnnplace.errors import InvalidTopology
 
 
@@ -11,6 +11,8 @@ from gnnplace.errors import InvalidTopology
     [
         RealDevice("cpu:12", cores=(12,)),
         RealDevice("cpu:2-4", cores=(2, 3, 4)),
+        RealDevice("cpu:6+2-3[parallel=1,spinning=0]", cores=(2, 3, 6), options={"parallel": "1"}),
+        RealDevice("h/cpu:0-1[spinning=1]", cores=(0, 1), options={"spinning": "1"}, host="h"),
         RealDevice("cpu:0[memory=2GiB]", cores=(0,), memory_bytes=2**31),
         RealDevice("cuda:1", "CUDAExecutionProvider", "1"),
         RealDevice("cuda:0[memory=500MB]", "CUDAExecutionProvider", "0", memory_bytes=500_000_000),
@@ -50,6 +52,9 @@ def test_only_devices_that_compute_on_cores_are_on_the_host() -> None:
         ("cpu:3-1", "'cpu:3-1' is an empty set of cores"),
         ("cpu:0[sms=3]", "a core has no option 'sms'"),
         ("cpu:0[cores=1]", "a core has no option 'cores'"),
+        ("cpu:0[spinning=1]", "a core has no option 'spinning'; it has memory"),
+        ("cpu:0-1[spinning=on]", "spinning=on is no whole number"),
+        ("cpu:0+3-1", "is an empty set of cores"),
         ("cpu:0[]", "'' is no option"),
         ("cuda:0[sms]", "'sms' is no option; write key=value"),
         ("cuda:0[sms=6,sms=6]", "'sms=6' is no option; write key=value, each key once"),
@@ -82,3 +87,9 @@ def test_only_names_of_real_devices_mean_real_devices() -> None:
     assert [means_real_devices(text) for text in ("cpu:0", "cuda:0", "ep:A:0", "cpux4", "k40x4")] == [
         True, True, True, False, False,
     ]  # fmt: skip
+
+
+def test_all_cores_of_each_host_have_four_sessions() -> None:
+    found = all_core_sessions(["cpu:3", "cuda:0", "cpu:1[memory=1GiB]", "h/cpu:0-1", "i/cpu:0"])
+    assert found[::2] == ["cpu:1+3", "cpu:1+3[parallel=1]", "h/cpu:0-1", "h/cpu:0-1[parallel=1]"]
+    assert all(parse_real(name).spinning for name in found[1::2])

@@ -30,7 +30,7 @@ CORES = sorted(os.sched_getaffinity(0))
 pytestmark = [pytest.mark.skipif(len(CORES) < 2, reason="needs two cores"), pytest.mark.usefixtures("cluster")]
 
 RULE = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
-OPTIONS = MeasureOptions(search=RULE, final=RULE, timeout_s=30.0)
+OPTIONS = MeasureOptions(search=RULE, final=RULE, plain=RULE, timeout_s=30.0)
 MODEL = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 4] x, float[N, 4] z) => (float[N, 4] y, float[N, 8] both)
     { a = Relu(x)  b = Tanh(z)  c = Add(a, b)  d = Mul(a, z)  y = Sub(c, d)  both = Concat<axis=1>(c, b) }"""
 
@@ -111,14 +111,12 @@ def test_each_placement_is_executed_once_on_one_of_the_hosts_and_stored(opened: 
     assert np.array_equal(batch.makespan_s[:3], batch.makespan_s[10:])
     assert there.evaluator.measurements == there.pool.tally["counted"] == 10
     assert np.isfinite(batch.makespan_s).all()
-    assert there.evaluator.single is not None
     there.pool.close()  # its workers have the hosts' cores
     again = opened()
     repeated = again.evaluator.evaluate_batch(rows)
     assert (again.evaluator.measurements, again.evaluator.recalled, again.pool.tally["dispatched"]) == (0, 10, 0)
-    # The driver multiplies the measured ratio by the time of its own plain session.
-    assert again.evaluator.single is not None
-    before, now = there.evaluator.single.makespan_s, again.evaluator.single.makespan_s
+    # The driver multiplies the measured ratios by the time of its own plain session.
+    before, now = (each.evaluator.plain.seconds_of[there.evaluator.plain.best_session] for each in (there, again))
     assert repeated.makespan_s / now == pytest.approx(batch.makespan_s[:10] / before)
 
 

@@ -19,7 +19,7 @@ from gnnplace.distributed.plugin import HostsExecutor, RayHosts, _compared
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.measuring.measured_evaluator import Comparison
+from gnnplace.measuring.comparison import Comparison
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.manifest import read_manifest
 from gnnplace.onnx_io.model import OnnxModel
@@ -48,9 +48,9 @@ def test_the_plain_session_runs_on_the_fastest_device_that_the_model_fits_on(
     setup = set_up(GRAPH, machine(fast_bytes, slow_bytes), max_groups=2)
     groups = setup.coarsening.graph.num_ops
     comparison = HostsExecutor("address", setup, PlaceOptions()).compare([Placement(np.zeros(groups, dtype=np.int64))])
-    assert comparison.single_device == device
-    assert (comparison.single is None) == (device is None)
-    assert comparison.single is None or comparison.single.feasible
+    assert (comparison.plain.single_device or None) == device
+    assert (comparison.plain.best is None) == (device is None)
+    assert comparison.plain.best is None or comparison.plain.best.feasible
     assert len(comparison.evaluations) == 1
 
 
@@ -98,7 +98,7 @@ def test_a_finalist_that_hangs_over_hosts_fails_and_the_others_are_compared(
     hanging, other = comparison.evaluations
     assert "took longer than" in hanging.failure
     assert not hanging.feasible
-    assert (other.feasible, other.repeats, comparison.single is not None) == (True, 6, True)
+    assert (other.feasible, other.repeats, comparison.plain.best is not None) == (True, 6, True)
 
 
 def test_the_row_of_a_planner_that_fails_on_a_host_has_the_seconds_that_it_took() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from gnnplace.env.batch import EnvConfig
+from gnnplace.env.episodes import EnvConfig
 from gnnplace.env.placement_env import PlacementEnv
 from tests.problems import random_layers, two_chains
 

@@ -1,12 +1,14 @@
 """Measured evaluation of tiny models: measured, stored and failed placements."""
 
 import dataclasses
+import math
 import os
 import re
 import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,16 @@ import pytest
 
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.cost.measurement_store import MeasurementStore
+from gnnplace.cost.stored_runs import JOB_SPREAD
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology
-from gnnplace.evaluation import Evaluator
+from gnnplace.evaluation import Evaluator, PairedEvaluator
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.measuring.grouped_parts import GroupedModel
-from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator, _pieces
+from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
-from gnnplace.measuring.worker_process import Job, ProcessState
+from gnnplace.measuring.worker_process import Answer, Job, PairedJob, ProcessState, WorkerProcess
 from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 from gnnplace.running.part_session import PartSession
@@ -31,7 +35,7 @@ from tests.measuring_processes import CORES, GOOD, OUT_OF_BOUNDS, read
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 RULE = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
-OPTIONS = MeasureOptions(search=RULE, final=RULE, timeout_s=60.0)
+OPTIONS = MeasureOptions(search=RULE, final=RULE, plain=RULE, timeout_s=60.0)
 Evaluators = Callable[..., MeasuredEvaluator]
 
 BRANCHES = """(float[N, 4] x, float[N, 4] z, float[N] unread) => (float[N, 4] y, float[N, 8] both)
@@ -77,9 +81,9 @@ def test_a_placement_over_two_cores_is_measured_and_the_rest_is_simulated(evalua
     assert found.repeats == 6
     assert found.peak_memory_bytes.tolist() == simulated.peak_memory_bytes.tolist()
     assert found.transferred_bytes == simulated.transferred_bytes > 0
-    assert measured.single is not None
-    assert measured.single.makespan_s > 0
-    assert measured.single_device == f"cpu:{CORES[0]}"
+    assert measured.plain.single_s is not None
+    assert 0 < measured.plain.best_s <= measured.plain.single_s  # type: ignore[operator]
+    assert measured.plain.single_device == f"cpu:{CORES[0]}"
 
 
 def test_equal_placements_are_measured_once_and_priorities_make_them_differ(evaluator: Evaluators) -> None:
@@ -105,10 +109,16 @@ def test_stored_placements_are_not_executed_again_unless_the_model_or_machine_di
     again = evaluator(BRANCHES, store=store)
     recalled = again.evaluate(split)
     assert (first.measurements, first.recalled, again.measurements, again.recalled) == (1, 0, 0, 1)
-    assert first.single is not None
-    assert again.single is not None
-    ratio = measured.makespan_s / first.single.makespan_s
-    assert recalled.makespan_s == pytest.approx(ratio * again.single.makespan_s)
+    (runs,) = store.placement_runs(first._model_key, _pieces(first._segment_parts(split)))
+    assert (len(runs.candidate_s), len(runs.reference_s), runs.reference) == (6, 6, first.plain.best_session)
+    assert {"load_average", "cpu_mhz", "timer", "gnnplace"} <= runs.conditions.keys()
+    assert first.plain.best_s is not None
+    assert measured.makespan_s == pytest.approx(
+        np.median(np.divide(runs.candidate_s, runs.reference_s)) * first.plain.best_s
+    )
+    ratio = np.median(np.divide(runs.candidate_s, runs.reference_s))
+    assert recalled.makespan_s == pytest.approx(ratio * again.plain.seconds_of[runs.reference])
+    assert recalled.spread_s > 1.9 * JOB_SPREAD * recalled.makespan_s
     assert (recalled.repeats, recalled.evaluator, recalled.failure) == (6, "measured", "")
     again.evaluate(placement(1, 1, 0, 1, 0, 1))
     assert again.measurements == 1
@@ -159,21 +169,99 @@ def test_a_move_creates_only_the_sessions_of_the_segments_that_it_changes(evalua
     kept = {part.key for part in before} & {part.key for part in after}
     assert kept
 
-    def session(one: Part) -> PartSession:
-        return state.cache.get((one.key, one.device), lambda: pytest.fail("the cache has no such session"))
+    def sessions(parts: tuple[Part, ...]) -> dict[object, PartSession]:
+        missing = partial(pytest.fail, "the cache has no such session")
+        return {part.key: state.cache.get(((part.key, 0), part.device), missing) for part in parts}
 
     assert Job((before,), RULE).execute(state).samples is not None
-    loaded = {part.key: session(part) for part in before}
+    loaded = sessions(before)
     assert Job((after,), RULE).execute(state).samples is not None
-    assert {part.key for part in after if session(part) is loaded.get(part.key)} == kept
+    assert {key for key, session in sessions(after).items() if session is loaded.get(key)} == kept
 
 
-def test_the_whole_model_on_one_device_is_the_same_session_as_the_plain_one(evaluator: Evaluators) -> None:
+def test_candidates_and_the_reference_have_sessions_of_their_own_which_later_jobs_reuse(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
-    (part,) = measured._segment_parts(placement(0, 0, 0, 0, 0, 0))
-    reference = measured.reference
+    state, reference = ProcessState(measured.setup), measured.reference
+    whole, split = (measured._segment_parts(placement(*row)) for row in ((0,) * 6, (0, 1, 0, 1, 0, 1)))
     assert reference is not None
-    assert (part.key, part.device) == (reference.key, reference.device)
+    first = state.own_sessions([split, whole, split, (reference,)])
+    keys = [(part.key, part.device) for parts in first for part in parts]
+    assert len(set(keys)) == len(keys) == 2 * len(split) + 2
+    assert state.own_sessions([whole, (reference,)]) == [first[1], first[3]]
+
+
+def test_pairs_of_a_search_keep_the_sessions_of_the_incumbent_and_teach_the_costs_of_segments(
+    evaluator: Evaluators, tmp_path: Path
+) -> None:
+    store = MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "this"})
+    measured = evaluator(BRANCHES, store=store)
+    incumbent, candidate, next_one = (
+        placement(0, 1, 0, 1, 0, 1),
+        placement(0, 1, 0, 1, 0, 0),
+        placement(0, 0, 0, 1, 0, 1),
+    )
+    assert isinstance(measured, PairedEvaluator)
+    kinds = {device.kind for device in measured.topology.devices}
+    assert not store.knows_segments(kinds, measured._grouped.model.key)
+    found = measured.difference(candidate, incumbent)
+    assert found.low < found.difference < found.high
+    assert store.knows_segments(kinds, measured._grouped.model.key)
+
+    rule, state = dataclasses.replace(OPTIONS.step, max_blocks=7), ProcessState(measured.setup)
+    parts = [measured._segment_parts(one) for one in (incumbent, candidate, next_one)]
+    loaded = []
+    for first in parts[1:]:
+        answer = PairedJob((first, parts[0]), rule, 0).execute(state)
+        assert answer.samples is not None
+        assert [len(row) for row in answer.part_s] == [len(first), len(parts[0])]
+        missing = partial(pytest.fail, "the cache has no such session")
+        loaded.append([state.cache.get(((part.key, 0), part.device), missing) for part in parts[0]])
+    assert all(before is after for before, after in zip(*loaded, strict=True))
+
+
+def test_a_placement_is_paired_with_the_reference_unless_it_is_the_reference(evaluator: Evaluators) -> None:
+    quick = dataclasses.replace(OPTIONS, decisive=PairRule(max_blocks=10))
+    measured = evaluator(BRANCHES, options=quick)
+    found = measured.difference_to_reference(placement(0, 1, 0, 1, 0, 1))
+    assert found is not None
+    assert (found.pairs, found.low < found.difference < found.high) == (20, True)
+    measured.reference = measured._single
+    assert measured.difference_to_reference(placement(0, 0, 0, 0, 0, 0)) is None
+    assert evaluator(OUT_OF_BOUNDS).difference_to_reference(placement(0, 0, 0, 0, 0, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best", "single"),
+    [
+        ({"": 0.5, "[spinning=1]": 0.4, "[parallel=1]": 0.6, "[spinning=1,parallel=1]": 0.7}, "[spinning=1]", 1.0),
+        ({"": 1.1, "[spinning=1]": 1.2, "[parallel=1]": math.inf, "[spinning=1,parallel=1]": 1.3}, None, 1.0),
+    ],
+)
+def test_the_reference_is_the_best_plain_session_that_the_devices_allow(
+    seconds: dict[str, float], best: str | None, single: float, evaluator: Evaluators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = f"cpu:{CORES[0]}-{CORES[1]}"
+    of_device = {f"{both}{options}": value for options, value in seconds.items()}
+
+    def answered(worker: WorkerProcess, job: Job) -> Answer:
+        row_s = [of_device.get(parts[0].device, single) if len(parts) == 1 else 0.3 for parts in job.candidates]
+        if math.inf in row_s:
+            return Answer(None, "refused", row_s.index(math.inf))
+        return Answer(np.repeat(np.array(row_s)[:, None], 6, axis=1))
+
+    monkeypatch.setattr(WorkerProcess, "run", answered)
+    measured = evaluator(BRANCHES)
+    session = f"cpu:{CORES[0]}" if best is None else f"{both}{best}"
+    plain, best_s = measured.plain, 1.0 if best is None else 0.4
+    assert measured.reference is not None
+    assert measured.reference.device == plain.best_session == session
+    assert (plain.best_s, plain.single_s, plain.single_device) == (pytest.approx(best_s), single, f"cpu:{CORES[0]}")
+    assert measured.evaluate(placement(0, 1, 0, 1, 0, 1)).makespan_s == pytest.approx(0.3)
+    assert measured.simulated_reference_s == pytest.approx(
+        best_s * measured._simulated.evaluate(placement(*(0,) * 6)).makespan_s
+    )
+    compared = measured.compare([placement(0, 1, 0, 1, 0, 1)])
+    assert (compared.plain.best_s, compared.plain.single_s) == (pytest.approx(best_s), pytest.approx(single))
 
 
 def test_the_final_comparison_measures_segments_beside_the_plain_session(evaluator: Evaluators) -> None:
@@ -181,15 +269,16 @@ def test_the_final_comparison_measures_segments_beside_the_plain_session(evaluat
     comparison = measured.compare([placement(0, 0, 0, 0, 0, 0), placement(0, 1, 0, 1, 0, 1)])
     assert [one.repeats for one in comparison.evaluations] == [6, 6]
     assert all(one.feasible and one.evaluator == "measured" for one in comparison.evaluations)
-    assert comparison.single is not None
-    assert comparison.single.repeats == 6
+    assert comparison.plain.best is not None
+    assert comparison.plain.single is not None
+    assert (comparison.plain.best.repeats, comparison.plain.single.repeats) == (6, 6)
     assert measured.measurements == 0
     assert measured.compare([]).evaluations == ()
 
 
 def test_a_model_that_raises_is_a_failure_with_a_reason(evaluator: Evaluators) -> None:
     measured = evaluator(OUT_OF_BOUNDS)
-    assert measured.single is None
+    assert measured.plain.single is None
     found = measured.evaluate(placement(0, 0, 1, 1, 0, 1))
     assert found.makespan_s == np.inf
     assert not found.feasible
@@ -199,7 +288,7 @@ def test_a_model_that_raises_is_a_failure_with_a_reason(evaluator: Evaluators) -
     assert (batch.makespan_s[0], batch.shortfall_bytes[0]) == (np.inf, np.inf)
     comparison = measured.compare([placement(0, 0, 0, 0, 0, 0), placement(1, 1, 1, 1, 1, 0)])
     assert all("out of data bounds" in one.failure for one in comparison.evaluations)
-    assert comparison.single is None
+    assert comparison.plain.best is None
 
 
 def test_a_placement_whose_process_is_killed_is_measured_again(evaluator: Evaluators) -> None:
@@ -221,7 +310,9 @@ def test_a_process_that_hangs_is_stopped_long_before_the_last_limit_and_fails_on
     evaluator: Evaluators,
 ) -> None:
     quick = dataclasses.replace(RULE, max_s=0.5)
-    measured = evaluator(BRANCHES, options=MeasureOptions(search=quick, final=quick, timeout_s=1e6, loading_s=0.5))
+    measured = evaluator(
+        BRANCHES, options=MeasureOptions(search=quick, final=quick, plain=quick, timeout_s=1e6, loading_s=0.5)
+    )
     pid = measured._worker.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -241,7 +332,7 @@ def test_a_model_without_ops_is_evaluated_without_a_reference(evaluator: Evaluat
     found = measured.evaluate(Placement(np.array([], dtype=np.int64)))
     assert found.failure == ""
     assert found.makespan_s < 1
-    assert measured.single is None
+    assert measured.plain.single is None
 
 
 def test_devices_that_the_machine_lacks_are_refused(tmp_path: Path) -> None:

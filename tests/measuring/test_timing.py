@@ -1,5 +1,6 @@
 """Statistics and repeats, against values computed by hand."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,7 +10,15 @@ from scipy.stats import binom
 
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring import timing
-from gnnplace.measuring.timing import StoppingRule, interleaved, measured_period, median_interval, without_drift
+from gnnplace.measuring.timing import (
+    MeasureOptions,
+    StoppingRule,
+    interleaved,
+    measured_period,
+    median_interval,
+    without_drift,
+)
+from tests.measuring.test_paired import Clock
 
 
 @pytest.mark.parametrize(
@@ -58,28 +67,40 @@ class Stage:
         return act
 
 
-def test_rounds_go_forwards_and_backwards_and_end_when_the_intervals_are_narrow() -> None:
-    stage = Stage()
-    rule = StoppingRule(warmup=1, min_repeats=2, max_repeats=9)
-    samples = interleaved([stage.actor("a", 2.0), stage.actor("b", 1.0)], rule, stage.clock)
-    assert samples.tolist() == [[2.0, 2.0], [1.0, 1.0]]
-    assert "".join(stage.played) == "ab" + "ab" + "ba"
+def rounds_of(calls: list[Callable[[], None]], rule: StoppingRule, stage: Stage) -> np.ndarray:
+    return interleaved(calls, rule, np.random.default_rng(0), stage.clock)
 
 
-def test_the_reference_may_run_only_in_some_rounds() -> None:
+def test_each_round_makes_every_call_in_random_order_and_rounds_end_when_the_intervals_are_narrow() -> None:
     stage = Stage()
-    rule = StoppingRule(warmup=0, min_repeats=5, max_repeats=5, reference_every=2)
-    samples = interleaved([stage.actor("a", 2.0), stage.actor("r", 1.0, 3.0)], rule, stage.clock)
-    assert samples.tolist() == [[2.0] * 5, [1.0, 1.0, 3.0, 3.0, 1.0]]
-    assert "".join(stage.played) == "ar" + "a" + "ar" + "a" + "ar"
-    alone = Stage()
-    assert interleaved([alone.actor("a", 2.0, 4.0)], rule, alone.clock).tolist() == [[2.0, 4.0, 2.0, 4.0, 2.0]]
+    calls = [stage.actor("a", 2.0), stage.actor("b", 1.0)]
+    assert rounds_of(calls, StoppingRule(1, min_repeats=2, max_repeats=9), stage).tolist() == [[2.0, 2.0], [1.0, 1.0]]
+    stage.played.clear()
+    rounds_of(calls, StoppingRule(0, min_repeats=40, max_repeats=40), stage)
+    pairs = ["".join(stage.played[begin : begin + 2]) for begin in range(0, 80, 2)]
+    assert set(pairs) == {"ab", "ba"}
+    assert len({"".join(pairs[begin : begin + 4]) for begin in range(0, 40, 4)}) > 4  # no fixed pattern
+
+
+@pytest.mark.parametrize("call_s", [2e-4, 5e-3, 0.1])
+def test_equal_calls_measure_equal_where_each_is_slower_after_the_other(call_s: float) -> None:
+    rule = dataclasses.replace(MeasureOptions().search, min_repeats=20)
+
+    def logarithm(seed: int) -> float:
+        rng = np.random.default_rng(seed)
+        clock = Clock((call_s, call_s), rng, cold=1.4)
+        candidate_s, reference_s = interleaved([clock.call(0), clock.call(1)], rule, rng, lambda: clock.now_s)
+        return float(np.log(candidate_s / reference_s).mean())
+
+    ratios = [logarithm(seed) for seed in range(40)]
+    limit = 0.005 if call_s < 0.02 else 3 * np.std(ratios) / np.sqrt(len(ratios))  # long calls are not warmed up
+    assert abs(np.mean(ratios)) < limit
 
 
 def test_noise_leads_to_more_rounds_up_to_the_limit() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=0, min_repeats=3, max_repeats=7, max_s=1e9)
-    samples = interleaved([stage.actor("a", 1.0, 9.0), stage.actor("b", 1.0)], rule, stage.clock)
+    samples = rounds_of([stage.actor("a", 1.0, 9.0), stage.actor("b", 1.0)], rule, stage)
     assert samples.shape == (2, 7)
 
 
@@ -88,37 +109,42 @@ def test_drift_of_the_whole_machine_leads_to_no_more_rounds() -> None:
     slower = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
     rule = StoppingRule(warmup=0, min_repeats=6, max_repeats=50)
     calls = [stage.actor("a", *slower), stage.actor("b", *slower)]
-    assert interleaved(calls, rule, stage.clock).shape == (2, 6)
+    assert rounds_of(calls, rule, stage).shape == (2, 6)
 
 
 def test_no_round_begins_after_the_time_limit() -> None:
     stage = Stage()
     rule = StoppingRule(warmup=0, min_repeats=2, max_repeats=100, max_s=10.0, relative_spread=0.0)
     # Rounds of 4 and 2 seconds in turn: 10 s are up after the third.
-    assert interleaved([stage.actor("a", 4.0, 2.0)], rule, stage.clock).tolist() == [[4.0, 2.0, 4.0]]
+    assert rounds_of([stage.actor("a", 4.0, 2.0)], rule, stage).tolist() == [[4.0, 2.0, 4.0]]
 
 
-def test_candidates_that_exceed_the_limit_in_three_rounds_are_abandoned() -> None:
+def test_a_candidate_that_exceeds_the_limit_in_three_rounds_is_abandoned() -> None:
     rule = StoppingRule(warmup=0, min_repeats=6, max_repeats=6, abandon_at=10.0)
 
-    def rounds(*candidates: list[float]) -> int:
+    def rounds(*candidates: list[float]) -> list[int]:
         stage = Stage()
         calls = [stage.actor(f"c{number}", *seconds) for number, seconds in enumerate(candidates)]
-        return interleaved([*calls, stage.actor("reference", 1.0)], rule, stage.clock).shape[1]
+        found = rounds_of([*calls, stage.actor("reference", 1.0)], rule, stage)
+        return np.isfinite(found).sum(axis=1).tolist()
 
-    assert rounds([11.0]) == 3
-    assert rounds([10.0]) == 6
-    assert rounds([11.0, 9.0]) == 6
-    assert rounds([11.0], [12.0]) == 3
-    assert rounds([11.0], [2.0]) == 6
-    assert rounds() == 6
+    assert rounds([11.0]) == [3, 3]
+    assert rounds([10.0]) == [6, 6]
+    assert rounds([11.0, 9.0]) == [6, 6]
+    assert rounds([11.0], [12.0]) == [3, 3, 3]
+    assert rounds([11.0], [2.0]) == [3, 6, 6]
+    assert rounds() == [6]
 
 
 def test_no_measurement_exceeds_the_upper_bound_of_its_rule() -> None:
     stage = Stage()
     rule = StoppingRule(2, min_repeats=3, max_repeats=100, max_s=13.0, relative_spread=-1.0)  # never narrow enough
-    interleaved([stage.actor("a", 2.0), stage.actor("b", 2.0)], rule, stage.clock)
-    assert stage.now_s == 2 * 2 + 2 + 16.0 <= rule.longest_s(2, 2.0) == 6 * 2 * 2 + 13.0
+    rounds_of([stage.actor("a", 2.0), stage.actor("b", 2.0)], rule, stage)
+    assert stage.now_s == 2 * 2 + 2 + 16.0 <= rule.longest_s(2, 2.0)
+    short = Stage()
+    rule = StoppingRule(1, min_repeats=9, max_repeats=9, max_s=0.0)
+    rounds_of([short.actor("a", 3e-4), short.actor("b", 0.015)], rule, short)
+    assert short.now_s <= rule.longest_s(2, 0.015)
 
 
 @pytest.mark.parametrize("broken", [{"min_repeats": 0}, {"min_repeats": 9, "max_repeats": 8}, {"warmup": -1}])
@@ -151,6 +177,6 @@ def test_the_period_is_measured_in_rounds_that_fill_the_pipeline(
     requests: int, rounds: list[int], period_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placed = Pipeline()
-    monkeypatch.setattr(timing, "interleaved", lambda calls, rule: interleaved(calls, rule, clock=lambda: placed.now_s))
+    monkeypatch.setattr(timing, "interleaved", lambda *given: interleaved(*given, clock=lambda: placed.now_s))
     assert measured_period(placed, {}, requests).median == period_s
     assert placed.requests == rounds

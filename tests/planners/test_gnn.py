@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from gnnplace.env.process import PlacementProcess
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.classical import heft
@@ -142,7 +143,8 @@ def test_a_critical_op_is_likelier_to_move_than_one_with_slack_and_a_draw_lowers
     )
     search, rng = Search(problem, Budget(10), "test", 0), np.random.default_rng(0)
     move_odds = MoveOdds(PolicySearch(search, policy_inputs(problem), build_policy(0), rng), OddsConfig())
-    move_odds.update(np.array([0, 1]))
+    process = PlacementProcess(problem).reset(np.array([[0, 1]]))
+    move_odds.update(process.devices[0], process.schedules())
     likely, by_unit = (values.copy() for values in move_odds.odds.table)
     assert (likely == 0.0).tolist() == [[True, False], [False, True]]
     assert likely[0, 1] == 1.0 > likely[1, 0] > 0.0

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gnnplace.arrays import IntArray
-from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
+from gnnplace.errors import MeasurementFailed
+from gnnplace.evaluation import Difference, Evaluation, EvaluationBatch, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.classical import annealing
@@ -17,10 +18,12 @@ from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionCo
 from gnnplace.planners.gnn.execution import ExecutionConfig, RehearsalConfig, plan_measured, rehearse
 from gnnplace.planners.gnn.planner import GnnConfig, plan
 from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.policy.network import build_policy
 from gnnplace.sim.simulator import Simulator
 from tests.problems import full_mesh, problem_of, random_layers, two_chains
 
 QUICK = ExecutionConfig(rehearsal=RehearsalConfig(searches=2, evaluations_per_unit=10), walk_moves=50)
+WIDTH = 1e-4
 quick = partial(plan, config=GnnConfig(execution=QUICK))
 
 
@@ -36,6 +39,7 @@ class Distorted:
         self._noise = noise
         self.executed: list[bytes] = []
         self.sizes: list[int] = []
+        self.pairs: list[tuple[bytes, bytes]] = []
 
     def evaluate(self, placement: Placement) -> Evaluation:
         self.executed.append(placement.assignment.tobytes())
@@ -51,6 +55,14 @@ class Distorted:
             np.array([one.period_s for one in found]),
             np.array([float(one.shortfall_bytes.sum()) for one in found]),
         )
+
+    def difference(self, first: Placement, second: Placement) -> Difference:
+        """The placements' own seconds, with a narrow interval; the second is not counted again."""
+        after_s, before_s = self.evaluate(first).makespan_s, self.evaluate(second).makespan_s
+        self.executed.pop()
+        self.pairs.append((first.assignment.tobytes(), second.assignment.tobytes()))
+        found = after_s / before_s - 1.0
+        return Difference(found, found - WIDTH, found + WIDTH, 20)
 
     def _chance(self, assignment: IntArray) -> float:
         digest = hashlib.blake2b(assignment.tobytes(), digest_size=8).digest()
@@ -152,7 +164,7 @@ def test_an_interrupt_of_the_rehearsal_gives_the_single_device() -> None:
         return replace(plan_single(problem, budget, seed), interrupted=True)
 
     problem, _ = measured(random_layers(1))
-    solution = plan_measured(problem, Budget(40), 0, interrupted, QUICK)
+    solution = plan_measured(problem, Budget(40), 0, build_policy(0), interrupted, QUICK)
     assert solution.interrupted
     assert len(set(solution.placement.assignment.tolist())) == 1
     assert solution.evaluations == 3
@@ -235,3 +247,43 @@ def test_one_placement_per_host_is_executed_at_once_and_none_twice() -> None:
     singles, rehearsed, *searched = evaluator.sizes
     assert (singles, rehearsed, set(searched[:-1])) == (problem.topology.num_devices, 3, {4})
     assert sum(evaluator.sizes) == len(set(evaluator.executed)) == solution.evaluations == 61
+
+
+def test_every_step_is_executed_against_the_placement_before_it_and_kept_only_beyond_the_interval() -> None:
+    problem, evaluator = measured(random_layers(2))
+    solution = quick(problem, Budget(40), 0)
+    steps, singles = solution.executed_steps, len(problem.single_device_assignments)
+    assert len(steps) == len(evaluator.pairs) == 40 - singles
+    current = min(evaluator.executed[:singles], key=lambda row: problem.evaluator.evaluate(_placement(row)).makespan_s)
+    for step, (after, before) in zip(steps, evaluator.pairs, strict=True):
+        assert before == current
+        assert step.is_kept == (step.difference is not None and step.difference.high < 0)
+        changed = np.flatnonzero(_placement(after).assignment != _placement(before).assignment)
+        assert {*problem.unit_of_op[changed].tolist()} == {*step.units.tolist()}
+        current = after if step.is_kept else current
+    assert solution.placement.assignment.tobytes() == current
+    assert any(step.is_kept for step in steps)
+    assert {step.kind for step in steps} == {"rehearsal", "policy", "walk"}
+
+
+def test_a_difference_within_the_interval_keeps_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.WIDTH", 10.0)  # no difference is certain
+    problem, _ = measured(random_layers(2))
+    solution = quick(problem, Budget(20), 0)
+    assert solution.objective_s == plan_single(problem, Budget(3), 0).objective_s
+    assert not any(step.is_kept for step in solution.executed_steps)
+
+
+def test_a_step_that_fails_to_run_takes_forever() -> None:
+    class Failing(Distorted):
+        def difference(self, first: Placement, second: Placement) -> Difference:
+            raise MeasurementFailed("out of memory")
+
+    problem = random_layers(2)
+    solution = quick(replace(problem, evaluator=Failing(problem)), Budget(20), 0)  # type: ignore[arg-type]
+    assert [step.difference for step in solution.executed_steps] == [None] * len(solution.executed_steps)
+    assert len(set(solution.placement.assignment.tolist())) == 1
+
+
+def _placement(row: bytes) -> Placement:
+    return Placement(np.frombuffer(row, dtype=np.int64))

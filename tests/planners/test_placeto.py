@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.env.batch import PlacementBatch
+from gnnplace.env.episodes import SweepEpisodes
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.papers.placeto import planner as planner_module
 from gnnplace.planners.papers.placeto.features import (
@@ -95,8 +95,8 @@ def test_features_are_cost_output_visits_current_relative_start_and_device() -> 
     graph = graph_of([(0, 1), (1, 2)], 3)  # tensors of 1 and 2 bytes
     problem = problem_of(graph, full_mesh(2), np.array([[1.0, 3.0], [2.0, 2.0], [4.0, 4.0]]))
     static = static_inputs(problem)
-    batch = PlacementBatch(problem, reference=1.0).reset(np.array([[0, 0, 0], [0, 0, 1]]))
-    dynamic = dynamic_features(batch)
+    batch = SweepEpisodes(problem, reference_s=1.0).reset(np.array([[0, 0, 0], [0, 0, 1]]))
+    dynamic = dynamic_features(batch.process)
     found = node_features(static, dynamic, torch.tensor([1, 1]), torch.tensor([1, 1])).numpy()
     first = [[0.5, 0.5, 1, 0, -1 / 7, 1, 0], [0.5, 1, 0, 1, 0, 1, 0], [1, 0, 0, 0, 2 / 7, 1, 0]]
     np.testing.assert_allclose(found[:, 0], first, rtol=1e-6)
@@ -159,14 +159,14 @@ def test_the_published_network_has_the_papers_number_of_weights() -> None:
 
 def test_rewards_of_an_episode_by_hand_sum_to_start_less_end() -> None:
     problem = free_ops(3)
-    batch = PlacementBatch(problem, reference=3.0).reset(np.array([[0, 0, 0], [1, 1, 1]]))
+    batch = SweepEpisodes(problem, reference_s=3.0).reset(np.array([[0, 0, 0], [1, 1, 1]]))
     episodes = roll_out(batch, Scripted([1, 1, 1]), static_inputs(problem), 3.0, torch.Generator().manual_seed(0))
     np.testing.assert_allclose(episodes.runtimes[:, 0], [1, 2 / 3, 2 / 3, 1])
     np.testing.assert_allclose(episodes.runtimes[:, 1], 1.0)
     np.testing.assert_allclose(episodes.rewards[:, 0], [1 / 3, 0, -1 / 3], atol=1e-6)
     np.testing.assert_allclose(returns_to_go(episodes.rewards, 1.0)[:, 0], [0, -1 / 3, -1 / 3], atol=1e-6)
     np.testing.assert_allclose(episodes.rewards.sum(dim=0), episodes.runtimes[0] - episodes.runtimes[-1], atol=1e-6)
-    assert batch.best_seconds.tolist() == [2.0, 3.0]
+    assert batch.process.best_seconds.tolist() == [2.0, 3.0]
     assert [step.device[:, 0].tolist() for step in episodes.dynamic] == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
 
 
@@ -181,7 +181,7 @@ def test_the_baseline_is_the_mean_return_at_the_same_step_of_the_last_episodes()
 def test_probabilities_of_many_steps_at_once_are_those_of_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_layers(2, num_ops=12)
     network, static = build_network(3, PlacetoConfig(rounds=2), 0), static_inputs(problem)
-    batch = PlacementBatch(problem, reference=1.0).reset(np.zeros((2, 12), dtype=np.int64), visited=static.visited)
+    batch = SweepEpisodes(problem, reference_s=1.0).reset(np.zeros((2, 12), dtype=np.int64), visited=static.visited)
     episodes = roll_out(batch, network, static, 1.0, torch.Generator().manual_seed(0))
     steps, log_probs, entropy = next(action_probabilities(network, static, episodes))
     assert steps == slice(0, len(static.visited))
@@ -248,7 +248,7 @@ def test_where_no_single_device_runs_it_learns_from_hefts_placement() -> None:
 def test_a_move_that_fails_when_measured_costs_more_than_any_runtime() -> None:
     problem = free_ops(2)
     measured = replace(problem, evaluator=Choosy(problem))
-    batch = PlacementBatch(measured, reference=2.0).reset(np.array([[0, 1]]))
+    batch = SweepEpisodes(measured, reference_s=2.0).reset(np.array([[0, 1]]))
     episodes = roll_out(batch, Scripted([1, 1]), static_inputs(measured), 2.0, torch.Generator().manual_seed(0))
     np.testing.assert_allclose(episodes.runtimes[:, 0], [0.5, 40.0, 40.0])
 

@@ -15,7 +15,8 @@ from plotly.offline import get_plotlyjs
 import gnnplace.report
 from gnnplace.report.answer import speed
 from gnnplace.report.page import render_report, write_report
-from gnnplace.run_record import RunRecord
+from gnnplace.report.run_charts import executed_steps_chart
+from gnnplace.run_record import ExecutedStepRecord, RunRecord
 from tests.example_run import empty_run, older_run
 
 HOSTILE = "<script>alert(1)</script>"
@@ -119,6 +120,9 @@ def test_measured_runs_are_called_measured_and_compared_with_the_plain_session(r
         "one step takes 8.00 ms ± 100 us (measured, 21 repeats) instead of 10.0 ms, on 2 of 2 devices. By the cost model"
         in text
     )
+    run["measured"] |= {"best_session_s": 0.012, "best_session": "cpu:0-1[spinning=1]"}
+    best = "1.50x faster than the best plain session (cpu:0-1[spinning=1]): one step takes 8.00 ms ± 100 us (measured, 21 repeats) instead of 12.0 ms"
+    assert best in Page(render_report(run)).text
     assert "one step (measured)" in text
     assert "one step (simulated)" not in text
     assert "gnn 8.00 ms ± 100 us 21 1.25x faster than the first" in text
@@ -203,6 +207,31 @@ def test_the_steps_of_the_policy_list_moves_and_their_probability(run: RunRecord
     assert "add gpu:0 → cpu:0 not used" in Page(render_report(run)).text
     run["steps"] = []
     assert "No policy chose steps of this placement" in Page(render_report(run)).text
+
+
+def test_executed_steps_are_counted_and_drawn_with_their_intervals(run: RunRecord) -> None:
+    assert "executed-chart" not in render_report(run)
+    step: ExecutedStepRecord = {
+        "evaluations": 4, "kind": "policy", "moved": 1, "moves": [("add", 0, 1)], "difference": -0.03,
+        "difference_interval": (-0.04, -0.01), "pairs": 12, "kept": True,
+    }  # fmt: skip
+    failed: ExecutedStepRecord = {**step, "difference": None, "difference_interval": None, "pairs": 0, "kept": False}
+    run["executed_steps"] = [
+        step,
+        {**step, "difference": 0.01, "difference_interval": (-0.01, 0.02), "kept": False},
+        failed,
+    ]
+    page = render_report(run)
+    assert "executed-chart" in page
+    text = Page(page).text
+    assert "3 changes were executed in turns with the placement before them. 1 of them were faster" in text
+    assert "1 failed to run." in text
+    figure = executed_steps_chart(run)
+    assert figure is not None
+    kept, back = figure.data
+    assert (list(kept.y), list(back.y)) == ([-3.0], [1.0])
+    assert list(kept.error_y.array) == pytest.approx([2.0])
+    assert list(kept.error_y.arrayminus) == pytest.approx([1.0])
 
 
 def test_a_record_of_an_older_version_has_a_report() -> None:

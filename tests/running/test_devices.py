@@ -4,7 +4,9 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 from gnnplace.devices.presets import preset
@@ -12,7 +14,7 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.split import Part
 from gnnplace.running import devices
-from gnnplace.running.devices import create_session, is_real, parse_device, pinned, provider_options
+from gnnplace.running.devices import create_session, is_real, parse_device, pinned, provider_options, session_options
 from gnnplace.running.part_session import PartSession
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -130,6 +132,21 @@ def test_devices_of_one_gpu_share_its_memory_and_with_peer_so_do_all_gpus() -> N
 
 
 @two_cores
+@pytest.mark.parametrize("spinning", [False, True])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_session_over_a_core_set_has_its_options_and_the_outputs_of_one_core(spinning: bool, parallel: bool) -> None:
+    device = parse_device(f"cpu:{CORES[0]}-{CORES[1]}[spinning={spinning:d},parallel={parallel:d}]")
+    options = session_options(device)
+    threads = "session.intra_op.allow_spinning", "session.inter_op.allow_spinning"
+    assert [options.get_session_config_entry(entry) for entry in threads] == [str(int(spinning))] * 2
+    assert options.execution_mode == getattr(ort.ExecutionMode, "ORT_PARALLEL" if parallel else "ORT_SEQUENTIAL")
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 2 if parallel else 1)
+    with pinned(device):
+        outputs = create_session(MODEL, device).run(None, {"a": np.arange(3, dtype=np.float32)})
+    assert [value.tolist() for value in outputs[1:]] == [[0, -1, -2], [0, 1, 2]]
+
+
+@two_cores
 def test_a_run_is_pinned_and_restores_the_cores_of_the_caller() -> None:
     before = os.sched_getaffinity(0)
     with pinned(parse_device(f"cpu:{CORES[1]}")):
@@ -143,6 +160,10 @@ def test_a_run_is_pinned_and_restores_the_cores_of_the_caller() -> None:
 @two_cores
 def test_the_calling_thread_may_use_all_cores_of_a_provider_but_only_the_first_of_a_core_set() -> None:
     both = f"{CORES[0]}-{CORES[1]}"
-    for name, cores in ((f"cpu:{both}", CORES[:1]), (f"ep:OpenVINO:CPU[cores={both}]", CORES[:2])):
+    for name, cores in (
+        (f"cpu:{both}", CORES[:1]),
+        (f"cpu:{both}[parallel=1]", CORES[:2]),
+        (f"ep:OpenVINO:CPU[cores={both}]", CORES[:2]),
+    ):
         with pinned(parse_device(name)):
             assert os.sched_getaffinity(0) == set(cores)

@@ -65,7 +65,8 @@ def _measured(name: str, folder: Path, address: str, seed: int) -> dict[str, Any
     assignment = np.zeros(model.graph.num_ops, dtype=np.int64)
     assignment[order[len(order) // 2 :]] = 1
     cut = Workload.of(model).segments(assignment, order)
-    feed = sample_inputs(model, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    feed = sample_inputs(model, rng)
     with ExitStack() as stack:
         sessions: dict[str, Session | DistributedSession] = {}
         for setup, devices in _SETUPS.items():
@@ -73,9 +74,9 @@ def _measured(name: str, folder: Path, address: str, seed: int) -> dict[str, Any
             open_session = Session if setup == "local" else partial(DistributedSession, ray=address, share=0.5)
             sessions[setup] = stack.enter_context(open_session(folder / setup))
         outputs = {setup: session.run(None, feed) for setup, session in sessions.items()}
-        alone = interleaved([partial(session.run, None, feed) for session in sessions.values()], _RULE)
+        alone = interleaved([partial(session.run, None, feed) for session in sessions.values()], _RULE, rng)
         many = [partial(run_pipelined, session, feed, _REQUESTS) for session in sessions.values()]
-        pipelined = interleaved(many, _PIPELINED_RULE)
+        pipelined = interleaved(many, _PIPELINED_RULE, rng)
     return {
         "segments": len(cut),
         "alone_s": dict(zip(sessions, np.median(alone, axis=1).tolist(), strict=True)),

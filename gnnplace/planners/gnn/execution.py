@@ -1,4 +1,4 @@
-"""Search with executions: the next placement to execute is the most promising by the corrected simulator."""
+"""Search with executions: each step is the most promising change by the corrected simulator, executed against the current placement."""
 
 import math
 from collections.abc import Sequence
@@ -6,13 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnplace.arrays import IntArray
-from gnnplace.evaluation import Evaluator, Problem, Proposals
+from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.env.process import PlacementProcess
+from gnnplace.evaluation import Evaluator, PairedEvaluator, Problem, Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig
+from gnnplace.planners.gnn.moves import Candidates, Moves, MovesConfig
+from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.metropolis import accepts, cooled_s
 from gnnplace.planners.search import Budget, Planner, Search, Solution
+from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
 
 _LEAST_S = 0.05  # enough for a planner to evaluate a few placements
 
@@ -47,7 +51,8 @@ class ExecutionConfig:
     temperatures: tuple[float, float] = (2e-2, 1e-3)
     """First and last temperature of a walk, as fractions of the estimate."""
     neighbours: int = 16
-    """Moves of the best executed placement from which the most promising one is executed."""
+    """Moves drawn by the policy from which the most promising one is executed."""
+    policy_moves: MovesConfig = MovesConfig()
     moves: Proposals = AnnealingConfig().proposals
     worth: float = 1.1
     """Most expected seconds of a rehearsed placement that is still executed, as a multiple of the best placement's."""
@@ -55,25 +60,31 @@ class ExecutionConfig:
     """Consecutive turns without a new placement after which the search ends."""
 
 
-def plan_measured(problem: Problem, budget: Budget, seed: int, planner: Planner, config: ExecutionConfig) -> Solution:
-    """The best placement that was executed; never worse than the best single device, which is executed first.
+def plan_measured(
+    problem: Problem, budget: Budget, seed: int, network: PolicyNetwork, planner: Planner, config: ExecutionConfig
+) -> Solution:
+    """The placement that no executed step improved on; the search begins at the best single device, which is executed first.
 
-    Stages, noted in the solution: `single`, `rehearsal` (the simulator runs `planner` and constructions; the best results are
-    executed), `execution` (the rest of the budget; the corrected simulator chooses each execution). No placement is executed twice.
+    Stages, noted in the solution: `single`, `rehearsal` (the simulator runs `planner` and constructions; steps to the best results
+    are executed), `execution` (the rest of the budget; the corrected simulator and the policy choose each step). A step is executed
+    against the current placement, and kept if the interval of their difference shows that it is faster. No step leads to a
+    placement that was executed before. Where several machines execute, each step compares with the reference of its machine
+    instead, and is kept if it is faster.
     """
     rng = np.random.default_rng(seed)
-    with Search(problem, budget, "gnn", seed) as search:
+    with Search(problem, budget, "gnn", seed) as search, one_thread():
         alone = {row.tobytes(): row for row in problem.single_device_assignments}
         singles = np.array(list(alone.values())).reshape(len(alone), problem.graph.num_ops)
         seconds = search.evaluate_batch(singles)
         search.stage("single")
         if problem.num_moves:
             assignments, scale_s = rehearse(search, planner, rng, config.rehearsal)
-            execution = _Execution(search, rng, config, scale_s)
+            execution = _Execution(PolicySearch(search, policy_inputs(problem), network, rng), config, scale_s)
             for assignment, value in zip(singles, seconds.tolist(), strict=True):
                 execution.note(execution.candidate(assignment), value)
             pool = [execution.candidate(assignment) for assignment in assignments]
-            execution.execute([candidate for candidate in pool[: config.rehearsed] if execution.is_new(candidate)])
+            first = filter(execution.is_new, pool[: config.rehearsed])
+            execution.execute([Proposal(candidate, "rehearsal") for candidate in first])
             search.stage("rehearsal")
             execution.search_on(pool)
             search.stage("execution")
@@ -118,13 +129,37 @@ def rehearse(
     return np.array(list(distinct.values())), best_s if 0.0 < best_s < np.inf else twin.penalty[0]
 
 
-class _Execution:
-    """The executed placements, and the choice of the next ones."""
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A step that is to be executed."""
 
-    def __init__(self, search: Search, rng: np.random.Generator, config: ExecutionConfig, scale_s: float) -> None:
-        self._search, self._rng, self._config = search, rng, config
-        self._correction = Correction(search.problem, scale_s, config.correction)
+    candidate: Candidate
+    kind: str
+    """Source: `rehearsal`, `policy` or `walk`."""
+    drawn: Candidates | None = None
+    """The policy's draw, alone."""
+
+
+class _Execution:
+    """The decision process on devices, the executed placements, and the choice of the next step."""
+
+    def __init__(self, policy_search: PolicySearch, config: ExecutionConfig, scale_s: float) -> None:
+        """Begins at the best placement of the search."""
+        search = self._search = policy_search.search
+        problem, self._rng, self._config = search.problem, policy_search.rng, config
+        self._correction = Correction(problem, scale_s, config.correction)
         self._executed: set[bytes] = set()
+        self._kind = "rehearsal"
+        assert search.best is not None
+        rows, is_paired = problem.executed_at_once, isinstance(problem.evaluator, PairedEvaluator)
+        self._process = PlacementProcess(
+            problem, search.evaluate_batch, max(min(search.best_s, problem.worst_case_s), 1e-12), policy_search.inputs.tables,
+            self._measured if is_paired and rows == 1 else None,
+        )  # fmt: skip
+        begin = np.tile(problem.unit_devices(search.best.assignment), (rows, 1))
+        self._process.reset(begin, np.full(rows, search.best_s))
+        self._moves = Moves(policy_search, config.policy_moves, config.neighbours)
+        self._score()
 
     def candidate(self, assignment: IntArray) -> Candidate:
         """Simulates an assignment `[N]`, and counts it as simulated."""
@@ -135,14 +170,29 @@ class _Execution:
         """True where the candidate was not executed before."""
         return candidate.key not in self._executed
 
-    def execute(self, candidates: Sequence[Candidate]) -> None:
-        """Executes distinct candidates, as many at once as there are hosts."""
-        while candidates:
-            at_once = max(1, min(self._search.problem.executed_at_once, self._search.remaining))
-            now, candidates = candidates[:at_once], candidates[at_once:]
-            seconds = self._search.evaluate_batch(np.array([candidate.assignment for candidate in now]))
-            for candidate, value in zip(now, seconds.tolist(), strict=True):
-                self.note(candidate, value)
+    def execute(self, proposals: Sequence[Proposal]) -> None:
+        """Steps to distinct placements, as many alternatives at once as there are hosts; keeps a step that is faster."""
+        process, unit_devices = self._process, self._search.problem.unit_devices
+        while proposals:
+            at_once = max(1, min(process.num_placements, self._search.remaining))
+            now, proposals = proposals[:at_once], proposals[at_once:]
+            self._kind, before_s = now[0].kind, float(process.seconds[0])
+            process.step(unit_devices(np.array([proposal.candidate.assignment for proposal in now])))
+            seconds = process.seconds[: len(now)]
+            fastest, best = int(seconds.argmin()), self._search.best
+            is_faster = best is not None and best.assignment.tobytes() == now[fastest].candidate.key
+            for row, proposal in enumerate(now):
+                self.note(proposal.candidate, float(seconds[row]))
+                if proposal.drawn is not None:
+                    after_s = (
+                        float(seconds[row]) if is_faster and row == fastest else max(before_s, float(seconds[row]))
+                    )
+                    self._moves.learn(proposal.drawn, [after_s], before_s)
+            if is_faster:
+                process.keep(fastest)
+                self._score()
+            else:
+                process.take_back()
 
     def note(self, candidate: Candidate, seconds: float) -> None:
         """Notes the seconds of an execution, for the correction."""
@@ -150,39 +200,64 @@ class _Execution:
         self._correction.learn(candidate, seconds)
 
     def search_on(self, pool: list[Candidate]) -> None:
-        """Executes one of the pool, the end of a walk and a neighbour of the best in turn, until the budget ends or nothing is new.
+        """Executes one of the pool, a move of the policy and the end of a walk in turn, until the budget ends or nothing is new.
 
-        A walk exploits the errors of the correction; the pool was made without it, and neighbours hardly differ in it.
+        A walk exploits the errors of the correction; the pool was made without it, and single moves hardly differ in it.
         """
-        idle, turn, at_once = 0, 0, self._search.problem.executed_at_once
+        idle, turn, at_once = 0, 0, self._process.num_placements
         while idle < self._config.max_idle and self._search.remaining:
-            assert self._search.best is not None
             self._correction.refit(self._rng)
-            best, batch = self._correction.candidate(self._search.best.assignment), list[Candidate]()
+            now, batch = self._correction.candidate(self._current), list[Proposal]()
             while len(batch) < at_once and idle < self._config.max_idle:
-                found = self._next(turn, best, pool)
+                found = self._next(turn, now, pool)
                 turn, idle = turn + 1, idle + 1
                 if found is not None:
-                    self._executed.add(found.key)  # a batch holds each placement once
+                    self._executed.add(found.candidate.key)  # a batch holds each placement once
                     batch.append(found)
                     idle = 0
                 elif not batch:
                     break
             self.execute(batch)
 
-    def _next(self, turn: int, best: Candidate, pool: list[Candidate]) -> Candidate | None:
+    @property
+    def _current(self) -> IntArray:
+        """`[N]` the current placement."""
+        return np.asarray(self._process.devices[0, self._search.problem.unit_of_op])
+
+    def _measured(self, before: IntArray, before_s: FloatArray, after: IntArray) -> FloatArray:
+        """Seconds after one step; a placement that does not fit is not measured against another."""
+        fits = [self._correction.candidate(row[0]).fits for row in (before, after)]
+        if not (all(fits) and before_s[0] < np.inf):
+            return self._search.evaluate_batch(after)
+        return np.array([self._search.execute_step(self._kind, before[0], float(before_s[0]), after[0])])
+
+    def _score(self) -> None:
+        """The policy scores the current placement."""
+        self._moves.note(self._process.devices[0], float(self._process.seconds[0]))
+        self._moves.move_odds.update(self._process.devices[0], self._process.schedules(0))
+
+    def _next(self, turn: int, now: Candidate, pool: list[Candidate]) -> Proposal | None:
         """The most promising new placement from the source of this turn."""
         estimate_s = self._correction.estimate_s
         rehearsed = self._most_promising(pool)
-        if turn % 3 == 0 and rehearsed is not None and estimate_s(rehearsed) <= self._config.worth * estimate_s(best):
-            return rehearsed
+        if turn % 3 == 0 and rehearsed is not None and estimate_s(rehearsed) <= self._config.worth * estimate_s(now):
+            return Proposal(rehearsed, "rehearsal")
         if turn % 3 == 1:
-            return self._most_promising([self._moved(best) for _ in range(self._config.neighbours)])
-        return self._end_of_walk(best)
+            return self._drawn()
+        end = self._end_of_walk(now)
+        return None if end is None else Proposal(end, "walk")
+
+    def _drawn(self) -> Proposal | None:
+        """The most promising of several moves that the policy draws."""
+        drawn = self._moves.draw(self._config.neighbours, float(self._process.seconds[0]))
+        candidates = [self.candidate(row) for row in drawn.devices[:, self._search.problem.unit_of_op]]
+        new = filter(lambda index: self.is_new(candidates[index]), range(len(candidates)))
+        best = min(new, key=lambda index: self._correction.promise_s(candidates[index]), default=None)
+        return None if best is None else Proposal(candidates[best], "policy", drawn.only(best))
 
     def _most_promising(self, candidates: list[Candidate]) -> Candidate | None:
         """The new candidate with the best estimate; None if all were executed."""
-        return min(filter(self.is_new, candidates), key=self._correction.estimate_s, default=None)
+        return min(filter(self.is_new, candidates), key=self._correction.promise_s, default=None)
 
     def _moved(self, candidate: Candidate) -> Candidate:
         local_search = self._search.problem.local_search

@@ -1,5 +1,7 @@
 """Proposals of the guided search: moves of one unit, of a cluster, exchanges, and rebuilt stretches of the current placement."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -58,6 +60,11 @@ class Candidates:
     """`[U]` a known placement that is better than the current one, when the search returns from a detour."""
     better_s: float
 
+    def only(self, index: int) -> Candidates:
+        """One candidate alone."""
+        one = slice(index, index + 1)
+        return Candidates(self.devices[one], self.kinds[one], self.hashes[one], self.log_probs[one], None, np.inf)
+
 
 class Moves:
     """Draws changes of the current placement, more often of the kinds that have succeeded.
@@ -78,7 +85,7 @@ class Moves:
             capacity_bytes=problem.topology.memory_bytes.astype(np.float64),
             hashes=unit_hashes(units, devices),
             stretch=stretch_tables(problem),
-            first_op=tables.unit_ops[tables.unit_offsets[:-1]],
+            first_op=problem.unit_devices(np.arange(problem.graph.num_ops)),
         )
         draws = most * (config.max_idle + 1)
         self._drawn = _Drawn(
@@ -118,6 +125,8 @@ class Moves:
 
     def learn(self, candidates: Candidates, seconds: Sequence[float], current_s: float) -> None:
         """Notes the seconds of candidates, and adapts the shares of their kinds."""
+        if self._trace is not None:
+            self._trace.note_evaluations(seconds)
         for kind, after_s in zip(candidates.kinds.tolist(), seconds, strict=True):
             self._weights[kind] += self._config.adaptation * ((after_s < current_s) - self._weights[kind])
         _note_seconds(self._known, candidates.hashes, np.asarray(seconds))

@@ -8,7 +8,7 @@ import torch
 from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.env.timing import Timing, empty_timing, refresh
+from gnnplace.env.timing import Timing
 from gnnplace.planners.search import Search
 from gnnplace.policy.features import sweep_features
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
@@ -73,20 +73,16 @@ class MoveOdds:
         self._trace = policy_search.trace
         self._units = np.arange(self._problem.num_units)
         self._rows = np.zeros_like(self._units)
-        self._first_op = self._inputs.tables.unit_ops[self._inputs.tables.unit_offsets[:-1]]
-        self._timing: Timing = empty_timing(self._problem, 1)
         self._parts: HeadParts | None = None
         self._since_encoding = 0
         nothing = OddsTable(np.zeros((0, 0)), np.zeros(0))
         self.odds = Odds(np.zeros(0, dtype=np.int64), nothing, nothing, True, np.zeros(0))
 
-    def update(self, assignment: IntArray) -> None:
-        """Scores an assignment `[N]` whose evaluation is already counted."""
-        refresh(self._problem, self._inputs.tables, self._timing, 0, assignment)
-        parts = self._encoded()
-        devices = assignment[self._first_op]
+    def update(self, devices: IntArray, timing: Timing) -> None:
+        """Scores a placement with the units' devices `[U]`, whose schedule is the first of `timing`."""
+        parts = self._encoded(timing)
         pair, context, mask = pair_features(
-            self._inputs.features, self._inputs.tables, self._timing, self._rows, self._units,
+            self._inputs.features, self._inputs.tables, timing, self._rows, self._units,
             self._problem.topology.memory_bytes,
         )  # fmt: skip
         if self._trace is not None:
@@ -97,11 +93,11 @@ class MoveOdds:
             pair[:, :, PAIR.fits] = 1.0
             pair[:, :, PAIR.memory_after] = np.minimum(pair[:, :, PAIR.memory_after], _ROOMY)
             with_room = _table(pair_scores(parts, pair, context), mask, devices)
-        self.odds = Odds(devices, table, with_room, is_roomy, self._timing.peak_memory_bytes[0])
+        self.odds = Odds(devices, table, with_room, is_roomy, timing.peak_memory_bytes[0].copy())
 
-    def _encoded(self) -> HeadParts:
+    def _encoded(self, timing: Timing) -> HeadParts:
         if self._parts is None or self._since_encoding >= self._config.encode_every:
-            nodes, edges = sweep_features(self._inputs.features, self._inputs.tables, self._timing)
+            nodes, edges = sweep_features(self._inputs.features, self._inputs.tables, timing)
             seen = torch.from_numpy(nodes), torch.from_numpy(edges)
             if self._trace is not None:
                 self._trace.note_encoding(*seen)

@@ -74,13 +74,13 @@ def plan(
         InvalidPolicy: the policy file cannot be used.
     """
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
+    network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
     if problem.evaluator.kind == "measured":
         # Executions wait for these searches and correct them, so short ones are enough.
         quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit)
         planner = partial(plan, config=quick, multilevel=multilevel)
-        return plan_measured(problem, budget, seed, planner, config.execution)
+        return plan_measured(problem, budget, seed, network, planner, config.execution)
     rng = np.random.default_rng(seed)
-    network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
     count = config.max_starts
     if budget.evaluations is not None:
         count = min(count, int(config.starts_share * budget.evaluations))

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from gnnplace.arrays import IntArray
+from gnnplace.env.process import PlacementProcess
+from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.gnn.moves import KINDS, Candidates, Moves, MovesConfig
@@ -41,10 +43,12 @@ def walk(policy_search: PolicySearch, config: WalkConfig) -> None:
     """Anneals from the best placement so far until the budget ends; evaluations must be simulated."""
     search, move_odds = policy_search.search, MoveOdds(policy_search, OddsConfig())
     assert search.best is not None
-    annealing, units = config.annealing, search.problem.num_units
+    annealing, units, tables = config.annealing, search.problem.num_units, policy_search.inputs.tables
+    timing = empty_timing(search.problem, 1)
 
     def proposals_at(assignment: IntArray) -> Proposals:
-        move_odds.update(assignment)
+        refresh(search.problem, tables, timing, 0, assignment)
+        move_odds.update(search.problem.unit_devices(assignment), timing)
         table = move_odds.odds.table
         by_policy = table.by_unit / max(table.by_unit.sum(), 1e-300)  # all odds are 0 where no device can be reached
         weights = config.policy_share * by_policy + (1.0 - config.policy_share) / units
@@ -80,38 +84,50 @@ def revisit(
     config: RevisitConfig,
     limit: int | None = None,
 ) -> None:
-    """Searches from `start` (an assignment `[N]` and its seconds) up to `end_share` of the budget, or for `limit` evaluations."""
-    search, rng, trace = policy_search.search, policy_search.rng, policy_search.trace
-    unit_of_op = search.problem.unit_of_op
+    """Searches from `start` (an assignment `[N]` and its seconds) up to `end_share` of the budget, or for `limit` evaluations.
+
+    All rows of the process are alternatives: each iteration proposes changes, steps them from the current placement, and keeps the
+    best of them or takes the step back.
+    """
+    search, rng, problem = policy_search.search, policy_search.rng, policy_search.search.problem
+    process = PlacementProcess(
+        problem,
+        lambda rows: search.evaluate_to_learn(rows, end_share),
+        max(start[1], 1e-12),
+        policy_search.inputs.tables,
+    )
+    begin = np.tile(problem.unit_devices(start[0]), (config.lookahead, 1))
+    process.reset(begin, np.full(config.lookahead, start[1]))
     moves = Moves(policy_search, config.moves, config.lookahead)
-    current_s = start[1]
-    moves.move_odds.update(start[0])
-    moves.note(moves.move_odds.odds.devices, current_s)
+    moves.move_odds.update(process.devices[0], process.schedules(0))
+    moves.note(process.devices[0], start[1])
     rises: deque[float] = deque(maxlen=config.remembered_rises)
     clock = SearchClock(search, end_share, limit)
     warmth = _warmth(search, clock, config)
     while (done := clock.share_done) < 1.0:
-        drawn = moves.draw(min(config.lookahead, clock.evaluations_left), current_s)
-        best_s = search.best_s
+        before, before_s, best_s = process.devices[0], float(process.seconds[0]), min(start[1], search.best_s)
+        drawn = moves.draw(min(config.lookahead, clock.evaluations_left), before_s)
         if len(drawn.devices):
-            seconds = search.evaluate_to_learn(drawn.devices[:, unit_of_op], end_share)
-            if trace is not None:
-                trace.note_evaluations(seconds.tolist())
-            moves.learn(drawn, seconds.tolist(), current_s)
-            chosen = int(seconds.argmin())
-            devices, after_s = drawn.devices[chosen], float(seconds[chosen])
-            if after_s < best_s:
-                search.steps.append(_step(search, moves.move_odds.odds.devices, drawn, chosen, (best_s, after_s)))
+            process.step(drawn.devices)
+            seconds = process.seconds[: len(drawn.devices)]
+            moves.learn(drawn, seconds.tolist(), before_s)
         elif drawn.better_devices is not None:
-            devices, after_s = drawn.better_devices, drawn.better_s
+            seconds = np.array([drawn.better_s])
+            process.step(drawn.better_devices[None], seconds)
         else:
             return
-        if current_s < after_s <= search.problem.worst_case_s:
-            rises.append(after_s - current_s)
-        temperature_s = _temperature_s(current_s, statistics.median(rises) if rises else 0.0, done, warmth, config)
-        if accepts(current_s, after_s, temperature_s, rng):
-            current_s = after_s
-            moves.move_odds.update(devices[unit_of_op])
+        chosen = int(seconds.argmin())
+        after_s = float(seconds[chosen])
+        if after_s < best_s:
+            search.steps.append(_step(search, before, drawn, chosen, (best_s, after_s)))
+        if before_s < after_s <= problem.worst_case_s:
+            rises.append(after_s - before_s)
+        temperature_s = _temperature_s(before_s, statistics.median(rises) if rises else 0.0, done, warmth, config)
+        if accepts(before_s, after_s, temperature_s, rng):
+            process.keep(chosen)
+            moves.move_odds.update(process.devices[0], process.schedules(0))
+        else:
+            process.take_back()
 
 
 def _step(search: Search, before: IntArray, drawn: Candidates, chosen: int, seconds: tuple[float, float]) -> Step:

@@ -19,7 +19,7 @@ from gnnplace.api import measuring
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.timing import MeasureOptions
 quick = StoppingRule(warmup=1, min_repeats=4, max_repeats=4)
-measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick), quick
+measuring.MEASURE_OPTIONS, measuring._PATIENT = MeasureOptions(search=quick, final=quick, plain=quick), quick
 {_PROGRAM}
 """
 _TRAINING = """

@@ -158,8 +158,7 @@ class IntervalModel:
 
     def hint(self, schedule: Schedule) -> None:
         """Starts the search at a schedule."""
-        first_op = np.array([ops[0] for ops in self.problem.unit_ops], dtype=np.int64)
-        devices = in_order(schedule.assignment[first_op], interchangeable_devices(self.problem))
+        devices = in_order(self.problem.unit_devices(schedule.assignment), interchangeable_devices(self.problem))
         for unit, row in enumerate(self.on):
             for device, here in enumerate(row):
                 self.model.add_hint(here, bool(devices[unit] == device))

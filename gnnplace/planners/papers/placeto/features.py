@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.env.batch import PlacementBatch
+from gnnplace.env.process import PlacementProcess
 from gnnplace.evaluation import Problem
 
 
@@ -97,13 +97,12 @@ def adjacency(edges: IntArray, units: int) -> tuple[Tensor, Tensor]:
     return along, against
 
 
-def dynamic_features(batch: PlacementBatch) -> DynamicFeatures:
+def dynamic_features(process: PlacementProcess) -> DynamicFeatures:
     """The dynamic features of placements between two steps."""
-    timing, ops, first = batch.timing, batch.tables.unit_ops, batch.tables.unit_offsets[:-1]
+    timing, ops, first = process.schedules(), process.tables.unit_ops, process.tables.unit_offsets[:-1]
     start = np.minimum.reduceat(timing.start_s[:, ops], first, axis=1)
     relative = start / np.maximum(timing.makespan_s[:, None], 1e-300)
-    device = timing.assignment[:, ops[first]]
-    return DynamicFeatures(torch.from_numpy(relative.T).float(), torch.from_numpy(device.T.copy()))
+    return DynamicFeatures(torch.from_numpy(relative.T).float(), torch.from_numpy(process.devices.T.copy()))
 
 
 def node_features(static: StaticInputs, dynamic: DynamicFeatures, current: Tensor, steps: Tensor) -> Tensor:

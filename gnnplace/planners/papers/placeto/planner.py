@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.env.batch import PlacementBatch
+from gnnplace.env.episodes import SweepEpisodes
+from gnnplace.env.process import PlacementProcess
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.papers.learning import relative_runtime, single_device_s
@@ -97,7 +98,7 @@ def _learn(search: Search, start: tuple[IntArray, float], config: PlacetoConfig)
     problem, reference_s, limit = search.problem, single_device_s(search.problem), search.budget.evaluations
     static = static_inputs(problem)
     learner = Learner(build_network(static.num_devices, config, search.seed), static, config)
-    batch = PlacementBatch(problem, runtime=search.evaluate_to_learn, reference=reference_s)
+    batch = SweepEpisodes(problem, runtime=search.evaluate_to_learn, reference_s=reference_s)
     starts, start_s = np.tile(start[0], (config.num_envs, 1)), np.full(config.num_envs, start[1])
     generator = torch.Generator().manual_seed(search.seed)
     max_steps = np.inf if limit is None else max(1, config.steps_per_evaluation * limit)
@@ -126,26 +127,26 @@ class Episodes:
 
 @torch.no_grad()
 def roll_out(
-    batch: PlacementBatch, network: PlacetoNetwork, static: StaticInputs, reference_s: float, generator: torch.Generator
+    batch: SweepEpisodes, network: PlacetoNetwork, static: StaticInputs, reference_s: float, generator: torch.Generator
 ) -> Episodes:
     """One episode from each placement of `batch`, which has just been reset to visit `static.visited`."""
     dynamic, masks, actions = list[DynamicFeatures](), list[Tensor](), list[Tensor]()
-    runtimes = [_relative(batch, reference_s)]
+    process, runtimes = batch.process, [_relative(batch.process, reference_s)]
     while not batch.is_done:
-        dynamic.append(dynamic_features(batch))
+        dynamic.append(dynamic_features(process))
         masks.append(torch.from_numpy(batch.action_mask))
-        steps = torch.full((batch.num_placements,), batch.step_index)
+        steps = torch.full((process.num_placements,), batch.step_index)
         log_probs = network.log_probs(static, dynamic[-1], steps, masks[-1])
         actions.append(torch.multinomial(log_probs.exp(), 1, generator=generator).squeeze(1))
         batch.step(actions[-1].numpy())
-        runtimes.append(_relative(batch, reference_s))
+        runtimes.append(_relative(process, reference_s))
     return Episodes(dynamic, torch.stack(masks), torch.stack(actions), np.stack(runtimes))
 
 
-def _relative(batch: PlacementBatch, reference_s: float) -> FloatArray:
-    """`[B]` relative runtimes; the finite seconds that stand for a failure become infinite again."""
-    seconds = np.where(batch.seconds >= batch.failed_s, np.inf, batch.seconds)
-    return relative_runtime(batch.problem, seconds, reference_s)
+def _relative(process: PlacementProcess, reference_s: float) -> FloatArray:
+    """`[B]` relative runtimes; those of a failure are infinite."""
+    seconds = np.where(process.seconds >= process.failed_s, np.inf, process.seconds)
+    return relative_runtime(process.problem, seconds, reference_s)
 
 
 def action_probabilities(
