@@ -12,6 +12,7 @@ import numpy as np
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr, frozen
 from gnnplace.devices.topology import Topology
+from gnnplace.difference import Difference
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.graph.units import UnitGraph, colocated_units, unit_graph
@@ -74,26 +75,6 @@ class Evaluator(Protocol):
 
     def evaluate_batch(self, assignments: IntArray) -> EvaluationBatch:
         """The costs of `[B, N]` assignments with default priorities."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Relative difference of the seconds of A and B, A over B minus 1, with its confidence interval.
-
-    >>> Difference(difference=-0.03, low=-0.04, high=-0.02, pairs=40).sign
-    -1
-    """
-
-    difference: float
-    low: float
-    high: float
-    pairs: int
-    """Runs of each of the two."""
-
-    @property
-    def sign(self) -> int:
-        """-1 where A is faster, 1 where B is faster, 0 where the interval contains 0."""
-        return int(self.low > 0) - int(self.high < 0)
 
 
 @runtime_checkable

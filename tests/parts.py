@@ -7,8 +7,8 @@ import onnx
 
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.segments import segments
-from gnnplace.onnx_io.split import Part
 from gnnplace.running.session import PARTS
 
 

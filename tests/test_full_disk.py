@@ -17,7 +17,7 @@ from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.files import append_json_line, read_json_lines, write_json_lines, write_text
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph
-from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
+from gnnplace.measuring.stored_model import Kept, StoredModel
 from gnnplace.policy.checkpoint import save_policy
 from gnnplace.policy.network import build_policy
 from gnnplace.training.run_state import fresh_state, write_state
@@ -113,9 +113,9 @@ def test_a_search_continues_when_its_measurements_cannot_be_stored(disk: Path) -
     store = MeasurementStore(disk / "measurements.sqlite", {"cpu": "one"})
     fill(disk)
     written: list[str] = []
-    evaluator = object.__new__(MeasuredEvaluator)
-    evaluator.not_kept, evaluator._kept = "", Kept(store, np.zeros((1, 1)))
+    stored = object.__new__(StoredModel)
+    stored.not_kept, stored._kept = "", Kept(store, np.zeros((1, 1)))
     for kind in ("cpu", "gpu"):
-        evaluator._keep(lambda store, kind=kind: (written.append(kind), store.add_dispatch(kind, 1.0)))
-    assert "full" in evaluator.not_kept
+        stored.write(lambda store, kind=kind: (written.append(kind), store.add_dispatch(kind, 1.0)))
+    assert "full" in stored.not_kept
     assert written == ["cpu"]

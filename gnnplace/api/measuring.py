@@ -14,14 +14,16 @@ from gnnplace.api.workload import Workload
 from gnnplace.cost.calibrate import FittedRoofline
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost
 from gnnplace.devices.topology import Topology
+from gnnplace.difference import Difference
 from gnnplace.errors import MeasurementFailed
-from gnnplace.evaluation import Difference, Evaluation
+from gnnplace.evaluation import Evaluation
 from gnnplace.measuring.comparison import Comparison, PlainSessions
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.measuring.link_probe import device_pairs, probe_links, probing_process
-from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.profile import measured_costs
+from gnnplace.measuring.stored_model import Kept
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
@@ -197,15 +199,11 @@ def executed_here(setup: ProblemSetup, options: PlaceOptions, hosts: Hosts | Non
             with here if hosts is None else hosts.executing(evaluator, options, excluded.append) as at_once:
                 solution = planner(setup.problem(evaluator, at_once), options.budget, options.seed)
             counts: MeasuredSearch = {
-                "executed": evaluator.measurements + len(solution.executed_steps), "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
+                "executed": evaluator.measurements, "recalled": evaluator.recalled, "executing_s": evaluator.executing_s,
                 "wall_s": solution.wall_s, "failed": evaluator.failed, "retried": evaluator.retried,
             }  # fmt: skip
-            warnings = (*excluded, *filter(None, [dropped if biased else "", evaluator.not_kept]))
-            finalists = [
-                solution.placement,
-                *evaluator.fastest(_FINALISTS),
-            ]  # a search by differences notes its steps itself
-            return ExecutedSearch(solution, counts, finalists, warnings)
+            warnings = (*excluded, *filter(None, [dropped if biased else "", evaluator.stored.not_kept]))
+            return ExecutedSearch(solution, counts, evaluator.fastest(_FINALISTS), warnings)
 
         def remembered(placements: Sequence[Placement]) -> Comparison:
             known = tuple(map(evaluator.evaluate, placements))

@@ -379,7 +379,7 @@ def _search_executed(setup: ProblemSetup, options: PlaceOptions, execution: Abst
                 interrupted = False
         with stop_requests(interrupted):  # a first Ctrl-C here changes nothing: the search is over
             if comparison is None:
-                finalists = finalists_of(options.planner, search.fastest[:1] or [solution.placement], {})
+                finalists = finalists_of(options.planner, [solution.placement], {})
                 comparison = executor.remembered([finalist.placement for finalist in finalists])
             plan = executed_plan(setup, solution, finalists, replace(comparison, difference=difference), search.counts)
             if plan.setup is setup:  # else it is one session on a device of its own

@@ -11,7 +11,8 @@ import numpy as np
 from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.devices.topology import Topology
-from gnnplace.evaluation import Difference, Problem
+from gnnplace.difference import Difference
+from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement, allowed_mask
 from gnnplace.planners.search import ExecutedStep, Solution, Step

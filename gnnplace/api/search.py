@@ -16,8 +16,9 @@ from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.devices.topology import Topology
+from gnnplace.difference import Difference
 from gnnplace.errors import GnnplaceError, MissingDependency
-from gnnplace.evaluation import Difference, Evaluation, Evaluator
+from gnnplace.evaluation import Evaluation, Evaluator
 from gnnplace.measuring.comparison import Comparison
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.onnx_io.segments import Segment

@@ -19,8 +19,8 @@ from gnnplace.api.measuring import MEASURE_OPTIONS
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.problems import executing, real_setup
 from gnnplace.bench.rivals import RIVALS
+from gnnplace.difference import Difference
 from gnnplace.errors import MeasurementFailed
-from gnnplace.evaluation import Difference
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
 from gnnplace.placement import Placement

@@ -22,7 +22,7 @@ from gnnplace.measuring.busy import check_free
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Answer, Job, Setup, WorkerProcess
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.placement import Placement
 
 _WORTH_OPS = 500_000

@@ -16,7 +16,7 @@ from gnnplace.distributed.cluster import Node, host_options, last_line, take_usu
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.external_data import external_beside
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import parse_device
 from gnnplace.running.pipeline import LocalDevices

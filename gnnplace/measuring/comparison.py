@@ -8,7 +8,8 @@ import numpy as np
 from gnnplace.arrays import FloatArray
 from gnnplace.devices.real_names import all_core_sessions, parse_real
 from gnnplace.devices.topology import Topology
-from gnnplace.evaluation import Difference, Evaluation
+from gnnplace.difference import Difference
+from gnnplace.evaluation import Evaluation
 from gnnplace.measuring.timing import median_interval
 
 

@@ -1,9 +1,10 @@
 """From a placement of op groups to the parts that devices run, and back from measured parts to segments."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +12,16 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.cost.measurement_store import MeasuredSegment
 from gnnplace.devices.topology import Topology
 from gnnplace.graph.op_graph import OpGraph
+from gnnplace.isolated_process import available_memory_bytes
+from gnnplace.measuring.worker_process import Setup
+from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.external_data import external_files, light_copy
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.segments import Segment, segments
-from gnnplace.onnx_io.split import ModelCutter, Part
+from gnnplace.onnx_io.split import ModelCutter
 
+_MAX_KEPT_JOBS = 64
 _MAX_PARTS = 4096  # some kilobytes each, as parts hold no weights
 
 
@@ -113,3 +119,27 @@ def measured_segments(
         MeasuredSegment(topology.devices[d].kind, tuple(ops.tolist()), float(op_time_s[ops, d].sum()), arrived, seconds)
         for d, ops, arrived, seconds in figures
     ]
+
+
+def model_setup(
+    grouped: GroupedModel,
+    maker: PartMaker,
+    feeds: Sequence[Mapping[str, Any]],
+    num_devices: int,
+    dims_objective: DimsObjective,
+) -> Setup:
+    """Inputs and outputs of the model; memory decides how many copies of its weights the process keeps."""
+    model = grouped.model
+    graph = model.model.graph
+    # No op makes an output that is a weight, so no part does.
+    made = [value for value in graph.outputs if value.is_graph_input() or not value.is_initializer()]
+    outputs = tuple(str(value.name) for value in made)
+    read = {*maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
+    copies = available_memory_bytes() // (4 * max(model.graph.total_weight_bytes, 1))
+    return Setup(
+        inputs=tuple(str(value.name) for value in graph.inputs),
+        outputs=outputs,
+        feeds=tuple({name: value for name, value in feed.items() if name in read} for feed in feeds),
+        dims_objective=dims_objective,
+        kept_jobs=int(np.clip(copies, num_devices, _MAX_KEPT_JOBS)),
+    )

@@ -9,8 +9,8 @@ from gnnplace.cost.measured import LinkCosts
 from gnnplace.devices.topology import Topology
 from gnnplace.measuring.timing import StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
+from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.sample_inputs import probe_model
-from gnnplace.onnx_io.split import Part
 
 PROBE_RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=40, max_s=1.0, relative_spread=0.05)
 # Two lengths of a chain of one-op parts: their difference is free of the fixed cost of a run.

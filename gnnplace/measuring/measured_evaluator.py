@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.cost.measurement_store import MeasurementStore
-from gnnplace.cost.stored_runs import StoredRuns, estimated_seconds
 from gnnplace.devices.topology import Topology
+from gnnplace.difference import Difference
 from gnnplace.errors import MeasurementFailed, UnsupportedModel
-from gnnplace.evaluation import Difference, Evaluation, EvaluationBatch, SimulatedEvaluator
+from gnnplace.evaluation import Evaluation, EvaluationBatch, SimulatedEvaluator
 from gnnplace.files import temporary_folder
-from gnnplace.measuring.busy import measuring_conditions
 from gnnplace.measuring.comparison import (
     Comparison,
     PlainSessions,
@@ -28,28 +23,18 @@ from gnnplace.measuring.comparison import (
     executed,
     measured,
 )
-from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, measured_segments
+from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, model_setup
 from gnnplace.measuring.paired import PairRule, difference_of
+from gnnplace.measuring.stored_model import Kept, Parts, StoredModel, pieces
 from gnnplace.measuring.timing import SLOWEST, MeasureOptions, StoppingRule, quiet_s, without_drift
-from gnnplace.measuring.worker_process import Answer, Job, PairedJob, Task, WorkerProcess, model_setup
+from gnnplace.measuring.worker_process import Answer, Job, PairedJob, Task, WorkerProcess
+from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
-from gnnplace.onnx_io.split import Part
 from gnnplace.placement import Placement
 from gnnplace.running.devices import parse_device
 
 _Key = tuple[bytes, bytes]
-_Parts = tuple[Part, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """Store of earlier measurements, and the profiled seconds to which it relates those of segments."""
-
-    store: MeasurementStore
-    op_time_s: FloatArray  # [N, D] of the model's ops
-
-
 RunJobs = Callable[[Sequence[Job]], Iterator[tuple[int, Answer]]]
 """Executes jobs on machines with the same devices as this one; index and answer of each job, as they arrive."""
 
@@ -57,10 +42,10 @@ RunJobs = Callable[[Sequence[Job]], Iterator[tuple[int, Answer]]]
 class MeasuredEvaluator:
     """Executes placements of a model's op groups in an isolated process; close it, or use it as a context.
 
-    The process keeps sessions, so that a placement that moves one group creates only those that change. Every repeat also
-    runs the reference, the best plain session of the whole model, which cancels drift. No placement is measured twice. Peak memory, shortfall, busy time
-    and transferred bytes are simulated. The period is the makespan; `MeasureOptions.requests` is the number of requests
-    behind both.
+    The process keeps sessions, so that a placement that moves one group creates only those that change. Every repeat also runs
+    the reference, the best plain session of the whole model, which cancels drift; a difference runs the other placement instead.
+    `evaluate` measures no placement twice. Peak memory, shortfall, busy time and transferred bytes are simulated. The period is
+    the makespan; `MeasureOptions.requests` is the number of requests behind both.
     """
 
     def __init__(
@@ -89,10 +74,9 @@ class MeasuredEvaluator:
         """Seconds spent executing models during the search."""
         self.retried = 0
         """Number of jobs that were repeated because the measuring process was lost; these are no failures."""
-        self.not_kept = ""
-        """First write error of the store; later writes are skipped."""
         self.topology = topology
-        self._grouped, self._simulated, self._options, self._kept = grouped, simulated, options, kept
+        self._grouped, self._simulated, self._options = grouped, simulated, options
+        self.stored = StoredModel(grouped, topology, options, kept)
         self._best_ratio = np.inf
         self._single: Part | None = None
         self._rng = np.random.default_rng(options.seed)  # of the order of runs in each job
@@ -104,7 +88,6 @@ class MeasuredEvaluator:
         """Measured costs of plain sessions."""
         self.simulated_reference_s = np.nan
         """Simulated seconds of the best single device, multiplied by the measured ratio of the reference to it."""
-        self._conditions = measuring_conditions()
         with ExitStack() as opened:
             self.maker = PartMaker(grouped.model, opened.enter_context(temporary_folder()))
             self.setup = model_setup(grouped, self.maker, feeds, topology.num_devices, options.dims_objective)
@@ -171,12 +154,21 @@ class MeasuredEvaluator:
         """The relative difference of two placements, measured in one job in sessions of their own.
 
         `rule` is by default `MeasureOptions.step`, for a search. Sessions stay loaded, so that a search that compares every
-        candidate with the incumbent, as `second`, creates few. The store learns the seconds of segments.
+        candidate with the incumbent, as `second`, creates few. Where the seconds of `second` are known, those of `first` and of
+        all segments follow from them.
 
         Raises:
             MeasurementFailed: one of them failed.
         """
-        return self._difference(self._segment_parts(first), self._segment_parts(second), rule or self._options.step)
+        self.measurements += 1
+        parts = self._segment_parts(first), self._segment_parts(second)
+        known = self._known.get(_key(second))
+        second_s = None if known is None else known[1].makespan_s
+        found = self._difference(*parts, rule or self._options.step, second_s)
+        if second_s is not None:
+            seconds, half_s = second_s * (1.0 + found.difference), second_s * (found.high - found.low) / 2
+            self._note(first, measured(self._simulated.evaluate(first), seconds, half_s, found.pairs))
+        return found
 
     def difference_to_reference(self, placement: Placement) -> Difference | None:
         """The relative difference of a placement and the reference, by `MeasureOptions.decisive`.
@@ -184,14 +176,15 @@ class MeasuredEvaluator:
         None where there is no reference, where the placement is the reference itself, or where one of them failed.
         """
         parts = self._segment_parts(placement)
-        is_reference = self.reference is not None and _pieces(parts) == _pieces((self.reference,))
+        is_reference = self.reference is not None and pieces(parts) == pieces((self.reference,))
         if self.reference is None or is_reference:
             return None
         with suppress(MeasurementFailed):
-            return self._difference(parts, (self.reference,), self._options.decisive)
+            return self._difference(parts, (self.reference,), self._options.decisive, self.plain.best_s)
         return None
 
-    def _difference(self, first: _Parts, second: _Parts, rule: PairRule) -> Difference:
+    def _difference(self, first: Parts, second: Parts, rule: PairRule, second_s: float | None) -> Difference:
+        """The relative difference; `second_s` are the seconds of the second beside the first measurement of the reference."""
         limit_s = self._limit_s(2, lambda run_s: rule.max_s + 8 * (rule.first_look + 2) * run_s)
         answer = self._run(PairedJob((first, second), rule, self._new_seed(), limit_s, self._options.requests))
         self.executing_s += answer.executing_s
@@ -202,8 +195,10 @@ class MeasuredEvaluator:
                 else f"the {('first', 'second')[answer.culprit]} placement"
             )
             raise MeasurementFailed(f"{which} could not be compared: {answer.failure}")
-        for parts, part_s in zip((first, second), answer.part_s, strict=False):
-            self._keep_segments(parts, part_s, self.plain.best_s)
+        if second_s and self.plain.best_s is not None:
+            reference_s = self.plain.best_s * float(quiet_s(answer.samples[1])) / second_s
+            for parts, part_s in zip((first, second), answer.part_s, strict=False):
+                self._keep_segments(parts, part_s, reference_s)
         return difference_of(answer.samples, rule.confidence)
 
     def learn_segments(self, placements: Sequence[Placement], rule: StoppingRule) -> None:
@@ -216,14 +211,14 @@ class MeasuredEvaluator:
         """Seconds of placements in rounds with each other and the reference; see `_beside`."""
         return self._beside(list(map(self._parts_of, placements)), rule)
 
-    def _parts_of(self, placement: Placement) -> _Parts | Answer:
+    def _parts_of(self, placement: Placement) -> Parts | Answer:
         """The parts of a placement, or the failure to cut it."""
         try:
             return self._segment_parts(placement)
         except UnsupportedModel as error:
             return Answer(None, str(error))
 
-    def _beside(self, models: Sequence[_Parts | Answer], rule: StoppingRule) -> list[Answer]:
+    def _beside(self, models: Sequence[Parts | Answer], rule: StoppingRule) -> list[Answer]:
         """Measures models that are not failures beside each other and the reference.
 
         Each answer has `[2, R]` seconds, those of the model and those of the reference, or a failure. A model that fails is
@@ -251,6 +246,14 @@ class MeasuredEvaluator:
                 waiting += [[index] for index in together]
         return answers
 
+    def _note(self, placement: Placement, evaluation: Evaluation) -> None:
+        self._known[_key(placement)] = placement, evaluation
+        self._note_ratio(evaluation.makespan_s)
+
+    def _note_ratio(self, seconds: float) -> None:
+        if self.plain.best_s is not None:
+            self._best_ratio = min(self._best_ratio, seconds / self.plain.best_s)
+
     def close(self) -> None:
         """Ends the measuring process and removes the written parts."""
         self._open.close()
@@ -277,7 +280,7 @@ class MeasuredEvaluator:
             self._execute(waiting)
         return [self._known[_key(placement)][1] for placement in placements]
 
-    def _without_executing(self, placement: Placement, simulated: Evaluation) -> Evaluation | _Parts:
+    def _without_executing(self, placement: Placement, simulated: Evaluation) -> Evaluation | Parts:
         """The cost where the store knows it or the placement cannot run, else the parts to execute."""
         if not np.isfinite(simulated.makespan_s):
             return executed(simulated, None, simulated.failure or "an op has no device or a tensor no route")
@@ -285,16 +288,14 @@ class MeasuredEvaluator:
             parts = self._segment_parts(placement)
         except UnsupportedModel as error:
             return executed(simulated, None, str(error))
-        if self._kept is not None and self.plain.best_s is not None:
-            stored = self._kept.store.placement_runs(self._model_key, _pieces(parts))
-            known = estimated_seconds(stored, self.plain.seconds_of, time.time())
-            if known is not None:
-                self.recalled += 1
-                self._best_ratio = min(self._best_ratio, known[0] / self.plain.best_s)
-                return measured(simulated, *known, sum(len(runs.candidate_s) for runs in stored))
-        return parts
+        known = None if self.plain.best_s is None else self.stored.estimate(parts, self.plain.seconds_of)
+        if known is None:
+            return parts
+        self.recalled += 1
+        self._note_ratio(known[0])
+        return measured(simulated, *known)
 
-    def _execute(self, waiting: Sequence[tuple[Placement, Evaluation, _Parts]]) -> None:
+    def _execute(self, waiting: Sequence[tuple[Placement, Evaluation, Parts]]) -> None:
         """Executes placements and records each cost as soon as it is known."""
         self.measurements += len(waiting)
         abandon_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
@@ -306,7 +307,7 @@ class MeasuredEvaluator:
             self.retried += answer.retries
             self._known[_key(placement)] = placement, self._recorded(simulated, parts, answer)
 
-    def _recorded(self, simulated: Evaluation, parts: _Parts, answer: Answer) -> Evaluation:
+    def _recorded(self, simulated: Evaluation, parts: Parts, answer: Answer) -> Evaluation:
         """The cost that an execution shows; the store keeps it."""
         self.executing_s += answer.executing_s
         if answer.samples is None or self.plain.best is None:
@@ -314,45 +315,22 @@ class MeasuredEvaluator:
         # Ratios to the reference of the same round, in units of its first measurement.
         ratios = answer.samples[0] / answer.samples[1]
         self._best_ratio = min(self._best_ratio, float(np.median(ratios)))
-        if self._kept is not None:
-            candidate_s, reference_s = map(tuple, answer.samples.tolist())
-            runs = StoredRuns(candidate_s, reference_s, self.plain.best_session, self._conditions)
-            self._keep(lambda store: store.add_placement_runs(self._model_key, _pieces(parts), runs))
-            for part_s in answer.part_s[:1]:
-                self._keep_segments(parts, part_s, _quiet_reference_s(answer))
+        self.stored.add_runs(parts, answer.samples, self.plain.best_session)
+        for part_s in answer.part_s[:1]:
+            self._keep_segments(parts, part_s, _quiet_reference_s(answer))
         return executed(simulated, ratios * self.plain.best.makespan_s)
 
-    def _keep_segments(self, parts: _Parts, part_s: FloatArray, reference_s: float | None) -> None:
-        """Stores the seconds `[P]` of a placement's parts, scaled from `reference_s` to the moment when the ops were profiled."""
-        if self._kept is None or self.reference is None or not reference_s or len(self._grouped.models) > 1:
-            return  # seconds of several shapes together describe none of them
-        model, op_time_s = self._grouped.model, self._kept.op_time_s
-        in_profile_s = part_s * (self.simulated_reference_s / reference_s)
-        segments = measured_segments(model.graph, self.topology, op_time_s, parts, in_profile_s, model.constant_ops)
-        self._keep(partial(MeasurementStore.add_segments, model=model.key, segments=segments))
-
-    def _keep(self, write: Callable[[MeasurementStore], None]) -> None:
-        """Writes to the store; a write error does not end the search."""
-        if self._kept is not None and not self.not_kept:
-            try:
-                write(self._kept.store)
-            except MeasurementFailed as error:
-                self.not_kept = str(error)
-
-    @property
-    def _model_key(self) -> str:
-        """Everything that a measured ratio depends on, besides the machine and the pieces."""
-        grouped, options = self._grouped, self._options
-        first, *others = (model.key for model in grouped.models)
-        shapes = [options.dims_objective, *others] if others else []
-        return json.dumps([first, options.seed, options.requests, *shapes])
+    def _keep_segments(self, parts: Parts, part_s: FloatArray, reference_s: float | None) -> None:
+        """Stores the seconds `[P]` of a placement's parts, measured when the reference took `reference_s`."""
+        if self.reference is not None and reference_s:
+            self.stored.add_segments(parts, part_s * (self.simulated_reference_s / reference_s))
 
     def _run(self, job: Task) -> Answer:
         answer = self._worker.run(job)
         self.retried += answer.retries
         return answer
 
-    def _job(self, candidates: Sequence[_Parts], rule: StoppingRule) -> Job:
+    def _job(self, candidates: Sequence[Parts], rule: StoppingRule) -> Job:
         """Candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""
         together = (*candidates, *(() if self.reference is None else ((self.reference,),)))
         limit_s = self._limit_s(len(together), lambda repeat_s: rule.longest_s(len(together), repeat_s))
@@ -397,7 +375,7 @@ class MeasuredEvaluator:
                 self.simulated_reference_s = simulated[self.plain.single_device].makespan_s * self.plain.ratio
                 return
 
-    def _segment_parts(self, placement: Placement) -> _Parts:
+    def _segment_parts(self, placement: Placement) -> Parts:
         """The parts of a placement: one per segment."""
         names = self.topology.device_names
         return tuple(
@@ -408,11 +386,6 @@ class MeasuredEvaluator:
 
 def _quiet_reference_s(answer: Answer) -> float | None:
     return None if answer.samples is None or len(answer.samples) < 2 else float(quiet_s(answer.samples[-1]))
-
-
-def _pieces(parts: _Parts) -> list[object]:
-    """Device and ops of each part: the key of a placement in the store."""
-    return [[part.device, part.key] for part in parts]
 
 
 def _key(placement: Placement) -> _Key:

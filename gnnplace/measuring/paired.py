@@ -18,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from gnnplace.arrays import FloatArray
-from gnnplace.evaluation import Difference
+from gnnplace.difference import Difference
 
 LEAST_RUN_S = 1e-3
 """Least seconds of a timed run; shorter requests run several times in a row."""

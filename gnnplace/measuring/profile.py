@@ -1,23 +1,17 @@
 """Seconds of every op on a real device, from ONNX Runtime's profiler, and the machine's costs that follow from them."""
 
 import json
-import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.cost.measured import CostStore, KindCosts, median_links
-from gnnplace.devices.real_names import RealDevice
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed
@@ -25,61 +19,17 @@ from gnnplace.files import temporary_folder
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
-from gnnplace.measuring.timing import StoppingRule, interleaved, quiet_s
-from gnnplace.measuring.worker_process import Answer, ProcessState, Setup, WorkerProcess, failed
+from gnnplace.measuring.profile_job import OPTIMISED, PROFILE, ProfileJob
+from gnnplace.measuring.timing import StoppingRule, quiet_s
+from gnnplace.measuring.worker_process import Setup, WorkerProcess
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
-from gnnplace.onnx_io.split import Part
-from gnnplace.running.devices import check_offered, create_session, parse_device, pinned, session_options
-from gnnplace.running.values import python_run
+from gnnplace.running.devices import check_offered, parse_device
 
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
 _TIMEOUT_S = 900.0  # for some thirty runs; the runs of one placement may take 300 s
 _KERNEL = "_kernel_time"
-_PROFILE, _OPTIMISED = "profile.json", "optimised.onnx"
-
-
-@dataclass(frozen=True)
-class ProfileJob:
-    """A model in one part, to be profiled on the device of the part."""
-
-    part: Part
-    folder: Path
-    """Folder for the profile and the optimised model; an `ep:` device writes none, as its profile has too little detail."""
-    rule: StoppingRule
-    limit_s: float = math.inf
-    """Seconds for loading and running the model, where the limit of the process is longer."""
-
-    def execute(self, state: ProcessState) -> Answer:
-        """`[2, R]` seconds of the profiled session and of the plain one; on an `ep:` device `[1, R]` of the plain one."""
-        device, part, feed = parse_device(self.part.device), self.part, state.setup.feeds[0]
-        rng = np.random.default_rng(0)
-        try:
-            with pinned(device):
-                plain = create_session(part.model, device, part.data_folder, custom_ops=part.custom_ops)
-                calls: list[Callable[[], object]] = [partial(python_run(plain), None, feed)]
-                if device.family == "ep":
-                    return Answer(interleaved(calls, self.rule, rng))
-                options = _profiling(device, self.folder)
-                profiled = create_session(part.model, device, part.data_folder, options, part.custom_ops)
-                samples = interleaved([partial(python_run(profiled), None, feed), *calls], self.rule, rng)
-                Path(profiled.end_profiling()).rename(self.folder / _PROFILE)
-                return Answer(samples)
-        except Exception as error:  # any failure of the model is an answer
-            return failed(error, 0)
-
-
-def _profiling(device: RealDevice, folder: Path) -> ort.SessionOptions:
-    """Options of a session that writes its profile and its optimised model into `folder`."""
-    options = session_options(device)
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "profile")
-    options.optimized_model_filepath = str(folder / _OPTIMISED)
-    # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
-    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    return options
 
 
 def profile_model(
@@ -119,8 +69,8 @@ def profile_model(
             (published,) = load_topology(device_name).devices
             op_s = RooflineCost().completed(model.graph, published, np.full(model.graph.num_ops, np.nan), everywhere)
         else:
-            kernel_s = _kernel_s(json.loads((folder / _PROFILE).read_text(encoding="utf-8")), rule.warmup)
-            for kernel, stands_for in ops_of_kernels(model, folder / _OPTIMISED).items():
+            kernel_s = _kernel_s(json.loads((folder / PROFILE).read_text(encoding="utf-8")), rule.warmup)
+            for kernel, stands_for in ops_of_kernels(model, folder / OPTIMISED).items():
                 op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
                 kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
     if not op_s.any():

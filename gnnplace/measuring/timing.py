@@ -1,5 +1,7 @@
 """Repeated measurements and their statistics: interleaved rounds, medians, confidence intervals."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections import deque
@@ -7,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +18,10 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring.paired import LEAST_RUN_S, WARM_BELOW_S, PairRule, WarmRuns
 from gnnplace.objectives import DimsObjective
 from gnnplace.running.runner import PlacedRunner
-from gnnplace.running.session import Session
 from gnnplace.running.values import Feed
+
+if TYPE_CHECKING:
+    from gnnplace.running.session import Session
 
 SLOWEST = 10.0
 """Multiple of the plain session's seconds above which the search does not measure a placement precisely."""

@@ -13,17 +13,15 @@ import numpy as np
 
 from gnnplace.arrays import FloatArray
 from gnnplace.errors import GnnplaceError, MeasurementFailed
-from gnnplace.isolated_process import IsolatedProcess, ProcessEnded, available_memory_bytes
-from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker
+from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.measuring.paired import PairRule, paired_samples
 from gnnplace.measuring.timing import StoppingRule, interleaved, run_pipelined
 from gnnplace.objectives import DimsObjective
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.part_session import SessionCache
 from gnnplace.running.runner import PlacedRunner
 
 _TRIES = 2
-_MAX_KEPT_JOBS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,30 +36,6 @@ class Setup:
     """Number of last jobs whose sessions stay loaded; the process drops older sessions."""
     dims_objective: DimsObjective = "worst"
     """How the seconds at several shapes become one figure."""
-
-
-def model_setup(
-    grouped: GroupedModel,
-    maker: PartMaker,
-    feeds: Sequence[Mapping[str, Any]],
-    num_devices: int,
-    dims_objective: DimsObjective,
-) -> Setup:
-    """Inputs and outputs of the model; memory decides how many copies of its weights the process keeps."""
-    model = grouped.model
-    graph = model.model.graph
-    # No op makes an output that is a weight, so no part does.
-    made = [value for value in graph.outputs if value.is_graph_input() or not value.is_initializer()]
-    outputs = tuple(str(value.name) for value in made)
-    read = {*maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
-    copies = available_memory_bytes() // (4 * max(model.graph.total_weight_bytes, 1))
-    return Setup(
-        inputs=tuple(str(value.name) for value in graph.inputs),
-        outputs=outputs,
-        feeds=tuple({name: value for name, value in feed.items() if name in read} for feed in feeds),
-        dims_objective=dims_objective,
-        kept_jobs=int(np.clip(copies, num_devices, _MAX_KEPT_JOBS)),
-    )
 
 
 class ProcessState:

@@ -5,13 +5,14 @@ This folder imports no runtime. In reading order:
 - `read.py`: any model file as an `OnnxModel`;
 - `model.py`: the normalised model with its op graph; stages, colocation groups and state in a model's metadata;
 - `checks.py`: rules that a model file must keep;
-- `value_types.py`: element types, map types, and types as ONNX Runtime writes them;
+- `element_types.py`, `value_types.py`: element types, map types, and types as ONNX Runtime writes them;
 - `normalise.py`, `folding.py`: inlined functions, folded constants, unique node names;
 - `shapes/`: shape and dtype of every tensor at concrete dimensions;
 - `op_costs/`: FLOPs and moved bytes of one node;
 - `conversion.py`: from nodes and shapes to the op graph;
 - `segments.py`: runs of ops that a device executes without exchanging values;
 - `external_data.py`: weights in files of their own, which are linked and not rewritten;
+- `part.py`: a model for one device, and its inputs and outputs;
 - `split.py`: one model file per segment;
 - `annotate.py`: the placement inside a model file;
 - `manifest.py`: the description of a folder of parts;

@@ -12,27 +12,14 @@ from gnnplace.files import file_inside, new_folder, read_json, write_text
 from gnnplace.json_fields import JsonObject, checked_format
 from gnnplace.onnx_io.annotate import layer_assignment
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.part import Part, ValueInfo
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.onnx_io.shapes.node_types import declared_type
-from gnnplace.onnx_io.split import Part, has_default, split_model
+from gnnplace.onnx_io.split import has_default, split_model
 from gnnplace.onnx_io.value_types import type_text
 
 FORMAT = "gnnplace.parts/1"
 MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True)
-class ValueInfo:
-    """A model input or output, as `onnxruntime.NodeArg` describes it."""
-
-    name: str
-    type: str
-    """Type as ONNX Runtime writes it, such as `tensor(float)`."""
-    shape: tuple[int | str | None, ...]
-    """Sizes; a symbolic size by name, an unknown one as None."""
-    optional: bool = False
-    """Whether the input has a default."""
-    known_rank: bool = True
 
 
 @dataclass(frozen=True)

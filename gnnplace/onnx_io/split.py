@@ -1,8 +1,8 @@
 """Cuts a model into parts: models of their own, each for one device."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from gnnplace.files import new_file
 from gnnplace.onnx_io.external_data import external_files, link_files, refer, relocate, write_external
 from gnnplace.onnx_io.folding import values_read
 from gnnplace.onnx_io.model import OnnxModel, constant_ops
+from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.value_types import kept_type, restore_map_types
 
 MAX_IR_VERSION = 13
@@ -23,32 +24,6 @@ MAX_OPSET = 26
 _FIRST_IR_WITH_FREE_INITIALIZERS = 4
 _SHARED_BYTES = 1 << 16  # mapping a file does not pay for a few pages of memory
 _MAX_PROTO_BYTES = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a placed model: a model of its own, its device, and the values that it exchanges."""
-
-    name: str
-    """The file's name in a folder of parts; otherwise a name for messages."""
-    device: str
-    """Empty until the part is placed."""
-    model: Path | bytes
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    optional_inputs: tuple[str, ...] = ()
-    """Model inputs with a default, which the part contains."""
-    key: Hashable = None
-    """Identifies the content, so that a cache can reuse the part's session on a device; None: not cached."""
-    data_folder: Path | None = None
-    """Folder of the external weights of a model in memory."""
-    custom_ops: tuple[Path, ...] = ()
-    """Shared libraries with operators that ONNX Runtime does not have."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """All inputs, with and without a default."""
-        return (*self.inputs, *self.optional_inputs)
 
 
 class Boundary(NamedTuple):

@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.difference import Difference
 from gnnplace.errors import InfeasiblePlacement, MeasurementFailed
-from gnnplace.evaluation import Difference, PairedEvaluator, Problem, Walk, WalkRequest
+from gnnplace.evaluation import PairedEvaluator, Problem, Walk, WalkRequest
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.interruption import noticed_interrupts
 from gnnplace.placement import Placement

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gnnplace.errors import GnnplaceError, InvalidPlacement
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.values import Options, Value, as_numpy
 
 START = -1

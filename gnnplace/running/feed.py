@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from gnnplace.errors import InvalidInput
 from gnnplace.files import new_file
-from gnnplace.onnx_io.manifest import ValueInfo
-from gnnplace.onnx_io.value_types import numpy_dtype
+from gnnplace.onnx_io.element_types import numpy_dtype
+from gnnplace.onnx_io.part import ValueInfo
 from gnnplace.running.values import as_numpy
 
 

@@ -1,17 +1,21 @@
 """ONNX Runtime sessions of single parts, and a cache of them for searches that change few parts at a time."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnxruntime as ort
 
 from gnnplace.devices.real_names import RealDevice, parse_real
-from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.read import TypeText
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.devices import create_session, register_custom_ops
 from gnnplace.running.values import HOST, Options, Value, as_numpy, device_memory, only_tensors, python_run, run_tensors
+
+if TYPE_CHECKING:
+    from gnnplace.onnx_io.model import OnnxModel
+    from gnnplace.onnx_io.read import TypeText
 
 
 class PartSession:

@@ -12,7 +12,7 @@ from threading import Lock, Semaphore
 from typing import Any
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import Request, State, Step, plan_steps
 from gnnplace.running.devices import parse_device, pinned
 from gnnplace.running.feed import check_complete

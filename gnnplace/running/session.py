@@ -16,8 +16,9 @@ import onnxruntime as ort
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.files import parsed_json, scratch_folder, temporary_folder
 from gnnplace.onnx_io.annotate import annotated_segments
-from gnnplace.onnx_io.manifest import MANIFEST, ValueInfo, read_manifest, write_parts
+from gnnplace.onnx_io.manifest import MANIFEST, read_manifest, write_parts
 from gnnplace.onnx_io.model import STATE_KEY
+from gnnplace.onnx_io.part import ValueInfo
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.running.feed import check_complete, checked_feed
 from gnnplace.running.part_session import infer_types

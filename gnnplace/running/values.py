@@ -10,7 +10,7 @@ import onnxruntime as ort
 from onnxruntime.capi import _pybind_state as native
 
 from gnnplace.devices.real_names import RealDevice
-from gnnplace.onnx_io.value_types import NARROW, from_raw, is_narrow, numpy_dtype, to_raw
+from gnnplace.onnx_io.element_types import NARROW, from_raw, is_narrow, numpy_dtype, to_raw
 
 Value = Any
 """A tensor as ONNX Runtime's native OrtValue; strings, sequences and optionals as the Python objects of `run`."""

@@ -15,7 +15,8 @@ from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload, load_workload
 from gnnplace.devices.real_names import all_core_sessions
 from gnnplace.devices.spec import load_topology
-from gnnplace.evaluation import Difference, Evaluation
+from gnnplace.difference import Difference
+from gnnplace.evaluation import Evaluation
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.measuring.comparison import Comparison, PlainSessions

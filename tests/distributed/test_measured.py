@@ -21,7 +21,8 @@ from gnnplace.distributed.evaluators import answers_of_hosts, measuring
 from gnnplace.distributed.pool import Pool
 from gnnplace.evaluation import EvaluationBatch
 from gnnplace.measuring.grouped_parts import GroupedModel
-from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+from gnnplace.measuring.stored_model import Kept
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.sim.simulator import Simulator

@@ -5,7 +5,7 @@ import numpy as np
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.measuring.grouped_parts import measured_segments
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 
 PAIR = Topology(
     "pair", (Device("a", "slow"), Device("b", "fast")), (Link("a", "b", 0.0, 1.0), Link("b", "a", 0.0, 1.0))

@@ -22,11 +22,12 @@ from gnnplace.errors import InvalidTopology
 from gnnplace.evaluation import Evaluator, PairedEvaluator
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.measuring.grouped_parts import GroupedModel
-from gnnplace.measuring.measured_evaluator import Kept, MeasuredEvaluator, _pieces
+from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
+from gnnplace.measuring.stored_model import Kept, pieces
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.measuring.worker_process import Answer, Job, PairedJob, ProcessState, WorkerProcess
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.placement import Placement
 from gnnplace.running.part_session import PartSession
 from gnnplace.sim.simulator import Simulator
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 RULE = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
 OPTIONS = MeasureOptions(search=RULE, final=RULE, plain=RULE, timeout_s=60.0)
+QUICK = dataclasses.replace(OPTIONS, decisive=PairRule(max_blocks=10))
 Evaluators = Callable[..., MeasuredEvaluator]
 
 BRANCHES = """(float[N, 4] x, float[N, 4] z, float[N] unread) => (float[N, 4] y, float[N, 8] both)
@@ -99,6 +101,15 @@ def test_equal_placements_are_measured_once_and_priorities_make_them_differ(eval
     assert batch.shortfall_bytes.tolist() == [0.0, 0.0]
 
 
+def test_a_difference_to_a_known_placement_gives_the_seconds_of_the_other(evaluator: Evaluators) -> None:
+    measured = evaluator(BRANCHES)
+    before, after = placement(0, 0, 0, 0, 0, 0), placement(0, 1, 0, 1, 0, 1)
+    before_s = measured.evaluate(before).makespan_s
+    found = measured.difference(after, before)
+    assert measured.evaluate(after).makespan_s == before_s * (1 + found.difference)
+    assert measured.measurements == 2
+
+
 def test_stored_placements_are_not_executed_again_unless_the_model_or_machine_differs(
     evaluator: Evaluators, tmp_path: Path
 ) -> None:
@@ -109,7 +120,7 @@ def test_stored_placements_are_not_executed_again_unless_the_model_or_machine_di
     again = evaluator(BRANCHES, store=store)
     recalled = again.evaluate(split)
     assert (first.measurements, first.recalled, again.measurements, again.recalled) == (1, 0, 0, 1)
-    (runs,) = store.placement_runs(first._model_key, _pieces(first._segment_parts(split)))
+    (runs,) = store.placement_runs(first.stored.key, pieces(first._segment_parts(split)))
     assert (len(runs.candidate_s), len(runs.reference_s), runs.reference) == (6, 6, first.plain.best_session)
     assert {"load_average", "cpu_mhz", "timer", "gnnplace"} <= runs.conditions.keys()
     assert first.plain.best_s is not None
@@ -194,7 +205,7 @@ def test_pairs_of_a_search_keep_the_sessions_of_the_incumbent_and_teach_the_cost
     evaluator: Evaluators, tmp_path: Path
 ) -> None:
     store = MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "this"})
-    measured = evaluator(BRANCHES, store=store)
+    measured = evaluator(BRANCHES, options=QUICK, store=store)
     incumbent, candidate, next_one = (
         placement(0, 1, 0, 1, 0, 1),
         placement(0, 1, 0, 1, 0, 0),
@@ -205,6 +216,8 @@ def test_pairs_of_a_search_keep_the_sessions_of_the_incumbent_and_teach_the_cost
     assert not store.knows_segments(kinds, measured._grouped.model.key)
     found = measured.difference(candidate, incumbent)
     assert found.low < found.difference < found.high
+    assert not store.knows_segments(kinds, measured._grouped.model.key), "nothing relates them to the reference"
+    assert measured.difference_to_reference(candidate) is not None
     assert store.knows_segments(kinds, measured._grouped.model.key)
 
     rule, state = dataclasses.replace(OPTIONS.step, max_blocks=7), ProcessState(measured.setup)
@@ -220,8 +233,7 @@ def test_pairs_of_a_search_keep_the_sessions_of_the_incumbent_and_teach_the_cost
 
 
 def test_a_placement_is_paired_with_the_reference_unless_it_is_the_reference(evaluator: Evaluators) -> None:
-    quick = dataclasses.replace(OPTIONS, decisive=PairRule(max_blocks=10))
-    measured = evaluator(BRANCHES, options=quick)
+    measured = evaluator(BRANCHES, options=QUICK)
     found = measured.difference_to_reference(placement(0, 1, 0, 1, 0, 1))
     assert found is not None
     assert (found.pairs, found.low < found.difference < found.high) == (20, True)

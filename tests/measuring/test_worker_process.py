@@ -20,7 +20,7 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring import worker_process
 from gnnplace.measuring.worker_process import Job, ProcessState, Setup, WorkerProcess
 from gnnplace.objectives import DimsObjective
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.units import GIB
 from tests.measuring_processes import CORE, QUICK, parsed
 from tests.measuring_processes import ENDLESS as ENDLESS_TEXT

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gnnplace.errors import InvalidPlacement, UnsupportedModel
-from gnnplace.onnx_io.manifest import MANIFEST, ValueInfo, read_manifest, write_parts
+from gnnplace.onnx_io.manifest import MANIFEST, read_manifest, write_parts
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.part import Part, ValueInfo
 from gnnplace.onnx_io.segments import Segment
-from gnnplace.onnx_io.split import Part
 
 CHAIN = (Segment(0, (0, 1)), Segment(1, (2,)), Segment(0, (3,)))
 

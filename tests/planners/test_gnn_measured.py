@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gnnplace.arrays import IntArray
+from gnnplace.difference import Difference
 from gnnplace.errors import MeasurementFailed
-from gnnplace.evaluation import Difference, Evaluation, EvaluationBatch, Problem
+from gnnplace.evaluation import Evaluation, EvaluationBatch, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.classical import annealing

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gnnplace.errors import MeasurementFailed
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running import worker
 from gnnplace.running.devices import parse_device
 from gnnplace.running.part_session import PartSession

@@ -12,7 +12,7 @@ import pytest
 from gnnplace.devices.presets import preset
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import InvalidTopology, MeasurementFailed, MissingDependency
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running import devices
 from gnnplace.running.devices import create_session, is_real, parse_device, pinned, provider_options, session_options
 from gnnplace.running.part_session import PartSession

@@ -10,7 +10,7 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring.link_probe import probe_link, probing_process
 from gnnplace.measuring.profile import profile_model
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.devices import create_session, cuda_is_offered, parse_device
 from gnnplace.running.gpu_slices import slice_stream
 from gnnplace.running.runner import PlacedRunner

@@ -21,7 +21,7 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring import busy
 from gnnplace.measuring.profile import measured_costs, profile_model
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.placement import Placement
 from gnnplace.running.devices import create_session, parse_device
 from gnnplace.running.runner import PlacedRunner

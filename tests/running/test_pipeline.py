@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gnnplace.errors import InvalidInput, MeasurementFailed
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.part_session import PartSession
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import as_numpy

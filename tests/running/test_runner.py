@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnnplace.errors import InvalidPlacement, MeasurementFailed
-from gnnplace.onnx_io.split import Part
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import START, plan_steps
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.runner import PlacedRunner

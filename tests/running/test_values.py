@@ -11,8 +11,8 @@ import pytest
 
 from gnnplace.errors import InvalidInput
 from gnnplace.measuring.plain_session import PlainSession
+from gnnplace.onnx_io.element_types import NARROW, numpy_dtype
 from gnnplace.onnx_io.model import OnnxModel
-from gnnplace.onnx_io.value_types import NARROW, numpy_dtype
 from gnnplace.running.session import Session
 from gnnplace.running.values import as_numpy, from_python
 from tests.parts import save
