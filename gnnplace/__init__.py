@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from gnnplace.onnx_io.read import read_onnx
     from gnnplace.placement import Placement, load_placement
     from gnnplace.planners.catalog import PLANNERS, load_planner
-    from gnnplace.planners.search import Budget, Search, Solution
+    from gnnplace.planners.search import Search
+    from gnnplace.planners.solution import Budget, Solution
     from gnnplace.running.session import Session
     from gnnplace.schedule import Schedule, check_schedule
     from gnnplace.sim import Simulator
@@ -56,7 +57,8 @@ _HOMES = {
     "gnnplace.onnx_io.read": "read_onnx",
     "gnnplace.placement": "Placement load_placement",
     "gnnplace.planners.catalog": "PLANNERS load_planner",
-    "gnnplace.planners.search": "Budget Search Solution",
+    "gnnplace.planners.search": "Search",
+    "gnnplace.planners.solution": "Budget Solution",
     "gnnplace.running.session": "Session",
     "gnnplace.schedule": "Schedule check_schedule",
     "gnnplace.sim": "Simulator",

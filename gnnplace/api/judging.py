@@ -12,7 +12,7 @@ from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
 from gnnplace.measuring.comparison import Comparison
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Solution
+from gnnplace.planners.solution import Solution
 from gnnplace.run_record import MeasuredRecord, MeasuredSearch, PlannerRow, finite
 from gnnplace.units import format_s
 

@@ -19,7 +19,8 @@ from gnnplace.files import read_json, write_text
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.heft import best_start
-from gnnplace.planners.search import Budget, Search
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget
 from gnnplace.report import device_letters, devices_of_letters
 from gnnplace.training.data_parallel import DataParallelConfig
 from gnnplace.training.run_state import InvalidRun

@@ -28,7 +28,7 @@ from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Planner
+from gnnplace.planners.solution import Planner
 from gnnplace.run_record import MeasuredSearch
 
 MEASURE_OPTIONS = MeasureOptions()

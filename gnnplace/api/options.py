@@ -10,7 +10,7 @@ from typing import TypedDict, TypeVar
 
 from gnnplace.errors import UnsupportedModel
 from gnnplace.objectives import DimsObjective, Objective
-from gnnplace.planners.search import Budget, Progress
+from gnnplace.planners.solution import Budget, Progress
 
 Dims = Mapping[str, int | Sequence[int]]
 """One or several sizes by name of the dimension."""

@@ -25,7 +25,7 @@ from gnnplace.interruption import stop_requests
 from gnnplace.measuring.busy import check_free
 from gnnplace.placement import Placement, check_legal, listed_devices, load_placement
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Budget, Solution
+from gnnplace.planners.solution import Budget, Solution
 from gnnplace.run_record import PlannerRow, finite
 from gnnplace.running.devices import is_real
 

@@ -20,7 +20,7 @@ from gnnplace.onnx_io.annotate import write_placed
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.segments import Segment, segment_numbers
 from gnnplace.placement import Placement, save_placement
-from gnnplace.planners.search import Solution
+from gnnplace.planners.solution import Solution
 from gnnplace.run_record import MeasuredRecord, MeasuredSummary, PlannerRow, RunRecord, ShapeRecord, Summary, finite
 from gnnplace.schedule import Schedule
 from gnnplace.sim.bounds import LowerBound

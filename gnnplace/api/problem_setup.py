@@ -28,7 +28,7 @@ from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.objectives import DimsObjective, Objective
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
-from gnnplace.planners.search import Solution
+from gnnplace.planners.solution import Solution
 from gnnplace.run_record import finite
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.bounds import LowerBound, lower_bound

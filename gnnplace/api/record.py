@@ -15,7 +15,7 @@ from gnnplace.difference import Difference
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement, allowed_mask
-from gnnplace.planners.search import ExecutedStep, Solution, Step
+from gnnplace.planners.solution import Change, Solution
 from gnnplace.run_record import ExecutedStepRecord, Link, OpsRecord, StepRecord, TransferRecord, finite
 from gnnplace.schedule import Schedule, memory_changes
 
@@ -112,8 +112,8 @@ def steps_record(problem: Problem, solution: Solution) -> list[StepRecord]:
             "kind": step.kind,
             "before_s": finite(step.before_s),
             "after_s": finite(step.after_s),
-            "moved": len(step.units),
-            "moves": _moves(problem, step),
+            "moved": len(step.change.units),
+            "moves": _moves(problem, step.change),
             "probability": step.probability,
             "chance": step.chance,
         }
@@ -127,8 +127,8 @@ def executed_steps_record(problem: Problem, solution: Solution) -> list[Executed
         {
             "evaluations": step.evaluations,
             "kind": step.kind,
-            "moved": len(step.units),
-            "moves": _moves(problem, step),
+            "moved": len(step.change.units),
+            "moves": _moves(problem, step.change),
             "difference": None if step.difference is None else step.difference.difference,
             "difference_interval": None if step.difference is None else _finite_interval(step.difference),
             "pairs": 0 if step.difference is None else step.difference.pairs,
@@ -138,11 +138,8 @@ def executed_steps_record(problem: Problem, solution: Solution) -> list[Executed
     ]
 
 
-def _moves(problem: Problem, step: Step | ExecutedStep) -> list[tuple[str, int, int]]:
-    names, ends = (
-        problem.graph.op_names,
-        zip(step.units.tolist(), step.sources.tolist(), step.targets.tolist(), strict=True),
-    )
+def _moves(problem: Problem, change: Change) -> list[tuple[str, int, int]]:
+    names, ends = problem.graph.op_names, zip(*(column.tolist() for column in change), strict=True)
     return [(names[problem.unit_ops[unit][0]], source, target) for unit, source, target in islice(ends, _MAX_NAMED_OPS)]
 
 

@@ -24,7 +24,7 @@ from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Budget, Planner, Solution
+from gnnplace.planners.solution import Budget, Planner, Solution
 from gnnplace.run_record import MeasuredSearch, PlannerRow, finite
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.constructions import evaluate_starts
-from gnnplace.planners.search import Budget, Search
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget
 from gnnplace.training.search_ppo import TrainingProblem
 from models_zoo.networks.catalog import FAMILIES, GENERATED
 from models_zoo.networks.generated.sampling import sample_graph

@@ -19,7 +19,7 @@ from gnnplace.measuring.timing import StoppingRule, interleaved, median_interval
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.running.session import Session
 
 DEVICES = "cpu:0,cpu:1"

@@ -16,7 +16,7 @@ from gnnplace.measuring.timing import StoppingRule, interleaved, quiet_s
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.schedule import Schedule
 

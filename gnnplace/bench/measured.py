@@ -25,7 +25,7 @@ from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.report import device_letters
 from gnnplace.run_record import finite
 from gnnplace.units import format_s

@@ -18,7 +18,7 @@ from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import MeasureOptions
 from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Budget, Planner, Solution
+from gnnplace.planners.solution import Budget, Planner, Solution
 from gnnplace.run_record import finite
 from gnnplace.running.session import PARTS
 

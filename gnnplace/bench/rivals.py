@@ -16,7 +16,8 @@ from gnnplace.planners.classical import annealing
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.metropolis import accepts, cooled_s
-from gnnplace.planners.search import Budget, Search, Seen, Solution
+from gnnplace.planners.search import Search, Seen
+from gnnplace.planners.solution import Budget, Solution
 
 Rival = Callable[[Problem, Budget, int, int], Solution]
 """Maps a problem with executions, the budget of executions, a seed and the number of simulations to a solution."""

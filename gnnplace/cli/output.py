@@ -15,7 +15,7 @@ from rich.text import Text
 from gnnplace.units import format_s
 
 if TYPE_CHECKING:
-    from gnnplace.planners.search import Progress as SearchProgress
+    from gnnplace.planners.solution import Progress as SearchProgress
 
 _OUT, _ERR = Console(highlight=False), Console(stderr=True, highlight=False)
 NOTES = Console(stderr=True, highlight=False)

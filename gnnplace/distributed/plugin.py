@@ -45,7 +45,7 @@ from gnnplace.onnx_io.manifest import write_parts
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Budget, Planner, Progress
+from gnnplace.planners.solution import Budget, Planner, Progress
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.run_record import MeasuredSearch, PlannerRow
 from gnnplace.running.session import PARTS, Session

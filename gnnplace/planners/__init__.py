@@ -2,7 +2,8 @@
 
 In reading order:
 
-- `search.py`: the search that every planner runs in, its limits and its solution;
+- `solution.py`: the limits of a search, and what a planner returns;
+- `search.py`: the search that every planner runs in;
 - `catalog.py`: the planners by name;
 - `metropolis.py`: the acceptance rule of simulated annealing, and the clock of a search;
 - `classical/`: one published method per file;

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from gnnplace.errors import GnnplaceError, did_you_mean
 
 if TYPE_CHECKING:
-    from gnnplace.planners.search import Planner
+    from gnnplace.planners.solution import Planner
 
 
 @dataclass(frozen=True)

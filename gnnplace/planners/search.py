@@ -1,4 +1,4 @@
-"""The limits of a search, the search that every planner runs in, and the solution that it returns."""
+"""The search that every planner runs in."""
 
 from __future__ import annotations
 
@@ -8,58 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Protocol
 
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
-from gnnplace.difference import Difference
 from gnnplace.errors import InfeasiblePlacement, MeasurementFailed
 from gnnplace.evaluation import PairedEvaluator, Problem, Walk, WalkRequest
 from gnnplace.graph.coarsen import Coarsening
 from gnnplace.interruption import noticed_interrupts
 from gnnplace.placement import Placement
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The state of a search while it runs.
-
-    >>> from gnnplace.planners.classical.baselines import plan_single
-    >>> from gnnplace.sim.example import diamond
-    >>> seen: list[Progress] = []
-    >>> _ = plan_single(diamond(), Budget(evaluations=10, on_progress=seen.append), seed=0)
-    >>> seen[-1].planner, seen[-1].evaluations, seen[-1].best_s
-    ('single', 1, 6.0)
-    """
-
-    planner: str
-    evaluations: int
-    wall_s: float
-    best_s: float
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Limits of a search; None means no limit of that kind."""
-
-    evaluations: int | None = 2000
-    seconds: float | None = None
-    on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)
-    """Callback after every batch of evaluations."""
-
-    @property
-    def is_unlimited(self) -> bool:
-        """True where neither evaluations nor seconds end the search."""
-        return self.evaluations is None and self.seconds is None
-
-    def bounded(self, evaluations: int) -> Budget:
-        """This budget, or one of `evaluations` if it is unlimited; for planners that would search forever.
-
-        >>> [Budget(limit).bounded(5).evaluations for limit in (None, 7)]
-        [5, 7]
-        """
-        return replace(self, evaluations=max(1, evaluations)) if self.is_unlimited else self
+from gnnplace.planners.solution import Budget, Change, ExecutedStep, Progress, Solution, Step
 
 
 class Seen:
@@ -93,73 +51,6 @@ class BudgetExhausted(Exception):
 
 class ShareUsed(BudgetExhausted):
     """A stage has used its share of the budget."""
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """A move proposed by a policy that improved the best placement."""
-
-    evaluations: int
-    """Evaluations of the search so far."""
-    kind: str
-    before_s: float
-    """Best objective before the move."""
-    after_s: float
-    units: IntArray  # [M] units that moved
-    sources: IntArray  # [M] devices
-    targets: IntArray  # [M] devices
-    probability: float | None
-    """Probability of the move under the policy's distribution over all single-unit moves; None for other moves."""
-    chance: float
-    """Probability of the move under a uniform distribution."""
-
-
-@dataclass(frozen=True, eq=False)
-class ExecutedStep:
-    """One step on devices: a placement and its change were executed in turns, and their difference was measured."""
-
-    evaluations: int
-    """Evaluations of the search so far."""
-    kind: str
-    """Source of the change."""
-    units: IntArray  # [M] units that moved
-    sources: IntArray  # [M] devices
-    targets: IntArray  # [M] devices
-    difference: Difference | None
-    """Relative difference of the seconds, after over before; None where the change failed to run."""
-    is_kept: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """The answer of a planner."""
-
-    planner: str
-    seed: int
-    placement: Placement
-    objective_s: float
-    """Penalised seconds of the placement in the search; see `Problem.penalised_s`."""
-    evaluations: int
-    wall_s: float
-    history: tuple[tuple[int, float, float], ...]
-    """(evaluations so far, seconds so far, best objective) at every improvement."""
-    stages: tuple[tuple[str, float], ...] = ()
-    """(stage, best objective after it), for planners that work in stages."""
-    interrupted: bool = False
-    lower_bound_s: float | None = None
-    """Proven lower bound on the simulated seconds of every placement, from planners that prove one."""
-    simulated: int = 0
-    """Placements simulated to choose those that were executed; they do not count as evaluations."""
-    steps: tuple[Step, ...] = ()
-    """Improvements by a policy's moves; with a measured evaluator, those of the best search that ran in the simulator."""
-    executed_steps: tuple[ExecutedStep, ...] = ()
-
-
-class Planner(Protocol):
-    """A placement algorithm."""
-
-    def __call__(self, problem: Problem, budget: Budget, seed: int) -> Solution:
-        """The best placement found within the budget; the same seed gives the same answer."""
 
 
 @dataclass(eq=False)
@@ -254,10 +145,8 @@ class Search:
         is_kept = found is not None and found.sign < 0
         if is_kept:
             self._note(after, value, self.evaluations)
-        of_unit = self.problem.unit_devices(np.stack([before, after]))
-        units = np.flatnonzero(of_unit[0] != of_unit[1])
-        step = ExecutedStep(self.evaluations, kind, units, of_unit[0, units], of_unit[1, units], found, is_kept)
-        self.executed_steps.append(step)
+        change = Change.between(*self.problem.unit_devices(np.stack([before, after])))
+        self.executed_steps.append(ExecutedStep(self.evaluations, kind, change, found, is_kept))
         self._report()
         return value
 
@@ -390,7 +279,9 @@ class Search:
         else:
             first_op = np.unique(part.problem.unit_of_op, return_index=True)[1]
             unit = self.problem.unit_of_op[coarsening.representative[first_op]]
-            self.steps.extend(replace(step, units=unit[step.units]) for step in better)
+            self.steps.extend(
+                replace(step, change=step.change._replace(units=unit[step.change.units])) for step in better
+            )
         if part.best is not None and part.best_s < self.best_s:
             self.best = part.best if coarsening is None else part.best.expanded(coarsening.group_of_op)
             self.best_s = part.best_s

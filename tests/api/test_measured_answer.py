@@ -23,7 +23,7 @@ from gnnplace.measuring.comparison import Comparison, PlainSessions
 from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Solution
+from gnnplace.planners.solution import Solution
 from gnnplace.report.answer import answer
 from gnnplace.run_record import MeasuredSearch, read_run
 from gnnplace.running.session import Session

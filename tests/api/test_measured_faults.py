@@ -18,7 +18,7 @@ from gnnplace.api.plan import Plan
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring.link_probe import dispatch_overhead_s, probing_process
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
-from gnnplace.planners.search import Progress
+from gnnplace.planners.solution import Progress
 from gnnplace.run_record import MeasuredSearch
 from tests.measuring_processes import measuring_processes
 from tests.quick_measuring import QUICK_PAIRS

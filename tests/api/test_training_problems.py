@@ -13,7 +13,7 @@ from gnnplace.devices.sampled import DeviceRanges
 from gnnplace.errors import GnnplaceError
 from gnnplace.placement import Placement, check_legal
 from gnnplace.planners.classical.annealing import plan as anneal_plan
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from models_zoo.networks.catalog import FAMILIES
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
 from models_zoo.networks.shipped import manifest

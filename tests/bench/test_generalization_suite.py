@@ -11,7 +11,7 @@ from gnnplace.bench.generalization.run import FACTS, Run, run_result, setup_of_c
 from gnnplace.bench.generalization.suite import bench_generalization, take_over
 from gnnplace.bench.harness import BenchOptions, write_result
 from gnnplace.errors import GnnplaceError
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import save_policy
 from gnnplace.policy.network import build_policy

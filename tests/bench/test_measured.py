@@ -21,7 +21,7 @@ from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.planners.classical import annealing
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.report.bench_page import read_bench, write_bench_page
 from gnnplace.report.execution_pages import render_measured
 from tests.finished_cases import write_cases

@@ -16,7 +16,8 @@ from gnnplace.errors import GnnplaceError, MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 from gnnplace.report.bench_page import read_bench, render_bench
 from models_zoo.networks.catalog import load_recipe
 from tests.finished_cases import write_cases

@@ -15,7 +15,7 @@ from gnnplace.planners.catalog import PLANNERS, load_planner
 
 ROOMS = ("graph", "devices", "sim")
 """Folders whose entry points, the names that the folder itself offers, are called by users."""
-FILES = ("placement", "schedule", "evaluation", "planners.search")
+FILES = ("placement", "schedule", "evaluation", "planners.search", "planners.solution")
 NOT_RUN = {"DistributedSession", "profile", "scotch", "train"}
 """Names whose example needs a program, measures this machine, or takes minutes."""
 

@@ -24,7 +24,7 @@ from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.onnx_io.manifest import read_manifest
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.policy.checkpoint import InvalidPolicy
 
 GRAPH = OpGraph.build(

@@ -11,7 +11,8 @@ from gnnplace.placement import Placement
 from gnnplace.planners.classical import annealing, heft
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal, temperature_s, typical_rise_s
 from gnnplace.planners.classical.baselines import plan_single
-from gnnplace.planners.search import Budget, Progress, Search
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Progress
 from tests.problems import MeasuredLike, chain, devices_of, optimum_s, problem_of, random_reads
 
 

@@ -7,7 +7,7 @@ from gnnplace.devices.topology import Device
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import annealing, heft, segments
 from gnnplace.planners.classical.baselines import plan_greedy, plan_round_robin, plan_single
-from gnnplace.planners.search import Budget, Planner
+from gnnplace.planners.solution import Budget, Planner
 from tests.problems import chain, devices_of, problem_of, random_reads, two_chains
 
 

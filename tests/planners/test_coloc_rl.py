@@ -16,7 +16,7 @@ from gnnplace.planners.papers.coloc_rl import ColocRlConfig, plan, reinforce_los
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, group_units, op_groups
 from gnnplace.planners.papers.seq2seq.sampling import Rewards, Sampled
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.policy.network import seeded
 from tests.problems import full_mesh, problem_of, random_layers, two_chains
 

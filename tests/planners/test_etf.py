@@ -12,7 +12,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.classical import etf
 from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.list_schedule import rank_order
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.schedule import check_schedule
 from tests.problems import connected, devices_of, problem_of, rebuilt
 from tests.random_problems import random_graph, random_times, random_topology

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical import genetic
 from gnnplace.planners.classical.genetic import GeneticConfig, decode, next_generation, population_size
-from gnnplace.planners.search import Budget, Progress
+from gnnplace.planners.solution import Budget, Progress
 from tests.problems import connected, devices_of, optimum_s, problem_of, random_reads
 
 

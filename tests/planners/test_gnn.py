@@ -19,7 +19,8 @@ from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, _temperature_s, _warmth, fine_tune, revisit
 from gnnplace.planners.gnn.stretch import rebuild, stretch_tables
 from gnnplace.planners.metropolis import SearchClock
-from gnnplace.planners.search import Budget, Search, ShareUsed
+from gnnplace.planners.search import Search, ShareUsed
+from gnnplace.planners.solution import Budget
 from gnnplace.policy.checkpoint import InvalidPolicy, save_policy
 from gnnplace.policy.network import PolicyConfig, build_policy, policy_inputs
 from gnnplace.training.search_trace import SearchTrace

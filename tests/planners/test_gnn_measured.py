@@ -18,7 +18,8 @@ from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig, crossings
 from gnnplace.planners.gnn.execution import ExecutionConfig, RehearsalConfig, plan_measured, rehearse
 from gnnplace.planners.gnn.planner import GnnConfig, plan
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.network import build_policy
 from gnnplace.sim.simulator import Simulator
 from tests.problems import full_mesh, problem_of, random_layers, two_chains
@@ -260,7 +261,7 @@ def test_every_step_is_executed_against_the_placement_before_it_and_kept_only_be
         assert before == current
         assert step.is_kept == (step.difference is not None and step.difference.high < 0)
         changed = np.flatnonzero(_placement(after).assignment != _placement(before).assignment)
-        assert {*problem.unit_of_op[changed].tolist()} == {*step.units.tolist()}
+        assert {*problem.unit_of_op[changed].tolist()} == {*step.change.units.tolist()}
         current = after if step.is_kept else current
     assert solution.placement.assignment.tobytes() == current
     assert any(step.is_kept for step in steps)

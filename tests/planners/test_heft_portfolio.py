@@ -8,7 +8,7 @@ import pytest
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical import heft, heft_portfolio
 from gnnplace.planners.classical.heft_portfolio import TRANSFER_FACTORS, held_shares, noisy_schedules, plain_options
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads
 
 

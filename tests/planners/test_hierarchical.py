@@ -24,7 +24,7 @@ from gnnplace.planners.papers.hierarchical.planner import (
     group_mask,
     plan,
 )
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from tests.problems import full_mesh, problem_of, random_layers
 
 

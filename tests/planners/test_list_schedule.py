@@ -12,7 +12,7 @@ from gnnplace.planners.classical import heft
 from gnnplace.planners.classical.baselines import plan_single
 from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads, task_problem
 
 Scheduler = Callable[[Problem], ListSchedule]

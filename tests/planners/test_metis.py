@@ -12,7 +12,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.classical.metis import metis_assignment
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from tests.problems import connected, ladders, problem_of, random_reads
 
 

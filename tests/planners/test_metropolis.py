@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
-from gnnplace.planners.search import Budget, Search
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget
 from gnnplace.sim.example import diamond
 
 

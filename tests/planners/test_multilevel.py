@@ -15,7 +15,8 @@ from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, clustered, refine
 from gnnplace.planners.gnn.planner import plan
-from gnnplace.planners.search import Budget, Search, Step
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Change, Step
 from models_zoo.networks.generated.layered import Settings, layered
 
 LEVELS = MultilevelConfig(more_ops_than=100, coarsest_groups=32, clusters=(60, 120))
@@ -132,10 +133,10 @@ class TestParts:
     def test_steps_of_a_part_are_recorded_in_units_of_the_whole(self, problem: Problem) -> None:
         coarsening = coarsen(problem.graph, 32)
         groups = np.array([3, 7])
-        step = Step(1, "move", 2.0, 1.0, groups, np.zeros(2), np.ones(2), 0.5, 0.01)
+        step = Step(1, "move", 2.0, 1.0, Change(groups, np.zeros(2), np.ones(2)), 0.5, 0.01)
         search = Search(problem, Budget(10), "whole", 0)
         with search.part(problem.over_groups(coarsening), 1.0, coarsening) as part:
             part.steps.append(step)
         [recorded] = search.steps
-        assert coarsening.group_of_op[np.isin(problem.unit_of_op, recorded.units)].tolist() == sorted(groups.tolist())
+        assert coarsening.group_of_op[np.isin(problem.unit_of_op, recorded.change.units)].tolist() == sorted(groups.tolist())
         assert (recorded.kind, recorded.before_s, recorded.after_s, recorded.probability) == ("move", 2.0, 1.0, 0.5)

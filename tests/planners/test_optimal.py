@@ -19,7 +19,8 @@ from gnnplace.planners.classical.optimal import planner as optimal
 from gnnplace.planners.classical.optimal.model import IntervalModel, in_order, interchangeable_devices
 from gnnplace.planners.classical.optimal.planner import OptimalConfig, plan
 from gnnplace.planners.classical.optimal.rules import path_ticks
-from gnnplace.planners.search import Budget, Search
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget
 from models_zoo.networks.generated.sampling import sample_graph
 from tests.problems import connected, devices_of, problem_of, random_reads
 

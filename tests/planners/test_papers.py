@@ -22,7 +22,7 @@ from gnnplace.planners.papers.learning import (
 )
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.op_groups import op_groups
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.policy.network import seeded
 from tests.problems import MeasuredLike, full_mesh, problem_of, random_layers, two_chains
 

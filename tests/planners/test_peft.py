@@ -8,7 +8,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import peft
 from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.classical.peft import optimistic_cost_table, peft_order, peft_schedule
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, task_problem
 
 # Arabnejad and Barbosa 2014, figure 1: seconds of ten tasks on three processors, and of the edges.

@@ -30,7 +30,7 @@ from gnnplace.planners.papers.placeto.planner import (
     plan,
     roll_out,
 )
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.training.search_ppo import returns_to_go
 from tests.problems import MeasuredLike, full_mesh, problem_of, random_layers, two_chains
 

@@ -15,7 +15,7 @@ from gnnplace.evaluation import Objective, Problem
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import check_legal
 from gnnplace.planners.catalog import PLANNERS, load_planner
-from gnnplace.planners.search import Budget, Progress
+from gnnplace.planners.solution import Budget, Progress
 from tests.problems import problem_of
 
 BLIND_TO_MEMORY = ("single", "round-robin", "expert", "scotch", "metis", "metis-cpu")

@@ -12,7 +12,7 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement
 from gnnplace.planners.classical import scotch
 from gnnplace.planners.classical.scotch import link_distances, plan, source_text, target_text
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from tests.problems import ladders, problem_of
 
 needs_scotch = pytest.mark.skipif(shutil.which("scotch_gmap") is None, reason="Debian's scotch is not installed")

@@ -9,7 +9,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import etf, sct
 from gnnplace.planners.classical.etf import earliest_task_schedule
 from gnnplace.planners.classical.sct import SctConfig, favourite_children
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads
 
 

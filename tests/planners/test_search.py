@@ -10,7 +10,8 @@ from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Budget, Progress, Search
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Progress
 from tests.problems import connected, problem_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from gnnplace.devices.topology import Device
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical import heft, heft_portfolio, mtkahypar, segments
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from tests.problems import MeasuredLike, chain, connected, devices_of, optimum_s, problem_of, random_reads
 
 

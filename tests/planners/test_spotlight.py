@@ -21,7 +21,7 @@ from gnnplace.planners.papers.spotlight import (
     proximal_update,
     ratio_and_divergence,
 )
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.policy.network import seeded
 from tests.problems import full_mesh, problem_of, random_layers
 

@@ -10,7 +10,7 @@ from gnnplace.graph import Op, OpGraph, Tensor
 from gnnplace.graph.coarsen import coarsen
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.sim.simulator import GroupedSimulator, Simulator
 
 

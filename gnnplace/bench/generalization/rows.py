@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from gnnplace.bench.harness import check_known
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Budget, Planner
+from gnnplace.planners.solution import Budget, Planner
 from gnnplace.training import Ablation
 
 Variant = Literal["plain", "fine-tuned", "every-step", "no-lookahead"]

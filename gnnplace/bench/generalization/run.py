@@ -20,7 +20,7 @@ from gnnplace.bench.generalization.rows import ROWS, planner_of
 from gnnplace.bench.problems import accelerators, bytes_alone, compiled_problem, run_planner, with_memory
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.evaluation import Problem
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.run_record import finite
 
 FACTS = "facts"

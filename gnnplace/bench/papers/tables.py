@@ -15,7 +15,7 @@ from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.presets import preset
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
-from gnnplace.planners.search import Budget
+from gnnplace.planners.solution import Budget
 from gnnplace.report import device_letters
 from gnnplace.run_record import finite
 

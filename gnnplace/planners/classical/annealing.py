@@ -10,7 +10,8 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.planners.classical.heft import best_start
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 
 # A compiled walk lasts about a tenth of a second, so that the search sees the clock and Ctrl-C between walks.
 # Proposing a move costs about as much as simulating 100 ops.

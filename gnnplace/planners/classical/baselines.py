@@ -5,7 +5,8 @@ import numpy as np
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.heft import best_start
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 
 
 def plan_single(problem: Problem, budget: Budget, seed: int) -> Solution:

@@ -21,7 +21,8 @@ from gnnplace.planners.classical.list_state import (
     place_unit,
     ready_s,
 )
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 
 MEMORY_SHARES = (1.0, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2)
 """Shares of every device's memory, tried one after the other until the placement fits when it is evaluated."""

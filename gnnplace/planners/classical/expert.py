@@ -6,7 +6,8 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.partition_graph import participants
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:

@@ -6,7 +6,8 @@ from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.search import Budget, BudgetExhausted, Search, Seen, Solution
+from gnnplace.planners.search import BudgetExhausted, Search, Seen
+from gnnplace.planners.solution import Budget, Solution
 
 MEMORY_AND_ACTIVATION_SHARES = ((None, 0.0), (1.0, 0.0), (0.9, 0.1), (0.9, 0.3), (0.9, 1.0), (0.5, 0.0), (0.5, 1.0))
 """Pairs of `ScheduleOptions.memory_share` and `activation_share`, tried in turn until the placement fits."""

@@ -9,7 +9,8 @@ from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evaluate_heft
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
-from gnnplace.planners.search import Budget, Search, Seen, Solution
+from gnnplace.planners.search import Search, Seen
+from gnnplace.planners.solution import Budget, Solution
 
 TRANSFER_FACTORS = tuple(np.geomspace(0.5, 20.0, 8).tolist())
 """Factors on transfer times; a larger one keeps more ops together, and the best one differs from graph to graph."""

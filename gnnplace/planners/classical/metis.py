@@ -7,7 +7,8 @@ from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 
 _MAX_BISECTED_PARTS = 8  # as in pymetis, recursive bisection cuts up to this number of parts, and more are cut k-way
 # Thousandths that a part may have beyond its share: METIS's defaults (manual, section 5.4).

@@ -16,7 +16,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph, partitioner
 from gnnplace.planners.classical.partition_graph import Parts, nets_of, parts_of, whole_numbers
-from gnnplace.planners.search import Budget, Search, Seen, Solution
+from gnnplace.planners.search import Search, Seen
+from gnnplace.planners.solution import Budget, Solution
 
 _TOTAL = 1 << 24  # the library's weights are 32-bit integers
 

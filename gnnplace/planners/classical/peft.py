@@ -8,7 +8,8 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.heft import MEMORY_AND_ACTIVATION_SHARES, evaluate_in_order
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, mean_costs
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:

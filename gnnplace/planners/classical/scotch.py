@@ -16,7 +16,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.files import temporary_folder
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.partition_graph import parts_of, undirected_graph, whole_numbers
-from gnnplace.planners.search import Budget, BudgetExhausted, Search, Solution
+from gnnplace.planners.search import BudgetExhausted, Search
+from gnnplace.planners.solution import Budget, Solution
 
 _PROGRAM = "scotch_gmap"
 _IMBALANCE = 0.05  # share that a device may have beyond its due: the default of `gmap -b`

@@ -12,7 +12,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.etf import MEMORY_SHARES, earliest_task_schedule
 from gnnplace.planners.classical.heft import evaluate_in_order
 from gnnplace.planners.classical.list_schedule import mean_costs
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import depth_first_order
 from gnnplace.planners.classical.expert import fastest_first
-from gnnplace.planners.search import Budget, Search, Seen, Solution
+from gnnplace.planners.search import Search, Seen
+from gnnplace.planners.solution import Budget, Solution
 
 _ORDERS = 16
 _MAX_POSITIONS = 512  # with more units than this, cuts lie between blocks of units

@@ -15,7 +15,8 @@ from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionCo
 from gnnplace.planners.gnn.moves import Candidates, Moves, MovesConfig
 from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.metropolis import accepts, cooled_s
-from gnnplace.planners.search import Budget, Planner, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Planner, Solution
 from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
 
 _LEAST_S = 0.05  # enough for a planner to evaluate a few placements

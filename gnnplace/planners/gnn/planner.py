@@ -14,7 +14,8 @@ from gnnplace.planners.gnn.execution import ExecutionConfig, plan_measured
 from gnnplace.planners.gnn.multilevel import MultilevelConfig, search_levels
 from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, WalkConfig, fine_tune, revisit, walk
-from gnnplace.planners.search import Budget, Search, ShareUsed, Solution
+from gnnplace.planners.search import Search, ShareUsed
+from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy import SHIPPED_POLICY
 from gnnplace.policy.checkpoint import load_policy
 from gnnplace.policy.network import PolicyNetwork, build_policy, one_thread, policy_inputs

@@ -17,7 +17,8 @@ from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
 from gnnplace.planners.gnn.moves import KINDS, Candidates, Moves, MovesConfig
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, PolicySearch
 from gnnplace.planners.metropolis import SearchClock, accepts, cooled_s
-from gnnplace.planners.search import Budget, Search, ShareUsed, Step
+from gnnplace.planners.search import Search, ShareUsed
+from gnnplace.planners.solution import Budget, Change, Step
 from gnnplace.policy.network import PolicyInputs, PolicyNetwork
 from gnnplace.training.search_ppo import (
     SearchPpoConfig,
@@ -133,9 +134,8 @@ def revisit(
 def _step(search: Search, before: IntArray, drawn: Candidates, chosen: int, seconds: tuple[float, float]) -> Step:
     """The accepted change of `before` `[U]` with its probability; `seconds` are the best before and after it."""
     after, log_prob = drawn.devices[chosen], float(drawn.log_probs[chosen])
-    units = np.flatnonzero(before != after)
     return Step(
-        search.evaluations, KINDS[drawn.kinds[chosen]], *seconds, units, before[units], after[units],
+        search.evaluations, KINDS[drawn.kinds[chosen]], *seconds, Change.between(before, after),
         None if math.isnan(log_prob) else math.exp(log_prob), 1.0 / search.problem.num_moves,
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.papers.learning import MovingAverage
 from gnnplace.planners.papers.seq2seq.network import PUBLISHED, Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.sampling import Sampler, search_with
-from gnnplace.planners.search import Budget, Solution
+from gnnplace.planners.solution import Budget, Solution
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from gnnplace.planners.classical.optimal.rules import (
     pay_overheads,
     serve_in_turn,
 )
-from gnnplace.planners.search import Budget, BudgetExhausted, Search, Solution
+from gnnplace.planners.search import BudgetExhausted, Search
+from gnnplace.planners.solution import Budget, Solution
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -26,7 +26,8 @@ from gnnplace.planners.papers.learning import (
     relative_runtime,
     single_device_s,
 )
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.network import one_thread, seeded
 
 Grouping = Literal["learned", "random", "none"]

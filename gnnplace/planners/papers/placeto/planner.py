@@ -15,7 +15,8 @@ from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.papers.learning import relative_runtime, single_device_s
 from gnnplace.planners.papers.placeto.features import DynamicFeatures, StaticInputs, dynamic_features, static_inputs
 from gnnplace.planners.papers.placeto.network import PlacetoNetwork
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.network import one_thread, seeded
 from gnnplace.training.search_ppo import returns_to_go
 

@@ -12,7 +12,8 @@ from gnnplace.evaluation import Problem
 from gnnplace.planners.papers.learning import gradient_step, which_ran
 from gnnplace.planners.papers.seq2seq.network import Seq2SeqConfig, Seq2SeqPolicy
 from gnnplace.planners.papers.seq2seq.op_groups import OpGroups, op_groups
-from gnnplace.planners.search import Budget, Search, Solution
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget, Solution
 from gnnplace.policy.network import one_thread, seeded
 
 
