@@ -14,11 +14,17 @@ QUICK_PAIRS = PairRule(max_blocks=10)
 
 
 def measure_quickly(rule: StoppingRule, set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Profiles, probes and executes with this rule, even while other programs keep the devices busy."""
+    """Profiles, probes and executes with this rule, even while other programs keep the devices busy.
+
+    Chains and tensors of probes are short, and one random placement profiles the segments of a new model.
+    """
     links = partial(link_probe.probe_links, rule=rule)
     for module, name, value in (
         (measuring, "MEASURE_OPTIONS", MeasureOptions(search=rule, final=rule, plain=rule, decisive=QUICK_PAIRS)),
         (measuring, "_PATIENT", rule),
+        (measuring, "_SHARES_OF_GROUPS", (1.0,)),
+        (link_probe, "FLOATS", (1, 1 << 16)),
+        (link_probe, "_LONG", 8),
         (measuring, "measured_costs", partial(profile.measured_costs, rule=rule)),
         (measuring, "probe_links", links),
         (profile, "probe_links", links),

@@ -156,7 +156,8 @@ def executed_placement(
         MeasurementFailed: the placement could not be executed.
     """
     compared = []
-    for options in (MEASURE_OPTIONS, _pipelined(MEASURE_OPTIONS)):
+    # The best plain session is known before the pipelined requests are.
+    for options in (MEASURE_OPTIONS, dataclasses.replace(_pipelined(MEASURE_OPTIONS), plain=None)):
         with _evaluator_of_ops(setup, options) as evaluator:
             compared.append(evaluator.compare([placement]))
             found = evaluator.segments_of(placement)

@@ -364,10 +364,11 @@ class MeasuredEvaluator:
             if answer.samples is not None:
                 self.reference, self._loading_s = parts[first], answer.loading_s
                 self.plain = PlainSessions(executed(simulated[first], answer.samples[0]), first)
-                answers = self._beside([(parts[name],) for name in waiting], self._options.plain)
+                rule = self._options.plain
+                answers = [] if rule is None else self._beside([(parts[name],) for name in waiting], rule)
                 ratios = {
                     name: one.samples[0] / one.samples[1]
-                    for name, one in zip(waiting, answers, strict=True)
+                    for name, one in zip(waiting, answers, strict=False)
                     if one.samples is not None
                 }
                 self.plain = chosen_sessions(simulated, self.plain, ratios)

@@ -168,8 +168,8 @@ class MeasureOptions:
     the search measures the best few again."""
     final: StoppingRule = StoppingRule(warmup=3, min_repeats=15, max_repeats=300, max_s=10.0, relative_spread=0.005)
     """Rule for the side-by-side comparison at the end."""
-    plain: StoppingRule = StoppingRule(max_repeats=40, max_s=2.0, relative_spread=0.01, abandon_at=1.3)
-    """Rule for the plain sessions, of which the best becomes the reference."""
+    plain: StoppingRule | None = StoppingRule(max_repeats=40, max_s=2.0, relative_spread=0.01, abandon_at=1.3)
+    """Rule for the plain sessions, of which the best becomes the reference; None: the first that runs is the reference."""
     step: PairRule = PairRule(first_look=7, max_blocks=24, max_s=2.0, width=0.01, confidence=0.984)
     """Rule for two placements during a search; by Pocock (1977) its five looks together have a confidence of 95 %."""
     decisive: PairRule = PairRule(max_s=20.0)

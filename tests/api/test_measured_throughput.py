@@ -93,6 +93,7 @@ def test_an_evaluation_measures_a_step_alone_and_pipelined_steps(jobs: list[Job]
     assert found["evaluator"] == "measured"
     assert 0 < found["throughput_s"] != found["makespan_s"] > 0
     assert {1, measuring.REQUESTS} == {job.requests for job in jobs}
+    assert max(len(job.candidates) for job in jobs if job.requests > 1) == 2  # no plain sessions are measured again
 
 
 def test_a_measured_search_decides_on_groups_even_of_large_models(

@@ -19,7 +19,6 @@ import gnnplace
 from gnnplace.cli.main import _run as run_command
 from gnnplace.devices.spec import load_topology
 from gnnplace.errors import MeasurementFailed
-from gnnplace.measuring import busy
 from gnnplace.measuring.profile import measured_costs, profile_model
 from gnnplace.onnx_io.part import Part
 from gnnplace.placement import Placement
@@ -27,6 +26,7 @@ from gnnplace.running.devices import create_session, parse_device
 from gnnplace.running.runner import PlacedRunner
 from models_zoo.networks.light import write_light_model
 from tests.measuring_processes import CORES, QUICK, parsed, read
+from tests.quick_measuring import measure_quickly
 
 BUILD = Path(__file__).parents[2] / "build" / "openvino"
 PLAIN, OTHER = f"cpu:{CORES[0]}", f"ep:OpenVINO:CPU[cores={CORES[-1]}]"
@@ -133,7 +133,10 @@ def test_ops_share_the_seconds_of_the_session_in_proportion_to_their_roofline(tm
 
 @openvino
 @two_cores
-def test_openvino_devices_have_a_kind_costs_and_links_of_their_own(tmp_path: Path) -> None:
+def test_openvino_devices_have_a_kind_costs_and_links_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_quickly(QUICK, monkeypatch.setattr)
     model = read("(float[64, 64] x) => (float[64, 64] y) { a = MatMul(x, x) y = Exp(a) }", tmp_path)
     topology = load_topology(SPEC)
     plain, other = (device.kind for device in topology.devices)
@@ -148,7 +151,7 @@ def test_openvino_devices_have_a_kind_costs_and_links_of_their_own(tmp_path: Pat
 def test_a_real_model_is_placed_by_measuring_and_runs(
     real_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(busy, "busy_shares", lambda devices: dict.fromkeys(devices, 0.0))
+    measure_quickly(QUICK, monkeypatch.setattr)
     out = str(tmp_path / "placed")
     command = ["place", str(real_model), "--devices", SPEC, "--measure", "--evaluations", "3", "--out", out, "--json"]
     assert run_command([*command, "--planner", "annealing"]) == 0, capsys.readouterr().err
