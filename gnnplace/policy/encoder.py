@@ -71,6 +71,15 @@ class MeanRound(nn.Module):
         return updated
 
 
+class TypeEmbedding(nn.Embedding):
+    """An embedding whose construction on the meta device, where nothing is filled, does not make torch import its compiler (4 s)."""
+
+    def reset_parameters(self) -> None:
+        """Fills the weights with normal values."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
 class MessagePassingEncoder(nn.Module):
     """Rounds of messages between embeddings `[U, B, H]`; without rounds, an embedding depends on the unit's own features alone.
 
@@ -81,7 +90,7 @@ class MessagePassingEncoder(nn.Module):
 
     def __init__(self, hidden: int, rounds: int, type_width: int) -> None:
         super().__init__()
-        self.types = nn.Embedding(NUM_TYPE_BUCKETS, type_width)
+        self.types = TypeEmbedding(NUM_TYPE_BUCKETS, type_width)
         self.inputs = nn.Linear(len(NODE_FEATURES) + type_width, hidden)
         self.rounds = nn.ModuleList(MeanRound(hidden, len(EDGE_FEATURES)) for _ in range(rounds))
 
