@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gnnplace.devices.detect import cpu_model
 from gnnplace.distributed.cluster import Node, host_options, last_line, take_usual_priority
 from gnnplace.errors import GnnplaceError, ProcessLost
 
@@ -48,6 +49,11 @@ def _run(function: Callable[..., T], arguments: tuple[Any, ...]) -> T | Gnnplace
         return function(*arguments)
     except GnnplaceError as error:
         return error
+
+
+def case_result(run: Callable[[Any], Mapping[str, Any]], case: object) -> dict[str, Any]:
+    """Runs on a host: the result of a bench case, with the name of the host's `cpu`."""
+    return {**run(case), "cpu": cpu_model()}
 
 
 def sent_files(contents: Mapping[str, Path | bytes]) -> SentFiles:

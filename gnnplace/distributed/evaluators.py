@@ -1,11 +1,13 @@
 """Simulations and executions by the workers of all hosts; simulations give the local results, bit for bit."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +18,16 @@ from gnnplace.distributed.cluster import different_results, different_seconds, t
 from gnnplace.distributed.pool import Pool
 from gnnplace.distributed.workers import PoolOptions, Role
 from gnnplace.errors import MeasurementFailed, ProcessLost
-from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.busy import check_free
-from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Answer, Job, Setup, WorkerProcess
 from gnnplace.onnx_io.part import Part
-from gnnplace.placement import Placement
+
+if TYPE_CHECKING:  # workers, which import this file, need none of them
+    from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator
+    from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
+    from gnnplace.placement import Placement
 
 _WORTH_OPS = 500_000
 """Simulated ops below which a batch stays in this process."""
@@ -31,7 +35,6 @@ _CHUNKS_PER_WORKER = 3
 
 Rows = NDArray[np.unsignedinteger]
 """`[B, N]` devices in the smallest dtype that holds their number, as sent to workers."""
-SimulationPool = Pool[Rows, EvaluationBatch]
 
 
 def simulating(evaluator: Evaluator) -> Role:
@@ -48,7 +51,7 @@ class HostsSimulator:
 
     kind: Literal["simulated"] = "simulated"
 
-    def __init__(self, local: Evaluator, pool: SimulationPool, num_ops: int, num_devices: int) -> None:
+    def __init__(self, local: Evaluator, pool: Pool[Rows, EvaluationBatch], num_ops: int, num_devices: int) -> None:
         """`num_ops` is the number of ops that one evaluation simulates."""
         self._local, self._pool, self._num_ops = local, pool, num_ops
         self._dtype = np.min_scalar_type(max(0, num_devices - 1))
@@ -70,6 +73,8 @@ class HostsSimulator:
         failures = [one.failure for one in done if one.failure]
         if failures:
             raise ProcessLost(f"{len(failures)} of {num_chunks} parts of a batch could not be simulated: {failures[0]}")
+        from gnnplace.evaluation import EvaluationBatch
+
         parts = [vars(one.value) for one in done]
         return EvaluationBatch(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 

@@ -1,26 +1,29 @@
 """The devices of several hosts as one topology, and probes of the links between hosts."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts
 from gnnplace.devices.real_names import host_of, means_real_devices, split_names
 from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.distributed.calls import called_on_all
 from gnnplace.distributed.cluster import Host, Node, host_options, hosts, take_usual_priority
 from gnnplace.errors import InvalidTopology, MeasurementFailed, did_you_mean
-from gnnplace.measuring.link_probe import FLOATS, fitted_link
 from gnnplace.measuring.timing import quiet_s
 from gnnplace.running.devices import cuda_is_offered
+
+if TYPE_CHECKING:  # workers, which import this file, need none of them
+    from gnnplace.cost.measured import CostStore, KindCosts, LinkCosts
 
 # Estimates until a probe replaces them: the call of an actor's method, and a network of 1 Gbit/s.
 HOST_LATENCY_S, HOST_BANDWIDTH_BYTES_PER_S = 1e-3, 125e6
@@ -58,6 +61,8 @@ class HostsTopology:
         Devices of a host are linked as they are on that host. All transfers from one host to another share one channel, as
         each host has one network card.
         """
+        from gnnplace.cost.measured import LinkCosts
+
         devices: list[Device] = []
         found: list[Link] = []
         for part in self.parts:
@@ -81,6 +86,8 @@ class HostsTopology:
 
     def costs(self, measured: Iterable[CostStore]) -> CostStore:
         """The measurements of all hosts, in the order of `parts`, as one store; the first host that has a kind wins."""
+        from gnnplace.cost.measured import CostStore
+
         kinds: dict[str, KindCosts] = {}
         of_kinds: dict[tuple[str, str], LinkCosts] = {}
         of_devices: dict[tuple[str, str], LinkCosts] = {}
@@ -170,6 +177,8 @@ def probe_host_links(pairs: Iterable[tuple[Node, Node]]) -> dict[tuple[str, str]
         MeasurementFailed: a host was lost.
     """
     import ray
+
+    from gnnplace.measuring.link_probe import FLOATS, fitted_link
 
     make: Any = ray.remote(_LinkEnd)
     ends: dict[str, Any] = {}

@@ -15,7 +15,6 @@ from gnnplace.distributed.calls import SentFiles, sent_files, write_sent_files
 from gnnplace.distributed.cluster import Node, host_options, last_line, take_usual_priority
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost
 from gnnplace.files import temporary_folder
-from gnnplace.onnx_io.external_data import external_beside
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import parse_device
@@ -37,6 +36,8 @@ Steps = Mapping[str, Sequence[Step]]
 
 def _sent_steps(steps: Steps) -> tuple[Steps, SentFiles]:
     """Puts the models of all steps, their external weights, and libraries of operators into Ray's object store."""
+    from gnnplace.onnx_io.external_data import external_beside
+
     contents: dict[str, Path | bytes] = {}
 
     def with_names(step: Step) -> Step:

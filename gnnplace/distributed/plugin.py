@@ -1,5 +1,7 @@
 """The hosts of a Ray cluster as `gnnplace.api` uses them; `api` loads this file by name, and nothing imports it."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import time
@@ -10,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Timer
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,18 +24,16 @@ from gnnplace.api.workload import Workload, load_workload
 from gnnplace.arrays import FloatArray
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, LinkCosts, MeasuredCost, median_links
-from gnnplace.devices.detect import cpu_model
 from gnnplace.devices.topology import Device, Topology
-from gnnplace.distributed.calls import SentFiles, called_on_all, sent_files, write_sent_files
+from gnnplace.distributed.calls import SentFiles, called_on_all, case_result, sent_files, write_sent_files
 from gnnplace.distributed.cluster import connected, different_results, nodes
-from gnnplace.distributed.evaluators import HostsSimulator, SimulationPool, answers_of_hosts, measuring, simulating
+from gnnplace.distributed.evaluators import HostsSimulator, Rows, answers_of_hosts, measuring, simulating
 from gnnplace.distributed.execution import DistributedSession
 from gnnplace.distributed.host_devices import HostsTopology, devices_on_hosts, names_hosts, probe_host_links
 from gnnplace.distributed.pool import Pool
-from gnnplace.distributed.training import hosts_process_group
 from gnnplace.distributed.workers import Role
 from gnnplace.errors import GnnplaceError, MeasurementFailed, ProcessLost, UnsupportedModel
-from gnnplace.evaluation import Evaluation, Evaluator
+from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator
 from gnnplace.files import temporary_folder
 from gnnplace.measuring.busy import check_free
 from gnnplace.measuring.comparison import Comparison, PlainSessions, executed
@@ -46,11 +46,12 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.solution import Budget, Planner, Progress
-from gnnplace.policy.checkpoint import load_policy
 from gnnplace.run_record import MeasuredSearch, PlannerRow
 from gnnplace.running.session import PARTS, Session
 from gnnplace.running.values import Feed
-from gnnplace.training.process_group import StartGroup
+
+if TYPE_CHECKING:
+    from gnnplace.training.process_group import StartGroup
 
 C = TypeVar("C")
 
@@ -108,7 +109,7 @@ class RayHosts:
     def simulating(self, setup: ProblemSetup, on_warning: Callable[[str], None]) -> Iterator[Evaluator]:
         """An evaluator whose large batches are simulated by all hosts."""
         local, role = setup.problem().evaluator, simulating(_portable(setup).problem().evaluator)
-        with connected(self.address), SimulationPool(role, on_warning=on_warning) as pool:
+        with connected(self.address), Pool[Rows, EvaluationBatch](role, on_warning=on_warning) as pool:
             pool.wait_ready()
             yield HostsSimulator(local, pool, setup.workload.graph.num_ops, setup.topology.num_devices)
 
@@ -145,6 +146,8 @@ class RayHosts:
         budget, best_s = dataclasses.replace(options.budget, on_progress=None), np.inf
         policy = None if options.policy is None or LEARNED not in planners else Path(options.policy)
         if policy is not None:
+            from gnnplace.policy.checkpoint import load_policy
+
             load_policy(policy)  # a policy that cannot be used is an error before anything is sent
         with ExitStack() as stack:
             stack.enter_context(connected(self.address))
@@ -163,6 +166,8 @@ class RayHosts:
 
     def process_group(self) -> StartGroup:
         """Starts the processes of a training run on the hosts."""
+        from gnnplace.distributed.training import hosts_process_group
+
         return partial(hosts_process_group, self.address)
 
     def num_cores(self) -> int:
@@ -371,13 +376,9 @@ def results_on_hosts(
     Raises:
         GnnplaceError: a case cannot be run, or there is no host to run it on.
     """
-    role = Role(partial, (_case_result, run), different_results)
+    role = Role(partial, (case_result, run), different_results)
     with connected(address), Pool[C, dict[str, Any]](role, on_warning=on_warning) as pool:
         for done in pool.results(cases):
             if done.value is None:
                 raise GnnplaceError(f"{cases[done.index]}: {done.failure}")
             yield cases[done.index], {**done.value, "host": done.host}
-
-
-def _case_result(run: Callable[[Any], Mapping[str, Any]], case: object) -> dict[str, Any]:
-    return {**run(case), "cpu": cpu_model()}

@@ -9,6 +9,8 @@ import psutil
 from gnnplace.distributed.cluster import connected, require_ray
 
 _END_S = 10.0
+_CHECKS = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+"""Ray's settings by which a killed host is known to be lost after about 2 s, by default after 15 s; a busy one has longer to answer."""
 
 
 class LocalCluster:
@@ -19,7 +21,7 @@ class LocalCluster:
         from ray.cluster_utils import Cluster
 
         self._options = {"num_cpus": 1, "object_store_memory": store_bytes}
-        head = {**self._options, "node_name": "host1", "include_dashboard": False}
+        head = {**self._options, "node_name": "host1", "include_dashboard": False, "_system_config": _CHECKS}
         self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
         self.address = str(self._cluster.address)
         """HOST:PORT of the head node."""
