@@ -19,6 +19,8 @@ from tests.quick_measuring import measure_quickly
 
 QUICK = StoppingRule(warmup=1, min_repeats=6, max_repeats=6)
 TWO_OPS = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) { a = Relu(x)  y = Exp(a) }"""
+BRANCHES = """<ir_version: 8, opset_import: ["": 17]> g (float[64, 64] x) => (float[64, 64] y)
+    { a = MatMul(x, x)  b = Exp(x)  c = MatMul(a, b)  d = Relu(a)  e = MatMul(d, b)  y = Add(c, e) }"""
 PLACE_KEYS = {
     "model", "ops", "groups", "planner", "objective", "makespan_s", "measured", "feasible", "lower_bound_s", "gap",
     "compared", "evaluations", "wall_s", "seed", "out",
@@ -155,9 +157,11 @@ def test_bad_input_gets_one_clear_line_and_leaves_nothing(
 
 
 def test_a_measured_search_returns_a_measured_answer_that_runs(
-    cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure_quickly(QUICK, monkeypatch.setattr)
+    model = tmp_path / "branches.onnx"
+    onnx.save(onnx.parser.parse_model(BRANCHES), model)
     out, devices = tmp_path / "measured", "cpu:0,cpu:1" if len(os.sched_getaffinity(0)) > 1 else "cpu:0"
     answer = cli.json(f"place {model} --devices {devices} --measure --planner greedy --evaluations 4 --out {out}")
     assert set(answer["measured"]) == {

@@ -7,7 +7,8 @@ import pytest
 
 from gnnplace import installation
 from tests.cli.calls import Cli
-from tests.cli.test_missing_packages import folder, without
+from tests.cli.test_missing_packages import folder
+from tests.cli.without_packages import without
 
 __all__ = ["folder"]
 

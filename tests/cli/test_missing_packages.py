@@ -1,43 +1,16 @@
 """A missing package is one line that names it and how to install it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gnnplace.graph.json_format import write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
+from tests.cli.without_packages import without
 from tests.example_run import example_run
 
-# As if the packages of the first argument were not installed.
-WITHOUT = """
-import sys
-missing = sys.argv.pop(1).split(",")
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Blocker())
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, package=None: None if name.split(".")[0] in missing else found(name, package)
-from gnnplace.cli.main import main
-main()
-"""
 ZOO, PARTITION = "install it with: pip install 'gnnplace[zoo]'", "pip install 'gnnplace[partition]'"
-
-
-def without(packages: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    places = {"GNNPLACE_CACHE": str(folder / "cache"), "PATH": "/nowhere"}
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT, packages, *arguments],
-        capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **places},
-    )  # fmt: skip
 
 
 @pytest.fixture
