@@ -1,7 +1,7 @@
 """Several raylets on this machine, each standing for a host of one core: for tests and benches."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -22,7 +22,9 @@ class LocalCluster:
 
         self._options = {"num_cpus": 1, "object_store_memory": store_bytes}
         head = {**self._options, "node_name": "host1", "include_dashboard": False, "_system_config": _CHECKS}
+        before = set(psutil.Process().children())
         self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+        self._own = set(psutil.Process().children()) - before
         self.address = str(self._cluster.address)
         """HOST:PORT of the head node."""
         self.shutdown: Callable[[], None] = self._cluster.shutdown
@@ -30,12 +32,23 @@ class LocalCluster:
 
     def add(self, name: str) -> object:
         """Adds a host."""
-        return self._cluster.add_node(node_name=name, **self._options)
+        before = set(psutil.Process().children())
+        host: object = self._cluster.add_node(node_name=name, **self._options)
+        self._own |= set(psutil.Process().children()) - before
+        return host
 
     def remove(self, host: object, *, at_once: bool = False) -> None:
         """Removes a host; with `at_once` its processes are killed, as by a power failure."""
         if host in self._cluster.list_all_nodes():
             self._cluster.remove_node(host, allow_graceful=not at_once)
+
+    def processes(self) -> list[psutil.Process]:
+        """The live processes of all hosts, those of workers included."""
+        found = []
+        for process in self._own:
+            with suppress(psutil.NoSuchProcess):
+                found += [process, *process.children(recursive=True)]
+        return found
 
 
 @contextmanager
@@ -46,7 +59,6 @@ def local_cluster(num_hosts: int, store_bytes: int = 100_000_000) -> Iterator[Lo
         MissingDependency: Ray is not installed.
     """
     require_ray()
-    before = set(psutil.Process().children(recursive=True))
     cluster = LocalCluster(store_bytes)
     try:
         for number in range(2, num_hosts + 1):
@@ -54,8 +66,8 @@ def local_cluster(num_hosts: int, store_bytes: int = 100_000_000) -> Iterator[Lo
         with connected(cluster.address):
             yield cluster
     finally:
+        started = cluster.processes()
         cluster.shutdown()
-        started = [process for process in psutil.Process().children(recursive=True) if process not in before]
         _, left = psutil.wait_procs(started, timeout=_END_S)
         for process in left:
             process.kill()

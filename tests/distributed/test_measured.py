@@ -45,10 +45,11 @@ class Opened:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+def evaluator(tmp_path: Path) -> Iterator[Callable[..., MeasuredEvaluator]]:
+    """Makes evaluators that share a store."""
     ends = []
 
-    def make(weights: bool = False, **options: float) -> Opened:
+    def make(weights: bool = False) -> MeasuredEvaluator:
         path = tmp_path / "model.onnx"
         proto = onnx.parser.parse_model(MODEL)
         if weights:  # too many to travel in the parts
@@ -63,14 +64,28 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         simulator = Simulator(model.graph, topology, seconds)
         grouped = GroupedModel((model,), model.graph, np.arange(model.graph.num_ops))
         store = MeasurementStore(tmp_path / "measurements.sqlite", {"cpu": "this"})
-        evaluator = MeasuredEvaluator(grouped, topology, simulator, OPTIONS, Kept(store, seconds))
-        ends.append(evaluator.close)
-        role, usual = measuring(evaluator, OPTIONS.timeout_s, force=True)
+        found = MeasuredEvaluator(grouped, topology, simulator, OPTIONS, Kept(store, seconds))
+        ends.append(found.close)
+        return found
+
+    yield make
+    for end in ends:
+        end()
+
+
+@pytest.fixture
+def opened(evaluator: Callable[..., MeasuredEvaluator]) -> Iterator[Callable[..., Opened]]:
+    """Makes an evaluator with a pool of its own."""
+    ends = []
+
+    def make(weights: bool = False, **options: float) -> Opened:
+        found = evaluator(weights)
+        role, usual = measuring(found, OPTIONS.timeout_s, force=True)
         pool: Pool[Any, Any] = Pool(role, replace(usual, **options))
         ends.append(pool.close)
         pool.wait_ready()
-        evaluator.elsewhere = partial(answers_of_hosts, pool)
-        return Opened(evaluator, pool)
+        found.elsewhere = partial(answers_of_hosts, pool)
+        return Opened(found, pool)
 
     yield make
     for end in ends:
@@ -103,7 +118,9 @@ def during(stop: Callable[[psutil.Process], object], evaluate: Callable[[], Eval
     return worker.result()
 
 
-def test_each_placement_is_executed_once_on_one_of_the_hosts_and_stored(opened: Callable[..., Opened]) -> None:
+def test_each_placement_is_executed_once_on_one_of_the_hosts_and_stored_and_a_killed_worker_costs_none(
+    evaluator: Callable[..., MeasuredEvaluator], opened: Callable[..., Opened]
+) -> None:
     there = opened()
     assert there.pool.hosts == ("host1", "host2")
     rows = different(10)
@@ -112,13 +129,20 @@ def test_each_placement_is_executed_once_on_one_of_the_hosts_and_stored(opened: 
     assert np.array_equal(batch.makespan_s[:3], batch.makespan_s[10:])
     assert there.evaluator.measurements == there.pool.tally["counted"] == 10
     assert np.isfinite(batch.makespan_s).all()
-    there.pool.close()  # its workers have the hosts' cores
-    again = opened()
-    repeated = again.evaluator.evaluate_batch(rows)
-    assert (again.evaluator.measurements, again.evaluator.recalled, again.pool.tally["dispatched"]) == (0, 10, 0)
+    dispatched, dropped = (there.pool.tally[count] for count in ("dispatched", "dropped"))
+    again = evaluator()
+    again.elsewhere = there.evaluator.elsewhere
+    repeated = again.evaluate_batch(rows)
+    assert (again.measurements, again.recalled, there.pool.tally["dispatched"]) == (0, 10, dispatched)
     # The driver multiplies the measured ratios by the time of its own plain session.
-    before, now = (each.evaluator.plain.seconds_of[there.evaluator.plain.best_session] for each in (there, again))
+    before, now = (each.plain.seconds_of[there.evaluator.plain.best_session] for each in (there.evaluator, again))
     assert repeated.makespan_s / now == pytest.approx(batch.makespan_s[:10] / before)
+    during(psutil.Process.kill, lambda: there.evaluator.evaluate_batch(different(30)[10:]))
+    assert (there.evaluator.measurements, there.evaluator.failed) == (30, 0)
+    tally = there.pool.tally
+    assert tally["counted"] == 30
+    assert tally["lost"] <= 1  # Ray may report the loss after a copy of the item has answered
+    assert tally["dispatched"] - dispatched == 21 + tally["dropped"] - dropped
 
 
 def test_weights_that_lie_outside_the_parts_are_sent_to_each_host(opened: Callable[..., Opened]) -> None:
@@ -127,16 +151,6 @@ def test_weights_that_lie_outside_the_parts_are_sent_to_each_host(opened: Callab
     batch = there.evaluator.evaluate_batch(different(4, num_ops=7))
     assert np.isfinite(batch.makespan_s).all()
     assert there.evaluator.failed == 0
-
-
-def test_a_measuring_worker_that_is_killed_costs_no_placement(opened: Callable[..., Opened]) -> None:
-    there = opened()
-    during(psutil.Process.kill, lambda: there.evaluator.evaluate_batch(different(20)))
-    assert (there.evaluator.measurements, there.evaluator.failed) == (20, 0)
-    tally = there.pool.tally
-    assert tally["counted"] == 20
-    assert tally["lost"] <= 1  # Ray may report the loss after a copy of the item has answered
-    assert tally["dispatched"] == 21 + tally["dropped"]
 
 
 def test_another_host_repeats_the_measurement_of_a_host_that_stops_answering(opened: Callable[..., Opened]) -> None:

@@ -14,39 +14,46 @@ from tests.distributed.work import marks, worker
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-def test_results_keep_the_order_of_the_items_and_both_hosts_work(tmp_path: Path) -> None:
+def test_results_keep_the_order_of_the_items_both_hosts_work_and_the_error_of_an_item_is_raised(tmp_path: Path) -> None:
     items = [f"sleeps {0.02 * (index % 3)}" for index in range(30)]
     with Pool[str, str](Role(worker, (tmp_path,))) as pool:
         assert pool.map([]) == []
         pool.wait_ready()
         done = pool.map(items)
+        assert pool.tally == {"dispatched": 30, "counted": 30}
+        with pytest.raises(MeasurementFailed, match=r"^this item cannot be done$"):
+            pool.map(["a", "raises", "b"])
     assert [one.value for one in done] == [f"{item} done" for item in items]
     assert {one.host for one in done} == {"host1", "host2"}
-    assert pool.tally == {"dispatched": 30, "counted": 30}
 
 
 @pytest.mark.parametrize(
-    ("word", "options", "failure", "faults"),
+    ("words", "options", "failures", "faults"),
     [
-        ("dies_once", PoolOptions(), "", {"lost": 1}),
-        ("dies", PoolOptions(tries=2), "its worker was lost, 2 times, the last time on host host", {"lost": 2}),
-        ("hangs", PoolOptions(timeout_s=3.0, tries=1), "took longer than 3 s, on host host", {"hung": 1}),
-        ("hangs_once", PoolOptions(timeout_s=2.0), "", {"hung": 1}),
+        (
+            ["dies_once", "dies"],
+            PoolOptions(tries=2),
+            {"dies": "its worker was lost, 2 times, the last time on host host"},
+            {"lost": 3},
+        ),
+        (["hangs"], PoolOptions(tries=1, timeout_s=2.0), {"hangs": "took longer than 2 s, on host host"}, {"hung": 1}),
     ],
 )
 def test_an_item_that_costs_its_worker_is_repeated_until_it_has_failed_and_the_others_are_counted_once(
-    word: str, options: PoolOptions, failure: str, faults: dict[str, int], tmp_path: Path
+    words: list[str], options: PoolOptions, failures: dict[str, str], faults: dict[str, int], tmp_path: Path
 ) -> None:
-    items = ["a", word, "b", "sleeps 1.5"]
+    items = ["a", *words, "b", "sleeps 0.5"]
     options = replace(options, copy_after=1e9)  # a copy could end before a loss is known
     with Pool[str, str](Role(worker, (tmp_path,)), options) as pool:
         done = sorted(pool.results(items), key=lambda one: one.index)
-    assert [one.index for one in done] == [0, 1, 2, 3]
-    assert [one.value for one in done] == [None if failure and item == word else f"{item} done" for item in items]
-    assert done[1].failure.startswith(failure)
-    (num_faults,), counted = faults.values(), 3 if failure else 4
-    assert pool.tally == {"counted": counted, "dispatched": counted + num_faults, **faults}
-    assert marks(tmp_path, word) == num_faults + (not failure)
+    assert [one.index for one in done] == list(range(len(items)))
+    assert [one.value for one in done] == [None if item in failures else f"{item} done" for item in items]
+    for item, one in zip(items, done, strict=True):
+        assert one.failure.startswith(failures.get(item, ""))
+    counted = len(items) - len(failures)
+    assert pool.tally == {"counted": counted, "dispatched": counted + sum(faults.values()), **faults}
+    starts = {"dies_once": 2, "dies": 2, "hangs": 1}
+    assert {word: marks(tmp_path, word) for word in words} == {word: starts[word] for word in words}
 
 
 def test_a_straggler_is_overtaken_by_a_copy_and_counted_once(tmp_path: Path) -> None:
@@ -56,17 +63,9 @@ def test_a_straggler_is_overtaken_by_a_copy_and_counted_once(tmp_path: Path) -> 
         assert [one.value for one in pool.map(items)] == [f"{item} done" for item in items]
         assert marks(tmp_path, "slow_once") == 2
         assert pool.tally == {"dispatched": 7, "counted": 6}  # the straggler still sleeps
-        later = pool.map(["sleeps 3", "sleeps 3.5"])  # meanwhile the straggler answers
-        assert [one.value for one in later] == ["sleeps 3 done", "sleeps 3.5 done"]
+        later = pool.map(["sleeps 2", "sleeps 2.5"])  # meanwhile the straggler answers
+        assert [one.value for one in later] == ["sleeps 2 done", "sleeps 2.5 done"]
     assert (pool.tally["dropped"], pool.tally["counted"]) == (1, 8)
-
-
-def test_an_error_of_an_item_is_raised(tmp_path: Path) -> None:
-    with (
-        Pool[str, str](Role(worker, (tmp_path,))) as pool,
-        pytest.raises(MeasurementFailed, match=r"^this item cannot be done$"),
-    ):
-        pool.map(["a", "raises", "b"])
 
 
 def test_other_hosts_run_the_items_of_a_lost_host(cluster: Any, third_host: Any, tmp_path: Path) -> None:
@@ -93,17 +92,19 @@ def test_other_hosts_run_the_items_of_a_lost_host(cluster: Any, third_host: Any,
 def test_a_host_that_joins_takes_part(cluster: Any, tmp_path: Path) -> None:
     added = None
     try:
-        with Pool[str, str](Role(worker, (tmp_path,))) as pool:
+        with Pool[str, str](Role(worker, (tmp_path,)), PoolOptions(copy_after=1e9)) as pool:
+            pool.wait_ready()
             done = []
-            for one in pool.results(["sleeps 0.25"] * 60):
+            for one in pool.results(["a", "until go", "until go", "go"]):  # both hosts wait until a third one goes
                 done.append(one)
                 if added is None:
                     added = cluster.add("host9")
     finally:
         if added is not None:
             cluster.remove(added)
-    assert {one.host for one in done} == {"host1", "host2", "host9"}
-    assert sorted(one.index for one in done) == list(range(60))
+    assert {one.index: one.value for one in done} == {0: "a done", 1: "until go done", 2: "until go done", 3: "go done"}
+    assert {one.host for one in done if one.index in {1, 2}} == {"host1", "host2"}
+    assert [one.host for one in done if one.index == 3] == ["host9"]
 
 
 def cannot_begin() -> None:

@@ -35,9 +35,13 @@ def _do(folder: Path, item: str) -> str:
     if word == "hangs" or (word == "hangs_once" and first):
         time.sleep(1000.0)
     if word == "slow_once" and first:
-        time.sleep(6.0)
+        time.sleep(4.0)
     if word == "raises":
         raise MeasurementFailed("this item cannot be done")
+    if word == "until":
+        end_s = time.monotonic() + 60.0
+        while not marks(folder, argument) and time.monotonic() < end_s:
+            time.sleep(0.02)
     if word == "sleeps":
         time.sleep(float(argument))
     return f"{item} done"
