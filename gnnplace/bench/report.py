@@ -46,17 +46,17 @@ _ACTIONS = {
 }
 
 
-def bench_report(options: BenchOptions, sizes: tuple[int, ...] = SIZES) -> BenchResult:
-    """A row per number of ops; needs a browser, see `gnnplace.report.pictures.browser`."""
+def bench_report(options: BenchOptions, sizes: tuple[int, ...] = SIZES, pages: int = _PAGES) -> BenchResult:
+    """A row per number of ops, with medians over `pages` openings; needs a browser, see `gnnplace.report.pictures.browser`."""
     rows = []
     with temporary_folder() as folder, browser() as opened:
         for size in sizes:
-            rows.append(_row(opened, folder / str(size), size, options.seed))
+            rows.append(_row(opened, folder / str(size), size, options.seed, pages))
             options.on_progress(f"{size:,} ops: open after {rows[-1]['open_ms']:,.0f} ms")
         version = opened.version
     summary = {
         "browser": f"Chromium {version}",
-        "pages": _PAGES,
+        "pages": pages,
         "devices": _DEVICES,
         "slowest_open_ms": max(row["open_ms"] for row in rows),
         "largest_report_bytes": max(row["report_bytes"] for row in rows),
@@ -64,7 +64,7 @@ def bench_report(options: BenchOptions, sizes: tuple[int, ...] = SIZES) -> Bench
     return BenchResult("report", options, rows, summary)
 
 
-def _row(opened: Any, folder: Path, size: int, seed: int) -> dict[str, Any]:
+def _row(opened: Any, folder: Path, size: int, seed: int, pages: int) -> dict[str, Any]:
     from models_zoo.networks.generated.layered import Settings, layered
 
     graph = layered(Settings(num_ops=size), np.random.default_rng(seed))
@@ -74,7 +74,7 @@ def _row(opened: Any, folder: Path, size: int, seed: int) -> dict[str, Any]:
     save_s = time.perf_counter() - begin_s
     report = folder / "report.html"
     found: dict[str, list[float]] = {name: [] for name in _ACTIONS}
-    for _ in range(_PAGES):
+    for _ in range(pages):
         page = drawn_page(opened, report)
         for name, script in _ACTIONS.items():
             value = page.evaluate(script)

@@ -76,8 +76,12 @@ def train_data_parallel(
         InvalidRun: there is no checkpoint to resume from.
         ProcessLost: another process has ended early; the file holds the last checkpoint.
     """
+    state = read_state(path)
+    if control.should_stop():  # before other processes start for nothing
+        write_state(path, state)
+        on_save(state)
+        return state
     with control.start_group(config.num_processes, follow_updates, (path, task, config)) as group:
-        state = read_state(path)
         saved_update = -1
         begin_s, before_s = time.perf_counter(), state.wall_s
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is insta
 
 
 def test_a_row_has_the_size_of_a_report_and_the_times_of_every_action() -> None:
-    result = bench_report(BenchOptions(), sizes=(30, 600))
+    result = bench_report(BenchOptions(), sizes=(30, 600), pages=1)
     few, many = result.rows
     assert (few["ops"], few["groups"], few["open_group_ms"]) == (30, 30, None)
     assert many["ops"] == 600
