@@ -60,8 +60,7 @@ def graph(tmp_path: Path) -> Path:
     return tmp_path / "graph.json"
 
 
-@pytest.mark.parametrize("planner", ["annealing", "genetic", "gnn"])
-@pytest.mark.parametrize("to_all", [False, True], ids=["process", "group"])
+@pytest.mark.parametrize(("planner", "to_all"), [("annealing", False), ("genetic", True), ("gnn", False)])
 def test_an_interrupted_place_returns_the_best_placement_so_far(
     graph: Path, tmp_path: Path, planner: str, to_all: bool
 ) -> None:
