@@ -28,6 +28,7 @@ from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from tests.measuring_processes import CORE, CORES, QUICK
+from tests.quick_measuring import measure_quickly
 
 two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
@@ -86,7 +87,10 @@ def test_ops_of_equal_signatures_get_their_mean_so_that_the_sum_stays() -> None:
 
 
 @two_cores
-def test_measured_costs_hold_the_ops_of_the_model_and_the_links(model: OnnxModel, tmp_path: Path) -> None:
+def test_measured_costs_hold_the_ops_of_the_model_and_the_links(
+    model: OnnxModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_quickly(QUICK, monkeypatch.setattr)
     topology = load_topology(f"cpu:{CORES[0]},cpu:{CORES[1]}")
     store, fits, _ = measured_costs(model, topology, np.random.default_rng(0), QUICK)
     (kind,) = {device.kind for device in topology.devices}
