@@ -54,7 +54,7 @@ def test_the_number_of_threads_does_not_change_the_answer() -> None:
 
 
 def test_a_budget_of_seconds_ends_the_search_at_the_last_level(problem: Problem) -> None:
-    budget = Budget(evaluations=None, seconds=3.0)
+    budget = Budget(evaluations=None, seconds=1.0)
     solution = plan(problem, budget, seed=0, multilevel=LEVELS)
     assert solution.stages[-1][0] == f"{problem.num_units} units"
     assert solution.wall_s < 60

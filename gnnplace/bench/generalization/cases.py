@@ -14,7 +14,7 @@ from gnnplace.graph.op_graph import OpGraph
 from models_zoo.networks.catalog import FAMILIES, GENERATED
 from models_zoo.networks.generated import fork_join, layered, random_dag, series_parallel, wavefront
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES, sample_graph
-from models_zoo.networks.shipped import has_structure, manifest, read_structure
+from models_zoo.networks.shipped import has_structure, manifest, read_structure, structure_types
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ def family_of_graph(name: str) -> str:
 def training_types() -> frozenset[str]:
     """Op types of all training families, including networks that are too large for training."""
     networks = [
-        read_structure(row.key)
+        structure_types(row.key)
         for row in manifest()
         if FAMILIES[row.family].split == "train" and row.family not in GENERATED and has_structure(row.key)
     ]
-    drawn = [sample_graph(np.random.default_rng(0), _TYPES_OPS, [family]) for family in SAMPLED_FAMILIES]
-    return frozenset(op_type for graph in (*networks, *drawn) for op_type in graph.op_types)
+    drawn = [sample_graph(np.random.default_rng(0), _TYPES_OPS, [family]).op_types for family in SAMPLED_FAMILIES]
+    return frozenset().union(*networks, *drawn)
