@@ -1,6 +1,7 @@
 """Simulated against measured seconds: placements of every kind, the table, and a real run on two cores."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from gnnplace.api.problem_setup import ProblemSetup
 from gnnplace.api.workload import Workload
-from gnnplace.bench import fidelity
+from gnnplace.bench import fidelity, fidelity_probes
 from gnnplace.bench.fidelity import Case, bench_fidelity, fidelity_row, fidelity_summary
 from gnnplace.bench.fidelity_probes import COUNT, overlap_s, placements_of_every_kind
 from gnnplace.bench.harness import BenchOptions, write_result
@@ -19,6 +20,7 @@ from gnnplace.devices.spec import load_topology
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.planners.solution import Budget
 from gnnplace.report import execution_pages as fidelity_page
 from gnnplace.report.bench_charts import agreement_chart
 from gnnplace.report.bench_page import read_bench, write_bench_page
@@ -85,8 +87,9 @@ def test_thirty_placements_cover_every_kind_and_depend_on_the_seed_alone(squeeze
 
 
 @pytest.fixture
-def squeezenet(tmp_path: Path) -> OnnxModel:
-    """Eight modules, each with two branches."""
+def squeezenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OnnxModel:
+    """Eight modules, each with two branches, for which a portfolio tries few schedules."""
+    monkeypatch.setattr(fidelity_probes, "Budget", partial(Budget, 100))
     write_light_model("squeezenet", tmp_path / "squeezenet.onnx")
     return read_onnx(tmp_path / "squeezenet.onnx")
 
