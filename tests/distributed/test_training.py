@@ -1,8 +1,7 @@
 """Training over the hosts of a cluster reaches the weights of a run on one machine, even if a process is killed."""
 
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,17 +15,12 @@ from gnnplace.api.training_run import RunFiles, train
 from gnnplace.distributed.cluster import Node
 from gnnplace.distributed.plugin import RayHosts
 from gnnplace.distributed.training import _turns
-from gnnplace.errors import ProcessLost
-from gnnplace.training.data_parallel import DataParallelConfig, RunControl, train_data_parallel
-from gnnplace.training.run_state import RunState, read_state
+from gnnplace.errors import GnnplaceError, ProcessLost
+from gnnplace.files import read_json_lines
+from gnnplace.training.data_parallel import RunControl, train_data_parallel
+from gnnplace.training.run_state import read_state
 from tests.api.test_training_run import TINY
 from tests.training.test_data_parallel import QUICK, TASK, begun, weights
-
-
-def trained(
-    path: Path, config: DataParallelConfig, control: RunControl, on_update: Callable[[Mapping[str, Any]], None]
-) -> RunState:
-    return train_data_parallel(path, TASK, config, on_update, lambda _: None, control)
 
 
 def kill_a_rank() -> None:
@@ -39,26 +33,19 @@ def kill_a_rank() -> None:
     raise AssertionError("no actor trains")
 
 
-def test_ranks_on_two_hosts_reach_the_weights_of_local_processes(cluster: Any, tmp_path: Path) -> None:
-    config = replace(QUICK, num_processes=2)
-    rows: dict[str, list[Any]] = {"here": [], "hosts": []}
-    here = trained(begun(tmp_path / "here"), config, RunControl(), rows["here"].append)
-    on_hosts = RunControl(start_group=RayHosts(cluster.address).process_group())
-    hosts = trained(begun(tmp_path / "hosts"), config, on_hosts, rows["hosts"].append)
-    assert torch.equal(weights(here), weights(hosts))
-    names = [[fact["name"] for row in rows[where] for fact in row["problems"]] for where in ("here", "hosts")]
-    assert names[0] == names[1] == [f"toy {number}" for number in range(6)]
-
-
 def test_a_killed_rank_ends_the_run_with_one_line_and_leaves_its_last_state(cluster: Any, tmp_path: Path) -> None:
     config = replace(QUICK, num_processes=2, save_every=1)
     path, on_hosts = begun(tmp_path / "killed"), RunControl(start_group=RayHosts(cluster.address).process_group())
     with pytest.raises(ProcessLost, match=r"ended .*continue with --resume"):
-        trained(path, config, on_hosts, lambda row: kill_a_rank() if row["update"] == 1 else None)
+        train_data_parallel(
+            path, TASK, config, lambda row: kill_a_rank() if row["update"] == 1 else None, lambda _: None, on_hosts
+        )
     assert 1 <= read_state(path).update <= 2
 
 
-def test_a_run_on_hosts_continues_by_itself_from_its_state_after_a_rank_is_killed(cluster: Any, tmp_path: Path) -> None:
+def test_a_run_on_hosts_continues_by_itself_after_a_rank_is_killed_and_has_the_problems_and_weights_of_local_processes(
+    cluster: Any, tmp_path: Path
+) -> None:
     training = replace(TINY.training, save_every=1, ppo=replace(TINY.training.ppo, num_updates=3))
     settings = replace(TINY, training=training)
     warnings: list[str] = []
@@ -75,8 +62,11 @@ def test_a_run_on_hosts_continues_by_itself_from_its_state_after_a_rank_is_kille
     assert torch.equal(weights(whole), weights(after))
     assert len(warnings) == 1
     assert "the run continues by itself from update" in warnings[0]
-    lines = RunFiles(tmp_path / "killed").metrics.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["update"] for line in lines] == [0, 1, 2]
+    here, hosts = (read_json_lines(RunFiles(tmp_path / name).metrics, GnnplaceError) for name in ("whole", "killed"))
+    assert [row["update"] for row in hosts] == [0, 1, 2]
+    names = [[[fact["name"] for fact in row["problems"]] for row in rows] for rows in (here, hosts)]
+    assert [len(row) for row in names[0]] == [2, 2, 2]  # of each rank
+    assert names[0] == names[1]
 
 
 def test_ranks_go_to_hosts_by_their_cores_and_the_driver_counts_for_its_own() -> None:
