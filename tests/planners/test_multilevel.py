@@ -57,7 +57,7 @@ def test_a_budget_of_seconds_ends_the_search_at_the_last_level(problem: Problem)
     budget = Budget(evaluations=None, seconds=1.0)
     solution = plan(problem, budget, seed=0, multilevel=LEVELS)
     assert solution.stages[-1][0] == f"{problem.num_units} units"
-    assert solution.wall_s < 60
+    assert solution.wall_s < 4
 
 
 def test_a_share_of_seconds_that_ends_before_the_first_evaluation_still_gives_a_placement(

@@ -16,6 +16,8 @@ from gnnplace.planners.classical.heft_portfolio import held_shares, plain_option
 from gnnplace.planners.classical.list_schedule import list_schedule
 from gnnplace.planners.search import Search
 
+_FIRST_ROUND = 50  # of a full round
+
 
 @dataclass(frozen=True)
 class MultilevelConfig:
@@ -50,11 +52,14 @@ def refine(
     """Descends from `start` (an assignment `[N]` and its seconds) until the budget ends or the walks find nothing better.
 
     In each round several walks begin at the same placement, each in its own part of the clusters. Then all their moves are tried
-    together; the next round begins at the best of that and of the walks.
+    together; the next round begins at the best of that and of the walks. Where the budget limits seconds, a short first round shows
+    how many evaluations the others may have.
     """
-    problem, (assignment, value) = search.problem, start
-    per_round = max(1, config.ops_per_round // max(1, problem.local_search.ops_per_evaluation))
+    problem, (assignment, value), limit_s = search.problem, start, search.budget.seconds
+    most = max(1, config.ops_per_round // max(1, problem.local_search.ops_per_evaluation))
+    per_round = most if limit_s is None else max(1, most // _FIRST_ROUND)
     while search.remaining and problem.num_moves:
+        begin_s = search.wall_s
         requests = [
             WalkRequest(assignment, per_round, 0.0, 0.0, replace(config.proposals, unit_weights=weights))
             for weights in _shares(problem, assignment, rng, config)
@@ -68,8 +73,11 @@ def refine(
         if search.remaining:
             found.append((float(search.evaluate_batch(together[None])[0]), together))
         value, assignment = min(found, key=lambda pair: pair[0])
-        if value >= before:
+        if value >= before and per_round == most:
             break
+        if limit_s is not None:
+            share = max(0.0, limit_s - search.wall_s) / max(1e-9, search.wall_s - begin_s)
+            per_round = max(1, int(min(most, share * per_round)))
     return assignment, value
 
 
