@@ -127,7 +127,7 @@ def _measure_segments(model: OnnxModel, topology: Topology, costs: CostStore, se
         return
     stretches = [np.arange(num_groups) * max(2, round(share * num_groups)) // num_groups for share in _SHARES_OF_GROUPS]
     placements = [Placement(rng.integers(0, topology.num_devices, s[-1] + 1)[s]) for s in stretches]
-    with _measured_evaluator(setup) as evaluator:
+    with _measured_evaluator(setup, dataclasses.replace(MEASURE_OPTIONS, plain=None)) as evaluator:
         evaluator.learn_segments(placements, _PATIENT)
 
 

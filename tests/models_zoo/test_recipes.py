@@ -16,7 +16,6 @@ from models_zoo.networks.export.comparison import Case, Comparison, compare, inf
 from models_zoo.networks.recipe import Recipe, TorchNetwork
 from models_zoo.networks.zoo_name import parse_zoo_name
 
-
 LARGE_STEPS = {"inception_v3"}
 """Recipes whose training steps take the longest, and have the convolutions, pools and branches of other recipes."""
 

@@ -138,5 +138,7 @@ class TestParts:
         with search.part(problem.over_groups(coarsening), 1.0, coarsening) as part:
             part.steps.append(step)
         [recorded] = search.steps
-        assert coarsening.group_of_op[np.isin(problem.unit_of_op, recorded.change.units)].tolist() == sorted(groups.tolist())
+        assert coarsening.group_of_op[np.isin(problem.unit_of_op, recorded.change.units)].tolist() == sorted(
+            groups.tolist()
+        )
         assert (recorded.kind, recorded.before_s, recorded.after_s, recorded.probability) == ("move", 2.0, 1.0, 0.5)
