@@ -21,7 +21,7 @@ OPENVINO := build/openvino/.installed
 # Without stored bytecode, every process that imports torch compiles it anew, which takes three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test rules types layers docs wheel-test bench bench-backend bench-hostile bench-interrupted bench-scale bench-ray zoo tables notebooks clean
+.PHONY: install demo test rules types layers compiled docs wheel-test bench bench-backend bench-hostile bench-interrupted bench-scale bench-ray zoo tables notebooks clean
 
 install: $(STAMP)
 	@echo "ready: $$($(BIN)/python --version) in .venv; next: make demo, or source .venv/bin/activate and gnnplace --help"
@@ -63,14 +63,19 @@ $(OPENVINO): tests/constraints.txt | $(PACKAGES)
 		|| echo "it cannot be had here, so its tests are skipped"
 	@mkdir -p $(@D) && touch $@
 
-# The longest check first; a failure ends the target before the tests.
+# A failure ends the target before the other tests. COMPILING are tests that compile everything: three at a time would each compile it.
+COMPILING := gnnplace tests/parity tests/sim tests/planners/test_planner_contract.py
 test: $(PACKAGES)
-	@echo "1/3 checks of the source, while the simulator is compiled"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target rules types $(STAMP) $(OPENVINO) layers
-	@echo "2/3 pytest: tests and docstring examples, three at a time on two cores, as many wait for processes"
-	$(BIN)/python -m pytest --ignore tests/models_zoo --numprocesses 3
+	@echo "1/3 checks of the source, beside doctor, docstring examples and tests that compile everything"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target rules types $(STAMP) compiled $(OPENVINO) layers
+	@echo "2/3 pytest: the other tests, three at a time on two cores, as many wait for processes"
+	$(BIN)/python -m pytest models_zoo tests $(addprefix --ignore ,$(COMPILING) tests/models_zoo) --numprocesses 3
 	@echo "3/3 pytest: recipes of the zoo, exported and compared, two at a time"
 	$(BIN)/python -m pytest tests/models_zoo --numprocesses 2
+
+compiled: $(STAMP)
+	@echo "pytest: docstring examples, and tests that compile everything"
+	$(BIN)/python -m pytest $(COMPILING)
 
 rules: $(PACKAGES)
 	@echo "ruff: rules and format"

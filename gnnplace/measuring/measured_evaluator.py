@@ -136,7 +136,7 @@ class MeasuredEvaluator:
         """Measures placements in their segments, side by side with plain sessions of the whole model."""
         evaluations, plain = [], self.plain
         alone = [] if self._single is None or self._single is self.reference else [(self._single,)]
-        answers = self._beside([*map(self._parts_of, placements), *alone], self._options.final)
+        answers = self._beside([*map(self._parts_or_failure, placements), *alone], self._options.final)
         for placement, answer in zip(placements, answers, strict=False):
             rows = answer.samples
             row = None if rows is None else rows[0] if plain.best is None else without_drift(rows)[0]
@@ -161,10 +161,10 @@ class MeasuredEvaluator:
             MeasurementFailed: one of them failed.
         """
         self.measurements += 1
-        parts = self._segment_parts(first), self._segment_parts(second)
+        parts = self.parts_of(first), self.parts_of(second)
         known = self._known.get(_key(second))
         second_s = None if known is None else known[1].makespan_s
-        found = self._difference(*parts, rule or self._options.step, second_s)
+        found = self.difference_of_parts(*parts, rule or self._options.step, second_s)
         if second_s is not None:
             seconds, half_s = second_s * (1.0 + found.difference), second_s * (found.high - found.low) / 2
             self._note(first, measured(self._simulated.evaluate(first), seconds, half_s, found.pairs))
@@ -175,16 +175,24 @@ class MeasuredEvaluator:
 
         None where there is no reference, where the placement is the reference itself, or where one of them failed.
         """
-        parts = self._segment_parts(placement)
+        parts = self.parts_of(placement)
         is_reference = self.reference is not None and pieces(parts) == pieces((self.reference,))
         if self.reference is None or is_reference:
             return None
         with suppress(MeasurementFailed):
-            return self._difference(parts, (self.reference,), self._options.decisive, self.plain.best_s)
+            return self.difference_of_parts(parts, (self.reference,), self._options.decisive, self.plain.best_s)
         return None
 
-    def _difference(self, first: Parts, second: Parts, rule: PairRule, second_s: float | None) -> Difference:
-        """The relative difference; `second_s` are the seconds of the second beside the first measurement of the reference."""
+    def difference_of_parts(
+        self, first: Parts, second: Parts, rule: PairRule, second_s: float | None = None
+    ) -> Difference:
+        """The relative difference of two models in parts, each in sessions of its own.
+
+        `second_s` are the seconds of the second beside the first measurement of the reference; None: the store learns nothing.
+
+        Raises:
+            MeasurementFailed: one of them failed.
+        """
         limit_s = self._limit_s(2, lambda run_s: rule.max_s + 8 * (rule.first_look + 2) * run_s)
         answer = self._run(PairedJob((first, second), rule, self._new_seed(), limit_s, self._options.requests))
         self.executing_s += answer.executing_s
@@ -205,16 +213,16 @@ class MeasuredEvaluator:
         """Measures placements side by side and adds the seconds of their segments to the store."""
         for placement, answer in zip(placements, self.side_by_side(placements, rule), strict=True):
             for part_s in answer.part_s:
-                self._keep_segments(self._segment_parts(placement), part_s, _quiet_reference_s(answer))
+                self._keep_segments(self.parts_of(placement), part_s, _quiet_reference_s(answer))
 
     def side_by_side(self, placements: Sequence[Placement], rule: StoppingRule) -> list[Answer]:
         """Seconds of placements in rounds with each other and the reference; see `_beside`."""
-        return self._beside(list(map(self._parts_of, placements)), rule)
+        return self._beside(list(map(self._parts_or_failure, placements)), rule)
 
-    def _parts_of(self, placement: Placement) -> Parts | Answer:
+    def _parts_or_failure(self, placement: Placement) -> Parts | Answer:
         """The parts of a placement, or the failure to cut it."""
         try:
-            return self._segment_parts(placement)
+            return self.parts_of(placement)
         except UnsupportedModel as error:
             return Answer(None, str(error))
 
@@ -285,7 +293,7 @@ class MeasuredEvaluator:
         if not np.isfinite(simulated.makespan_s):
             return executed(simulated, None, simulated.failure or "an op has no device or a tensor no route")
         try:
-            parts = self._segment_parts(placement)
+            parts = self.parts_of(placement)
         except UnsupportedModel as error:
             return executed(simulated, None, str(error))
         known = None if self.plain.best_s is None else self.stored.estimate(parts, self.plain.seconds_of)
@@ -376,7 +384,7 @@ class MeasuredEvaluator:
                 self.simulated_reference_s = simulated[self.plain.single_device].makespan_s * self.plain.ratio
                 return
 
-    def _segment_parts(self, placement: Placement) -> Parts:
+    def parts_of(self, placement: Placement) -> Parts:
         """The parts of a placement: one per segment."""
         names = self.topology.device_names
         return tuple(

@@ -9,6 +9,7 @@ if the run stops and resumes.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ def train_data_parallel(
         write_state(path, state)
         on_save(state)
         return state
+    stops = chain([False], iter(control.should_stop, None))
     with control.start_group(config.num_processes, follow_updates, (path, task, config)) as group:
         saved_update = -1
         begin_s, before_s = time.perf_counter(), state.wall_s
@@ -89,7 +91,7 @@ def train_data_parallel(
             write_state(path, state)
             on_save(state)
 
-        while state.update < config.ppo.num_updates and not group.any(control.should_stop()):
+        while state.update < config.ppo.num_updates and not group.any(next(stops)):
             row = _update(group, state, task, config)
             state.wall_s = before_s + time.perf_counter() - begin_s
             on_update({**row, "wall_s": state.wall_s})

@@ -120,7 +120,7 @@ def test_stored_placements_are_not_executed_again_unless_the_model_or_machine_di
     again = evaluator(BRANCHES, store=store)
     recalled = again.evaluate(split)
     assert (first.measurements, first.recalled, again.measurements, again.recalled) == (1, 0, 0, 1)
-    (runs,) = store.placement_runs(first.stored.key, pieces(first._segment_parts(split)))
+    (runs,) = store.placement_runs(first.stored.key, pieces(first.parts_of(split)))
     assert (len(runs.candidate_s), len(runs.reference_s), runs.reference) == (6, 6, first.plain.best_session)
     assert {"load_average", "cpu_mhz", "timer", "gnnplace"} <= runs.conditions.keys()
     assert first.plain.best_s is not None
@@ -175,8 +175,8 @@ def test_groups_are_expanded_to_the_ops_of_the_model(evaluator: Evaluators) -> N
 def test_a_move_creates_only_the_sessions_of_the_segments_that_it_changes(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     state = ProcessState(measured.setup)
-    before = measured._segment_parts(placement(0, 1, 0, 1, 0, 1))
-    after = measured._segment_parts(placement(0, 1, 0, 1, 0, 0))
+    before = measured.parts_of(placement(0, 1, 0, 1, 0, 1))
+    after = measured.parts_of(placement(0, 1, 0, 1, 0, 0))
     kept = {part.key for part in before} & {part.key for part in after}
     assert kept
 
@@ -193,7 +193,7 @@ def test_a_move_creates_only_the_sessions_of_the_segments_that_it_changes(evalua
 def test_candidates_and_the_reference_have_sessions_of_their_own_which_later_jobs_reuse(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
     state, reference = ProcessState(measured.setup), measured.reference
-    whole, split = (measured._segment_parts(placement(*row)) for row in ((0,) * 6, (0, 1, 0, 1, 0, 1)))
+    whole, split = (measured.parts_of(placement(*row)) for row in ((0,) * 6, (0, 1, 0, 1, 0, 1)))
     assert reference is not None
     first = state.own_sessions([split, whole, split, (reference,)])
     keys = [(part.key, part.device) for parts in first for part in parts]
@@ -221,7 +221,7 @@ def test_pairs_of_a_search_keep_the_sessions_of_the_incumbent_and_teach_the_cost
     assert store.knows_segments(kinds, measured._grouped.model.key)
 
     rule, state = dataclasses.replace(OPTIONS.step, max_blocks=7), ProcessState(measured.setup)
-    parts = [measured._segment_parts(one) for one in (incumbent, candidate, next_one)]
+    parts = [measured.parts_of(one) for one in (incumbent, candidate, next_one)]
     loaded = []
     for first in parts[1:]:
         answer = PairedJob((first, parts[0]), rule, 0).execute(state)
