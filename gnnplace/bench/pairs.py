@@ -9,12 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 
 from gnnplace.api import ProblemSetup
 from gnnplace.api.measuring import MEASURE_OPTIONS
@@ -25,7 +22,7 @@ from gnnplace.files import temporary_folder
 from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.plain_session import PlainSession
 from gnnplace.measuring.timing import StoppingRule, interleaved, quiet_s
-from gnnplace.onnx_io.part import Part
+from gnnplace.onnx_io.busy_op import busy_model, with_busy_op
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.solution import Budget
@@ -35,7 +32,6 @@ RULES: Mapping[float, PairRule] = {0.0: MEASURE_OPTIONS.step, 0.02: PairRule(max
 _TRIALS = 13
 _ELEMENTS = (20_000, 200_000)  # of the busy ops whose seconds are compared
 _RULE = StoppingRule(warmup=3, min_repeats=15, max_repeats=60, max_s=3.0, relative_spread=0.01)
-_BUSY = "gnnplace.busy"
 
 
 @dataclass(frozen=True)
@@ -45,14 +41,14 @@ class PairCase:
     model: str
     planted: float
     seed: int
-    trials: int
+    count: int
 
 
 def bench_pairs(options: BenchOptions) -> BenchResult:
     """A row per model and planted difference; `--seeds` is the number of trials of each."""
     models = matching({model: model for model in MODELS}, options.only, "model")
-    trials = options.seeds or _TRIALS
-    cases = [PairCase(model, planted, options.seed, trials) for planted in RULES for model in models]
+    count = options.seeds or _TRIALS
+    cases = [PairCase(model, planted, options.seed, count) for planted in RULES for model in models]
     found = run_cases(cases, case_result, options)
     rows = [{"model": case.model, "planted": case.planted, **_row(case, result)} for case, result in found.items()]
     details = {"devices": DEVICES, "cases": [{**vars(case), **result} for case, result in found.items()]}
@@ -65,9 +61,7 @@ def case_result(case: PairCase) -> dict[str, Any]:
     placement = load_planner("heft")(setup.problem(), Budget(), case.seed).placement
     step_s = _step_s(setup, placement)
     elements = round(case.planted * step_s / _element_s()) if case.planted else 0
-    trials = [
-        _trial(setup, placement, elements, RULES[case.planted], case.seed + trial) for trial in range(case.trials)
-    ]
+    trials = [_trial(setup, placement, elements, RULES[case.planted], case.seed + trial) for trial in range(case.count)]
     return {"step_s": step_s, "trials": trials}
 
 
@@ -85,30 +79,13 @@ def _trial(setup: ProblemSetup, placement: Placement, elements: int, rule: PairR
         return [found.difference, found.low, found.high, found.pairs, time.perf_counter() - begin_s]
 
 
-def with_busy_op(part: Part, elements: int) -> Part:
-    """The part with one more op, which draws random numbers and which no other op reads."""
-    folder = part.data_folder
-    if isinstance(part.model, Path):
-        model, folder = onnx.load(part.model, load_external_data=False), part.model.parent
-    else:
-        model = onnx.load_model_from_string(part.model)
-    model.graph.node.append(helper.make_node("RandomUniform", [], [_BUSY], shape=[elements], seed=0.0))
-    model.graph.output.append(helper.make_tensor_value_info(_BUSY, TensorProto.FLOAT, [elements]))
-    return replace(part, model=model.SerializeToString(), key=(part.key, elements), data_folder=folder)
-
-
 def _element_s() -> float:
     """Seconds of the busy op per element: of many elements less those of few, so that the call of a session does not count."""
     rng, device = np.random.default_rng(0), DEVICES.split(",", maxsplit=1)[0]
     with temporary_folder() as folder:
         paths = [folder / f"{count}.onnx" for count in _ELEMENTS]
         for path, count in zip(paths, _ELEMENTS, strict=True):
-            empty = helper.make_model(
-                helper.make_graph([], "busy", [], []), ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
-            )
-            part = with_busy_op(Part(path.name, device, empty.SerializeToString(), (), ()), count)
-            assert isinstance(part.model, bytes)
-            path.write_bytes(part.model)
+            path.write_bytes(busy_model(count))
         with PlainSession(paths[0], device) as few, PlainSession(paths[1], device) as many:
             few_s, many_s = quiet_s(interleaved([partial(few.run, {}), partial(many.run, {})], _RULE, rng))
     return float((many_s - few_s) / (_ELEMENTS[1] - _ELEMENTS[0]))
@@ -119,7 +96,7 @@ def _row(case: PairCase, result: Result) -> dict[str, Any]:
     right = (lows <= 0) & (highs >= 0) if case.planted == 0 else lows > 0
     return {
         "step_s": result["step_s"],
-        "trials": case.trials,
+        "trials": case.count,
         "right": int(right.sum()),
         "wrong_sign": int((highs < 0).sum()) if case.planted else 0,
         "mean_difference": float(differences.mean()),

@@ -17,7 +17,8 @@ This folder imports no runtime. In reading order:
 - `annotate.py`: the placement inside a model file;
 - `manifest.py`: the description of a folder of parts;
 - `kernels.py`: the ops that a kernel of an optimised model executes;
-- `sample_inputs.py`: generated inputs that a model accepts, and models from text.
+- `sample_inputs.py`: generated inputs that a model accepts, and models from text;
+- `busy_op.py`: an op of a chosen length, to try measurements on.
 """
 
 __all__: list[str] = []

@@ -12,8 +12,9 @@ from gnnplace.api import set_up
 from gnnplace.bench import pairs
 from gnnplace.bench.harness import BenchOptions
 from gnnplace.bench.measured import DEVICES
-from gnnplace.bench.pairs import PairCase, bench_pairs, pairs_summary, with_busy_op
+from gnnplace.bench.pairs import PairCase, bench_pairs, pairs_summary
 from gnnplace.measuring.paired import PairRule
+from gnnplace.onnx_io.busy_op import with_busy_op
 from gnnplace.onnx_io.part import Part
 from tests.quick_measuring import measure_quickly
 
