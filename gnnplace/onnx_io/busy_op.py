@@ -16,7 +16,8 @@ def busy_model(elements: int) -> bytes:
     graph = helper.make_graph([], "busy", [], [])
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     _add_busy_op(model, elements)
-    return model.SerializeToString()
+    content: bytes = model.SerializeToString()
+    return content
 
 
 def with_busy_op(part: Part, elements: int) -> Part:
