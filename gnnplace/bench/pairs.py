@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnplace.api import ProblemSetup
 from gnnplace.api.measuring import MEASURE_OPTIONS
-from gnnplace.bench.harness import BenchOptions, BenchResult, Result, matching, run_cases
+from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
 from gnnplace.bench.measured import DEVICES, MODELS
 from gnnplace.bench.problems import executing, real_setup
 from gnnplace.files import temporary_folder
@@ -45,10 +45,13 @@ class PairCase:
 
 
 def bench_pairs(options: BenchOptions) -> BenchResult:
-    """A row per model and planted difference; `--seeds` is the number of trials of each."""
+    """A row per model and planted difference; `--seeds` is the number of trials of each, `--rows` names the differences."""
     models = matching({model: model for model in MODELS}, options.only, "model")
+    by_name = {f"{planted:g}": planted for planted in RULES}
+    check_known(options.rows, by_name, "planted difference")
+    chosen = [by_name[name] for name in options.rows or by_name]
     count = options.seeds or _TRIALS
-    cases = [PairCase(model, planted, options.seed, count) for planted in RULES for model in models]
+    cases = [PairCase(model, planted, options.seed, count) for planted in chosen for model in models]
     found = run_cases(cases, case_result, options)
     rows = [{"model": case.model, "planted": case.planted, **_row(case, result)} for case, result in found.items()]
     details = {"devices": DEVICES, "cases": [{**vars(case), **result} for case, result in found.items()]}

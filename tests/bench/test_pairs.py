@@ -13,6 +13,7 @@ from gnnplace.bench import pairs
 from gnnplace.bench.harness import BenchOptions
 from gnnplace.bench.measured import DEVICES
 from gnnplace.bench.pairs import PairCase, bench_pairs, pairs_summary
+from gnnplace.errors import GnnplaceError
 from gnnplace.measuring.paired import PairRule
 from gnnplace.onnx_io.busy_op import with_busy_op
 from gnnplace.onnx_io.part import Part
@@ -35,12 +36,12 @@ def test_a_busy_op_runs_beside_the_ops_of_a_part_and_changes_no_output() -> None
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_a_step_with_a_busy_op_of_its_own_length_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_with_a_busy_op_of_three_times_its_length_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measure_quickly(pairs._RULE, monkeypatch.setattr)
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
     setup = set_up(tmp_path / "model.onnx", DEVICES)
     monkeypatch.setattr(pairs, "real_setup", lambda model, devices: setup)
-    monkeypatch.setattr(pairs, "RULES", {0.0: PairRule(max_blocks=10), 1.0: PairRule(max_blocks=30)})
+    monkeypatch.setattr(pairs, "RULES", {0.0: PairRule(max_blocks=10), 3.0: PairRule(max_blocks=30)})
     monkeypatch.setattr(pairs, "MODELS", {"model": "branches"})
     monkeypatch.setattr(
         pairs, "run_cases", lambda cases, run, _: {case: run(case) for case in cases}
@@ -48,9 +49,11 @@ def test_a_step_with_a_busy_op_of_its_own_length_takes_longer(tmp_path: Path, mo
     result = bench_pairs(BenchOptions(seeds=1))
     same, planted = result.rows
     assert same["mean_difference"] < planted["mean_difference"]
-    assert 0.2 < planted["mean_difference"] < 5.0
+    assert 0.5 < planted["mean_difference"] < 20.0
     assert (planted["trials"], planted["wrong_sign"]) == (1, 0)
-    assert result.summary["planted_1_right"] == f"{planted['right']} of 1"
+    assert result.summary["planted_3_right"] == f"{planted['right']} of 1"
+    with pytest.raises(GnnplaceError, match=r"there is no planted difference '0\.5'; known are 0, 3"):
+        bench_pairs(BenchOptions(rows=("0.5",)))
 
 
 def test_a_trial_is_right_where_its_interval_has_the_planted_sign() -> None:
