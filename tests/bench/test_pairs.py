@@ -36,7 +36,9 @@ def test_a_busy_op_runs_beside_the_ops_of_a_part_and_changes_no_output() -> None
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_a_step_with_a_busy_op_of_three_times_its_length_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_with_a_busy_op_of_three_times_its_length_takes_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measure_quickly(pairs._RULE, monkeypatch.setattr)
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
     setup = set_up(tmp_path / "model.onnx", DEVICES)
