@@ -18,10 +18,8 @@ def answer(run: RunRecord) -> str:
     if single is None:
         text = f"{summary['model']}: {what} takes {_with_spread(run)} on {where}; no time of a single device is known"
     else:
-        text = (
-            f"{summary['model']} is {speed(took, single)} {rival}{_speed_interval(run)}: "
-            f"{what} takes {_with_spread(run)} instead of {seconds(single)}, on {where}"
-        )
+        instead = "" if took == single else f" instead of {seconds(single)}"
+        text = f"{summary['model']} is {speed(took, single)} {rival}{_speed_interval(run)}: {what} takes {_with_spread(run)}{instead}, on {where}"
     bound = run["lower_bound"]
     if bound is not None and summary["gap"] is not None:
         limit = "By the cost model, no placement" if run["measured"] else "No placement"

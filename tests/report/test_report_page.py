@@ -123,6 +123,9 @@ def test_measured_runs_are_called_measured_and_compared_with_the_plain_session(r
     run["measured"] |= {"best_session_s": 0.012, "best_session": "cpu:0-1[spinning=1]"}
     best = "1.50x faster than the best plain session (cpu:0-1[spinning=1]): one step takes 8.00 ms ± 100 us (measured, 21 repeats) instead of 12.0 ms"
     assert best in Page(render_report(run)).text
+    run["measured"]["best_session_s"] = 0.008
+    equal = "as fast as the best plain session (cpu:0-1[spinning=1]): one step takes 8.00 ms ± 100 us (measured, 21 repeats), on"
+    assert equal in Page(render_report(run)).text
     assert "one step (measured)" in text
     assert "one step (simulated)" not in text
     assert "gnn 8.00 ms ± 100 us 21 1.25x faster than the first" in text
