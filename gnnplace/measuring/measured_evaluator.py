@@ -24,10 +24,11 @@ from gnnplace.measuring.comparison import (
     measured,
 )
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, model_setup
+from gnnplace.measuring.job_runner import JobRunner
 from gnnplace.measuring.paired import PairRule, difference_of
 from gnnplace.measuring.stored_model import Kept, Parts, StoredModel, pieces
-from gnnplace.measuring.timing import SLOWEST, MeasureOptions, StoppingRule, quiet_s, without_drift
-from gnnplace.measuring.worker_process import Answer, Job, PairedJob, Task, WorkerProcess
+from gnnplace.measuring.timing import MeasureOptions, StoppingRule, quiet_s, without_drift
+from gnnplace.measuring.worker_process import Answer, Job, WorkerProcess
 from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
@@ -72,18 +73,13 @@ class MeasuredEvaluator:
         """Runs the jobs of the search; None: this machine. All machines share the reference measured here."""
         self.executing_s = 0.0
         """Seconds spent executing models during the search."""
-        self.retried = 0
-        """Number of jobs that were repeated because the measuring process was lost; these are no failures."""
         self.topology = topology
         self._grouped, self._simulated, self._options = grouped, simulated, options
         self.stored = StoredModel(grouped, topology, options, kept)
         self._best_ratio = np.inf
         self._single: Part | None = None
-        self._rng = np.random.default_rng(options.seed)  # of the order of runs in each job
         self._known: dict[_Key, tuple[Placement, Evaluation]] = {}
         feeds = [sample_inputs(model, np.random.default_rng(options.seed)) for model in grouped.models]
-        self.reference: Part | None = None
-        """The whole model in the best plain session, which runs beside every placement; None when no device runs it."""
         self.plain = PlainSessions()
         """Measured costs of plain sessions."""
         self.simulated_reference_s = np.nan
@@ -92,11 +88,21 @@ class MeasuredEvaluator:
             self.maker = PartMaker(grouped.model, opened.enter_context(temporary_folder()))
             self.setup = model_setup(grouped, self.maker, feeds, topology.num_devices, options.dims_objective)
             worker = WorkerProcess(self.setup, options.timeout_s, options.memory_limit_bytes)
-            self._worker = opened.enter_context(worker)
+            self._jobs = JobRunner(opened.enter_context(worker), options, len(grouped.models))
             self._measure_plain_sessions()
             self._open = opened.pop_all()
 
     kind: Literal["measured"] = "measured"
+
+    @property
+    def reference(self) -> Part | None:
+        """The whole model in the best plain session, which runs beside every placement; None when no device runs it."""
+        return self._jobs.reference
+
+    @property
+    def retried(self) -> int:
+        """Number of jobs that were repeated because the measuring process was lost; these are no failures."""
+        return self._jobs.retried
 
     @property
     def failed(self) -> int:
@@ -136,7 +142,7 @@ class MeasuredEvaluator:
         """Measures placements in their segments, side by side with plain sessions of the whole model."""
         evaluations, plain = [], self.plain
         alone = [] if self._single is None or self._single is self.reference else [(self._single,)]
-        answers = self._beside([*map(self._parts_or_failure, placements), *alone], self._options.final)
+        answers = self._jobs.beside([*map(self._parts_or_failure, placements), *alone], self._options.final)
         for placement, answer in zip(placements, answers, strict=False):
             rows = answer.samples
             row = None if rows is None else rows[0] if plain.best is None else without_drift(rows)[0]
@@ -193,8 +199,7 @@ class MeasuredEvaluator:
         Raises:
             MeasurementFailed: one of them failed.
         """
-        limit_s = self._limit_s(2, lambda run_s: rule.max_s + 8 * (rule.first_look + 2) * run_s)
-        answer = self._run(PairedJob((first, second), rule, self._new_seed(), limit_s, self._options.requests))
+        answer = self._jobs.run(self._jobs.pair(first, second, rule))
         self.executing_s += answer.executing_s
         if answer.samples is None:
             which = (
@@ -216,8 +221,8 @@ class MeasuredEvaluator:
                 self._keep_segments(self.parts_of(placement), part_s, _quiet_reference_s(answer))
 
     def side_by_side(self, placements: Sequence[Placement], rule: StoppingRule) -> list[Answer]:
-        """Seconds of placements in rounds with each other and the reference; see `_beside`."""
-        return self._beside(list(map(self._parts_or_failure, placements)), rule)
+        """Seconds of placements in rounds with each other and the reference; see `JobRunner.beside`."""
+        return self._jobs.beside(list(map(self._parts_or_failure, placements)), rule)
 
     def _parts_or_failure(self, placement: Placement) -> Parts | Answer:
         """The parts of a placement, or the failure to cut it."""
@@ -225,34 +230,6 @@ class MeasuredEvaluator:
             return self.parts_of(placement)
         except UnsupportedModel as error:
             return Answer(None, str(error))
-
-    def _beside(self, models: Sequence[Parts | Answer], rule: StoppingRule) -> list[Answer]:
-        """Measures models that are not failures beside each other and the reference.
-
-        Each answer has `[2, R]` seconds, those of the model and those of the reference, or a failure. A model that fails is
-        removed and the others start again; when the process ends for an unknown cause, each model is measured alone.
-        """
-        answers = [model if isinstance(model, Answer) else Answer(None) for model in models]
-        candidates = {index: model for index, model in enumerate(models) if not isinstance(model, Answer)}
-        waiting = [list(candidates)]
-        while waiting:
-            together = waiting.pop()
-            if not together:
-                continue
-            answer = self._run(self._job([candidates[index] for index in together], rule))
-            if answer.samples is not None:
-                for position, index in enumerate(together):
-                    rows = answer.samples[[position, -1]]
-                    rows = rows[:, np.isfinite(rows[0])]  # not the rounds after it was abandoned
-                    answers[index] = Answer(rows, part_s=answer.part_s[position : position + 1])
-            elif answer.culprit is not None and answer.culprit < len(together):
-                answers[together.pop(answer.culprit)] = answer
-                waiting.append(together)
-            elif len(together) == 1:
-                answers[together[0]] = answer
-            else:
-                waiting += [[index] for index in together]
-        return answers
 
     def _note(self, placement: Placement, evaluation: Evaluation) -> None:
         self._known[_key(placement)] = placement, evaluation
@@ -308,11 +285,12 @@ class MeasuredEvaluator:
         self.measurements += len(waiting)
         abandon_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
         rule = replace(self._options.search, abandon_at=abandon_at)
-        jobs = [self._job([parts], rule) for _, _, parts in waiting]
-        answers = enumerate(map(self._worker.run, jobs)) if self.elsewhere is None else self.elsewhere(jobs)
+        jobs = [self._jobs.job([parts], rule) for _, _, parts in waiting]
+        answers = enumerate(map(self._jobs.run, jobs)) if self.elsewhere is None else self.elsewhere(jobs)
         for index, answer in answers:
             placement, simulated, parts = waiting[index]
-            self.retried += answer.retries
+            if self.elsewhere is not None:
+                self._jobs.retried += answer.retries
             self._known[_key(placement)] = placement, self._recorded(simulated, parts, answer)
 
     def _recorded(self, simulated: Evaluation, parts: Parts, answer: Answer) -> Evaluation:
@@ -333,28 +311,6 @@ class MeasuredEvaluator:
         if self.reference is not None and reference_s:
             self.stored.add_segments(parts, part_s * (self.simulated_reference_s / reference_s))
 
-    def _run(self, job: Task) -> Answer:
-        answer = self._worker.run(job)
-        self.retried += answer.retries
-        return answer
-
-    def _job(self, candidates: Sequence[Parts], rule: StoppingRule) -> Job:
-        """Candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""
-        together = (*candidates, *(() if self.reference is None else ((self.reference,),)))
-        limit_s = self._limit_s(len(together), lambda repeat_s: rule.longest_s(len(together), repeat_s))
-        return Job(together, rule, limit_s, self._options.requests, self._new_seed())
-
-    def _limit_s(self, count: int, running_s: Callable[[float], float]) -> float:
-        """Limit for loading `count` models and for the `running_s` that follow from the limit of a run."""
-        if self.plain.best is None:
-            return self._options.timeout_s
-        loading_s = self._options.loading_s + SLOWEST * self._loading_s
-        run_s = SLOWEST * self._options.requests * self.plain.best.makespan_s * len(self._grouped.models)
-        return count * loading_s + running_s(run_s)
-
-    def _new_seed(self) -> int:
-        return int(self._rng.integers(2**32))
-
     def _measure_plain_sessions(self) -> None:
         """Measures every plain session that may be the best; no reference where none runs.
 
@@ -368,19 +324,21 @@ class MeasuredEvaluator:
         parts = {name: self.maker.part(every_op, name, "the whole model") for name in waiting}
         for first in filter(simulated.__contains__, list(waiting)):
             waiting.remove(first)
-            answer = self._run(self._job([(parts[first],)], self._options.search))
+            answer = self._jobs.run(self._jobs.job([(parts[first],)], self._options.search))
             if answer.samples is not None:
-                self.reference, self._loading_s = parts[first], answer.loading_s
                 self.plain = PlainSessions(executed(simulated[first], answer.samples[0]), first)
+                self._jobs.reference, self._jobs.reference_s = parts[first], self.plain.best_s
+                self._jobs.loading_s = answer.loading_s
                 rule = self._options.plain
-                answers = [] if rule is None else self._beside([(parts[name],) for name in waiting], rule)
+                answers = [] if rule is None else self._jobs.beside([(parts[name],) for name in waiting], rule)
                 ratios = {
                     name: one.samples[0] / one.samples[1]
                     for name, one in zip(waiting, answers, strict=False)
                     if one.samples is not None
                 }
                 self.plain = chosen_sessions(simulated, self.plain, ratios)
-                self.reference, self._single = parts[self.plain.best_session], parts[self.plain.single_device]
+                self._single = parts[self.plain.single_device]
+                self._jobs.reference, self._jobs.reference_s = parts[self.plain.best_session], self.plain.best_s
                 self.simulated_reference_s = simulated[self.plain.single_device].makespan_s * self.plain.ratio
                 return
 

@@ -237,7 +237,7 @@ def test_a_placement_is_paired_with_the_reference_unless_it_is_the_reference(eva
     found = measured.difference_to_reference(placement(0, 1, 0, 1, 0, 1))
     assert found is not None
     assert (found.pairs, found.low < found.difference < found.high) == (20, True)
-    measured.reference = measured._single
+    measured._jobs.reference = measured._single
     assert measured.difference_to_reference(placement(0, 0, 0, 0, 0, 0)) is None
     assert evaluator(OUT_OF_BOUNDS).difference_to_reference(placement(0, 0, 0, 0, 0, 0)) is None
 
@@ -305,7 +305,7 @@ def test_a_model_that_raises_is_a_failure_with_a_reason(evaluator: Evaluators) -
 
 def test_a_placement_whose_process_is_killed_is_measured_again(evaluator: Evaluators) -> None:
     measured = evaluator(BRANCHES)
-    pid = measured._worker.pid
+    pid = measured._jobs.worker.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)  # the job cannot end before the kill
     killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
@@ -325,7 +325,7 @@ def test_a_process_that_hangs_is_stopped_long_before_the_last_limit_and_fails_on
     measured = evaluator(
         BRANCHES, options=MeasureOptions(search=quick, final=quick, plain=quick, timeout_s=1e6, loading_s=0.5)
     )
-    pid = measured._worker.pid
+    pid = measured._jobs.worker.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     hung = measured.evaluate(placement(0, 1, 0, 1, 0, 1))
@@ -362,5 +362,5 @@ def test_closing_ends_the_process_and_removes_the_parts(
     measured = evaluator(BRANCHES)
     (folder,) = tmp_path.glob("gnnplace-*.tmp")
     measured.close()
-    assert measured._worker.pid is None
+    assert measured._jobs.worker.pid is None
     assert not folder.exists()
