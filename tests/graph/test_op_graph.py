@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gnnplace.errors import InvalidGraph
-from gnnplace.graph.json_format import FORMAT, graph_from_json, graph_to_json, read_graph, write_graph
+from gnnplace.graph.json_format import FORMAT, graph_from_json, graph_to_json, read_graph, read_op_types, write_graph
 from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.graph.orders import depth_first_order
 from tests.problems import random_reads
@@ -114,6 +114,7 @@ def test_the_message_about_a_long_cycle_is_short() -> None:
 def test_a_graph_survives_its_file(tmp_path: Path) -> None:
     write_graph(diamond(), tmp_path / "g.json")
     read = read_graph(tmp_path / "g.json")
+    assert read_op_types(tmp_path / "g.json") == frozenset(read.op_types)
     assert graph_to_json(read) == graph_to_json(diamond())
     assert read.memory_bytes.tolist() == [0, 0, 0, 0]
     assert read.weight_bytes.tolist() == [5]
