@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -235,6 +235,12 @@ class Problem:
             coarsening.graph, self.topology, coarsening.total(self.op_time_s), simulated, simulated, self.objective,
             grouped=True,
         )  # fmt: skip
+
+    @property
+    def simulated(self) -> Problem:
+        """The problem whose evaluations are those of the schedule estimator."""
+        assert isinstance(self.estimator, Evaluator), "the schedule estimator can also evaluate placements"
+        return replace(self, evaluator=self.estimator)
 
     @cached_property
     def unit_of_op(self) -> IntArray:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -97,8 +97,7 @@ class ExecutedProblem:
         return np.array(devices_of_letters(kept["start"]), dtype=np.int64)
 
     def _simulated_start(self) -> IntArray:
-        assert isinstance(self.problem.estimator, Evaluator), "the schedule estimator can also evaluate placements"
-        with Search(replace(self.problem, evaluator=self.problem.estimator), Budget(None), "start", 0) as search:
+        with Search(self.problem.simulated, Budget(None), "start", 0) as search:
             best_start(search)
         return search.solution().placement.assignment
 

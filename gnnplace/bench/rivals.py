@@ -62,7 +62,7 @@ def plan_annealed_then_executed(problem: Problem, budget: Budget, seed: int, sim
     """Annealing in the simulator; then its best distinct placements are executed, and annealing moves around the best of them."""
     with Search(problem, budget, "annealed-then-executed", seed) as search:
         seen = _execute_singles(search)
-        recorded = _Recorded(_simulator(problem), problem)
+        recorded = _Recorded(problem.simulated.evaluator, problem)
         annealing.plan(replace(problem, evaluator=recorded), Budget(max(1, simulated)), seed)
         search.simulated = simulated
         rows = seen.fresh(recorded.best_first())[: int(_EXECUTED_SHARE * search.remaining)]
@@ -95,7 +95,7 @@ def plan_best_of_simulated(problem: Problem, budget: Budget, seed: int, simulate
     """Executes distinct answers of simulated searches with different seeds: constructions, and annealing with equal shares."""
     rng = np.random.default_rng(seed)
     with Search(problem, budget, "best-of-simulated", seed) as search:
-        seen, twin = _execute_singles(search), replace(problem, evaluator=_simulator(problem))
+        seen, twin = _execute_singles(search), problem.simulated
         wanted = search.remaining
         constructed = np.zeros((0, problem.graph.num_ops), dtype=np.int64)
         with Search(twin, Budget(max(1, simulated // 2)), "constructions", seed) as building:
@@ -114,11 +114,6 @@ def plan_best_of_simulated(problem: Problem, budget: Budget, seed: int, simulate
         search.evaluate_batch(np.array([*answers, *rest][:wanted]).reshape(-1, problem.graph.num_ops))
         search.stage("simulated")
     return search.solution()
-
-
-def _simulator(problem: Problem) -> Evaluator:
-    assert isinstance(problem.estimator, Evaluator), "the schedule estimator can also evaluate placements"
-    return problem.estimator
 
 
 def _execute_singles(search: Search) -> Seen:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.process import PlacementProcess
-from gnnplace.evaluation import Evaluator, PairedEvaluator, Problem, Proposals
+from gnnplace.evaluation import PairedEvaluator, Problem, Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig
 from gnnplace.planners.gnn.constructions import evaluate_starts
 from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig
@@ -103,9 +103,7 @@ def rehearse(
     Raises:
         KeyboardInterrupt: the rehearsal was interrupted.
     """
-    simulator, seconds = search.problem.estimator, None
-    assert isinstance(simulator, Evaluator), "the schedule estimator can also evaluate placements"
-    twin = replace(search.problem, evaluator=simulator)
+    twin, seconds = search.problem.simulated, None
     if search.budget.seconds is not None:
         left_s = search.budget.seconds - search.wall_s
         seconds = max(_LEAST_S, config.share_of_seconds * left_s / (config.searches + 1))
