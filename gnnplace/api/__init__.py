@@ -3,7 +3,8 @@
 In reading order: `options.py` (options and shapes), `workload.py` (a model as an op graph), `problem_setup.py` (the graph on
 devices, with costs and simulators), `search.py` (runs of planners, here or on the hosts of a cluster), `measuring.py` (profiles
 and executed placements), `judging.py` (the choice of the answer), `pipeline.py` (the main path through all of these), `plan.py`
-(the answer and its files), `record.py` (the computed parts of `run.json`), `training_problems.py`, `measured_training.py` and `training_run.py` (`train`).
+(the answer and its files), `record.py` (the computed parts of `run.json`), `training_problems.py`, `measured_training.py` and
+`training_run.py` (`train`).
 """
 
 from gnnplace.api.options import PlaceOptions

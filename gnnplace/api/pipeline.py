@@ -128,9 +128,10 @@ def evaluate(
     """The cost of a placement: the object that `gnnplace evaluate --json` prints.
 
     With `measure`, the placement is executed: `makespan_s` is measured, and so are the seconds per pipelined step
-    (`throughput_s`), and plain sessions of the whole model beside it (`single_session_s`, `best_session_s`, `best_session`). Memory, busy time and transferred bytes are always simulated. With `against`, both placements also run in
-    pairs until it is known which is faster: `difference` is the placement's seconds over those of the other, minus 1, with its
-    95 % `difference_interval`, the number of `pairs` and the `seconds` that they took.
+    (`throughput_s`), and plain sessions of the whole model beside it (`single_session_s`, `best_session_s`, `best_session`).
+    Memory, busy time and transferred bytes are always simulated. With `against`, both placements also run in pairs until it is
+    known which is faster: `difference` is the placement's seconds over those of the other, minus 1, with its 95 %
+    `difference_interval`, the number of `pairs` and the `seconds` that they took.
 
     >>> plan = place("zoo:layered_200", "k40x2", planner="heft")
     >>> evaluate("zoo:layered_200", "k40x2", plan.placement)["makespan_s"] == plan.makespan_s

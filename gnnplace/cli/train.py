@@ -60,7 +60,8 @@ def train(
     with stop_requests(on_first=lambda: note(ending)) as interrupted, _progress() as show:
         card = run(
             out, updates=updates, processes=processes, seed=seed, policy=policy, ablation=ablation, resume=resume,
-            minutes=minutes, ray=ray, measure=measure, devices=devices, force=force, on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
+            minutes=minutes, ray=ray, measure=measure, devices=devices, force=force,
+            on_update=show, on_warning=lambda text: warn([text]), should_stop=interrupted,
         )  # fmt: skip
     files, total = RunFiles(out), card["training"]["ppo"]["num_updates"]
     if json:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import nnls
 
 from gnnplace.arrays import BoolArray, FloatArray
 from gnnplace.cost.cost_model import Efficiency, bound_s, op_class
@@ -81,8 +82,6 @@ def fit_segments(expected_s: FloatArray, arrived_bytes: FloatArray, measured_s: 
     `expected_s` are the sums of their ops, `arrived_bytes` the copies that each received. The weight of a segment falls with
     its expected seconds, because the costs of its ops may be wrong.
     """
-    from scipy.optimize import nnls  # a second of import, which every measuring process would pay
-
     weight = 1 / np.sqrt(expected_s + np.median(expected_s) + 1e-6)
     per_mb = arrived_bytes * 1e-6  # so that both columns are of one size
     columns = np.stack([np.ones_like(expected_s), per_mb], axis=1) * weight[:, None]

@@ -1,4 +1,4 @@
-"""SweepEpisodes of the decision process in which each step visits one unit."""
+"""Episodes of the decision process in which each step visits one unit."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -32,7 +32,7 @@ class SweepEpisodes:
         runtime: Runtime | None = None,
         reference_s: float | None = None,
     ) -> None:
-        """SweepEpisodes without placements; `reset` starts them. `runtime` and `reference_s` are those of `PlacementProcess`.
+        """Episodes without placements; `reset` starts them. `runtime` and `reference_s` are those of `PlacementProcess`.
 
         Raises:
             InvalidGraph: the graph has no ops.

@@ -17,8 +17,6 @@ UNDECIDED = -1
 
 Runtime = Callable[[IntArray], FloatArray]
 """`[B]` penalised seconds of `[B, N]` assignments; a planner's implementation counts them against its budget."""
-
-
 Steps = Callable[[IntArray, FloatArray, IntArray], FloatArray]
 """`[C]` seconds after steps from assignments `[C, N]` of the seconds `[C]` to assignments `[C, N]`, measured as differences."""
 

@@ -19,7 +19,8 @@ def answer(run: RunRecord) -> str:
         text = f"{summary['model']}: {what} takes {_with_spread(run)} on {where}; no time of a single device is known"
     else:
         instead = "" if took == single else f" instead of {seconds(single)}"
-        text = f"{summary['model']} is {speed(took, single)} {rival}{_speed_interval(run)}: {what} takes {_with_spread(run)}{instead}, on {where}"
+        compared = f"{summary['model']} is {speed(took, single)} {rival}{_speed_interval(run)}"
+        text = f"{compared}: {what} takes {_with_spread(run)}{instead}, on {where}"
     bound = run["lower_bound"]
     if bound is not None and summary["gap"] is not None:
         limit = "By the cost model, no placement" if run["measured"] else "No placement"

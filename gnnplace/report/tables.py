@@ -219,8 +219,8 @@ def executed_line(run: RunRecord) -> str:
         return ""
     kept, failed = sum(step["kept"] for step in steps), sum(step["difference"] is None for step in steps)
     text = (
-        f"{len(steps):,} changes were executed in turns with the placement before them. {kept:,} of them were faster, as the "
-        "interval of the difference shows, and kept; the others were taken back."
+        f"Changes executed in turns with the placement before them: {len(steps):,}. Kept, as the interval of the difference shows "
+        f"that they are faster: {kept:,}. The others were taken back."
     )
     return f"<p>{text}{f' {failed:,} failed to run.' if failed else ''}</p>"
 
@@ -237,9 +237,9 @@ def steps_table(run: RunRecord) -> str:
     drawn = [step for step in steps if step["probability"] is not None]
     favoured = sum((step["probability"] or 0.0) > step["chance"] for step in drawn)
     text = (
-        f"<p>{len(steps):,} steps improved the best placement, by {seconds(total_s)} in total (simulated). The table lists the "
-        f"{len(most)} most valuable ones. {len(drawn):,} of the steps began with a move of one op group drawn from the policy's odds; "
-        f"the policy gave {favoured:,} of these a higher probability than a uniform draw.</p>"
+        f"<p>Steps that improved the best placement: {len(steps):,}, by {seconds(total_s)} in total (simulated); the most valuable "
+        f"come first. Steps that began with a move of one op group drawn from the policy's odds: {len(drawn):,}, of which the "
+        f"policy gave {favoured:,} a higher probability than a uniform draw.</p>"
     )
     heads = ["evaluation", "gain", "step", "op groups", "first moves", "policy's probability"]
     return text + html_table(heads, [_cells(run, step) for step in most])

@@ -78,19 +78,18 @@ def train_data_parallel(
         ProcessLost: another process has ended early; the file holds the last checkpoint.
     """
     state = read_state(path)
-    if control.should_stop():  # before other processes start for nothing
+
+    def save() -> None:
         write_state(path, state)
         on_save(state)
+
+    if control.should_stop():  # before other processes start for nothing
+        save()
         return state
-    stops = chain([False], iter(control.should_stop, None))
+    stops = chain([False], iter(control.should_stop, None))  # the first answer was asked for above
     with control.start_group(config.num_processes, follow_updates, (path, task, config)) as group:
         saved_update = -1
         begin_s, before_s = time.perf_counter(), state.wall_s
-
-        def save() -> None:
-            write_state(path, state)
-            on_save(state)
-
         while state.update < config.ppo.num_updates and not group.any(next(stops)):
             row = _update(group, state, task, config)
             state.wall_s = before_s + time.perf_counter() - begin_s

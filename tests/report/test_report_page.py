@@ -205,7 +205,7 @@ def test_plotly_is_the_release_that_the_other_pages_carry() -> None:
 def test_the_steps_of_the_policy_list_moves_and_their_probability(run: RunRecord) -> None:
     text = Page(render_report(run)).text
     assert "30 1.00 ms one unit 1 add gpu:0 → cpu:0 25 % 2.0x uniform" in text
-    assert "1 steps improved the best placement, by 1.00 ms in total (simulated)" in text
+    assert "Steps that improved the best placement: 1, by 1.00 ms in total (simulated)" in text
     run["steps"][0]["probability"] = None
     assert "add gpu:0 → cpu:0 not used" in Page(render_report(run)).text
     run["steps"] = []
@@ -227,7 +227,10 @@ def test_executed_steps_are_counted_and_drawn_with_their_intervals(run: RunRecor
     page = render_report(run)
     assert "executed-chart" in page
     text = Page(page).text
-    assert "3 changes were executed in turns with the placement before them. 1 of them were faster" in text
+    assert (
+        "Changes executed in turns with the placement before them: 3. Kept, as the interval of the difference shows that they are faster: 1."
+        in text
+    )
     assert "1 failed to run." in text
     figure = executed_steps_chart(run)
     assert figure is not None
