@@ -1,9 +1,13 @@
-"""Training on one model by execution: every evaluation of a training search executes a placement on this machine."""
+"""Training on one model by execution: every evaluation of a training search executes a placement on this machine.
+
+A search's seconds are medians of few repeats, and the least of many is too low. The placement that a run keeps is therefore
+replaced only by one that a paired measurement shows to be faster, and is compared with the start at the end.
+"""
 
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,11 +17,13 @@ import numpy as np
 from gnnplace.api import measuring
 from gnnplace.api.pipeline import set_up
 from gnnplace.arrays import IntArray
+from gnnplace.difference import Difference
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.evaluation import Evaluator, Problem
 from gnnplace.files import read_json, write_text
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
-from gnnplace.placement import Placement
+from gnnplace.measuring.paired import PairRule
+from gnnplace.placement import Placement, save_placement
 from gnnplace.planners.classical.heft import best_start
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
@@ -43,13 +49,23 @@ class MeasuredModel:
 
 
 class ForgetfulEvaluator(Evaluator, Protocol):
-    """An evaluator that executes placements and can forget what it has measured."""
+    """An evaluator that executes placements, compares them in pairs, and can forget what it has measured."""
 
     measurements: int
     """Number of placements that were executed."""
 
     def forget(self) -> None:
         """Drops all measured costs of placements, so that the next evaluation of each executes it."""
+
+    def fastest(self, count: int) -> list[Placement]:
+        """The feasible placements with the least measured seconds, fastest first."""
+
+    def difference(self, first: Placement, second: Placement, rule: PairRule | None = None) -> Difference:
+        """The relative difference of two placements, measured in turns.
+
+        Raises:
+            MeasurementFailed: one of them failed.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,62 +77,112 @@ class ExecutedProblem:
     """Hash of the model."""
     problem: Problem
     evaluator: ForgetfulEvaluator
+    save: Callable[[Path, IntArray], None]
+    """Writes an assignment `[N]` as a placement file."""
 
-    def problems(self, folder: Path) -> Callable[[int], TrainingProblem]:
-        """The problem of every update: its start is executed anew, and earlier updates are forgotten.
-
-        The start is the better of HEFT and the best single device in the simulator. The run's first start is kept in `folder`,
-        so that all updates have the same.
+    def incumbent(self, folder: Path) -> "Incumbent":
+        """The fastest placement of the run in `folder`; at first the better of HEFT and the best single device in the simulator.
 
         Raises:
-            InvalidRun: the run in `folder` began with another model or other groups of its ops.
+            InvalidRun: the run began with another model or other groups of its ops.
         """
-        start = self._kept_start(folder / "start.json")
+        return Incumbent(self, folder)
 
-        def anew(number: int) -> TrainingProblem:
-            self.evaluator.forget()
-            evaluation = self.evaluator.evaluate(Placement(start))
-            start_s = self.problem.penalised_s(evaluation)
-            if not math.isfinite(start_s):
-                raise MeasurementFailed(f"the start of update {number} could not be executed: {evaluation.failure}")
-            return TrainingProblem(self.name, self.problem, start, start_s)
-
-        return anew
-
-    def _kept_start(self, file: Path) -> IntArray:
-        if not file.exists():
-            start = self._simulated_start()
-            write_text(file, json.dumps({"sha256": self.sha256, "start": device_letters(start.tolist())}) + "\n")
-            return start
-        kept = read_json(file, InvalidRun)
-        groups = self.problem.graph.num_ops
-        if kept["sha256"] != self.sha256 or len(kept["start"]) != groups:
-            raise InvalidRun(
-                f"{file}: the run began with another model, or with {len(kept['start'])} op groups and not {groups}; start anew"
-            )
-        return np.array(devices_of_letters(kept["start"]), dtype=np.int64)
-
-    def _simulated_start(self) -> IntArray:
+    def simulated_start(self) -> IntArray:
+        """`[N]` the better of HEFT and the best single device in the simulator."""
         with Search(self.problem.simulated, Budget(None), "start", 0) as search:
             best_start(search)
         return search.solution().placement.assignment
 
+
+class Incumbent:
+    """The start of a run and the fastest placement that it has executed, in files that a resumed run reads again."""
+
+    def __init__(self, executed: ExecutedProblem, folder: Path) -> None:
+        self._executed, self._folder = executed, folder
+        self._file = folder / "start.json"
+        if self._file.exists():
+            kept = self._checked(read_json(self._file, InvalidRun))
+            self.start, self.fastest = (_assignment(kept[key]) for key in ("start", "fastest"))
+            self.ratio = float(kept["ratio"])
+        else:
+            self.start = self.fastest = executed.simulated_start()
+            self.ratio = 1.0
+            self._write()
+
+    def problems(self) -> Callable[[int], TrainingProblem]:
+        """The problem of every update: its start is executed anew, and earlier updates are forgotten."""
+
+        def anew(number: int) -> TrainingProblem:
+            executed = self._executed
+            executed.evaluator.forget()
+            evaluation = executed.evaluator.evaluate(Placement(self.start))
+            start_s = executed.problem.penalised_s(evaluation)
+            if not math.isfinite(start_s):
+                raise MeasurementFailed(f"the start of update {number} could not be executed: {evaluation.failure}")
+            return TrainingProblem(executed.name, executed.problem, self.start, start_s)
+
+        return anew
+
     def with_executions(self, last: Row | None) -> Callable[[Row], Row]:
-        """Adds to a row the seconds of the start and of the best placement so far, and the number of executions.
+        """Ends an update: challenges the fastest placement so far, and completes the update's row.
 
-        `last` is the last row of the run before it was resumed.
+        The row gains the seconds of the start and of the fastest placement, and the number of executions. `last` is the last row
+        of the run before it was resumed.
         """
-        earlier, best_s = (last["executions"], last["best_s"]) if last else (0, math.inf)
-        before = self.evaluator.measurements
+        evaluator, earlier = self._executed.evaluator, last["executions"] if last else 0
+        before = evaluator.measurements
 
-        def added(row: Row) -> Row:
-            nonlocal best_s
+        def completed(row: Row) -> Row:
             (facts,) = row["problems"]
-            best_s = min(best_s, facts["best_s"])
-            executions = earlier + self.evaluator.measurements - before
-            return {**row, "start_s": facts["start_s"], "best_s": best_s, "executions": executions}
+            self._challenge()
+            executions = earlier + evaluator.measurements - before
+            start_s = facts["start_s"]
+            return {**row, "start_s": start_s, "best_s": start_s * self.ratio, "executions": executions}
 
-        return added
+        return completed
+
+    def judged(self) -> dict[str, Any]:
+        """The difference of the fastest placement to the start, measured until it is decisive; null where it could not be measured."""
+        nothing: dict[str, Any] = {"difference": None, "difference_interval": None, "pairs": 0}
+        if (self.fastest == self.start).all():
+            return {**nothing, "difference": 0.0, "difference_interval": [0.0, 0.0]}
+        with suppress(MeasurementFailed):
+            rule = measuring.MEASURE_OPTIONS.decisive
+            found = self._executed.evaluator.difference(Placement(self.fastest), Placement(self.start), rule)
+            interval = [found.low, found.high]
+            return {"difference": found.difference, "difference_interval": interval, "pairs": found.pairs}
+        return nothing
+
+    def _challenge(self) -> None:
+        """The update's fastest placement replaces the incumbent if a paired measurement shows that it is faster."""
+        evaluator = self._executed.evaluator
+        challenger = next(iter(evaluator.fastest(1)), None)
+        if challenger is None or (challenger.assignment == self.fastest).all():
+            return
+        with suppress(MeasurementFailed):
+            found = evaluator.difference(challenger, Placement(self.fastest))
+            if found.sign < 0:
+                self.fastest, self.ratio = challenger.assignment, self.ratio * (1.0 + found.difference)
+                self._write()
+
+    def _write(self) -> None:
+        start, fastest = (device_letters(row.tolist()) for row in (self.start, self.fastest))
+        kept = {"sha256": self._executed.sha256, "start": start, "fastest": fastest, "ratio": self.ratio}
+        self._executed.save(self._folder / "placement.json", self.fastest)
+        write_text(self._file, json.dumps(kept) + "\n")
+
+    def _checked(self, kept: Mapping[str, Any]) -> Mapping[str, Any]:
+        groups = self._executed.problem.graph.num_ops
+        if kept["sha256"] != self._executed.sha256 or len(kept["start"]) != groups:
+            raise InvalidRun(
+                f"{self._file}: the run began with another model, or with {len(kept['start'])} op groups and not {groups}; start anew"
+            )
+        return kept
+
+
+def _assignment(letters: str) -> IntArray:
+    return np.array(devices_of_letters(letters), dtype=np.int64)
 
 
 @contextmanager
@@ -139,6 +205,11 @@ def executed_problem(
         problem = setup.problem(evaluator)
         if not problem.num_moves:
             raise GnnplaceError(f"{measured.model}: no op group may run on a second device; there is nothing to learn")
-        yield ExecutedProblem(
-            f"{setup.workload.name} on {setup.topology.name}", setup.workload.sha256, problem, evaluator
-        )
+
+        def save(path: Path, assignment: IntArray) -> None:
+            placement = Placement(setup.coarsening.expand(assignment))
+            model = {"name": setup.workload.name, "sha256": setup.workload.sha256}
+            save_placement(path, setup.workload.graph, setup.topology, placement, {"model": model, "planner": "train"})
+
+        name = f"{setup.workload.name} on {setup.topology.name}"
+        yield ExecutedProblem(name, setup.workload.sha256, problem, evaluator, save)

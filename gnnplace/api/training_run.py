@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gnnplace.api.measured_training import EXECUTING, UPDATES, ExecutedProblem, MeasuredModel, executed_problem
+from gnnplace.api.measured_training import EXECUTING, UPDATES, Incumbent, MeasuredModel, executed_problem
 from gnnplace.api.search import hosts_at
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families
 from gnnplace.devices.detect import allowed_cores
@@ -158,7 +158,8 @@ def train(  # noqa: PLR0913 each option of a run is an argument
         minutes: time after which the run stops.
         ray: address of a Ray cluster, whose hosts run the processes. When one is lost, the run resumes from the last checkpoint.
         measure: model to train on by executing its placements on `devices`, in one process and by default with 50 updates;
-            the metrics have the seconds of the start and of the best placement so far, and the number of executions.
+            the metrics have the seconds of the start and of the fastest placement so far, and the number of executions. That
+            placement is `placement.json` in the run's folder, and the card's `executed` is its difference to the start.
         devices: real devices such as `cpu:0,cpu:1`, for `measure`.
         force: execute even if other work keeps a device busy.
         on_update: receives the metrics of every update; `of_updates` is the number of all updates.
@@ -207,9 +208,15 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     with nullcontext() if measured is None else executed_problem(measured, force, on_warning) as executed:
         if not resume:
             settings = _begin(files, settings, start)
+        incumbent = None if executed is None else executed.incumbent(files.folder)
         while True:
             try:
-                return _card(files, settings, _trained(files, settings, on_update, control, executed))
+                state = _trained(files, settings, on_update, control, incumbent)
+                card = _card(files, settings, state)
+                if incumbent is not None and state.update == settings.training.ppo.num_updates:
+                    card["executed"] = incumbent.judged()
+                    save_policy(files.policy, state.network, card)
+                return card
             except ProcessLost as lost:
                 before, saved = saved, read_state(files.state).update
                 losses = losses + 1 if saved == before else 1
@@ -281,15 +288,15 @@ def _trained(
     settings: TrainSettings,
     on_update: Callable[[Row], None],
     control: RunControl,
-    executed: ExecutedProblem | None,
+    incumbent: Incumbent | None,
 ) -> RunState:
     """The state after all remaining updates."""
     sampled = SampledProblems(settings.training.seed, settings.problems)
-    task = TrainingTask(sampled if executed is None else executed.problems(files.folder), trace_searches)
+    task = TrainingTask(sampled if incumbent is None else incumbent.problems(), trace_searches)
     of_updates = settings.training.ppo.num_updates
     with metrics_log(files.metrics, read_state(files.state).update) as write_row:
         last = next(reversed(read_json_lines(files.metrics, GnnplaceError)), None)
-        complete = (lambda row: row) if executed is None else executed.with_executions(last)
+        complete = (lambda row: row) if incumbent is None else incumbent.with_executions(last)
 
         def note(row: Row) -> None:
             row = complete(row)

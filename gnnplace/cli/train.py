@@ -68,14 +68,27 @@ def train(
         print_json({
             "policy": str(files.policy), "metrics": str(files.metrics), "updates": card["updates"], "of_updates": total,
             "seed": card["seed"], "processes": card["training"]["num_processes"], "wall_s": card["wall_s"],
+            **card.get("executed", {}),
         })  # fmt: skip
         return
     print_answer(f"{files.policy}: {card['updates']} of {total} updates in {format_s(card['wall_s'])}")
     print(f"metrics: {files.metrics}")
+    if executed := card.get("executed"):
+        print(f"fastest placement: {files.folder / 'placement.json'}, {_faster(executed)}")
     if card["updates"] < total:
         hint(f"gnnplace train --out {out} --resume" + ("" if ray is None else f" --ray {ray}"))
     else:
         hint(f"gnnplace place {measure or 'MODEL'} --devices {devices or 'SPEC'} --policy {files.policy}")
+
+
+def _faster(executed: Mapping[str, Any]) -> str:
+    """The measured difference of the fastest placement to the start, in words."""
+    if executed["difference_interval"] is None:
+        return "which failed to run beside the start"
+    if not executed["pairs"]:
+        return "which is the start"
+    low, high = executed["difference_interval"]
+    return f"{executed['difference']:+.1%} against the start ({low:+.1%} to {high:+.1%})"
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Training on one model by execution: what it learns, and how it resumes."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,14 +14,18 @@ import torch
 from gnnplace.api import training_run
 from gnnplace.api.measured_training import EXECUTING, ExecutedProblem, MeasuredModel
 from gnnplace.api.training_run import RunFiles, TrainSettings, train
+from gnnplace.arrays import IntArray
+from gnnplace.difference import Difference
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.evaluation import Evaluation
-from gnnplace.files import read_json, read_json_lines
+from gnnplace.files import read_json, read_json_lines, write_text
 from gnnplace.measuring import busy
+from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.placement import Placement
 from gnnplace.policy.network import PolicyConfig
+from gnnplace.report import devices_of_letters
 from gnnplace.training.run_state import InvalidRun, read_state
 from gnnplace.training.search_ppo import SearchPpoConfig
 from tests.planners.test_gnn_measured import Distorted
@@ -44,9 +49,24 @@ class Remembering(Distorted):
         self.known.clear()
         self.forgotten.append(len(self.executed))
 
+    def fastest(self, count: int) -> list[Placement]:
+        keys = sorted(self.known, key=lambda key: self.known[key].makespan_s)[:count]
+        return [Placement(np.frombuffer(key, dtype=np.int64)) for key in keys]
+
+    def difference(self, first: Placement, second: Placement, rule: PairRule | None = None) -> Difference:
+        """Does not count as an execution, so that tests can tell what searches executed."""
+        executed = [*self.executed]
+        found = super().difference(first, second)
+        self.executed[:] = executed
+        return found
+
     @property
     def measurements(self) -> int:
         return len(self.executed)
+
+
+def save(path: Path, assignment: IntArray) -> None:
+    write_text(path, json.dumps(assignment.tolist()))
 
 
 @pytest.fixture
@@ -60,7 +80,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Remembering]:
         evaluator = Remembering(problem)
         evaluator.known, evaluator.forgotten = {}, []
         evaluators.append(evaluator)
-        yield ExecutedProblem("layers", "0" * 64, replace(problem, evaluator=evaluator), evaluator)  # type: ignore[arg-type]
+        yield ExecutedProblem("layers", "0" * 64, replace(problem, evaluator=evaluator), evaluator, save)  # type: ignore[arg-type]
 
     monkeypatch.setattr(training_run, "executed_problem", executed)
     return evaluators
@@ -98,7 +118,8 @@ def test_a_stopped_run_resumes_to_the_same_weights_and_metrics(opened: list[Reme
     plain = [[{key: row[key] for key in row.keys() - CLOCKS} for row in rows] for rows in (one, other)]
     assert plain[0] == plain[1]
     assert [row["executions"] for row in one] == [*opened[0].forgotten[1:], len(opened[0].executed)]
-    assert one[-1]["best_s"] == min(row["problems"][0]["best_s"] for row in one) < one[0]["start_s"]
+    assert one[-1]["best_s"] == pytest.approx(min(row["problems"][0]["best_s"] for row in one))
+    assert one[-1]["best_s"] < one[0]["start_s"]
     with pytest.raises(GnnplaceError, match="devices is cpu:0,cpu:2, but the run began with cpu:0,cpu:1"):
         train(stopped, resume=True, measure="layers.onnx", devices="cpu:0,cpu:2")
 
@@ -112,6 +133,37 @@ def test_every_update_executes_its_start_anew_and_no_placement_twice(opened: lis
     for update in updates:
         placements = [evaluator.executed[number] for number in update]
         assert len(set(placements)) == len(placements) <= 1 + 4 * 12
+
+
+def test_the_fastest_placement_is_kept_by_paired_measurements_and_compared_with_the_start(
+    opened: list[Remembering], tmp_path: Path
+) -> None:
+    card = train(tmp_path, settings(4))
+    (evaluator,) = opened
+    kept, start = (
+        read_json(tmp_path / "placement.json", GnnplaceError),
+        read_json(tmp_path / "start.json", GnnplaceError),
+    )
+    fastest, first = (Placement(np.array(row)) for row in (kept, devices_of_letters(start["start"])))
+    seconds, start_s = evaluator.evaluate(fastest).makespan_s, evaluator.evaluate(first).makespan_s
+    assert seconds <= min(
+        evaluator.evaluate(Placement(np.frombuffer(key, np.int64))).makespan_s for key in evaluator.executed
+    )
+    assert card["executed"]["difference"] == pytest.approx(seconds / start_s - 1) == pytest.approx(start["ratio"] - 1)
+    assert card["executed"]["difference_interval"][1] < 0
+    challengers, incumbents = zip(*evaluator.pairs, strict=True)
+    assert incumbents[0] == incumbents[-1] == first.assignment.tobytes()
+    assert challengers[-1] == fastest.assignment.tobytes()
+
+
+def test_a_challenger_that_is_no_faster_beyond_the_interval_does_not_replace_the_start(
+    opened: list[Remembering], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Remembering, "difference", lambda *_: Difference(-0.2, -0.5, 0.1, 20))
+    card = train(tmp_path, settings(2))
+    start = read_json(tmp_path / "start.json", GnnplaceError)
+    assert (start["fastest"], start["ratio"]) == (start["start"], 1.0)
+    assert card["executed"] == {"difference": 0.0, "difference_interval": [0.0, 0.0], "pairs": 0}
 
 
 def test_a_run_is_not_resumed_with_another_model(opened: list[Remembering], tmp_path: Path) -> None:
