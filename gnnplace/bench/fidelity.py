@@ -4,6 +4,8 @@ Both sides are divided by the seconds of the whole model on one device: the simu
 executed one by the plain session that was measured in turns with it. A machine that has slowed down since it was profiled
 therefore adds no error. Repeatability is the rank correlation between even and odd rounds of the measurement: no simulator can
 rank better than that. "Slowed" figures correct the simulation by the slowdown that devices cause each other at that time.
+"Scaled", "corrected", "residual" and "residual pooled" figures are those of corrections that learn from executions of other
+placements; see `residual.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +19,12 @@ from gnnplace.arrays import FloatArray
 from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, slowdown_together
 from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
 from gnnplace.bench.problems import executing, real_setup
+from gnnplace.bench.residual import Executions, corrected_s, residual_features, residual_s, scaled_s, seconds_beside
 from gnnplace.devices.detect import multiprocessors
 from gnnplace.measuring.timing import StoppingRule, median_interval, quiet_s
 from gnnplace.measuring.worker_process import Answer
 from gnnplace.placement import Placement
+from gnnplace.report import device_letters
 from gnnplace.run_record import finite
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.sim.simulator import Simulator
@@ -33,7 +37,8 @@ MODELS = (
 """Zoo models, with batches and depths so small that a step takes about a tenth of a second or less on one core."""
 COLUMNS = (
     "model", "devices", "groups", "placements", "spearman", "repeatability", "median_error", "worst_error", "bias", "slowdown",
-    "median_error_slowed", "median_error_without_segment_costs", "median_spread",
+    "median_error_slowed", "median_error_without_segment_costs", "median_spread", "median_error_scaled", "median_error_corrected",
+    "median_error_residual", "median_error_residual_pooled", "spearman_corrected", "spearman_residual_pooled",
 )  # fmt: skip
 _RULE = StoppingRule(warmup=2, min_repeats=20, max_repeats=300, max_s=60.0, relative_spread=0.0)
 _AT_ONCE_BYTES = 6 * 2**30
@@ -56,7 +61,10 @@ def bench_fidelity(options: BenchOptions) -> BenchResult:
     models = matching({model: model for model in MODELS}, options.only, "model")
     cases = [Case(model, devices, options.seed) for devices in _device_sets() for model in models]
     found = run_cases(cases, fidelity_result, options, _progress)
-    rows = [fidelity_row(case, result) for case, result in found.items()]
+    rows = []
+    for case, result in found.items():
+        others = [one for other, one in found.items() if other != case and other.devices == case.devices]
+        rows.append(fidelity_row(case, result, others))
     details = {f"{case.model} on {case.devices}": dict(result) for case, result in found.items()}
     return BenchResult("fidelity", options, rows, fidelity_summary(rows), details, COLUMNS)
 
@@ -93,24 +101,33 @@ def fidelity_result(case: Case) -> dict[str, Any]:
             answers = evaluator.side_by_side(together, _RULE)
             for kind, placement, answer in zip(kinds[begin:], together, answers, strict=False):
                 ops = Placement(setup.coarsening.expand(placement.assignment))
+                segments, schedule = len(evaluator.segments_of(placement)), setup.simulator.schedule(ops)
+                beside_s = seconds_beside(schedule, topology.num_devices)
                 rows.append(
                     {
                         "kind": kind,
-                        "segments": len(evaluator.segments_of(placement)),
+                        "placement": device_letters(placement.assignment.tolist()),
+                        "segments": segments,
                         "simulated_s": setup.simulator.evaluate(ops).makespan_s,
-                        "overlap_s": overlap_s(setup.simulator.schedule(ops)),
+                        "overlap_s": overlap_s(schedule),
                         "without_segment_costs_s": without.evaluate(ops).makespan_s,
+                        "features": residual_features(graph, schedule, topology.num_devices, segments, beside_s),
                         **_measured(answer),
                     }
                 )
-        reference_s = finite(evaluator.simulated_reference_s)
+        reference_s = evaluator.simulated_reference_s
+    ran = [(row, placement) for row, placement in zip(rows, placements, strict=True) if row["measured_s"] is not None]
+    targets_s = np.array([row["measured_s"] / row["plain_session_s"] * reference_s for row, _ in ran])
+    predicted_s = corrected_s(setup.problem(), [one.assignment for _, one in ran], targets_s, reference_s, case.seed)
+    for (row, _), seconds in zip(ran, predicted_s.tolist(), strict=True):
+        row["corrected_s"] = seconds
     slowdown.append(slowdown_together(model, names))
     return {
         "placements": rows,
         "slowdown_together": slowdown,
         "ops": graph.num_ops,
         "groups": setup.coarsening.graph.num_ops,
-        "simulated_single_s": reference_s,
+        "simulated_single_s": finite(reference_s),
         "segment_overhead_s": topology.segment_overhead_s.tolist(),
         "intake_bandwidth_bytes_per_s": [device.intake_bandwidth_bytes_per_s for device in topology.devices],
     }
@@ -135,17 +152,26 @@ def _measured(answer: Answer) -> dict[str, Any]:
     }
 
 
-def fidelity_row(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Rank correlation and errors on one model; errors are fractions of the measured seconds, negative if simulated too short."""
-    ran = [row for row in result["placements"] if row["measured_s"] is not None]
-    columns = ("measured_s", "plain_session_s", "simulated_s", "without_segment_costs_s", "overlap_s")
-    measured_s, plain_s, simulated_s, without_s, beside_s = (np.array([row[key] for row in ran]) for key in columns)
+def fidelity_row(case: Case, result: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Rank correlation and errors on one model; errors are fractions of the measured seconds, negative if simulated too short.
+
+    `others` are the results of other models, for the residual that is learned from all of them.
+    """
+    ran = _that_ran(result)
+    columns = ("measured_s", "plain_session_s", "simulated_s", "without_segment_costs_s", "overlap_s", "corrected_s")
+    measured_s, plain_s, simulated_s, without_s, beside_s, corrected = (
+        np.array([row[key] for row in ran]) for key in columns
+    )
     slowdown = float(np.mean(result["slowdown_together"]))
     # Ops that run beside others take longer by the factor by which whole models slow each other.
     variants = {
         "": simulated_s,
         "_slowed": simulated_s + (slowdown - 1) * beside_s,
         "_without_segment_costs": without_s,
+        "_scaled": scaled_s(_executions(result), case.seed),
+        "_corrected": corrected,
+        "_residual": residual_s(_executions(result), (), case.seed),
+        "_residual_pooled": residual_s(_executions(result), [_executions(one) for one in others], case.seed),
     }
     figures: dict[str, float] = {}
     measured, kinds = measured_s / plain_s, np.array([row["kind"] for row in ran])
@@ -175,10 +201,29 @@ def fidelity_row(case: Case, result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _that_ran(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [row for row in result["placements"] if row["measured_s"] is not None]
+
+
+def _executions(result: Mapping[str, Any]) -> Executions:
+    ran = _that_ran(result)
+    simulated_s, measured_s, plain_s = (
+        np.array([row[key] for row in ran]) for key in ("simulated_s", "measured_s", "plain_session_s")
+    )
+    return Executions(
+        [row["features"] for row in ran], simulated_s, measured_s / plain_s * result["simulated_single_s"]
+    )
+
+
 def fidelity_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Medians and worst values over all rows, and the number of rows that reach the goals."""
     columns = ("spearman", "median_error", "median_error_slowed", "median_error_without_segment_costs")
     ranks, errors, slowed, without = (np.array([row[column] for row in rows]) for column in columns)
+    learned = {
+        f"{figure}_{name}_median": float(np.median([row[f"{figure}_{name}"] for row in rows]))
+        for figure in ("median_error", "spearman")
+        for name in ("scaled", "corrected", "residual", "residual_pooled")
+    }
     return {
         "models": len(rows),
         f"spearman_at_least_{_RANK}": int((ranks >= _RANK).sum()),
@@ -190,6 +235,7 @@ def fidelity_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "median_error_slowed_median": float(np.median(slowed)),
         "median_error_slowed_worst": float(slowed.max()),
         "median_error_without_segment_costs_median": float(np.median(without)),
+        **learned,
     }
 
 

@@ -18,6 +18,7 @@ def render_fidelity(document: Mapping[str, Any]) -> str:
     return bench_html(
         "fidelity.html", document, "Simulated against executed",
         rows=_rows(document["rows"]),
+        corrections=_corrections(document["rows"]),
         pictures=chart_html(agreement_chart(points), "agreement"),
         summary=summary_table(document["summary"]),
     )  # fmt: skip
@@ -39,6 +40,30 @@ def _rows(rows: Iterable[Line]) -> str:
         for line in rows
     ]  # fmt: skip
     return html_table(heads, body)
+
+
+_CORRECTIONS = {
+    "": "simulated", "_scaled": "one factor", "_corrected": "correction of gnn", "_residual": "learned residual",
+    "_residual_pooled": "residual of all models",
+}  # fmt: skip
+
+
+def _corrections(rows: Iterable[Line]) -> str:
+    """A row per model: the median error and the rank correlation of the simulator and of every correction of it."""
+    body = [
+        [
+            escape(line["model"]),
+            *(_percent(line.get(f"median_error{suffix}")) for suffix in _CORRECTIONS),
+            *(figure(line.get(f"spearman{suffix}")) for suffix in _CORRECTIONS),
+        ]
+        for line in rows
+    ]
+    heads = [f"{what}, {name}" for what in ("error", "rank") for name in _CORRECTIONS.values()]
+    return html_table(["model", *heads], body)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
 
 
 def _points(found: Line) -> list[Point]:

@@ -33,6 +33,7 @@ CASE = Case("some", "cpu:0,cpu:1", 0)
 def row(kind: str, simulated_s: float, without_s: float, measured_s: float | None) -> dict[str, Any]:
     return {
         "kind": kind, "segments": 2, "simulated_s": simulated_s, "overlap_s": simulated_s / 3, "without_segment_costs_s": without_s,
+        "features": {"segments": 0.1}, "corrected_s": measured_s,
         "measured_s": measured_s, "plain_session_s": 2.0, "halves": measured_s and [measured_s, 1 / measured_s], "median_s": measured_s, "spread_s": 0.01, "repeats": 9,
         "failure": "" if measured_s else "why",
     }  # fmt: skip
@@ -56,6 +57,7 @@ def test_a_row_has_errors_and_rank_correlations() -> None:
     assert line["slowdown"] == pytest.approx(1.3)
     assert line["median_error_slowed"] == pytest.approx(0.1)  # 1.1, 0.99 and 1.21 times the measured seconds
     assert line["bias_slowed"] == pytest.approx(0.1)
+    assert (line["median_error_corrected"], line["spearman_corrected"]) == pytest.approx((0.0, 1.0))
 
 
 def test_devices_overlap_while_several_compute() -> None:
@@ -110,6 +112,9 @@ def test_a_model_is_simulated_and_executed(
         assert 0 < line["without_segment_costs_s"] <= line["simulated_s"]
         assert 0 < line["measured_s"] < 10
         assert 0 < line["plain_session_s"] < 10
+        assert 0 < line["corrected_s"] < 10
+        assert line["features"]["segments"] > 0
+        assert len(line["placement"]) == found["groups"]
     assert found["simulated_single_s"] > 0
     assert all(0.8 < slowdown < 5 for slowdown in found["slowdown_together"])
 

@@ -1,11 +1,13 @@
-"""The animation of a search shows its placements, odds and seconds."""
+"""The animations of searches: placements, odds and seconds of simulated moves, and the differences of executed steps."""
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from gnnplace.difference import Difference
+from gnnplace.planners.solution import Change, ExecutedStep
 from gnnplace.report.theme import MUTED, TRANSFER, device_colour
-from notebooks.charts import RolloutStep, rollout_chart
+from notebooks.charts import RolloutStep, executed_film, rollout_chart
 
 EDGES = [(0, 1), (0, 2)]
 NAMES = ["stem", "left", "<right>"]
@@ -47,7 +49,7 @@ def test_only_tensors_between_devices_have_the_colour_of_transfers(film: go.Figu
 
 def test_a_drawn_unit_has_a_ring_in_the_colour_of_its_device_and_a_framed_bar(film: go.Figure) -> None:
     first, second = map(parts, film.frames)
-    assert first["drawn"].marker.color == device_colour(1)
+    assert first["drawn"].marker.color == (device_colour(1),)
     assert first["drawn"].x[0] == film.frames[0].data[1].x[1]
     assert [bar.text[0] for bar in (first["bars"], second["bars"])] == ["left → gpu:1", "stem → gpu:1"]
     assert [round(float(chance)) for chance in first["bars"].x] == [70, 20, 10, 0, 0, 0]
@@ -70,3 +72,45 @@ def test_a_slider_and_a_button_reach_every_frame_by_its_name(film: go.Figure) ->
     assert [step.args[0][0] for step in slider.steps] == [frame.name for frame in film.frames] == ["0", "1"]
     assert [button.label for button in film.layout.updatemenus[0].buttons] == ["play", "pause"]
     assert list(film.frames[0].traces) == list(range(len(film.data) - 6, len(film.data)))
+
+
+@pytest.fixture
+def executed() -> go.Figure:
+    """Three executed steps from one device: two groups move and stay, one fails, one is no faster."""
+
+    def step(
+        units: list[int], targets: list[int], sources: list[int], found: Difference | None, is_kept: bool
+    ) -> ExecutedStep:
+        return ExecutedStep(3, "policy", Change(*map(np.array, (units, sources, targets))), found, is_kept)
+
+    steps = [
+        step([1, 2], [1, 1], [0, 0], Difference(-0.2, -0.25, -0.15, 40), True),
+        step([0], [1], [0], None, False),
+        step([2], [0], [1], Difference(0.9, 0.8, 1.0, 40), False),
+    ]
+    return executed_film(steps, np.array([0, 1, 1]), EDGES, NAMES, DEVICES, np.array([1.0, 4.0, 0.0]))
+
+
+def test_an_executed_step_begins_where_kept_steps_have_led_and_rings_all_groups_that_it_moves(
+    executed: go.Figure,
+) -> None:
+    colours = [list(frame.data[1].marker.color) for frame in executed.frames]
+    assert colours == [[device_colour(device) for device in devices] for devices in ((0, 0, 0), (0, 1, 1), (0, 1, 1))]
+    rings = [list(frame.data[2].marker.color) for frame in executed.frames]
+    assert rings == [[device_colour(1)] * 2, [device_colour(1)], [device_colour(0)]]
+    assert executed.frames[0].data[1].marker.size.tolist() == [16.5, 26.0, 7.0]
+
+
+def test_differences_have_intervals_and_the_current_placement_changes_with_kept_steps_alone(
+    executed: go.Figure,
+) -> None:
+    _, _, _, kept, taken_back, current = executed.frames[2].data
+    assert (list(kept.x), list(kept.y), list(taken_back.x)) == ([1], [-20.0], [3])
+    assert (kept.error_y.array[0], kept.error_y.arrayminus[0]) == pytest.approx((5.0, 5.0))
+    assert list(taken_back.y) == [30.0]  # clipped to the axis
+    assert list(current.y) == pytest.approx([100.0, 80.0, 80.0, 80.0])
+    assert [frame.layout.title.text for frame in executed.frames] == [
+        "step 1, from the policy: 2 op groups moved: -20.0 % (-25.0 to -15.0 %), kept",
+        "step 2, from the policy: 1 op group moved, failed to run",
+        "step 3, from the policy: 1 op group moved: +90.0 % (+80.0 to +100.0 %), taken back",
+    ]
