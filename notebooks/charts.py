@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.planners.solution import ExecutedStep
 from gnnplace.report.layout import Layout, layered_layout
 from gnnplace.report.theme import MUTED, TRANSFER, device_colour, label, new_figure, time_unit
 from gnnplace.run_record import RunRecord
@@ -23,6 +24,7 @@ __all__ = [
     "RolloutStep",
     "bars_chart",
     "curves_chart",
+    "executed_film",
     "gantt_chart",
     "line_ends",
     "matrix_chart",
@@ -324,6 +326,52 @@ def rollout_chart(
     return figure
 
 
+def _backdrop(layout: Layout, devices: Sequence[str]) -> list[go.Scatter]:
+    """All edges of the graph, and a legend of the devices."""
+    x, y = line_ends(layout.lines)
+    every = go.Scatter(
+        x=x, y=y, mode="lines", line={"width": 1, "color": MUTED}, opacity=0.5, hoverinfo="skip", showlegend=False
+    )
+    legend = [
+        go.Scatter(x=[None], y=[None], mode="markers", name=label(name), marker={"size": 10, "color": device_colour(number)})
+        for number, name in enumerate(devices)
+    ]  # fmt: skip
+    return [every, *legend]
+
+
+def _graph_traces(
+    layout: Layout,
+    edges: Sequence[tuple[int, int]],
+    names: Sequence[str],
+    devices: IntArray,
+    share: FloatArray,
+    moved: Mapping[int, int],
+) -> list[go.Scatter]:
+    """Transfers, op groups and rings around the `moved` groups (group to device); `share` `[U]` from 0 to 1 sets the sizes."""
+    sent = [line for line, (tail, head) in zip(layout.lines, edges, strict=True) if devices[tail] != devices[head]]
+    x, y = line_ends(sent)
+    units = list(moved)
+    return [
+        go.Scatter(x=x, y=y, mode="lines", line={"width": 1.2, "color": TRANSFER}, hoverinfo="skip", showlegend=False),
+        go.Scatter(
+            x=layout.x.astype(np.float32), y=layout.y.astype(np.float32), mode="markers", showlegend=False,
+            marker={
+                "color": [device_colour(device) for device in devices.tolist()],
+                "size": (_SMALLEST + (_LARGEST - _SMALLEST) * share).astype(np.float32),
+                "line": {"width": 0.5, "color": "white"}, "opacity": 0.95,
+            },
+            text=[label(name) for name in names], hovertemplate="%{text}<extra></extra>",
+        ),
+        go.Scatter(
+            x=layout.x[units], y=layout.y[units], mode="markers", showlegend=False, hoverinfo="skip",
+            marker={
+                "symbol": "circle-open", "size": _LARGEST + 8, "line": {"width": 3.5},
+                "color": [device_colour(device) for device in moved.values()],
+            },
+        ),
+    ]  # fmt: skip
+
+
 _CELLS = ((1, 1), (1, 1), (1, 1), (2, 1), (2, 2), (2, 2))
 """Column and row of each animated trace."""
 
@@ -345,51 +393,21 @@ class _Scene:
 
     def fixed(self) -> list[tuple[go.Scatter, int, int]]:
         """(trace, column, row) of the traces that all frames share."""
-        x, y = line_ends(self.layout.lines)
-        every = go.Scatter(
-            x=x, y=y, mode="lines", line={"width": 1, "color": MUTED}, opacity=0.5, hoverinfo="skip", showlegend=False
-        )
-        legend = [
-            go.Scatter(x=[None], y=[None], mode="markers", name=label(name), marker={"size": 10, "color": device_colour(number)})
-            for number, name in enumerate(self.devices)
-        ]  # fmt: skip
         at, seconds = self._falling(len(self.steps) - 1)
         whole = go.Scatter(
             x=at, y=seconds, mode="lines", line={"width": 1, "color": MUTED, "shape": "hv"}, hoverinfo="skip", showlegend=False
         )  # fmt: skip
-        return [(every, 1, 1), *((trace, 1, 1) for trace in legend), (whole, 2, 2)]
+        return [*((trace, 1, 1) for trace in _backdrop(self.layout, self.devices)), (whole, 2, 2)]
 
     def moving(self, number: int) -> list[Any]:
         """The animated traces of one frame, in the order of `_CELLS`."""
         step = self.steps[number]
         drawn = device_colour(step.device)
-        x, y = line_ends(
-            [
-                line
-                for line, (tail, head) in zip(self.layout.lines, self.edges, strict=True)
-                if step.devices[tail] != step.devices[head]
-            ]
-        )
         share = np.sqrt(step.chances.sum(axis=1) / max(step.chances.sum(axis=1).max(), 1e-300))
         at, seconds = self._falling(number)
         scale = self.unit[1]
         return [
-            go.Scatter(
-                x=x, y=y, mode="lines", line={"width": 1.2, "color": TRANSFER}, hoverinfo="skip", showlegend=False
-            ),
-            go.Scatter(
-                x=self.layout.x.astype(np.float32), y=self.layout.y.astype(np.float32), mode="markers", showlegend=False,
-                marker={
-                    "color": [device_colour(device) for device in step.devices.tolist()],
-                    "size": (_SMALLEST + (_LARGEST - _SMALLEST) * share).astype(np.float32),
-                    "line": {"width": 0.5, "color": "white"}, "opacity": 0.95,
-                },
-                text=[label(name) for name in self.names], hovertemplate="%{text}<extra></extra>",
-            ),
-            go.Scatter(
-                x=self.layout.x[[step.unit]], y=self.layout.y[[step.unit]], mode="markers", showlegend=False, hoverinfo="skip",
-                marker={"symbol": "circle-open", "size": _LARGEST + 8, "color": drawn, "line": {"width": 3.5}},
-            ),
+            *_graph_traces(self.layout, self.edges, self.names, step.devices, share, {step.unit: step.device}),
             self._bars(step),
             go.Scatter(
                 x=at, y=seconds, mode="lines", line={"width": 2, "color": device_colour(0), "shape": "hv"},
@@ -441,6 +459,102 @@ class _Scene:
         )
 
 
+_WIDEST = 0.3
+"""Largest difference that the chart of a film shows in full."""
+
+
+def executed_film(
+    steps: Sequence[ExecutedStep],
+    final: IntArray,
+    edges: Sequence[tuple[int, int]],
+    names: Sequence[str],
+    devices: Sequence[str],
+    work_s: FloatArray,
+) -> go.Figure:
+    """An animation with a frame for every executed step of a measured search that ended at `final` `[U]`.
+
+    Left: the graph coloured by device, larger nodes where a group takes longer (`work_s` `[U]`), rings around the groups that the
+    step moves in the colour of their new device. Right: the measured difference of each step so far with its interval, above the
+    seconds of the current placement relative to the start.
+    """
+    layout, share = layered_layout(len(names), edges), np.sqrt(work_s / work_s.max())
+    figure = make_subplots(
+        rows=2, cols=2, specs=[[{"rowspan": 2}, {}], [None, {}]], column_widths=[0.6, 0.4], horizontal_spacing=0.13,
+        vertical_spacing=0.2, subplot_titles=["", "difference of each step to the placement before", "current placement"],
+    )  # fmt: skip
+    figure.update_layout(new_figure(_HEIGHT).layout)
+    for trace in _backdrop(layout, devices):
+        figure.add_trace(trace, row=1, col=1)
+    fixed, current, frames = len(figure.data), [1.0], []
+    before = np.copy(final)
+    for step in reversed([step for step in steps if step.is_kept]):
+        before[step.change.units] = step.change.sources
+    for number, step in enumerate(steps):
+        moved = dict(zip(step.change.units.tolist(), step.change.targets.tolist(), strict=True))
+        traces = [
+            *_graph_traces(layout, edges, names, before, share, moved),
+            _differences(steps[: number + 1], is_kept=True),
+            _differences(steps[: number + 1], is_kept=False),
+        ]
+        if step.is_kept and step.difference is not None:
+            current.append(current[-1] * (1.0 + step.difference.difference))
+            before = np.copy(before)
+            before[step.change.units] = step.change.targets
+        else:
+            current.append(current[-1])
+        line = {"width": 2, "color": device_colour(0), "shape": "hv"}
+        at = [100 * value for value in current]
+        traces.append(go.Scatter(x=list(range(len(at))), y=at, mode="lines", line=line, showlegend=False))
+        frames.append((str(number), traces, _step_title(number, step)))
+    cells = (*_CELLS[:3], (2, 1), (2, 1), (2, 2))
+    for trace, (column, row) in zip(frames[0][1], cells, strict=True):
+        figure.add_trace(trace, row=row, col=column)
+    moving = list(range(fixed, len(figure.data)))
+    figure.frames = [
+        go.Frame(name=name, data=traces, traces=moving, layout={"title": {"text": title}})
+        for name, traces, title in frames
+    ]
+    figure.update_xaxes(visible=False, row=1, col=1)
+    figure.update_yaxes(visible=False, autorange="reversed", row=1, col=1)
+    for row in (1, 2):
+        figure.update_xaxes(title="executed steps", range=[0, len(steps) + 1], row=row, col=2)
+    figure.update_yaxes(title="%", range=[-100 * _WIDEST, 100 * _WIDEST], zeroline=True, row=1, col=2)
+    figure.update_yaxes(title="% of the start", range=[0, 105], row=2, col=2)
+    _finish(figure, [(name, str(number + 1)) for number, (name, _, _) in enumerate(frames)], frames[0][2])
+    return figure
+
+
+def _differences(steps: Sequence[ExecutedStep], *, is_kept: bool) -> go.Scatter:
+    """Points with intervals, clipped to what the axis shows."""
+    shown = [
+        (number, step.difference) for number, step in enumerate(steps) if step.is_kept == is_kept and step.difference
+    ]
+    middle, low, high = (
+        [100 * float(np.clip(value, -_WIDEST, _WIDEST)) for value in values]
+        for values in (
+            [found.difference for _, found in shown], [found.low for _, found in shown], [found.high for _, found in shown]
+        )
+    )  # fmt: skip
+    return go.Scatter(
+        x=[number + 1 for number, _ in shown], y=middle, mode="markers", showlegend=False,
+        marker={"size": 8, "color": device_colour(0) if is_kept else MUTED, "symbol": "circle" if is_kept else "x"},
+        error_y={
+            "array": [top - at for top, at in zip(high, middle, strict=True)],
+            "arrayminus": [at - bottom for bottom, at in zip(low, middle, strict=True)], "thickness": 1.5,
+        },
+        hovertemplate="step %{x}: %{y:+.1f} %<extra></extra>",
+    )  # fmt: skip
+
+
+def _step_title(number: int, step: ExecutedStep) -> str:
+    count, found = len(step.change.units), step.difference
+    moved = f"step {number + 1}, from the {step.kind}: {count} op group{'s' * (count != 1)} moved"
+    if found is None:
+        return f"{moved}, failed to run"
+    text = f"{100 * found.difference:+.1f} % ({100 * found.low:+.1f} to {100 * found.high:+.1f} %)"
+    return f"{moved}: {text}, {'kept' if step.is_kept else 'taken back'}"
+
+
 def _arrange(figure: go.Figure, scene: _Scene, shown: Sequence[int]) -> None:
     """Sets axes, title, slider and buttons."""
     name, scale = scene.unit
@@ -452,14 +566,19 @@ def _arrange(figure: go.Figure, scene: _Scene, shown: Sequence[int]) -> None:
     figure.update_yaxes(visible=False, range=[_MOVES - 0.5, -0.5], row=1, col=2)
     figure.update_xaxes(title="evaluated moves", range=[0, len(scene.steps) + 2], row=2, col=2)
     figure.update_yaxes(title=f"{name}, simulated", range=[0, 1.08 * slowest], row=2, col=2)
+    _finish(figure, [(str(step), str(step + 1)) for step in shown], scene.title(shown[0]))
+
+
+def _finish(figure: go.Figure, frames: Sequence[tuple[str, str]], title: str) -> None:
+    """Sets the slider over frames (name and label of each), the first title, margins and legend."""
     figure.update_annotations(font={"size": 12, "color": MUTED})
-    _animate(figure, [(str(step), str(step + 1)) for step in shown])
+    _animate(figure, frames)
     figure.update_layout(
-        title={"text": scene.title(shown[0]), "font": {"size": 14}, "x": 0.01, "y": 0.985},
+        title={"text": title, "font": {"size": 14}, "x": 0.01, "y": 0.985},
         margin={"t": 64, "b": 8, "l": 8, "r": 24},
         showlegend=True,
         legend={"orientation": "h", "x": 0.0, "y": 1.0, "yanchor": "bottom"},
-    )  # fmt: skip
+    )
 
 
 def _animate(figure: go.Figure, frames: Sequence[tuple[str, str]]) -> None:
