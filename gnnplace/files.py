@@ -282,7 +282,8 @@ def file_inside(folder: Path, name: str) -> Path | None:
     """The path of a file name in a document; None if it leaves `folder`: absolute, by `..` or by a link."""
     try:
         path = folder / name
-        inside = path.resolve().is_relative_to(folder.resolve())
+        end = path.resolve()
+        inside = end.is_relative_to(folder.resolve()) and not end.is_symlink()  # Python 3.13 returns circular links
         path.is_file()  # raises for names that no file can have
     except (OSError, ValueError, RuntimeError):  # invalid names and circular links
         return None

@@ -87,7 +87,7 @@ def write_state(path: Path, state: RunState) -> None:
     buffer = io.BytesIO()  # on a full disk torch.save would raise something other than OSError
     torch.save(document, buffer)
     with new_file(path) as temporary:
-        temporary.write_bytes(buffer.getbuffer())
+        temporary.write_bytes(buffer.getvalue())
 
 
 def read_state(path: Path) -> RunState:
