@@ -6,8 +6,10 @@ In reading order: `harness.py` (options, cases that are stored as they finish, r
 Simulated: `engine.py` (speed of the simulator), `planners.py` (planners on the light models), `papers/` (the papers' tables),
 `generalization/` (graphs and devices that no training has seen), `scale.py` (1,000 to 200,000 ops).
 
-Executed: `execution.py` (placed models against plain sessions), `measured.py` (searches by execution), `fidelity.py` with
-`fidelity_probes.py` (simulated against measured seconds), `zoo.py` (every recipe of the zoo), `report.py` (reports in a browser).
+Executed: `execution.py` (placed models against plain sessions), `measured.py` with `rivals.py` (searches by execution), `pairs.py`
+(paired measurements of known differences), `training.py` (policies that learn from executed runtime), `fidelity.py` with
+`fidelity_probes.py` and `residual.py` (simulated against measured seconds, and corrections), `zoo.py` (every recipe of the zoo),
+`report.py` (reports in a browser).
 """
 
 __all__: list[str] = []
