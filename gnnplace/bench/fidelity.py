@@ -40,7 +40,7 @@ COLUMNS = (
     "median_error_slowed", "median_error_without_segment_costs", "median_spread", "median_error_scaled", "median_error_corrected",
     "median_error_residual", "median_error_residual_pooled", "spearman_corrected", "spearman_residual_pooled",
 )  # fmt: skip
-_RULE = StoppingRule(warmup=2, min_repeats=20, max_repeats=300, max_s=60.0, relative_spread=0.0)
+_RULE = StoppingRule(warmup=2, min_repeats=20, max_repeats=300, max_s=40.0, relative_spread=0.0)
 _AT_ONCE_BYTES = 6 * 2**30
 """Limit of the weights of the placements that are measured in turns; each of them packs its own copy."""
 _RANK, _ERROR = 0.9, 0.1
@@ -118,7 +118,7 @@ def fidelity_result(case: Case) -> dict[str, Any]:
         reference_s = evaluator.simulated_reference_s
     ran = [(row, placement) for row, placement in zip(rows, placements, strict=True) if row["measured_s"] is not None]
     targets_s = np.array([row["measured_s"] / row["plain_session_s"] * reference_s for row, _ in ran])
-    predicted_s = corrected_s(setup.problem(), [one.assignment for _, one in ran], targets_s, reference_s, case.seed)
+    predicted_s = corrected_s(setup.problem(), [one.assignment for _, one in ran], targets_s, case.seed)
     for (row, _), seconds in zip(ran, predicted_s.tolist(), strict=True):
         row["corrected_s"] = seconds
     slowdown.append(slowdown_together(model, names))

@@ -277,7 +277,8 @@ def measured_summary(rows: Sequence[Mapping[str, Any]], results: Mapping[Measure
 def _mean_difference(found: Iterable[Mapping[str, Any] | None]) -> list[float | None]:
     """Typical difference over cases (Hodges and Lehmann 1963) with its 95 % interval; null where there are too few cases."""
     logs = np.log1p([one["difference"] for one in found if one is not None])
-    return [finite(value) for value in np.expm1(signed_rank_interval(logs, 0.95))] if len(logs) else [None] * 3
+    values = signed_rank_interval(logs, 0.95) if len(logs) else (math.inf,) * 3
+    return [math.expm1(value) if math.isfinite(value) else None for value in values]
 
 
 def _median(values: Iterable[float]) -> float | None:

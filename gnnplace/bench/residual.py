@@ -83,13 +83,11 @@ def seconds_beside(schedule: Schedule, num_devices: int) -> FloatArray:
     return beside_s
 
 
-def corrected_s(
-    problem: Problem, assignments: Sequence[IntArray], measured_s: FloatArray, scale_s: float, seed: int
-) -> FloatArray:
+def corrected_s(problem: Problem, assignments: Sequence[IntArray], measured_s: FloatArray, seed: int) -> FloatArray:
     """`[P]` seconds that the correction of `gnn` predicts for each placement from executions of others."""
     rng, predicted_s = np.random.default_rng(seed), np.zeros(len(assignments))
     for fitted, held_out in folds(len(assignments), seed):
-        correction = Correction(problem, scale_s, CorrectionConfig())
+        correction = Correction(problem, CorrectionConfig())
         candidates = [correction.candidate(assignment) for assignment in assignments]
         for index in fitted:
             correction.learn(candidates[index], float(measured_s[index]))

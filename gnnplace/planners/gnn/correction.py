@@ -1,16 +1,13 @@
 """Expected seconds of executions: the simulator's answer, corrected by the executions so far."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import nnls
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
-
-_CROSSINGS = 100.0
-"""Number of crossings that weighs about as much in a fit as all seconds of a good placement."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +19,7 @@ class Candidate:
     """Simulated seconds, penalised where the placement does not fit."""
     fits: bool
     features: FloatArray
-    """`[4]` simulated objective, tensors that cross to another device, their bytes, parallel work; in units of `Correction`."""
+    """`[3]` tensors that cross to another device, their bytes and parallel work, per second of the simulated objective."""
 
     @cached_property
     def key(self) -> bytes:
@@ -47,8 +44,9 @@ _MOST_UNEXPLAINED = 3.0  # logarithm of a factor of 20; beyond it an execution w
 class CorrectionConfig:
     """Weights of executions in the fit."""
 
-    steadiness: float = 0.05
-    """Weight, in executions, of the prior that simulated seconds are right up to a factor."""
+    shrinkage: float = 0.1
+    """Weight, in executions, of the prior that crossings, bytes and parallel work need no correction. On 30 executions of each of 13
+    networks, 0.01 to 1 differ little; 3 is worse."""
     reach: float = 0.03
     """Share of ops on other devices at which the influence of an execution on another placement falls to 1/e; 0.01 and 0.03 differ
     less than seeds."""
@@ -60,22 +58,25 @@ class CorrectionConfig:
 
 
 class Correction:
-    """Expected seconds of executions: a sum of features, times the unexplained factor of executions of similar placements.
+    """Expected seconds of executions: the simulated objective, times a factor that executions of other placements suggest.
 
-    The sum has a factor of simulated seconds, one per segment that begins after a crossing, one per crossing byte, and one of
-    parallel work, the seconds by which the work of all devices exceeds the objective: devices that compute at the same time slow
-    each other. The factors are not negative and fitted to relative errors. In 135 executions of three networks, crossings and
-    their bytes explained about as much as seconds by op type along the critical path, which need a schedule per estimate.
-    The unexplained factor is kriging (Matheron 1963) of logarithms, which leads the search away from regions that the sum rates
-    too well.
+    The logarithm of the factor is linear in crossings, their bytes and parallel work (the seconds by which the work of all devices
+    exceeds the objective: devices that compute at the same time slow each other), each per second of the objective: ridge
+    regression (Hoerl and Kennard 1970). Coefficients may be negative, as the simulator's cost of a segment may be too high. The
+    unexplained rest is kriging (Matheron 1963), which leads the search away from regions that the regression rates too well.
+
+    On 30 executions of each of 13 networks, of which 12 predict the others, the median error is 2.3 %, against 5.5 % for a sum with
+    non-negative factors of the same features, 4.9 % without correction, and 5.8 % for a regression with a feature per op type.
     """
 
-    def __init__(self, problem: Problem, scale_s: float, config: CorrectionConfig) -> None:
-        """Gives simulated seconds until `refit`; `scale_s` is the unit of seconds, about those of good placements."""
-        self._problem, self._scale_s, self._config = problem, scale_s, config
+    def __init__(self, problem: Problem, config: CorrectionConfig) -> None:
+        """Gives simulated seconds until `refit`."""
+        self._problem, self._config = problem, config
         self._total_bytes = max(1.0, float(problem.graph.tensor_bytes.sum()))
         self._executed: list[tuple[Candidate, float]] = []
-        self._factors: FloatArray = np.array([scale_s, 0.0, 0.0, 0.0])
+        self._factor, self._most = 0.0, 0.0
+        self._mean: FloatArray = np.zeros(3)
+        self._slopes: FloatArray = np.zeros(3)
         self._assignments: IntArray = np.zeros((0, problem.graph.num_ops), dtype=np.int64)
         self._unexplained: FloatArray = np.zeros(0)
         self._precision: FloatArray = np.zeros((0, 0))
@@ -85,43 +86,52 @@ class Correction:
         """Simulates an assignment `[N]` once."""
         # Moving the first op to its present device gives the estimate of the placement itself.
         batch = self._problem.estimator.evaluate_moves(assignment, np.zeros(1, dtype=np.int64), assignment[:1])
-        objective = batch.makespan_s if self._problem.objective == "latency" else batch.period_s
+        seconds = batch.makespan_s if self._problem.objective == "latency" else batch.period_s
+        objective_s = max(float(seconds[0]), 1e-12)
         count, sent_bytes = crossings(self._problem, assignment)
         work_s = float(self._problem.op_time_s[np.arange(len(assignment)), assignment].sum())
-        features = [objective[0] / self._scale_s, count / _CROSSINGS, sent_bytes / self._total_bytes]
-        features.append(max(0.0, work_s - float(objective[0])) / self._scale_s if np.isfinite(work_s) else 0.0)
+        parallel_s = max(0.0, work_s - objective_s) if np.isfinite(work_s) else 0.0
         return Candidate(
             assignment,
             float(self._problem.penalised_batch_s(batch)[0]),
             bool(batch.shortfall_bytes[0] <= 0),
-            np.array(features),
+            np.array([count, sent_bytes / self._total_bytes, parallel_s]) / objective_s,
         )
 
     def learn(self, candidate: Candidate, measured_s: float) -> None:
         """Notes an execution; it ignores placements that do not fit and failed executions."""
-        if candidate.fits and 0.0 < measured_s < np.inf:
+        if candidate.fits and 0.0 < measured_s < np.inf and candidate.simulated_s > 0.0:
             self._executed.append((candidate, measured_s))
 
     def refit(self, rng: np.random.Generator) -> None:
-        """Fits the sum to a bootstrap sample of the executions, so that with few executions fits, and choices, vary."""
+        """Fits the regression to a bootstrap sample of the executions, so that with few executions fits, and choices, vary."""
         count = len(self._executed)
         if not count:
             return
         features = np.array([candidate.features for candidate, _ in self._executed])
-        measured_s = np.array([seconds for _, seconds in self._executed])
+        simulated_s = np.array([candidate.simulated_s for candidate, _ in self._executed])
+        factors = np.log(np.array([seconds for _, seconds in self._executed]) / simulated_s)
         self._assignments = np.array([candidate.assignment for candidate, _ in self._executed])
         drawn = rng.integers(count, size=count)
-        # In units of the typical ratio, so that the prior weighs the same in every problem.
-        ratio_s = float(np.median(measured_s / np.maximum(features[:, 0], 1e-9)))
-        rows = features[drawn] * (ratio_s / measured_s[drawn])[:, None]
-        prior = np.sqrt(self._config.steadiness) * np.eye(rows.shape[1])
-        factors, _ = nnls(np.concatenate([rows, prior]), np.concatenate([np.ones(count), prior[0]]))
-        self._factors = ratio_s * np.maximum(factors, [1e-6, 0.0, 0.0, 0.0])  # more simulated seconds are never better
-        explained = np.maximum(features @ self._factors, 1e-300)
-        residual = np.clip(np.log(measured_s / explained), -_MOST_UNEXPLAINED, _MOST_UNEXPLAINED)
+        self._mean, self._factor = features[drawn].mean(axis=0), float(factors[drawn].mean())
+        rows = features[drawn] - self._mean
+        scale = np.sqrt((rows**2).mean(axis=0))
+        rows /= np.where(scale > 0, scale, 1.0)
+        normal = rows.T @ rows + self._config.shrinkage * np.eye(rows.shape[1])
+        self._slopes = np.linalg.solve(normal, rows.T @ (factors[drawn] - self._factor)) / np.where(
+            scale > 0, scale, 1.0
+        )
+        self._most = float(np.abs(factors - self._factor).max())
+        residual = factors - np.array([self._explained(row) for row in features])
+        residual = np.clip(residual, -_MOST_UNEXPLAINED, _MOST_UNEXPLAINED)
         likeness = np.array([self._likeness(row) for row in self._assignments])
         self._precision = np.linalg.inv(likeness + self._config.noise * np.eye(count)).astype(np.float64)
         self._unexplained, self._residual = self._precision @ residual, float(np.sqrt(np.mean(residual**2)))
+
+    def _explained(self, features: FloatArray) -> float:
+        """Logarithm of the factor by the regression; its deviation from the mean is at most that of any execution."""
+        change = float((features - self._mean) @ self._slopes)
+        return self._factor + min(max(change, -self._most), self._most)
 
     def promise_s(self, candidate: Candidate) -> float:
         """Expected seconds, less the more uncertain they are; choices compare these."""
@@ -139,11 +149,11 @@ class Correction:
     def estimate_s(self, candidate: Candidate) -> float:
         """Expected seconds of an execution; penalised where the placement does not fit."""
         if not candidate.fits:
-            return candidate.simulated_s / self._scale_s * float(self._factors[0])
-        explained = float(self._factors @ candidate.features)
-        if not len(self._unexplained):
-            return explained
-        return explained * float(np.exp(self._likeness(candidate.assignment) @ self._unexplained))
+            return candidate.simulated_s * math.exp(self._factor)
+        factor = self._explained(candidate.features)
+        if len(self._unexplained):
+            factor += float(self._likeness(candidate.assignment) @ self._unexplained)
+        return candidate.simulated_s * math.exp(factor)
 
     def _likeness(self, assignment: IntArray) -> FloatArray:
         """`[R]` likeness to each executed placement, from 1 for the same placement to 0."""

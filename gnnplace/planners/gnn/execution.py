@@ -79,8 +79,8 @@ def plan_measured(
         seconds = search.evaluate_batch(singles)
         search.stage("single")
         if problem.num_moves:
-            assignments, scale_s = rehearse(search, planner, rng, config.rehearsal)
-            execution = _Execution(PolicySearch(search, policy_inputs(problem), network, rng), config, scale_s)
+            assignments = rehearse(search, planner, rng, config.rehearsal)
+            execution = _Execution(PolicySearch(search, policy_inputs(problem), network, rng), config)
             for assignment, value in zip(singles, seconds.tolist(), strict=True):
                 execution.note(execution.candidate(assignment), value)
             pool = [execution.candidate(assignment) for assignment in assignments]
@@ -92,13 +92,11 @@ def plan_measured(
     return search.solution()
 
 
-def rehearse(
-    search: Search, planner: Planner, rng: np.random.Generator, config: RehearsalConfig
-) -> tuple[IntArray, float]:
+def rehearse(search: Search, planner: Planner, rng: np.random.Generator, config: RehearsalConfig) -> IntArray:
     """Runs a planner with several seeds, and builds starts, on the simulated twin of a search's problem; executes nothing.
 
-    Gives distinct placements `[P, N]`, the searches' answers and then the starts, each best first, and the simulated seconds
-    of the best one, positive even where nothing fits. The search counts the simulations and takes the best planner's steps.
+    Gives distinct placements `[P, N]`, the searches' answers and then the starts, each best first. The search counts the
+    simulations and takes the best planner's steps.
 
     Raises:
         KeyboardInterrupt: the rehearsal was interrupted.
@@ -124,8 +122,7 @@ def rehearse(
     search.simulated += evaluations
     search.steps.extend(solutions[0].steps)
     distinct = {row.tobytes(): row for row in (*(solution.placement.assignment for solution in solutions), *rows)}
-    best_s = solutions[0].objective_s
-    return np.array(list(distinct.values())), best_s if 0.0 < best_s < np.inf else twin.penalty[0]
+    return np.array(list(distinct.values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +139,11 @@ class Proposal:
 class _Execution:
     """The decision process on devices, the executed placements, and the choice of the next step."""
 
-    def __init__(self, policy_search: PolicySearch, config: ExecutionConfig, scale_s: float) -> None:
+    def __init__(self, policy_search: PolicySearch, config: ExecutionConfig) -> None:
         """Begins at the best placement of the search."""
         search = self._search = policy_search.search
         problem, self._rng, self._config = search.problem, policy_search.rng, config
-        self._correction = Correction(problem, scale_s, config.correction)
+        self._correction = Correction(problem, config.correction)
         self._executed: set[bytes] = set()
         self._kind = "rehearsal"
         assert search.best is not None
