@@ -22,6 +22,7 @@ from gnnplace.onnx_io.segments import Segment, segments
 from gnnplace.onnx_io.split import ModelCutter
 
 _MAX_KEPT_JOBS = 64
+_LEAST_COPIES = 2  # of the weights, times eight, in the available memory: then a pair is loaded twice
 _MAX_PARTS = 4096  # some kilobytes each, as parts hold no weights
 
 
@@ -135,11 +136,12 @@ def model_setup(
     made = [value for value in graph.outputs if value.is_graph_input() or not value.is_initializer()]
     outputs = tuple(str(value.name) for value in made)
     read = {*maker.part(range(model.graph.num_ops), "", "").inputs, *outputs}
-    copies = available_memory_bytes() // (4 * max(model.graph.total_weight_bytes, 1))
+    copies = available_memory_bytes() // (8 * max(model.graph.total_weight_bytes, 1))
     return Setup(
         inputs=tuple(str(value.name) for value in graph.inputs),
         outputs=outputs,
         feeds=tuple({name: value for name, value in feed.items() if name in read} for feed in feeds),
         dims_objective=dims_objective,
         kept_jobs=int(np.clip(copies, num_devices, _MAX_KEPT_JOBS)),
+        loadings=2 if copies >= _LEAST_COPIES else 1,
     )

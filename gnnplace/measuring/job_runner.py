@@ -41,8 +41,8 @@ class JobRunner:
         return Job(together, rule, limit_s, self._options.requests, self._new_seed())
 
     def pair(self, first: Parts, second: Parts, rule: PairRule) -> PairedJob:
-        """Two candidates in turns, without the reference."""
-        limit_s = self._limit_s(2, lambda run_s: rule.max_s + 8 * (rule.first_look + 2) * run_s)
+        """Two candidates in turns, without the reference; each may be loaded twice."""
+        limit_s = self._limit_s(4, lambda run_s: rule.max_s + 8 * (rule.first_look + 2) * run_s)
         return PairedJob((first, second), rule, self._new_seed(), limit_s, self._options.requests)
 
     def beside(self, models: Sequence[Parts | Answer], rule: StoppingRule) -> list[Answer]:

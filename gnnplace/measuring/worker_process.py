@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Setup:
     """Number of last jobs whose sessions stay loaded; the process drops older sessions."""
     dims_objective: DimsObjective = "worst"
     """How the seconds at several shapes become one figure."""
+    loadings: Literal[1, 2] = 1
+    """How often a paired measurement loads each placement; 2 where memory allows."""
 
 
 class ProcessState:
@@ -129,7 +131,15 @@ class PairedJob:
     def execute(self, state: ProcessState) -> Answer:
         """The samples that `difference_of` takes; a failure names the model."""
         rng = np.random.default_rng(self.seed)
-        return _measured(state, self.pair, self.requests, lambda calls: paired_samples(calls, self.rule, rng))
+        loaded = (0, 1, 1, 0)[: 2 * state.setup.loadings]
+
+        def measure(calls: Sequence[Callable[[], float]]) -> FloatArray:
+            pairs = [(calls[0], calls[1]), (calls[-1], calls[-2])][: state.setup.loadings]
+            return paired_samples(pairs, self.rule, rng)
+
+        answer = _measured(state, [self.pair[side] for side in loaded], self.requests, measure)
+        culprit = None if answer.culprit is None else loaded[answer.culprit]
+        return replace(answer, culprit=culprit, part_s=answer.part_s[:2])
 
 
 def _measured(

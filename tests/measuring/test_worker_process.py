@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -18,7 +18,8 @@ import pytest
 from gnnplace import isolated_process
 from gnnplace.errors import MeasurementFailed
 from gnnplace.measuring import worker_process
-from gnnplace.measuring.worker_process import Job, ProcessState, Setup, WorkerProcess
+from gnnplace.measuring.paired import PairRule
+from gnnplace.measuring.worker_process import Job, PairedJob, ProcessState, Setup, WorkerProcess
 from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.part import Part
 from gnnplace.units import GIB
@@ -51,6 +52,16 @@ SETUP = Setup(("x", "at"), ("y",), (FEED,), kept_jobs=2)
 def worker() -> Iterator[WorkerProcess]:
     with WorkerProcess(SETUP, timeout_s=60.0) as process:
         yield process
+
+
+@pytest.mark.parametrize("loadings", [1, 2])
+def test_a_pair_names_the_placement_that_fails_however_often_each_is_loaded(loadings: Literal[1, 2]) -> None:
+    state, rule = ProcessState(dataclasses.replace(SETUP, loadings=loadings)), PairRule(max_blocks=10)
+    culprits = [PairedJob(pair, rule, 0).execute(state).culprit for pair in ((GOOD, BROKEN), (BROKEN, GOOD))]
+    assert culprits == [1, 0]
+    answer = PairedJob((GOOD, GOOD), rule, 0).execute(state)
+    assert answer.samples is not None
+    assert answer.samples.shape == (2, 20)
 
 
 def test_seconds_of_parts_are_means_over_the_fastest_quarter_of_the_runs() -> None:
