@@ -275,23 +275,28 @@ _MOVES = 8
 _HEIGHT = 620
 _SMALLEST, _LARGEST = 7.0, 26.0
 """Node sizes, by the probability of a revisit."""
+_RING = 8.0
+"""Difference between the sizes of a ring and of its node."""
 
 
 @dataclass(frozen=True, eq=False)
 class RolloutStep:
-    """One revisit of an op group."""
+    """One step that a search kept."""
 
-    devices: IntArray  # [U] before the move
-    chances: FloatArray  # [U, D] probability of every move
-    unit: int
-    """The revisited group."""
-    device: int
-    """The proposed device."""
+    devices: IntArray  # [U] before the step
+    chances: FloatArray  # [U, D] probability of every move of one group
+    targets: IntArray  # [U] devices after the step
     seconds: float
-    """Time of one step of the model before the move."""
-    moved_s: float
-    """Time of one step of the model after the move."""
-    is_kept: bool
+    """Time of one step of the model before."""
+    after_s: float
+    """Time of one step of the model afterwards."""
+    evaluations: int
+    """Evaluations of the search after the step."""
+
+    @property
+    def moved(self) -> dict[int, int]:
+        """New device of each op group that the step moves."""
+        return {unit: int(self.targets[unit]) for unit in np.flatnonzero(self.targets != self.devices).tolist()}
 
 
 def rollout_chart(
@@ -303,8 +308,9 @@ def rollout_chart(
 ) -> go.Figure:
     """An animation with a frame for each step in `shown`, a slider and a play button.
 
-    Left: the graph coloured by device, with larger nodes where a revisit is likelier, and transfers in red. Right: the most likely moves, with a frame
-    around the drawn one, above the time after each step. `names` are the names of the op groups.
+    Left: the graph coloured by device, with larger nodes where a revisit is likelier, transfers in red, and rings around the op groups
+    that the step moves. Right: the most likely moves of one group, with a frame around those that are part of the step, above the time
+    after each step. `names` are the names of the op groups.
     """
     scene = _Scene(steps, edges, layered_layout(len(names), edges), names, devices)
     figure = make_subplots(
@@ -350,14 +356,14 @@ def _graph_traces(
     """Transfers, op groups and rings around the `moved` groups (group to device); `share` `[U]` from 0 to 1 sets the sizes."""
     sent = [line for line, (tail, head) in zip(layout.lines, edges, strict=True) if devices[tail] != devices[head]]
     x, y = line_ends(sent)
-    units = list(moved)
+    units, sizes = list(moved), _SMALLEST + (_LARGEST - _SMALLEST) * share
     return [
         go.Scatter(x=x, y=y, mode="lines", line={"width": 1.2, "color": TRANSFER}, hoverinfo="skip", showlegend=False),
         go.Scatter(
             x=layout.x.astype(np.float32), y=layout.y.astype(np.float32), mode="markers", showlegend=False,
             marker={
                 "color": [device_colour(device) for device in devices.tolist()],
-                "size": (_SMALLEST + (_LARGEST - _SMALLEST) * share).astype(np.float32),
+                "size": sizes.astype(np.float32),
                 "line": {"width": 0.5, "color": "white"}, "opacity": 0.95,
             },
             text=[label(name) for name in names], hovertemplate="%{text}<extra></extra>",
@@ -365,7 +371,7 @@ def _graph_traces(
         go.Scatter(
             x=layout.x[units], y=layout.y[units], mode="markers", showlegend=False, hoverinfo="skip",
             marker={
-                "symbol": "circle-open", "size": _LARGEST + 8, "line": {"width": 3.5},
+                "symbol": "circle-open", "size": (sizes[units] + _RING).astype(np.float32), "line": {"width": 2.5},
                 "color": [device_colour(device) for device in moved.values()],
             },
         ),
@@ -402,61 +408,51 @@ class _Scene:
     def moving(self, number: int) -> list[Any]:
         """The animated traces of one frame, in the order of `_CELLS`."""
         step = self.steps[number]
-        drawn = device_colour(step.device)
         share = np.sqrt(step.chances.sum(axis=1) / max(step.chances.sum(axis=1).max(), 1e-300))
         at, seconds = self._falling(number)
         scale = self.unit[1]
         return [
-            *_graph_traces(self.layout, self.edges, self.names, step.devices, share, {step.unit: step.device}),
+            *_graph_traces(self.layout, self.edges, self.names, step.devices, share, step.moved),
             self._bars(step),
             go.Scatter(
                 x=at, y=seconds, mode="lines", line={"width": 2, "color": device_colour(0), "shape": "hv"},
                 hoverinfo="skip", showlegend=False,
             ),
             go.Scatter(
-                x=[number + 1], y=[step.moved_s / scale], mode="markers", showlegend=False, hoverinfo="skip",
-                marker={"size": 10, "symbol": "circle" if step.is_kept else "x", "color": drawn},
+                x=[step.evaluations], y=[step.after_s / scale], mode="markers", showlegend=False, hoverinfo="skip",
+                marker={"size": 10, "color": device_colour(0)},
             ),
         ]  # fmt: skip
 
     def _bars(self, step: RolloutStep) -> go.Bar:
-        """The most likely moves, including the drawn one."""
-        order = np.argsort(-step.chances, axis=None, kind="stable")[:_MOVES].tolist()
-        drawn = step.unit * step.chances.shape[1] + step.device
-        moves = order if drawn in order else [*order[:-1], drawn]
+        """The most likely moves of one group."""
+        moves = np.argsort(-step.chances, axis=None, kind="stable")[:_MOVES].tolist()
         units, devices = np.divmod(moves, step.chances.shape[1])
         percent = 100 * step.chances[units, devices]
+        pairs = list(zip(units.tolist(), devices.tolist(), strict=True))
         return go.Bar(
             orientation="h", x=percent.astype(np.float32), y=np.arange(len(moves)), showlegend=False,
             marker={
-                "color": [device_colour(device) for device in devices.tolist()],
-                "line": {"color": "#222", "width": [2.5 if move == drawn else 0 for move in moves]},
+                "color": [device_colour(device) for _, device in pairs],
+                "line": {"color": "#222", "width": [2.5 if step.moved.get(unit) == device else 0 for unit, device in pairs]},
             },
-            text=[
-                f"{label(self.names[unit], 26)} → {label(self.devices[device])}"
-                for unit, device in zip(units.tolist(), devices.tolist(), strict=True)
-            ],
+            text=[f"{label(self.names[unit], 26)} → {label(self.devices[device])}" for unit, device in pairs],
             textposition="outside", cliponaxis=False, hovertemplate="%{text}: %{x:.2f} %<extra></extra>",
         )  # fmt: skip
 
     def _falling(self, number: int) -> tuple[Float32Array, Float32Array]:
-        """The times of one step from the start to after step `number`, at the points where they change."""
-        scale = self.unit[1]
-        after = [step.moved_s if step.is_kept else step.seconds for step in self.steps[: number + 1]]
-        points = [(0.0, self.steps[0].seconds), *((at + 1.0, value) for at, value in enumerate(after))]
-        kept = [point for place, point in enumerate(points) if place == 0 or point[1] != points[place - 1][1]]
-        kept = kept if kept[-1] == points[-1] else [*kept, points[-1]]
-        at, seconds = np.array(kept, dtype=np.float32).T
-        return at, seconds / np.float32(scale)
+        """Evaluations and the times of one step from the start to after step `number`."""
+        points = [(0, self.steps[0].seconds), *((step.evaluations, step.after_s) for step in self.steps[: number + 1])]
+        at, seconds = np.array(points, dtype=np.float32).T
+        return at, seconds / np.float32(self.unit[1])
 
     def title(self, number: int) -> str:
         """The title of a frame."""
         step, (name, scale) = self.steps[number], self.unit
-        end = "kept" if step.is_kept else "not kept"
-        return (
-            f"step {number + 1}: {label(self.names[step.unit], 24)} from {label(self.devices[step.devices[step.unit]])} to "
-            f"{label(self.devices[step.device])}: {step.seconds / scale:.1f} → {step.moved_s / scale:.1f} {name}, {end}"
-        )
+        units = list(step.moved)
+        who = f"{len(units)} groups move" if len(units) > 1 else f"{label(self.names[units[0]], 30)} moves"
+        to = ", ".join(dict.fromkeys(label(self.devices[device]) for device in step.moved.values()))
+        return f"evaluation {step.evaluations}: {who} to {to}: {step.seconds / scale:.1f} → {step.after_s / scale:.1f} {name}"
 
 
 _WIDEST = 0.3
@@ -518,7 +514,8 @@ def executed_film(
     figure.update_yaxes(visible=False, autorange="reversed", row=1, col=1)
     for row in (1, 2):
         figure.update_xaxes(title="executed steps", range=[0, len(steps) + 1], row=row, col=2)
-    figure.update_yaxes(title="%", range=[-100 * _WIDEST, 100 * _WIDEST], zeroline=True, row=1, col=2)
+    figure.update_yaxes(title="%", range=[-100 * _WIDEST, 100 * _WIDEST], row=1, col=2)
+    figure.add_hline(y=0, line={"color": MUTED, "width": 1, "dash": "dot"}, row=1, col=2)
     figure.update_yaxes(title="% of the start", range=[0, 105], row=2, col=2)
     _finish(figure, [(name, str(number + 1)) for number, (name, _, _) in enumerate(frames)], frames[0][2])
     return figure
@@ -559,14 +556,14 @@ def _arrange(figure: go.Figure, scene: _Scene, shown: Sequence[int]) -> None:
     """Sets axes, title, slider and buttons."""
     name, scale = scene.unit
     highest = max(100 * float(scene.steps[step].chances.max()) for step in shown)
-    slowest = max(*(scene.steps[step].moved_s for step in shown), scene.steps[0].seconds) / scale
+    slowest = max(*(scene.steps[step].after_s for step in shown), scene.steps[0].seconds) / scale
     figure.update_xaxes(visible=False, row=1, col=1)
     figure.update_yaxes(visible=False, autorange="reversed", row=1, col=1)
     figure.update_xaxes(title="probability (%)", range=[0, 2.5 * highest], row=1, col=2)
     figure.update_yaxes(visible=False, range=[_MOVES - 0.5, -0.5], row=1, col=2)
-    figure.update_xaxes(title="evaluated moves", range=[0, len(scene.steps) + 2], row=2, col=2)
+    figure.update_xaxes(title="evaluations", range=[0, scene.steps[-1].evaluations + 2], row=2, col=2)
     figure.update_yaxes(title=f"{name}, simulated", range=[0, 1.08 * slowest], row=2, col=2)
-    _finish(figure, [(str(step), str(step + 1)) for step in shown], scene.title(shown[0]))
+    _finish(figure, [(str(step), str(scene.steps[step].evaluations)) for step in shown], scene.title(shown[0]))
 
 
 def _finish(figure: go.Figure, frames: Sequence[tuple[str, str]], title: str) -> None:

@@ -172,13 +172,18 @@ def _backward(
     return sums / total
 
 
-def _log_odds(network: PolicyNetwork, runs: SearchRuns, trace: SearchTrace) -> Tensor:
-    """`[draws, U * D]` log odds from which each draw was made; minus infinity for pairs that are no move."""
+def move_log_odds(network: PolicyNetwork, inputs: PolicyInputs, trace: SearchTrace) -> Tensor:
+    """`[S, U * D]` log odds of all moves of one unit from every scored placement; minus infinity for pairs that are no move."""
     nodes, edges = (torch.cat(parts, dim=1) for parts in zip(*trace.encodings, strict=True))
-    embeddings = network.encode(runs.inputs, nodes, edges)
+    embeddings = network.encode(inputs, nodes, edges)
     devices = torch.stack([state.devices for state in trace.states])[:, :, None]
-    logits = network.logits(runs.inputs, embeddings, trace.moves).view(*devices.shape[:2], -1)
-    log_odds = (logits - logits.gather(2, devices)).scatter(2, devices, -torch.inf).flatten(1)
+    logits = network.logits(inputs, embeddings, trace.moves).view(*devices.shape[:2], -1)
+    return (logits - logits.gather(2, devices)).scatter(2, devices, -torch.inf).flatten(1)
+
+
+def _log_odds(network: PolicyNetwork, runs: SearchRuns, trace: SearchTrace) -> Tensor:
+    """`[draws, U * D]` log odds from which each draw was made."""
+    log_odds = move_log_odds(network, runs.inputs, trace)
     states = torch.tensor([draw.state for draw in trace.draws])
     return log_odds[states] - runs.repeat_penalty * trace.repeats(log_odds.shape[1])
 

@@ -16,19 +16,19 @@ DEVICES = ["gpu:0", "gpu:1"]
 
 @pytest.fixture
 def film() -> go.Figure:
-    """Two moves: `left` goes to the second GPU and stays there, `<right>` is sent there in vain."""
+    """Two kept steps: `left` goes to the second GPU, then it returns while the others go there."""
     chances = np.zeros((3, 2))
     chances[:, 1] = [0.1, 0.7, 0.2]
     later = np.array([[0.0, 0.5], [0.25, 0.0], [0.0, 0.25]])
     steps = [
-        RolloutStep(np.array([0, 0, 0]), chances, 1, 1, 0.010, 0.006, True),
-        RolloutStep(np.array([0, 1, 0]), later, 2, 1, 0.006, 0.009, False),
+        RolloutStep(np.array([0, 0, 0]), chances, np.array([0, 1, 0]), 0.010, 0.006, 4),
+        RolloutStep(np.array([0, 1, 0]), later, np.array([1, 0, 1]), 0.006, 0.005, 9),
     ]
     return rollout_chart(steps, [0, 1], EDGES, NAMES, DEVICES)
 
 
 def parts(frame: go.Frame) -> dict[str, go.Scatter | go.Bar]:
-    return dict(zip(("sent", "nodes", "drawn", "bars", "seconds", "tried"), frame.data, strict=True))
+    return dict(zip(("sent", "nodes", "rings", "bars", "seconds", "last"), frame.data, strict=True))
 
 
 def test_nodes_have_the_colour_of_their_device_and_grow_with_their_chance(film: go.Figure) -> None:
@@ -47,24 +47,26 @@ def test_only_tensors_between_devices_have_the_colour_of_transfers(film: go.Figu
     assert np.isnan(film.data[0].x).sum() == len(EDGES)
 
 
-def test_a_drawn_unit_has_a_ring_in_the_colour_of_its_device_and_a_framed_bar(film: go.Figure) -> None:
+def test_moved_groups_have_rings_in_the_colour_of_their_device_and_framed_bars(film: go.Figure) -> None:
     first, second = map(parts, film.frames)
-    assert first["drawn"].marker.color == (device_colour(1),)
-    assert first["drawn"].x[0] == film.frames[0].data[1].x[1]
+    assert (first["rings"].marker.color, first["rings"].x[0]) == ((device_colour(1),), film.frames[0].data[1].x[1])
+    assert second["rings"].marker.color == tuple(device_colour(device) for device in (1, 0, 1))
     assert [bar.text[0] for bar in (first["bars"], second["bars"])] == ["left → gpu:1", "stem → gpu:1"]
     assert [round(float(chance)) for chance in first["bars"].x] == [70, 20, 10, 0, 0, 0]
     assert list(first["bars"].marker.line.width) == [2.5, 0, 0, 0, 0, 0]
     assert second["bars"].text[2] == "&lt;right&gt; → gpu:1"
-    assert list(second["bars"].marker.line.width) == [0, 0, 2.5, 0, 0, 0]
+    assert list(second["bars"].marker.line.width) == [2.5, 2.5, 2.5, 0, 0, 0]
 
 
-def test_seconds_fall_with_moves_that_are_kept_and_tries_in_vain_are_crosses(film: go.Figure) -> None:
+def test_seconds_change_at_the_evaluations_of_kept_steps(film: go.Figure) -> None:
     first, second = map(parts, film.frames)
-    assert np.array(first["seconds"].y).tolist() == pytest.approx([10.0, 6.0])
-    assert np.array(second["seconds"].y).tolist() == pytest.approx([10.0, 6.0, 6.0])
-    assert [part["tried"].marker.symbol for part in (first, second)] == ["circle", "x"]
-    assert second["tried"].y[0] == pytest.approx(9.0)
-    assert film.frames[1].layout.title.text == "step 2: &lt;right&gt; from gpu:0 to gpu:1: 6.0 → 9.0 ms, not kept"
+    assert (list(first["seconds"].x), list(first["seconds"].y)) == ([0, 4], pytest.approx([10.0, 6.0]))
+    assert (list(second["seconds"].x), list(second["seconds"].y)) == ([0, 4, 9], pytest.approx([10.0, 6.0, 5.0]))
+    assert (second["last"].x[0], second["last"].y[0]) == (9, pytest.approx(5.0))
+    assert [frame.layout.title.text for frame in film.frames] == [
+        "evaluation 4: left moves to gpu:1: 10.0 → 6.0 ms",
+        "evaluation 9: 3 groups move to gpu:1, gpu:0: 6.0 → 5.0 ms",
+    ]
 
 
 def test_a_slider_and_a_button_reach_every_frame_by_its_name(film: go.Figure) -> None:
