@@ -45,8 +45,7 @@ class CorrectionConfig:
     """Weights of executions in the fit."""
 
     shrinkage: float = 0.1
-    """Weight, in executions, of the prior that crossings, bytes and parallel work need no correction. On 30 executions of each of 13
-    networks, 0.01 to 1 differ little; 3 is worse."""
+    """Weight, in executions, of the prior that crossings, bytes and parallel work need no correction."""
     reach: float = 0.03
     """Share of ops on other devices at which the influence of an execution on another placement falls to 1/e; 0.01 and 0.03 differ
     less than seeds."""
@@ -65,8 +64,9 @@ class Correction:
     regression (Hoerl and Kennard 1970). Coefficients may be negative, as the simulator's cost of a segment may be too high. The
     unexplained rest is kriging (Matheron 1963), which leads the search away from regions that the regression rates too well.
 
-    On 30 executions of each of 13 networks, of which 12 predict the others, the median error is 2.3 %, against 5.5 % for a sum with
-    non-negative factors of the same features, 4.9 % without correction, and 5.8 % for a regression with a feature per op type.
+    In `gnnplace bench fidelity`, 24 executions of each of 13 networks lower the median error of other placements from 4.9 to 2.8 %.
+    A sum with non-negative factors of the same features raised it to 5.3 %; a regression with a feature per op type reached 2.7 %
+    and ranked placements worse.
     """
 
     def __init__(self, problem: Problem, config: CorrectionConfig) -> None:
@@ -116,11 +116,10 @@ class Correction:
         self._mean, self._factor = features[drawn].mean(axis=0), float(factors[drawn].mean())
         rows = features[drawn] - self._mean
         scale = np.sqrt((rows**2).mean(axis=0))
-        rows /= np.where(scale > 0, scale, 1.0)
+        scale = np.where(scale > 0, scale, 1.0)
+        rows /= scale
         normal = rows.T @ rows + self._config.shrinkage * np.eye(rows.shape[1])
-        self._slopes = np.linalg.solve(normal, rows.T @ (factors[drawn] - self._factor)) / np.where(
-            scale > 0, scale, 1.0
-        )
+        self._slopes = np.linalg.solve(normal, rows.T @ (factors[drawn] - self._factor)) / scale
         self._most = float(np.abs(factors - self._factor).max())
         residual = factors - np.array([self._explained(row) for row in features])
         residual = np.clip(residual, -_MOST_UNEXPLAINED, _MOST_UNEXPLAINED)
