@@ -80,14 +80,6 @@ class ExecutedProblem:
     save: Callable[[Path, IntArray], None]
     """Writes an assignment `[N]` as a placement file."""
 
-    def incumbent(self, folder: Path) -> "Incumbent":
-        """The fastest placement of the run in `folder`; at first the better of HEFT and the best single device in the simulator.
-
-        Raises:
-            InvalidRun: the run began with another model or other groups of its ops.
-        """
-        return Incumbent(self, folder)
-
     def simulated_start(self) -> IntArray:
         """`[N]` the better of HEFT and the best single device in the simulator."""
         with Search(self.problem.simulated, Budget(None), "start", 0) as search:
@@ -99,6 +91,11 @@ class Incumbent:
     """The start of a run and the fastest placement that it has executed, in files that a resumed run reads again."""
 
     def __init__(self, executed: ExecutedProblem, folder: Path) -> None:
+        """The placements of the run in `folder`; a new run begins with `ExecutedProblem.simulated_start`.
+
+        Raises:
+            InvalidRun: the run began with another model or other groups of its ops.
+        """
         self._executed, self._folder = executed, folder
         self._file = folder / "start.json"
         if self._file.exists():
@@ -110,19 +107,15 @@ class Incumbent:
             self.ratio = 1.0
             self._write()
 
-    def problems(self) -> Callable[[int], TrainingProblem]:
-        """The problem of every update: its start is executed anew, and earlier updates are forgotten."""
-
-        def anew(number: int) -> TrainingProblem:
-            executed = self._executed
-            executed.evaluator.forget()
-            evaluation = executed.evaluator.evaluate(Placement(self.start))
-            start_s = executed.problem.penalised_s(evaluation)
-            if not math.isfinite(start_s):
-                raise MeasurementFailed(f"the start of update {number} could not be executed: {evaluation.failure}")
-            return TrainingProblem(executed.name, executed.problem, self.start, start_s)
-
-        return anew
+    def problem(self, number: int) -> TrainingProblem:
+        """The problem of an update: its start is executed anew, and earlier updates are forgotten."""
+        executed = self._executed
+        executed.evaluator.forget()
+        evaluation = executed.evaluator.evaluate(Placement(self.start))
+        start_s = executed.problem.penalised_s(evaluation)
+        if not math.isfinite(start_s):
+            raise MeasurementFailed(f"the start of update {number} could not be executed: {evaluation.failure}")
+        return TrainingProblem(executed.name, executed.problem, self.start, start_s)
 
     def with_executions(self, last: Row | None) -> Callable[[Row], Row]:
         """Ends an update: challenges the fastest placement so far, and completes the update's row.

@@ -208,7 +208,7 @@ def train(  # noqa: PLR0913 each option of a run is an argument
     with nullcontext() if measured is None else executed_problem(measured, force, on_warning) as executed:
         if not resume:
             settings = _begin(files, settings, start)
-        incumbent = None if executed is None else executed.incumbent(files.folder)
+        incumbent = None if executed is None else Incumbent(executed, files.folder)
         while True:
             try:
                 state = _trained(files, settings, on_update, control, incumbent)
@@ -292,7 +292,7 @@ def _trained(
 ) -> RunState:
     """The state after all remaining updates."""
     sampled = SampledProblems(settings.training.seed, settings.problems)
-    task = TrainingTask(sampled if incumbent is None else incumbent.problems(), trace_searches)
+    task = TrainingTask(sampled if incumbent is None else incumbent.problem, trace_searches)
     of_updates = settings.training.ppo.num_updates
     with metrics_log(files.metrics, read_state(files.state).update) as write_row:
         last = next(reversed(read_json_lines(files.metrics, GnnplaceError)), None)

@@ -111,7 +111,7 @@ def fidelity_result(case: Case) -> dict[str, Any]:
                         "simulated_s": setup.simulator.evaluate(ops).makespan_s,
                         "overlap_s": overlap_s(schedule),
                         "without_segment_costs_s": without.evaluate(ops).makespan_s,
-                        "features": residual_features(graph, schedule, topology.num_devices, segments, beside_s),
+                        "features": residual_features(graph, schedule, segments, beside_s),
                         **_measured(answer),
                     }
                 )
@@ -162,16 +162,16 @@ def fidelity_row(case: Case, result: Mapping[str, Any], others: Sequence[Mapping
     measured_s, plain_s, simulated_s, without_s, beside_s, corrected = (
         np.array([row[key] for row in ran]) for key in columns
     )
-    slowdown = float(np.mean(result["slowdown_together"]))
+    slowdown, own = float(np.mean(result["slowdown_together"])), _executions(result)
     # Ops that run beside others take longer by the factor by which whole models slow each other.
     variants = {
         "": simulated_s,
         "_slowed": simulated_s + (slowdown - 1) * beside_s,
         "_without_segment_costs": without_s,
-        "_scaled": scaled_s(_executions(result), case.seed),
+        "_scaled": scaled_s(own, case.seed),
         "_corrected": corrected,
-        "_residual": residual_s(_executions(result), (), case.seed),
-        "_residual_pooled": residual_s(_executions(result), [_executions(one) for one in others], case.seed),
+        "_residual": residual_s(own, (), case.seed),
+        "_residual_pooled": residual_s(own, [_executions(one) for one in others], case.seed),
     }
     figures: dict[str, float] = {}
     measured, kinds = measured_s / plain_s, np.array([row["kind"] for row in ran])

@@ -267,7 +267,7 @@ def measured_summary(rows: Sequence[Mapping[str, Any]], results: Mapping[Measure
     summary[f"simulator_error_above_{_WRONG}"] = ", ".join(wrong) or "none"
     others = dict.fromkeys(other for result in results.values() for other in result["differences"])
     for other in others:
-        for where, is_wrong in (("there", True), ("elsewhere", False)):
+        for where, is_wrong in (("simulator_wrong", True), ("simulator_right", False)):
             chosen = [result for case, result in results.items() if (case.model in wrong) == is_wrong]
             differences = [result["differences"].get(other) for result in chosen]
             summary[f"{OURS}_against_{other}_{where}"] = _mean_difference(differences)

@@ -14,12 +14,12 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import OpGraph
-from gnnplace.planners.gnn.correction import Correction, CorrectionConfig
+from gnnplace.planners.gnn.correction import Correction, CorrectionConfig, crossing_tensors
 from gnnplace.schedule import Schedule
 
 FOLDS = 5
-_CROSSING_S = 1e-4
-"""Unit of a segment's and of a crossing's cost; ridge regression depends on the scale of features."""
+_COUNTED_S = 1e-4
+"""Seconds that one segment or crossing counts for, so that all features are fractions of the step."""
 _PENALTIES = tuple(10.0 ** np.arange(-3, 4))
 
 
@@ -30,9 +30,8 @@ class Executions:
     features: Sequence[Mapping[str, float]]
     """Features of each placement by name; a missing one is 0."""
     simulated_s: FloatArray  # [P]
-    measured_s: (
-        FloatArray  # [P] in the units of the simulator: the ratio to a device, times the device's simulated seconds
-    )
+    measured_s: FloatArray  # [P]
+    """Measured ratio to a device, times the simulated seconds of that device."""
 
     @property
     def residual(self) -> FloatArray:
@@ -46,23 +45,18 @@ def folds(count: int, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
         yield np.setdiff1d(np.arange(count), part), part
 
 
-def residual_features(
-    graph: OpGraph, schedule: Schedule, num_devices: int, num_segments: int, busy_s: FloatArray
-) -> dict[str, float]:
+def residual_features(graph: OpGraph, schedule: Schedule, num_segments: int, beside_s: FloatArray) -> dict[str, float]:
     """Features of one placement, relative to its seconds: segments, and by op type crossings and seconds beside other devices.
 
-    `busy_s` `[N]` are the seconds of each op during which other devices compute.
+    `beside_s` `[N]` are the seconds of each op during which other devices compute.
     """
-    producers, consumers = graph.edges
-    target = schedule.assignment[consumers]
-    crosses = target != schedule.assignment[producers]
-    sent = np.unique(graph.consumer_tensor[crosses] * num_devices + target[crosses]) // num_devices
-    types, unit = np.array(graph.op_types), _CROSSING_S / schedule.makespan_s
+    sent = crossing_tensors(graph, schedule.assignment)
+    types, unit = np.array(graph.op_types), _COUNTED_S / schedule.makespan_s
     found = {"segments": num_segments * unit}
     for kind, count in zip(*np.unique(types[graph.tensor_producer[sent]], return_counts=True), strict=True):
         found[f"crossing {kind}"] = float(count) * unit
-    for kind in np.unique(types[busy_s > 0]):
-        found[f"beside {kind}"] = float(busy_s[types == kind].sum() / schedule.makespan_s)
+    for kind in np.unique(types[beside_s > 0]):
+        found[f"beside {kind}"] = float(beside_s[types == kind].sum() / schedule.makespan_s)
     return found
 
 

@@ -1,6 +1,6 @@
 """Jobs in the measuring process, beside the reference and within limits that follow from its seconds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -9,6 +9,9 @@ from gnnplace.measuring.stored_model import Parts
 from gnnplace.measuring.timing import SLOWEST, MeasureOptions, StoppingRule
 from gnnplace.measuring.worker_process import Answer, Job, PairedJob, Task, WorkerProcess
 from gnnplace.onnx_io.part import Part
+
+RunJobs = Callable[[Sequence[Job]], Iterator[tuple[int, Answer]]]
+"""Executes jobs on machines with the same devices as this one; index and answer of each job, as they arrive."""
 
 
 class JobRunner:
@@ -33,6 +36,12 @@ class JobRunner:
         answer = self.worker.run(job)
         self.retried += answer.retries
         return answer
+
+    def run_all(self, jobs: Sequence[Job], elsewhere: RunJobs | None) -> Iterator[tuple[int, Answer]]:
+        """Index and answer of each job as they arrive; `elsewhere` runs them on other machines."""
+        for index, answer in enumerate(map(self.worker.run, jobs)) if elsewhere is None else elsewhere(jobs):
+            self.retried += answer.retries
+            yield index, answer
 
     def job(self, candidates: Sequence[Parts], rule: StoppingRule) -> Job:
         """Candidates beside the reference, within the time that `MeasureOptions.timeout_s` describes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Literal
@@ -24,11 +24,11 @@ from gnnplace.measuring.comparison import (
     measured,
 )
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, model_setup
-from gnnplace.measuring.job_runner import JobRunner
+from gnnplace.measuring.job_runner import JobRunner, RunJobs
 from gnnplace.measuring.paired import PairRule, difference_of
 from gnnplace.measuring.stored_model import Kept, Parts, StoredModel, pieces
 from gnnplace.measuring.timing import MeasureOptions, StoppingRule, quiet_s, without_drift
-from gnnplace.measuring.worker_process import Answer, Job, WorkerProcess
+from gnnplace.measuring.worker_process import Answer, WorkerProcess
 from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
@@ -36,8 +36,6 @@ from gnnplace.placement import Placement
 from gnnplace.running.devices import parse_device
 
 _Key = tuple[bytes, bytes]
-RunJobs = Callable[[Sequence[Job]], Iterator[tuple[int, Answer]]]
-"""Executes jobs on machines with the same devices as this one; index and answer of each job, as they arrive."""
 
 
 class MeasuredEvaluator:
@@ -286,11 +284,8 @@ class MeasuredEvaluator:
         abandon_at = min(self._options.search.abandon_at, self._options.clearly_slower * self._best_ratio)
         rule = replace(self._options.search, abandon_at=abandon_at)
         jobs = [self._jobs.job([parts], rule) for _, _, parts in waiting]
-        answers = enumerate(map(self._jobs.run, jobs)) if self.elsewhere is None else self.elsewhere(jobs)
-        for index, answer in answers:
+        for index, answer in self._jobs.run_all(jobs, self.elsewhere):
             placement, simulated, parts = waiting[index]
-            if self.elsewhere is not None:
-                self._jobs.retried += answer.retries
             self._known[_key(placement)] = placement, self._recorded(simulated, parts, answer)
 
     def _recorded(self, simulated: Evaluation, parts: Parts, answer: Answer) -> Evaluation:

@@ -86,7 +86,7 @@ def train_data_parallel(
     if control.should_stop():  # before other processes start for nothing
         save()
         return state
-    stops = chain([False], iter(control.should_stop, None))  # the first answer was asked for above
+    stops = chain([False], iter(control.should_stop, None))  # the check above is the first one
     with control.start_group(config.num_processes, follow_updates, (path, task, config)) as group:
         saved_update = -1
         begin_s, before_s = time.perf_counter(), state.wall_s

@@ -83,9 +83,9 @@ def test_a_row_counts_the_evaluations_until_a_search_is_near_the_best_placement(
     assert summary["gnn_mean_ratio_to_best"] == pytest.approx((1 + 2.22 / 2.2) / 2)
     assert summary["gnn_against_annealing"] == "faster in 1, slower in 0 of 2 cases"
     assert summary["simulator_error_above_0.1"] == MODEL
-    assert summary["gnn_against_annealing_there"][0] == pytest.approx((0.5 * 1.009) ** 0.5 - 1)
-    assert summary["gnn_against_annealing_there"][1:] == [None, None]  # two cases have no interval
-    assert summary["gnn_against_annealing_elsewhere"] == [None, None, None]
+    assert summary["gnn_against_annealing_simulator_wrong"][0] == pytest.approx((0.5 * 1.009) ** 0.5 - 1)
+    assert summary["gnn_against_annealing_simulator_wrong"][1:] == [None, None]  # two cases have no interval
+    assert summary["gnn_against_annealing_simulator_right"] == [None, None, None]
 
 
 def test_a_placement_that_failed_side_by_side_is_never_near(results: dict[MeasuredCase, dict[str, Any]]) -> None:

@@ -36,7 +36,7 @@ def test_features_of_the_diamond_are_its_segments_its_crossings_and_the_seconds_
     beside_s = seconds_beside(schedule, 2)
     # `right` starts a millisecond after `left`, and both take 2 s.
     assert beside_s == pytest.approx([0.0, 1.999, 1.999, 0.0], abs=1e-6)
-    found = residual_features(problem.graph, schedule, 2, 3, beside_s)
+    found = residual_features(problem.graph, schedule, 3, beside_s)
     assert found["segments"] == pytest.approx(3e-4 / schedule.makespan_s)
     crossings = {name: value for name, value in found.items() if name.startswith("crossing")}
     assert sum(crossings.values()) == pytest.approx(2e-4 / schedule.makespan_s)  # `read` to the right, and `right` back

@@ -15,7 +15,7 @@ from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.classical import annealing
 from gnnplace.planners.classical.baselines import plan_single
-from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig, crossings
+from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig, crossing_tensors
 from gnnplace.planners.gnn.execution import ExecutionConfig, RehearsalConfig, plan_measured, rehearse
 from gnnplace.planners.gnn.planner import GnnConfig, plan
 from gnnplace.planners.search import Search
@@ -187,9 +187,9 @@ def test_crossings_are_counted_once_per_device_that_reads() -> None:
     ops = [Op(name) for name in "abcd"]
     graph = OpGraph.build("fan", ops, [Tensor("a", 8, ("b", "c", "d")), Tensor("b", 4, ("c",))])
     problem = problem_of(graph, full_mesh(3))
-    assert crossings(problem, np.array([0, 0, 0, 0])) == (0, 0)
-    assert crossings(problem, np.array([0, 1, 1, 1])) == (1, 8)
-    assert crossings(problem, np.array([0, 1, 2, 2])) == (3, 20)
+    for devices, count, sent_bytes in (([0, 0, 0, 0], 0, 0), ([0, 1, 1, 1], 1, 8), ([0, 1, 2, 2], 3, 20)):
+        sent = crossing_tensors(problem.graph, np.array(devices))
+        assert (len(sent), problem.graph.tensor_bytes[sent].sum()) == (count, sent_bytes)
 
 
 def candidates(problem: Problem, correction: Correction, rng: np.random.Generator, count: int) -> list[Candidate]:
@@ -205,7 +205,7 @@ def test_a_correction_finds_the_factor_of_simulated_seconds_and_the_price_of_a_c
     assert [correction.estimate_s(one) for one in seen] == pytest.approx([one.simulated_s for one in seen])
 
     def real_s(one: Candidate) -> float:
-        per_second = crossings(problem, one.assignment)[0] / one.simulated_s
+        per_second = len(crossing_tensors(problem.graph, one.assignment)) / one.simulated_s
         return 3.0 * one.simulated_s * float(np.exp(price * per_second))
 
     for one in seen:
