@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Float32Array = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
 

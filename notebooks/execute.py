@@ -43,7 +43,7 @@ def execute(path: Path, home: Path, scratch: Path) -> tuple[Any, float]:
 
     Args:
         path: the notebook, which is not changed.
-        home: the working directory of its code, with `results/` and `charts.py`.
+        home: the working directory of its code, with `results/`, `charts.py` and `films.py`.
         scratch: an empty folder for caches, so that no earlier measurement is known.
 
     Raises:

@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnplace.arrays import FloatArray, IntArray, csr, frozen
+from gnnplace.arrays import Float32Array, FloatArray, IntArray, csr, frozen
 from gnnplace.env.timing import Timing, UnitTables
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import upward_rank
-
-Float32Array = NDArray[np.float32]
 
 FEATURE_VERSION = 2
 """Grows with every change of a feature's meaning; a policy file states the version that it was trained with."""

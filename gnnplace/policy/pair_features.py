@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from gnnplace.env.timing import Timing, UnitTables, tail_s
-from gnnplace.policy.features import Float32Array, GraphFeatures
+from gnnplace.policy.features import GraphFeatures
 
 # Of a unit on a device; of a unit on any device; and of `_raw`, where `_s` are seconds and the others shares.
 _PairColumns = namedtuple(

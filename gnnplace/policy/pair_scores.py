@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from gnnplace.arrays import FloatArray
-from gnnplace.policy.features import Float32Array
+from gnnplace.arrays import Float32Array, FloatArray
 
 
 class HeadParts(NamedTuple):

@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import Float32Array, FloatArray, IntArray
 from gnnplace.run_record import RunRecord
 
 LONGEST_LANE = 12
@@ -34,6 +34,13 @@ class Layout:
     x: FloatArray  # [N] the layer
     y: FloatArray  # [N]
     lines: tuple[FloatArray, ...]  # per edge, [K, 2] points from producer to consumer
+
+
+def line_ends(lines: Sequence[FloatArray]) -> tuple[Float32Array, Float32Array]:
+    """The x and y of the points of all lines, with NaN after each line."""
+    gap = (np.nan, np.nan)
+    points = np.array([point for line in lines for point in (*line, gap)], dtype=np.float32).reshape(-1, 2)
+    return points[:, 0], points[:, 1]
 
 
 def layered_layout(num_nodes: int, edges: Sequence[tuple[int, int]]) -> Layout:

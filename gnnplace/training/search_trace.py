@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnplace.arrays import BoolArray, FloatArray, IntArray
-from gnnplace.policy.features import Float32Array
+from gnnplace.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from gnnplace.policy.network import CandidateMoves
 
 

@@ -77,7 +77,8 @@ def test_a_notebook_runs_without_a_warning_and_reproduces_its_saved_results(path
     home.mkdir()
     scratch.mkdir()
     shutil.copy(path, home)
-    shutil.copy(ROOT / "notebooks" / "charts.py", home)
+    for name in ("charts.py", "films.py"):
+        shutil.copy(ROOT / "notebooks" / name, home)
     shutil.copytree(RESULTS, home / "results")
     notebook, seconds = TOOL["execute"](home / path.name, home, scratch)
     assert complaints(notebook) == []

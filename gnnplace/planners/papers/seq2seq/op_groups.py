@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnplace.arrays import BoolArray, FloatArray, IntArray
+from gnnplace.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from gnnplace.env.timing import unit_tables
 from gnnplace.evaluation import Problem
 from gnnplace.planners.papers.learning import first_values
-from gnnplace.policy.features import NUM_TYPE_BUCKETS, Float32Array, type_bucket
+from gnnplace.policy.features import NUM_TYPE_BUCKETS, type_bucket
 
 
 @dataclass(frozen=True, eq=False)

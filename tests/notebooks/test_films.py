@@ -7,7 +7,7 @@ import pytest
 from gnnplace.difference import Difference
 from gnnplace.planners.solution import Change, ExecutedStep
 from gnnplace.report.theme import MUTED, TRANSFER, device_colour
-from notebooks.charts import RolloutStep, executed_film, rollout_chart
+from notebooks.films import RolloutStep, executed_film, rollout_chart
 
 EDGES = [(0, 1), (0, 2)]
 NAMES = ["stem", "left", "<right>"]
