@@ -22,7 +22,6 @@ from gnnplace.onnx_io.segments import Segment, segments
 from gnnplace.onnx_io.split import ModelCutter
 
 _MAX_KEPT_JOBS = 64
-_LEAST_COPIES = 2  # of the weights, times eight, in the available memory: then a pair is loaded twice
 _MAX_PARTS = 4096  # some kilobytes each, as parts hold no weights
 
 
@@ -143,5 +142,5 @@ def model_setup(
         feeds=tuple({name: value for name, value in feed.items() if name in read} for feed in feeds),
         dims_objective=dims_objective,
         kept_jobs=int(np.clip(copies, num_devices, _MAX_KEPT_JOBS)),
-        loadings=2 if copies >= _LEAST_COPIES else 1,
+        loadings=4 if copies >= 4 else 2 if copies >= 2 else 1,
     )

@@ -6,7 +6,8 @@ makes a block's difference as likely as its negative, which is the one assumptio
 interval inverts that test: it lies between order statistics of all means of two blocks (Hodges and Lehmann 1963).
 
 Sessions of one model differ by where their memory lies, and the session that was created first was up to 1 % slower than the
-second one. Where memory allows, A and B are loaded twice, in the order A, B, B, A, and each block runs one of the two pairs.
+second one. Where memory allows, A and B are loaded twice, in the order A, B, B, A, and each block runs one of the two pairs;
+where that takes little of the time, they are loaded twice more, in the order B, A, A, B.
 
 A measurement may end at any of a dozen looks, and every look is a chance to be wrong. Each look therefore takes a confidence
 of `PairRule.confidence`, with which all of them together keep 95 % (Pocock 1977 gives 99 % for normal differences).

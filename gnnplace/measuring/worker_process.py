@@ -22,6 +22,9 @@ from gnnplace.running.part_session import SessionCache
 from gnnplace.running.runner import PlacedRunner
 
 _TRIES = 2
+_LOADED = (0, 1, 1, 0, 1, 0, 0, 1)  # sides of a pair in the order of loading
+_PAIRS = ((0, 1), (3, 2), (5, 4), (6, 7))  # which of these are measured together: A and B
+_LOADING_SHARE = 0.1  # of the seconds of a paired measurement: if two loadings of each take longer, there are no more
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +39,8 @@ class Setup:
     """Number of last jobs whose sessions stay loaded; the process drops older sessions."""
     dims_objective: DimsObjective = "worst"
     """How the seconds at several shapes become one figure."""
-    loadings: Literal[1, 2] = 1
-    """How often a paired measurement loads each placement; 2 where memory allows."""
+    loadings: Literal[1, 2, 4] = 1
+    """How often a paired measurement may load each placement, by memory."""
 
 
 class ProcessState:
@@ -130,16 +133,19 @@ class PairedJob:
 
     def execute(self, state: ProcessState) -> Answer:
         """The samples that `difference_of` takes; a failure names the model."""
-        rng = np.random.default_rng(self.seed)
-        loaded = (0, 1, 1, 0)[: 2 * state.setup.loadings]
+        rng, loadings = np.random.default_rng(self.seed), state.setup.loadings
 
         def measure(calls: Sequence[Callable[[], float]]) -> FloatArray:
-            pairs = [(calls[0], calls[1]), (calls[-1], calls[-2])][: state.setup.loadings]
+            pairs = [(calls[a], calls[b]) for a, b in _PAIRS[: len(calls) // 2]]
             return paired_samples(pairs, self.rule, rng)
 
-        answer = _measured(state, [self.pair[side] for side in loaded], self.requests, measure)
-        culprit = None if answer.culprit is None else loaded[answer.culprit]
+        sides = [self.pair[side] for side in _LOADED[: 2 * loadings]]
+        answer = _measured(state, sides, self.requests, measure, self._enough)
+        culprit = None if answer.culprit is None else _LOADED[answer.culprit]
         return replace(answer, culprit=culprit, part_s=answer.part_s[:2])
+
+    def _enough(self, loaded: int, loading_s: float) -> bool:
+        return loaded == 4 and loading_s > _LOADING_SHARE * self.rule.max_s
 
 
 def _measured(
@@ -147,8 +153,9 @@ def _measured(
     candidates: Sequence[tuple[Part, ...]],
     requests: int,
     measure: Callable[[Sequence[Callable[[], float]]], FloatArray],
+    enough: Callable[[int, float], bool] = lambda loaded, loading_s: False,
 ) -> Answer:
-    """Loads candidates into sessions of their own and measures calls of them."""
+    """Loads candidates into sessions of their own and measures calls of them; `enough` may end the loading early."""
     setup, own = state.setup, state.own_sessions(candidates)
     runners: list[PlacedRunner] = []
     part_s: list[list[list[float]]] = [[] for _ in own]
@@ -165,7 +172,9 @@ def _measured(
     start_s = time.perf_counter()
     with ExitStack() as stack:
         try:
-            for current, parts in enumerate(own):  # noqa: B007  # read when creating one fails
+            for current, parts in enumerate(own):  # read when creating one fails
+                if enough(current, time.perf_counter() - start_s):
+                    break
                 runners.append(stack.enter_context(PlacedRunner(parts, setup.inputs, setup.outputs, state.cache)))
             begin_s = time.perf_counter()
             samples = measure([partial(call, index) for index in range(len(runners))]) / requests

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from gnnplace.measuring.paired import PairRule
 from gnnplace.measuring.worker_process import Job, PairedJob, ProcessState, Setup, WorkerProcess
 from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.part import Part
+from gnnplace.running.runner import PlacedRunner
 from gnnplace.units import GIB
 from tests.measuring_processes import CORE, QUICK, parsed
 from tests.measuring_processes import ENDLESS as ENDLESS_TEXT
@@ -54,14 +55,30 @@ def worker() -> Iterator[WorkerProcess]:
         yield process
 
 
-@pytest.mark.parametrize("loadings", [1, 2])
-def test_a_pair_names_the_placement_that_fails_however_often_each_is_loaded(loadings: Literal[1, 2]) -> None:
+@pytest.mark.parametrize("loadings", [1, 2, 4])
+def test_a_pair_names_the_placement_that_fails_however_often_each_is_loaded(loadings: Literal[1, 2, 4]) -> None:
     state, rule = ProcessState(dataclasses.replace(SETUP, loadings=loadings)), PairRule(max_blocks=10)
     culprits = [PairedJob(pair, rule, 0).execute(state).culprit for pair in ((GOOD, BROKEN), (BROKEN, GOOD))]
     assert culprits == [1, 0]
     answer = PairedJob((GOOD, GOOD), rule, 0).execute(state)
     assert answer.samples is not None
     assert answer.samples.shape == (2, 20)
+
+
+@pytest.mark.parametrize(("max_s", "loaded"), [(60.0, 8), (0.0, 4)])
+def test_a_pair_is_loaded_four_times_where_that_takes_little_of_the_time(
+    max_s: float, loaded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def runner(*arguments: Any) -> PlacedRunner:
+        made.append(0)
+        return PlacedRunner(*arguments)
+
+    monkeypatch.setattr(worker_process, "PlacedRunner", runner)
+    state = ProcessState(dataclasses.replace(SETUP, loadings=4))
+    assert PairedJob((GOOD, GOOD), PairRule(max_blocks=10, max_s=max_s), 0).execute(state).samples is not None
+    assert len(made) == loaded
 
 
 def test_seconds_of_parts_are_means_over_the_fastest_quarter_of_the_runs() -> None:
