@@ -37,9 +37,9 @@ class Evaluation:
     makespan_s: float
     """Seconds of one step; infinite if the placement cannot run."""
     period_s: float
-    """Seconds between pipelined steps, those of the busiest device or channel."""
-    peak_memory_bytes: IntArray  # [D]
-    shortfall_bytes: IntArray  # [D] bytes above capacity
+    """Seconds between pipelined steps, those of the busiest resource (a device's own, or a shared one) or channel."""
+    peak_memory_bytes: IntArray  # [D] of a shared memory at each of its devices
+    shortfall_bytes: IntArray  # [D] bytes above capacity, of a shared memory at its first device
     busy_s: FloatArray  # [D]
     transferred_bytes: int
     spread_s: float = 0.0
@@ -321,7 +321,8 @@ class Problem:
             seen.add(key)
             seconds = float(self.unit_time_s[np.arange(self.num_units), units].sum())
             assignment = units[self.unit_of_op]
-            missing = resident_bytes(self.graph, assignment, self.topology.num_devices) - self.topology.memory_bytes
+            memory = self.topology.memory_home[assignment]
+            missing = resident_bytes(self.graph, memory, self.topology.num_devices) - self.topology.memory_bytes
             rows.append((int(np.maximum(0, missing).sum()), seconds, device, assignment))
         rows.sort(key=lambda row: row[:3])
         return frozen([row[3] for row in rows], np.int64).reshape(len(rows), self.graph.num_ops)

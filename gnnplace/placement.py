@@ -134,6 +134,8 @@ def check_legal(graph: OpGraph, topology: Topology, placement: Placement) -> Non
 def resident_bytes(graph: OpGraph, assignment: IntArray, num_devices: int) -> IntArray:
     """`[D]` bytes of weights on each device; a shared weight counts once per device that reads it.
 
+    Where devices share a memory, pass the first device of each op's memory (`Topology.memory_home`).
+
     >>> from gnnplace.graph.op_graph import Op, SharedWeight
     >>> graph = OpGraph.build("g", [Op("a", memory_bytes=8), Op("b")], [], [SharedWeight(4, ("a", "b"))])
     >>> resident_bytes(graph, np.array([0, 1]), 2).tolist()

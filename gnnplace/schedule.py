@@ -3,6 +3,7 @@
 The check shares no code with the engine that makes schedules; it follows the execution model rule by rule.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def check_schedule(graph: OpGraph, topology: Topology, op_time_s: FloatArray, sc
     """Violations of the execution model by a schedule, one message each; empty if the schedule is possible.
 
     `op_time_s` is `[N, D]`. The check covers durations with overheads, precedence, one transfer per destination along its
-    route, exclusive devices and channels, work conservation, first come first served, colocation and peak memory.
+    route, exclusive resources and channels, work conservation, first come first served, colocation and peak memory.
 
     >>> from dataclasses import replace
     >>> from gnnplace.placement import Placement
@@ -69,7 +70,7 @@ def check_schedule(graph: OpGraph, topology: Topology, op_time_s: FloatArray, sc
     return [
         *_durations(graph, topology, op_time_s, schedule, hops),
         *_transfers(graph, topology, schedule, hops),
-        *_precedence(graph, schedule, hops),
+        *_precedence(graph, topology, schedule, hops),
         *_exclusive(graph, topology, schedule, hops),
         *_colocation(graph, schedule),
         *_memory(graph, topology, schedule),
@@ -171,8 +172,8 @@ def _requested_s(graph: OpGraph, topology: Topology, schedule: Schedule, hops: l
     return requested
 
 
-def _precedence(graph: OpGraph, schedule: Schedule, hops: list[_Hop]) -> Iterator[str]:
-    """No op starts before its inputs are on its device, and a device never idles while one of its ops is ready."""
+def _precedence(graph: OpGraph, topology: Topology, schedule: Schedule, hops: list[_Hop]) -> Iterator[str]:
+    """No op starts before its inputs are on its device; an op that is ready waits only while a resource of its device is taken."""
     produced = zip(
         schedule.assignment[graph.tensor_producer].tolist(), schedule.end_s[graph.tensor_producer], strict=True
     )
@@ -188,18 +189,33 @@ def _precedence(graph: OpGraph, schedule: Schedule, hops: list[_Hop]) -> Iterato
         if schedule.start_s[op] < ready[op]:
             yield f"op {name} starts at {schedule.start_s[op]} s, its inputs are there at {ready[op]} s"
     for device in sorted(set(device_of)):
-        free, ops = 0.0, _on_device(schedule, device)
-        earliest = np.minimum.accumulate([ready[op] for op in reversed(ops)])[::-1]
-        for op, earliest_s in zip(ops, earliest.tolist(), strict=True):
-            if schedule.start_s[op] > max(free, earliest_s):
+        rivals = [device, *np.flatnonzero(topology.excludes[device]).tolist()]
+        running = [op for rival in rivals for op in _on_device(schedule, rival)]
+        busy = _joined([(float(schedule.start_s[op]), float(schedule.end_s[op])) for op in running])
+        begins = [begin for begin, _ in busy]
+        for op in _on_device(schedule, device):
+            span = busy[bisect_right(begins, ready[op]) - 1] if ready[op] >= begins[0] else (0.0, 0.0)
+            if schedule.start_s[op] > max(ready[op], span[1]):
                 yield f"device {device} idles before op {graph.op_names[op]} while an op is ready"
-            free = float(schedule.end_s[op])
+
+
+def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The union of spans as spans without gaps, in order; spans that touch are joined."""
+    joined: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    return joined
 
 
 def _exclusive(graph: OpGraph, topology: Topology, schedule: Schedule, hops: list[_Hop]) -> Iterator[str]:
-    """Devices and channels do one thing at a time; channels serve in order of request."""
-    for device, name in enumerate(topology.device_names):
-        ops = _on_device(schedule, device)
+    """Resources and channels do one thing at a time; channels serve in order of request."""
+    for resource, name in enumerate(topology.resource_names):
+        used = np.flatnonzero(topology.uses_resource[:, resource]).tolist()
+        ops = [op for device in used for op in _on_device(schedule, device)]
+        ops.sort(key=lambda op: (schedule.start_s[op], schedule.end_s[op]))
         yield from _overlaps(name, [(schedule.start_s[op], schedule.end_s[op]) for op in ops])
     requested = _requested_s(graph, topology, schedule, hops)
     for channel, name in enumerate(topology.channel_names):
@@ -233,6 +249,8 @@ def memory_changes(
 ) -> tuple[list[int], list[list[tuple[float, int]]]]:
     """Bytes of weights on each device, and its memory changes (time, bytes): activations, received copies, workspace.
 
+    Devices of one memory pool have theirs in the entry of the first device; copies of a tensor in the pool count once.
+
     >>> from gnnplace.placement import Placement
     >>> from gnnplace.sim.example import diamond
     >>> problem = diamond()
@@ -244,9 +262,11 @@ def memory_changes(
     device_of = schedule.assignment.tolist()
     changes: list[list[tuple[float, int]]] = [[] for _ in range(topology.num_devices)]
 
-    def hold(device: int, start: float, end: float, size: int) -> None:
-        changes[device].append((start, size))
-        changes[device].append((end, -size))
+    memory_of = topology.memory_home.tolist()
+
+    def hold(memory: int, start: float, end: float, size: int) -> None:
+        changes[memory].append((start, size))
+        changes[memory].append((end, -size))
 
     last_hop_start: dict[tuple[int, int], float] = {}
     first_hop_end: dict[int, float] = defaultdict(float)
@@ -258,16 +278,21 @@ def memory_changes(
             first_hop_end[hop.tensor] = max(first_hop_end[hop.tensor], hop.end_s)
     start_s, end_s = schedule.start_s.tolist(), schedule.end_s.tolist()
     for op, size in enumerate(graph.workspace_bytes.tolist()):
-        hold(device_of[op], start_s[op], end_s[op], size)
+        hold(memory_of[device_of[op]], start_s[op], end_s[op], size)
     for tensor, (producer, size) in enumerate(zip(graph.tensor_producer, graph.tensor_bytes.tolist(), strict=True)):
         home, consumers = device_of[producer], graph.consumers_of(tensor).tolist()
         last_use = {home: first_hop_end[tensor] if consumers else np.inf}
         for op in consumers:
             last_use[device_of[op]] = max(last_use.get(device_of[op], 0.0), end_s[op])
+        held: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for device, end in last_use.items():
             start = start_s[producer] if device == home else last_hop_start.get((tensor, device), 0.0)
-            hold(device, start, end, size)
-    return resident_bytes(graph, schedule.assignment, topology.num_devices).tolist(), changes
+            held[memory_of[device]].append((start, end))
+        for memory, spans in held.items():
+            for start, end in _joined(spans):
+                hold(memory, start, end, size)
+    resident = resident_bytes(graph, topology.memory_home[schedule.assignment], topology.num_devices)
+    return resident.tolist(), changes
 
 
 def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[str]:
@@ -278,7 +303,8 @@ def _memory(graph: OpGraph, topology: Topology, schedule: Schedule) -> Iterator[
     instantaneous = (schedule.end_s == schedule.start_s).any() or (
         schedule.transfer_end_s == schedule.transfer_start_s
     ).any()
-    for device, rows in enumerate(changes):
+    for device in sorted({*topology.memory_home.tolist()}):
+        rows = changes[device]
         least = resident[device] + _peak(sorted(rows))
         most = resident[device] + _peak(sorted(rows, key=lambda row: (row[0], -row[1]))) if instantaneous else least
         if not least <= schedule.peak_memory_bytes[device] <= most:

@@ -1,5 +1,8 @@
 """Small random problems for property tests: every feature of graphs and topologies turns up."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
 from gnnplace.devices.topology import Device, Link, Topology
@@ -43,8 +46,11 @@ def random_graph(generator: np.random.Generator, max_ops: int = 14, groups: int 
     return OpGraph.build("random", shuffled, tensors, weights)
 
 
-def random_topology(generator: np.random.Generator, max_devices: int = 4) -> Topology:
-    """A host and devices around it; some pairs linked directly, some links on a shared channel."""
+def random_topology(generator: np.random.Generator, max_devices: int = 4, shared: bool = False) -> Topology:
+    """A host and devices around it; some pairs linked directly, some links on a shared channel.
+
+    With `shared`, devices occupy one to three of three resources, and some have a memory in common.
+    """
     num_devices = int(generator.integers(1, max_devices + 1))
     names = ["cpu:0", *(f"gpu:{i}" for i in range(1, num_devices))]
     devices = tuple(
@@ -58,6 +64,8 @@ def random_topology(generator: np.random.Generator, max_devices: int = 4) -> Top
         )
         for name in names
     )
+    if shared:
+        devices = tuple(map(partial(_sharing, generator, devices[0].memory_bytes), devices))
     links = []
     for source in names:
         for target in names:
@@ -67,6 +75,12 @@ def random_topology(generator: np.random.Generator, max_devices: int = 4) -> Top
                 latency = float(generator.choice([0.0, 0.5, 1.0]))
                 links.append(Link(source, target, latency, float(generator.choice([10.0, 50.0, 1e9])), channel))
     return Topology("random", devices, tuple(links))
+
+
+def _sharing(generator: np.random.Generator, pool_bytes: int | None, device: Device) -> Device:
+    resources = generator.choice(["r0", "r1", "r2"], size=int(generator.integers(1, 4)), replace=False)
+    pooled = {"memory_pool": "host", "memory_bytes": pool_bytes} if generator.random() < 0.5 else {}
+    return replace(device, resources=tuple(resources.tolist()), **pooled)
 
 
 def random_times(generator: np.random.Generator, graph: OpGraph, topology: Topology, zeros: bool = True) -> np.ndarray:

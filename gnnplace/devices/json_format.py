@@ -18,10 +18,11 @@ _NUMBER = (int, float)
 # Types in a file for each type of a field.
 _TYPES: Mapping[Any, tuple[type, ...]] = {
     str: (str,), str | None: (str, NoneType), int: (int,), int | None: (int, NoneType),
-    float: _NUMBER, float | None: (*_NUMBER, NoneType), Mapping[str, float]: (dict,),
+    float: _NUMBER, float | None: (*_NUMBER, NoneType), Mapping[str, float]: (dict,), tuple[str, ...]: (list,),
 }  # fmt: skip
 _KEYS = {kind: {key: _TYPES[hint] for key, hint in get_type_hints(kind).items()} for kind in (Device, Link)}
-_SEGMENT_COSTS = ("segment_overhead_s", "intake_bandwidth_bytes_per_s")
+_LEFT_OUT = ("segment_overhead_s", "intake_bandwidth_bytes_per_s", "resources", "memory_pool")
+"""Keys of a device that a file has only where they say something."""
 _REQUIRED = {Device: ("name",), Link: ("source", "target", "latency_s", "bandwidth_bytes_per_s")}
 
 
@@ -50,11 +51,11 @@ def topology_from_json(document: Any, where: str = "topology", name: str = "topo
 
 
 def topology_to_json(topology: Topology) -> dict[str, Any]:
-    """The `gnnplace.topology/1` document of a topology; zero or absent costs of a segment are left out."""
+    """The `gnnplace.topology/1` document of a topology; costs of a segment, resources and pools are left out where there are none."""
     rows = (asdict(device) for device in topology.devices)
     return {
         "format": FORMAT,
-        "devices": [{key: value for key, value in row.items() if value or key not in _SEGMENT_COSTS} for row in rows],
+        "devices": [{key: value for key, value in row.items() if value or key not in _LEFT_OUT} for row in rows],
         "links": [asdict(link) for link in topology.links],
     }
 
@@ -74,6 +75,9 @@ def _checked(row: Mapping[str, Any], kind: type[Device] | type[Link], where: str
         if not _has_type(value, keys[key]):
             expected = " or ".join("null" if each is NoneType else each.__name__ for each in keys[key])
             raise InvalidTopology(f"{where}: {key!r} of {label} is {shown(value)}; expected {expected}")
+    for resource in row.get("resources", []):
+        if not isinstance(resource, str) or not resource:
+            raise InvalidTopology(f"{where}: 'resources' of {label} has {shown(resource)}; expected names")
     for dtype, rate in row.get("peak_flops_per_s", {}).items():
         if not _has_type(rate, _NUMBER):
             raise InvalidTopology(

@@ -42,14 +42,22 @@ class Device:
     intake_bandwidth_bytes_per_s: float | None = None
     """Rate at which that op reads the arrived copies, in addition to the transfer; None: at no cost."""
     slots: int = 1
+    resources: tuple[str, ...] = ()
+    """What the device occupies while it computes, such as cores; devices that share one never compute at the same time.
+    By default one resource with the device's name."""
+    memory_pool: str | None = None
+    """Devices of one pool share a memory of `memory_bytes`, where each weight and tensor counts once; None: a memory of its own."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "resources", tuple(self.resources))
         if not self.kind:
             object.__setattr__(self, "kind", self.name)
         if self.slots != 1:
             raise InvalidTopology(
                 f"device {self.name!r} has {self.slots} slots; a device runs one op at a time, so list it several times"
             )
+        if len(set(self.resources)) < len(self.resources):
+            raise InvalidTopology(f"device {self.name!r} lists a resource twice: {', '.join(self.resources)}")
         if self.memory_bytes is not None and not 0 <= self.memory_bytes <= UNLIMITED_BYTES:
             raise InvalidTopology(
                 f"device {self.name!r} has {self.memory_bytes} bytes of memory; expected 0 to 2**62, or none for no limit"
@@ -129,6 +137,12 @@ class Topology:
             if (link.source, link.target) in ends:
                 raise InvalidTopology(f"topology {self.name!r}: two links lead from {link.source!r} to {link.target!r}")
             ends.add((link.source, link.target))
+        for device, first in zip(self.devices, self.memory_home.tolist(), strict=True):
+            if device.memory_bytes != self.devices[first].memory_bytes:
+                raise InvalidTopology(
+                    f"topology {self.name!r}: devices {self.devices[first].name!r} and {device.name!r} share the memory pool "
+                    f"{device.memory_pool!r} and state different memory_bytes; state the pool's capacity at each"
+                )
 
     @property
     def num_devices(self) -> int:
@@ -146,8 +160,61 @@ class Topology:
         return tuple(device.name for device in self.devices)
 
     @cached_property
+    def resource_names(self) -> tuple[str, ...]:
+        """`[R]` resources of all devices, in order of first use."""
+        return tuple(dict.fromkeys(name for device in self.devices for name in device.resources or (device.name,)))
+
+    @cached_property
+    def uses_resource(self) -> BoolArray:
+        """`[D, R]` true where the device occupies the resource while it computes."""
+        used = [device.resources or (device.name,) for device in self.devices]
+        return frozen([[name in names for name in self.resource_names] for names in used], np.bool_)
+
+    @cached_property
+    def excludes(self) -> BoolArray:
+        """`[D, D]` true where two devices share a resource, so that only one of them computes at a time; false for one device.
+
+        >>> one, two = Device("cpu:0", resources=("core:0",)), Device("cpu:0-1", resources=("core:0", "core:1"))
+        >>> Topology("set", (one, two)).excludes.tolist()
+        [[False, True], [True, False]]
+        """
+        used = self.uses_resource.astype(np.int64)
+        return frozen((used @ used.T > 0) & ~np.eye(self.num_devices, dtype=np.bool_), np.bool_)
+
+    @cached_property
+    def shares_resources(self) -> bool:
+        """Some devices exclude each other."""
+        return bool(self.excludes.any())
+
+    @cached_property
+    def apart(self) -> IntArray:
+        """Devices of which no two exclude each other: the smallest first, so that all resources are used by as many as can be."""
+        chosen: list[int] = []
+        for device in np.argsort(self.uses_resource.sum(axis=1), kind="stable").tolist():
+            if not self.excludes[device, chosen].any():
+                chosen.append(device)
+        return frozen(sorted(chosen), np.int64)
+
+    @cached_property
+    def memory_home(self) -> IntArray:
+        """`[D]` the first device of each device's memory pool; the device itself if its memory is its own."""
+        first: dict[str, int] = {}
+        pools = [device.memory_pool for device in self.devices]
+        homes = [at if pool is None else first.setdefault(pool, at) for at, pool in enumerate(pools)]
+        return frozen(homes, np.int64)
+
+    def at_home(self, num_bytes: IntArray) -> IntArray:
+        """`[D]` bytes of each memory at the first device of its pool and 0 at the others, so that a sum counts it once."""
+        return np.where(self.memory_home == np.arange(self.num_devices), num_bytes, 0)
+
+    @cached_property
+    def shares_memory(self) -> bool:
+        """Some devices have one memory."""
+        return bool((self.memory_home != np.arange(self.num_devices)).any())
+
+    @cached_property
     def memory_bytes(self) -> IntArray:
-        """`[D]` capacities; a very large number if unlimited."""
+        """`[D]` capacities, of a pool at each of its devices; a very large number if unlimited."""
         return frozen([UNLIMITED_BYTES if d.memory_bytes is None else d.memory_bytes for d in self.devices], np.int64)
 
     @cached_property

@@ -3,16 +3,17 @@
 Rules, with the tie-breaks that make the result unique:
 
 1. A device runs one op at a time and starts the ready op of highest priority. All events of an instant are processed
-   before an op starts at that instant: ends of ops by device index, then ends of transfers by channel index.
+   before an op starts at that instant: ends of ops by device index, then ends of transfers by channel index. Where devices
+   share resources, the ready ops of all devices start by priority; one whose resources are not all free is passed over.
 2. When its producer ends, a tensor is sent once per destination: outputs by index, destinations in the order of the
    consumer list. Each hop of the route occupies the link's channel for `latency + bytes / bandwidth`. Channels serve
    transfers first come, first served.
 3. An op that starts on a device that sat idle pays the dispatch overhead: a work-conserving device idles only while it
-   waits for a remote input. The first op after copies have arrived, or after an op that sent a tensor, begins a segment:
+   waits for a remote input, or while another device has its resources. The first op after copies have arrived, or after an op that sent a tensor, begins a segment:
    it pays the segment overhead and the intake of the bytes that arrived.
 4. Outputs and workspace are held from the start of the op, a copy on its destination from the start of the last hop.
    An input is released after its last use on the device; at home also not before the last outgoing copy. A tensor without
-   consumers is held to the end. Peaks are read after all events of an instant.
+   consumers is held to the end. In a pool, copies of one tensor count once. Peaks are read after all events of an instant.
 """
 
 import numpy as np
@@ -39,6 +40,7 @@ from gnnplace.sim.state import (
     Index,
     Recording,
     join,
+    occupy,
     pop_ready,
     push_ready,
     reset,
@@ -74,7 +76,10 @@ def advance(
     record_start_s, record_end_s, record_tensor = record.start_s, record.end_s, record.tensor
     record_target, record_link = record.target, record.link
     hop_start_s, hop_end_s = record.hop_start_s, record.hop_end_s
+    excludes, pooled, memory_home = tables.excludes, tables.pooled, tables.memory_home
+    resource_offsets, resources, holder = tables.resource_offsets, tables.resources, state.holder
     num_devices = np.uint64(len(running))
+    pools = np.uint64(len(tensor_bytes)) * num_devices  # where copies in each pool begin in `uses`
     record_ops, record_hops = len(record_start_s) > 0, len(record_link) > 0
     now_s = clock_s[0]
     num_completed, num_events, failed = counters[COMPLETED], counters[NUM_EVENTS], counters[FAILED]
@@ -86,9 +91,16 @@ def advance(
     for position in range(num_touched):
         touched[position] = position
     while True:
+        if excludes:
+            num_touched = occupy(tables, state, num_touched)
         for position in range(num_touched):
             device = touched[position]
-            if running[device] < 0 and num_ready[device] > 0:
+            home_memory = memory_home[device]
+            if (
+                running[device] < 0
+                and num_ready[device] > 0
+                and (not excludes or holder[resources[resource_offsets[device]]] == device)
+            ):
                 op = pop_ready(ready, ready_words, device)
                 num_ready[device] -= 1
                 duration_s = op_time_s[op, device] + begins_s[device]
@@ -97,7 +109,7 @@ def advance(
                     duration_s += dispatch_overhead_s[device]
                 running[device] = op
                 device_busy_s[device] += duration_s
-                live_bytes[device] += start_bytes[op]
+                live_bytes[home_memory] += start_bytes[op]
                 push_event(event_s, event_id, num_events, now_s + duration_s, device)
                 num_events += 1
                 if now_s + duration_s + tail_s[op] > limit_s:
@@ -105,7 +117,7 @@ def advance(
                 if record_ops:
                     record_start_s[op] = now_s
                     record_end_s[op] = now_s + duration_s
-            peak_bytes[device] = max(peak_bytes[device], live_bytes[device])
+            peak_bytes[home_memory] = max(peak_bytes[home_memory], live_bytes[home_memory])
         if num_events == 0 or num_completed >= completed or failed:
             break
         now_s = event_s[0]
@@ -120,6 +132,9 @@ def advance(
                 op = np.uint32(running[device])
                 running[device] = -1
                 last_end_s[device] = now_s
+                if excludes:
+                    for at in range(resource_offsets[device], resource_offsets[device + ONE]):
+                        holder[resources[at]] = -1
                 num_touched = touch(device, touched, num_touched)
                 num_completed += 1
                 released = workspace_bytes[op]
@@ -127,10 +142,13 @@ def advance(
                     copy: Index = input_tensors[entry] * num_devices + device
                     uses[copy] -= 1
                     if uses[copy] == 0:
-                        released += tensor_bytes[input_tensors[entry]]
-                live_bytes[device] -= released
+                        if not pooled or leaves_pool(uses, pools + copy - device + memory_home[device]):
+                            released += tensor_bytes[input_tensors[entry]]
+                live_bytes[memory_home[device]] -= released
                 for tensor in range(output_offsets[op], output_offsets[op + ONE]):
                     home = tensor * num_devices
+                    if pooled and consumer_offsets[tensor] < consumer_offsets[tensor + ONE]:
+                        uses[pools + home + memory_home[device]] += 1
                     for entry in range(consumer_offsets[tensor], consumer_offsets[tensor + ONE]):
                         consumer = consumers[entry]
                         target = assignment[consumer]
@@ -176,7 +194,8 @@ def advance(
                     copy = tensor * num_devices + source
                     uses[copy] -= 1
                     if uses[copy] == 0:
-                        live_bytes[source] -= tensor_bytes[tensor]
+                        if not pooled or leaves_pool(uses, pools + copy - source + memory_home[source]):
+                            live_bytes[memory_home[source]] -= tensor_bytes[tensor]
                 if not hop_place[hop] & LAST_HOP:
                     transfers[transfer, HOP] = hop + ONE
                     num_wake = join(transfer, hop_channel[hop + ONE], queue_head, queue_tail, transfers, wake, num_wake)
@@ -202,7 +221,8 @@ def advance(
                 target = transfers[transfer, TARGET]
                 duration_s = hop_latency_s[hop] + tensor_bytes[tensor] / hop_bandwidth[hop]
                 if hop_place[hop] & LAST_HOP:
-                    live_bytes[target] += tensor_bytes[tensor]
+                    if not pooled or enters_pool(uses, pools + tensor * num_devices + memory_home[target]):
+                        live_bytes[memory_home[target]] += tensor_bytes[tensor]
                     num_touched = touch(target, touched, num_touched)
                 channel_busy_s[channel] += duration_s
                 push_event(event_s, event_id, num_events, now_s + duration_s, num_devices + channel)
@@ -221,18 +241,32 @@ def advance(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def enters_pool(uses: IntArray, at: Index) -> bool:
+    """Counts one more copy of a tensor in a pool; true for the first one, which takes memory."""
+    uses[at] += 1
+    return bool(uses[at] == 1)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def leaves_pool(uses: IntArray, at: Index) -> bool:
+    """Counts one copy less of a tensor in a pool; true for the last one, which frees its memory."""
+    uses[at] -= 1
+    return bool(uses[at] == 0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def resident_bytes(tables: EngineTables, assignment: IndexArray, resident: IntArray) -> None:
-    """Writes the weights on each device to `resident` `[D]`; a shared weight counts once per device."""
+    """Writes the weights in each memory to `resident` `[D]`, of a pool at its first device; a shared weight counts once."""
     resident[:] = 0
     for op in range(len(tables.memory_bytes)):
-        resident[assignment[op]] += tables.memory_bytes[op]
+        resident[tables.memory_home[assignment[op]]] += tables.memory_bytes[op]
     for weight in range(len(tables.weight_bytes)):
         begin = tables.weight_offsets[weight]
         for entry in range(begin, tables.weight_offsets[weight + 1]):
-            device = assignment[tables.weight_consumers[entry]]
+            device = tables.memory_home[assignment[tables.weight_consumers[entry]]]
             first = True
             for earlier in range(begin, entry):
-                if assignment[tables.weight_consumers[earlier]] == device:
+                if tables.memory_home[assignment[tables.weight_consumers[earlier]]] == device:
                     first = False
                     break
             if first:
@@ -251,6 +285,12 @@ def result(
     for device in range(len(resident)):
         period_s = max(period_s, state.device_busy_s[device])
         shortfall += max(0, resident[device] + state.peak_bytes[device] - tables.capacity_bytes[device])
+    if tables.excludes:
+        busy_s = np.zeros(tables.num_resources)
+        for device in range(len(resident)):
+            for at in range(tables.resource_offsets[device], tables.resource_offsets[device + 1]):
+                busy_s[tables.resources[at]] += state.device_busy_s[device]
+        period_s = busy_s.max()
     for channel in range(tables.num_channels):
         period_s = max(period_s, state.channel_busy_s[channel])
     return state.now_s[0], period_s, shortfall

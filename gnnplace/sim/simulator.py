@@ -86,7 +86,7 @@ class Simulator:
                 makespan_s=float(makespan_s),
                 period_s=float(period_s),
                 peak_memory_bytes=peak,
-                shortfall_bytes=np.maximum(peak - self.topology.memory_bytes, 0),
+                shortfall_bytes=self.topology.at_home(np.maximum(peak - self.topology.memory_bytes, 0)),
                 busy_s=state.device_busy_s.copy(),
                 transferred_bytes=int(state.counters[SENT_BYTES]),
             )
@@ -193,7 +193,7 @@ class Simulator:
     def _peak_bytes(self, tables: EngineTables, placement: Placement, state: EngineState) -> IntArray:
         resident = np.empty(self.topology.num_devices, dtype=np.int64)
         resident_bytes(tables, placement.assignment.astype(np.uint32)[tables.old_op], resident)
-        return resident + state.peak_bytes
+        return (resident + state.peak_bytes)[self.topology.memory_home]
 
     @contextmanager
     def _worker(self, placement: Placement | None = None) -> Iterator[EngineWorker]:

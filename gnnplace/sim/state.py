@@ -63,6 +63,16 @@ def pop_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def first_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
+    """The smallest ready op; the set is not empty."""
+    block = np.uint64(0)
+    while summary[device, block] == 0:
+        block += ONE
+    word = (block << WORD) + _lowest_bit(summary[device, block])
+    return (word << WORD) + _lowest_bit(bits[device, word])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def touch(device: Index, touched: IndexArray, num_touched: int) -> int:
     """Adds a device to the `touched` list unless it is listed; returns the length of the list."""
     for position in range(num_touched):
@@ -98,15 +108,17 @@ class EngineState(NamedTuple):
     """Everything that changes during a run; all fields from `missing` to `counters` are views of `memory`, to copy at once."""
 
     memory: IntArray
-    uses: Int32Array  # [T * D] remaining uses of each copy; all zero between runs
+    uses: Int32Array  # [T * D] remaining uses of each copy; all zero between runs. With pools [2 * T * D]: copies in each pool
     transfers: IndexArray  # [C, 5] columns TENSOR, SOURCE, TARGET, HOP and NEXT
     wake: IndexArray  # [channels] scratch
     touched: IndexArray  # [D] scratch
+    waiting: IntArray  # [2, D] scratch: ready ops and their devices, by priority
     missing: Int32Array  # [N] inputs that have not arrived
     ready: WordArray  # [D, N / 64] bit set of the ready ops
     ready_words: WordArray  # [D, N / 4096] bit set of the nonzero words of `ready`
     num_ready: Int32Array  # [D]
     running: Int32Array  # [D] op, or -1
+    holder: Int32Array  # [resources] the device that occupies it, or -1; unused where no devices share a resource
     last_end_s: FloatArray  # [D]
     begins_s: FloatArray  # [D] seconds that the next op pays for beginning a segment
     live_bytes: IntArray  # [D] activations and workspace, without weights
@@ -141,6 +153,7 @@ def engine_state(tables: EngineTables) -> EngineState:
         (np.uint64, (devices, num_ops // 64 + 1)),  # ready
         (np.uint64, (devices, num_ops // 4096 + 1)),  # ready_words
         *[(np.int32, (devices,))] * 2,  # num_ready, running
+        (np.int32, (tables.num_resources,)),  # holder
         *[(np.float64, (devices,))] * 2,  # last_end_s, begins_s
         *[(np.int64, (devices,))] * 2,  # live_bytes, peak_bytes
         (np.float64, (devices,)),  # device_busy_s
@@ -156,10 +169,11 @@ def engine_state(tables: EngineTables) -> EngineState:
     parts = zip(fields, np.split(memory, np.cumsum(words)[:-1]), strict=True)
     return EngineState(
         memory,
-        np.zeros(len(tables.tensor_bytes) * devices, dtype=np.int32),
+        np.zeros(len(tables.tensor_bytes) * devices * (2 if tables.pooled else 1), dtype=np.int32),
         np.zeros((len(tables.consumers), 5), dtype=np.uint32),
         np.zeros(channels, dtype=np.uint32),
         np.zeros(devices, dtype=np.uint32),
+        np.zeros((2, devices), dtype=np.int64),
         *(part.view(dtype)[: prod(shape)].reshape(shape) for (dtype, shape), part in parts),
     )
 
@@ -180,10 +194,44 @@ NO_RECORDING = _recording(0, 0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def occupy(tables: EngineTables, state: EngineState, num_touched: int) -> int:
+    """Gives free resources to the ready ops, by priority; an op that lacks one is passed over.
+
+    Devices that may start then hold their resources and are in the `touched` list, whose new length is returned.
+    """
+    count, waiting = 0, state.waiting
+    for device in range(len(state.running)):
+        if state.running[device] < 0 and state.num_ready[device] > 0 and _is_free(tables, state, device):
+            op = np.int64(first_ready(state.ready, state.ready_words, device))
+            position = count
+            while position > 0 and waiting[0, position - 1] > op:
+                waiting[:, position] = waiting[:, position - 1]
+                position -= 1
+            waiting[0, position], waiting[1, position] = op, device
+            count += 1
+    for position in range(count):
+        device = waiting[1, position]
+        if _is_free(tables, state, device):
+            for at in range(tables.resource_offsets[device], tables.resource_offsets[device + 1]):
+                state.holder[tables.resources[at]] = device
+            num_touched = touch(device, state.touched, num_touched)
+    return num_touched
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _is_free(tables: EngineTables, state: EngineState, device: int) -> bool:
+    for at in range(tables.resource_offsets[device], tables.resource_offsets[device + 1]):
+        if state.holder[tables.resources[at]] >= 0:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def reset(tables: EngineTables, assignment: IndexArray, state: EngineState) -> None:
     """Resets the state to time 0, at which ops without inputs are ready; `assignment` `[N]` is in the engine's numbers."""
     state.num_ready[:] = 0
     state.running[:] = -1
+    state.holder[:] = -1
     state.last_end_s[:] = 0.0
     state.begins_s[:] = 0.0
     state.live_bytes[:] = 0

@@ -53,6 +53,12 @@ class EngineTables(NamedTuple):
     hop_latency_s: FloatArray  # [R]
     hop_bandwidth: FloatArray  # [R] bytes per second
     num_channels: int
+    resource_offsets: IndexArray  # [D + 1] where the resources of each device begin in `resources`
+    resources: IndexArray
+    num_resources: int
+    excludes: bool  # some devices share a resource
+    memory_home: IndexArray  # [D] the first device of each device's memory pool
+    pooled: bool  # some devices share a memory
 
 
 def check_sums(graph: OpGraph, topology: Topology, op_time_s: FloatArray) -> None:
@@ -129,6 +135,12 @@ def engine_tables(graph: OpGraph, topology: Topology, op_time_s: FloatArray, ord
         hop_latency_s=topology.latency_s[topology.route_links],
         hop_bandwidth=topology.bandwidth_bytes_per_s[topology.route_links],
         num_channels=len(topology.channel_names),
+        resource_offsets=np.concatenate([[0], np.cumsum(topology.uses_resource.sum(axis=1))]).astype(np.uint32),
+        resources=np.nonzero(topology.uses_resource)[1].astype(np.uint32),
+        num_resources=len(topology.resource_names),
+        excludes=topology.shares_resources,
+        memory_home=topology.memory_home.astype(np.uint32),
+        pooled=topology.shares_memory,
     )
 
 

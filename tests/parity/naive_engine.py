@@ -34,6 +34,7 @@ class NaiveRun:
         self.queues = defaultdict(list)  # channel -> [[tensor, source, target, hop number]]; the first is under way
         self.channel_end = {}
         self.channel_busy = defaultdict(float)
+        self.in_memory = defaultdict(int)  # (tensor, memory) -> copies there
         self.here = set()  # (tensor, device) that can be used
         self.holders = {}  # (tensor, device) -> set of uses that are left
         self.run()
@@ -66,12 +67,34 @@ class NaiveRun:
             self.start_ops(now)
         self.makespan = now
 
+    def resources(self, device: int) -> set[str]:
+        return {*(self.topology.devices[device].resources or [self.topology.devices[device].name])}
+
+    def memory(self, device: int) -> int:
+        pool = self.topology.devices[device].memory_pool
+        return next(
+            at for at, other in enumerate(self.topology.devices)
+            if at == device or (pool is not None and other.memory_pool == pool)
+        )  # fmt: skip
+
+    def store(self, tensor: int, device: int) -> None:
+        memory = self.memory(device)
+        self.in_memory[tensor, memory] += 1
+        if self.in_memory[tensor, memory] == 1:
+            self.live[memory] += int(self.graph.tensor_bytes[tensor])
+
+    def drop(self, tensor: int, device: int) -> None:
+        memory = self.memory(device)
+        self.in_memory[tensor, memory] -= 1
+        if self.in_memory[tensor, memory] == 0:
+            self.live[memory] -= int(self.graph.tensor_bytes[tensor])
+
     def start_ops(self, now: float) -> None:
-        for device in self.running:
-            waiting = [v for v in self.order if self.assignment[v] == device and v not in self.start_s]
-            ready = [v for v in waiting if self.is_ready(v)]
-            if self.running[device] is None and ready:
-                op = ready[0]
+        taken = {r for device, op in self.running.items() if op is not None for r in self.resources(device)}
+        for op in self.order:
+            device = self.assignment[op]
+            if op not in self.start_s and self.is_ready(op) and not self.resources(device) & taken:
+                taken |= self.resources(device)
                 duration = float(self.op_time_s[op, device]) + self.begins[device]
                 if now > self.last_end[device]:
                     duration += self.topology.devices[device].dispatch_overhead_s
@@ -79,15 +102,17 @@ class NaiveRun:
                 self.running[device] = op
                 self.start_s[op], self.end_s[op] = now, now + duration
                 self.device_busy[device] += duration
-                self.live[device] += int(self.graph.workspace_bytes[op])
-                self.live[device] += sum(int(self.graph.tensor_bytes[t]) for t in self.outputs(op))
+                self.live[self.memory(device)] += int(self.graph.workspace_bytes[op])
+                for tensor in self.outputs(op):
+                    self.store(tensor, device)
+        for device in self.live:
             self.peak[device] = max(self.peak[device], self.live[device])
 
     def end_op(self, device: int, now: float) -> None:
         op = self.running[device]
         self.running[device] = None
         self.last_end[device] = now
-        self.live[device] -= int(self.graph.workspace_bytes[op])
+        self.live[self.memory(device)] -= int(self.graph.workspace_bytes[op])
         for tensor in self.graph.inputs_of(op).tolist():
             self.release(tensor, device, op)
         for tensor in self.outputs(op):
@@ -105,7 +130,7 @@ class NaiveRun:
     def release(self, tensor: int, device: int, use: object) -> None:
         self.holders[tensor, device].remove(use)
         if not self.holders[tensor, device]:
-            self.live[device] -= int(self.graph.tensor_bytes[tensor])
+            self.drop(tensor, device)
 
     def link_of(self, transfer: list[int]) -> int:
         return self.topology.route(transfer[1], transfer[2])[transfer[3]]
@@ -122,7 +147,7 @@ class NaiveRun:
         link = self.topology.links[self.link_of(transfer)]
         duration = link.latency_s + int(self.graph.tensor_bytes[tensor]) / link.bandwidth_bytes_per_s
         if hop + 1 == len(self.topology.route(source, target)):
-            self.live[target] += int(self.graph.tensor_bytes[tensor])
+            self.store(tensor, target)
         self.channel_end[channel] = now + duration
         self.channel_busy[channel] += duration
         self.hops.append((tensor, target, self.link_of(transfer), now, now + duration))

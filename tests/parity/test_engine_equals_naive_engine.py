@@ -14,10 +14,10 @@ from tests.random_problems import random_graph, random_times, random_topology
 
 
 @settings(max_examples=80, deadline=None)
-@given(seed=st.integers(0, 2**32), own_priorities=st.booleans())
-def test_schedules_memory_and_busy_times_are_exactly_equal(seed: int, own_priorities: bool) -> None:
+@given(seed=st.integers(0, 2**32), own_priorities=st.booleans(), shared=st.booleans())
+def test_schedules_memory_and_busy_times_are_exactly_equal(seed: int, own_priorities: bool, shared: bool) -> None:
     generator = np.random.default_rng(seed)
-    graph, topology = random_graph(generator), random_topology(generator)
+    graph, topology = random_graph(generator), random_topology(generator, shared=shared)
     times = random_times(generator, graph, topology)
     assignment = generator.integers(0, topology.num_devices, graph.num_ops)
     priorities = generator.integers(0, 5, graph.num_ops).astype(np.float64) if own_priorities else None
@@ -36,25 +36,27 @@ def test_schedules_memory_and_busy_times_are_exactly_equal(seed: int, own_priori
         schedule.transfer_start_s, schedule.transfer_end_s, strict=True,
     )  # fmt: skip
     assert sorted(tuple(map(float, hop)) for hop in hops) == sorted(tuple(map(float, hop)) for hop in naive.hops)
+    memory_of = np.array([naive.memory(device) for device in naive.peak])
     resident = np.zeros(topology.num_devices, dtype=np.int64)
-    np.add.at(resident, assignment, graph.memory_bytes)
+    np.add.at(resident, memory_of[assignment], graph.memory_bytes)
     for weight, size in enumerate(graph.weight_bytes):
-        resident[np.unique(assignment[graph.weights_of(weight)])] += size
-    assert evaluation.peak_memory_bytes.tolist() == [resident[d] + naive.peak[d] for d in naive.peak]
-    assert (
-        evaluation.shortfall_bytes.tolist()
-        == np.maximum(evaluation.peak_memory_bytes - topology.memory_bytes, 0).tolist()
-    )
+        resident[np.unique(memory_of[assignment[graph.weights_of(weight)]])] += size
+    peaks = {memory: int(resident[memory]) + naive.peak[memory] for memory in memory_of.tolist()}
+    assert evaluation.peak_memory_bytes.tolist() == [peaks[memory] for memory in memory_of.tolist()]
+    above = np.maximum(evaluation.peak_memory_bytes - topology.memory_bytes, 0)
+    assert evaluation.shortfall_bytes.tolist() == [above[d] if d == memory_of[d] else 0 for d in naive.peak]
     assert evaluation.busy_s.tolist() == list(naive.device_busy.values())
-    assert evaluation.period_s == max([0.0, *naive.device_busy.values(), *naive.channel_busy.values()])
+    used = [naive.resources(device) for device in naive.device_busy]
+    load = {name: sum(s for d, s in naive.device_busy.items() if name in used[d]) for names in used for name in names}
+    assert evaluation.period_s == max([0.0, *load.values(), *naive.channel_busy.values()])
     assert evaluation.transferred_bytes == naive.sent_bytes
 
 
 @settings(max_examples=80, deadline=None)
-@given(seed=st.integers(0, 2**32), zeros=st.booleans())
-def test_every_schedule_passes_the_independent_check(seed: int, zeros: bool) -> None:
+@given(seed=st.integers(0, 2**32), zeros=st.booleans(), shared=st.booleans())
+def test_every_schedule_passes_the_independent_check(seed: int, zeros: bool, shared: bool) -> None:
     generator = np.random.default_rng(seed)
-    graph, topology = random_graph(generator, 20), random_topology(generator)
+    graph, topology = random_graph(generator, 20), random_topology(generator, shared=shared)
     times = random_times(generator, graph, topology, zeros)
     placement = Placement(generator.integers(0, topology.num_devices, graph.num_ops))
     schedule = Simulator(graph, topology, times).schedule(placement)
@@ -62,10 +64,10 @@ def test_every_schedule_passes_the_independent_check(seed: int, zeros: bool) -> 
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), sets=st.booleans())
-def test_moves_cost_exactly_what_the_moved_placements_cost(seed: int, sets: bool) -> None:
+@given(seed=st.integers(0, 2**32), sets=st.booleans(), shared=st.booleans())
+def test_moves_cost_exactly_what_the_moved_placements_cost(seed: int, sets: bool, shared: bool) -> None:
     generator = np.random.default_rng(seed)
-    graph, topology = random_graph(generator, 25), random_topology(generator)
+    graph, topology = random_graph(generator, 25), random_topology(generator, shared=shared)
     simulator = Simulator(graph, topology, random_times(generator, graph, topology))
     assignment = generator.integers(0, topology.num_devices, graph.num_ops)
     for _ in range(2):  # the second round reuses the base run of the first
