@@ -65,7 +65,7 @@ def random_topology(generator: np.random.Generator, max_devices: int = 4, shared
         for name in names
     )
     if shared:
-        devices = tuple(map(partial(_sharing, generator, devices[0].memory_bytes), devices))
+        devices = tuple(map(partial(sharing, generator, devices[0].memory_bytes), devices))
     links = []
     for source in names:
         for target in names:
@@ -77,7 +77,8 @@ def random_topology(generator: np.random.Generator, max_devices: int = 4, shared
     return Topology("random", devices, tuple(links))
 
 
-def _sharing(generator: np.random.Generator, pool_bytes: int | None, device: Device) -> Device:
+def sharing(generator: np.random.Generator, pool_bytes: int | None, device: Device) -> Device:
+    """The device with one to three of three resources, and perhaps in a pool of memory."""
     resources = generator.choice(["r0", "r1", "r2"], size=int(generator.integers(1, 4)), replace=False)
     pooled = {"memory_pool": "host", "memory_bytes": pool_bytes} if generator.random() < 0.5 else {}
     return replace(device, resources=tuple(resources.tolist()), **pooled)

@@ -50,41 +50,61 @@ class Units:
 
 
 class _Classes(NamedTuple):
-    """Classes of devices with equal times and memory."""
+    """Classes of devices with equal times and memory, and the `R` resources and `M` memories that they take up.
+
+    Devices that share resources or memory are classes of one; otherwise a class has a resource and a memory of its own,
+    which stand for those of all its devices.
+    """
 
     op_time_s: FloatArray  # [N, K] infinite where not allowed
     unit_time_s: FloatArray  # [U, K]
-    copies: FloatArray  # [K] devices of each class
-    memory_bytes: FloatArray  # [K] of all devices of the class together
+    uses: FloatArray  # [R, K] 1 where the class uses the resource
+    copies: FloatArray  # [R] resources that each stands for
+    stores: FloatArray  # [M, K] 1 where the class uses the memory
+    memory_bytes: FloatArray  # [M]
+
+    @classmethod
+    def of(cls, topology: Topology, units: Units) -> _Classes:
+        if topology.shares_resources or topology.shares_memory:
+            homes = np.unique(topology.memory_home)
+            return cls(
+                units.op_time_s, units.time_s, topology.uses_resource.T.astype(np.float64),
+                np.ones(len(topology.resource_names)), (homes[:, None] == topology.memory_home).astype(np.float64),
+                topology.memory_bytes[homes].astype(np.float64),
+            )  # fmt: skip
+        rows = np.column_stack([units.op_time_s.T, topology.memory_bytes])
+        _, first, copies = np.unique(rows, axis=0, return_index=True, return_counts=True)
+        sizes, one_each = copies.astype(np.float64), np.eye(len(first))
+        return cls(
+            units.op_time_s[:, first], units.time_s[:, first], one_each, sizes, one_each,
+            sizes * topology.memory_bytes[first],
+        )  # fmt: skip
 
 
 class _Dual(NamedTuple):
-    """Weights that prove a bound, see `relaxation_bound`; those of a class cover all its devices."""
+    """Weights that prove a bound, see `relaxation_bound`; those of a resource cover all that it stands for."""
 
-    work: FloatArray  # [K]
-    memory: FloatArray  # [K] seconds per byte
+    work: FloatArray  # [R]
+    memory: FloatArray  # [M] seconds per byte
     flow: FloatArray  # [N]
 
 
 def relaxation_bound(graph: OpGraph, topology: Topology, units: Units, paths: bool) -> tuple[float, str]:
     """A lower bound of all feasible schedules in seconds, from dividing units over devices, and its name.
 
-    The program: the least C such that every unit is divided over the devices that may run it, no device works longer
-    than C, weights and results fit (if memory binds), and with `paths` no path is longer than C (while the program
+    The program: the least C such that every unit is divided over the devices that may run it, no resource works longer
+    than C (each device has one of its own, or shares some), weights and results fit (if memory binds), and with `paths` no path is longer than C (while the program
     stays small). Its bound is recomputed from its dual, so that no tolerance of the solver can make it too large:
-    for any weights y_d >= 0 of devices, z_d >= 0 of memories and any flow f of path weight on the graph, with sum(y)
+    for any weights y_r >= 0 of resources, z_m >= 0 of memories and any flow f of path weight on the graph, with sum(y)
     plus all path weight equal to 1, every schedule of length C satisfies
-    C >= sum over units u of min_d (sum over ops v of u of (y_d + f_v) t_vd + z_d m_u) - sum_d z_d M_d,
-    because C is at least each device's work and each path's length, and m fits in M. The solver only proposes y, z, f.
+    C >= sum over units u of min_d (sum over ops v of u of (y_d + f_v) t_vd + z_d m_u) - sum_m z_m M_m,
+    where y_d sums over the resources of d and z_d is that of its memory, because C is at least each resource's work and
+    each path's length, and m fits in M. The solver only proposes y, z, f.
     """
-    rows = np.column_stack([units.op_time_s.T, topology.memory_bytes])
-    _, first, copies = np.unique(rows, axis=0, return_index=True, return_counts=True)
-    sizes = copies.astype(np.float64)
-    memory_bytes = sizes * topology.memory_bytes[first]
-    classes = _Classes(units.op_time_s[:, first], units.time_s[:, first], sizes, memory_bytes)
+    classes = _Classes.of(topology, units)
     tight = bool((units.memory_bytes.sum() > topology.memory_bytes).any())
     even = classes.copies / classes.copies.sum()
-    evenly = _Dual(even, np.zeros(len(even)), np.zeros(graph.num_ops))
+    evenly = _Dual(even, np.zeros(len(classes.memory_bytes)), np.zeros(graph.num_ops))
     best = _proven_s(units, classes, evenly), "work over all devices"
     if len(even) == 1 and not tight:
         return best
@@ -99,10 +119,11 @@ def relaxation_bound(graph: OpGraph, topology: Topology, units: Units, paths: bo
 
 def _proven_s(units: Units, classes: _Classes, dual: _Dual) -> float:
     """Seconds of the bound that the weights prove."""
-    op_price = (dual.work / classes.copies + dual.flow[:, None]) * _finite(classes.op_time_s)
+    work = (dual.work / classes.copies) @ classes.uses
+    op_price = (work + dual.flow[:, None]) * _finite(classes.op_time_s)
     price = np.zeros(classes.unit_time_s.shape)
     np.add.at(price, units.unit_of_op, op_price)
-    price += dual.memory * units.memory_bytes[:, None]
+    price += (dual.memory @ classes.stores) * units.memory_bytes[:, None]
     price[~np.isfinite(classes.unit_time_s)] = np.inf
     return float(price.min(axis=1).sum() - (dual.memory * classes.memory_bytes).sum())
 
@@ -124,13 +145,15 @@ def _solve(graph: OpGraph, units: Units, classes: _Classes, paths: bool, tight: 
     num_units, num_classes = unit_time.shape
     shares = num_units * num_classes
     size = shares + (graph.num_ops if paths else 0) + 1
-    unit, device = np.divmod(np.arange(shares), num_classes)
-    length = np.full(num_classes, size - 1)
-    loads = (device, np.arange(shares), _finite(unit_time).ravel())
-    rows = [_rows((num_classes, size), loads, (np.arange(num_classes), length, -classes.copies))]
-    limits = [np.zeros(num_classes)]
+    unit = np.arange(shares) // num_classes
+    num_resources, num_memories = len(classes.copies), len(classes.memory_bytes)
+    loads = _of_classes(classes.uses, _finite(unit_time))
+    lengths = (np.arange(num_resources), np.full(num_resources, size - 1), -classes.copies)
+    rows = [_rows((num_resources, size), loads, lengths)]
+    limits = [np.zeros(num_resources)]
     if tight:
-        rows.append(_rows((num_classes, size), (device, np.arange(shares), unit_memory[unit])))
+        stored = _of_classes(classes.stores, np.repeat(unit_memory[:, None], num_classes, axis=1))
+        rows.append(_rows((num_memories, size), stored))
         limits.append(classes.memory_bytes / full)
     if paths:
         rows.append(_path_rows(graph, units.unit_of_op, _finite(classes.op_time_s) / scale, size))
@@ -149,10 +172,17 @@ def _solve(graph: OpGraph, units: Units, classes: _Classes, paths: bool, tight: 
         return None
     weights = np.split(np.maximum(0.0, -result.ineqlin.marginals), np.cumsum([len(part) for part in limits])[:-1])
     work = weights[0] * classes.copies
-    memory = weights[1] * (scale / full) if tight else np.zeros(num_classes)
+    memory = weights[1] * (scale / full) if tight else np.zeros(num_memories)
     flow, path_weight = _repaired_flow(graph, weights[-1]) if paths else (np.zeros(graph.num_ops), 0.0)
     total = float(work.sum()) + path_weight
     return _Dual(work / total, memory / total, flow / total) if total > 0 else None
+
+
+def _of_classes(uses: FloatArray, amounts: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Entries of rows that sum the shares `[U, K]`, times `amounts` `[U, K]`, over the classes that each row `uses` `[R, K]`."""
+    row, used = np.nonzero(uses)
+    columns = np.arange(amounts.size).reshape(amounts.shape)[:, used]
+    return np.tile(row, len(amounts)), columns.ravel(), amounts[:, used].ravel()
 
 
 def _path_rows(graph: OpGraph, unit_of_op: IntArray, op_time: FloatArray, size: int) -> csr_array:

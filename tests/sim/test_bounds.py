@@ -15,7 +15,7 @@ from gnnplace.sim import relaxation
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.simulator import Simulator
 from tests import problems
-from tests.random_problems import random_graph
+from tests.random_problems import random_graph, sharing
 
 
 def connected(*devices: Device, latency_s: float = 1.0) -> Topology:
@@ -61,6 +61,22 @@ def test_the_bound_on_two_devices_is_the_one_computed_by_hand(
     assert name in (None, bound.name)
 
 
+@pytest.mark.parametrize(("together_s", "seconds"), [(0.6, 4.0), (0.4, 3.2)])
+def test_work_is_counted_in_seconds_of_resources(together_s: float, seconds: float) -> None:
+    cores = [Device("cpu:0", resources=("c0",)), Device("cpu:1", resources=("c1",))]
+    topology = connected(*cores, Device("cpu:0-1", resources=("c0", "c1")))
+    for objective in ("latency", "throughput"):
+        bound = lower_bound(wide(8), topology, np.array([[1.0, 1.0, together_s]] * 8), objective)
+        assert bound.value_s == pytest.approx(seconds)
+
+
+def test_devices_of_one_memory_do_not_add_up_their_memories() -> None:
+    graph = OpGraph.build("wide", [Op(f"o{i}", memory_bytes=10) for i in range(4)])
+    pool = [Device(name, memory_bytes=20, memory_pool="host") for name in "xy"]
+    bound = lower_bound(graph, connected(*pool, Device("slow")), np.array([[1.0, 1.0, 100.0]] * 4), "throughput")
+    assert bound.value_s == pytest.approx(200.0)
+
+
 def test_memory_sends_work_to_the_slow_device() -> None:
     graph = OpGraph.build("wide", [Op(f"o{i}", memory_bytes=10) for i in range(4)])
     topology = connected(Device("fast", memory_bytes=20), Device("slow"))
@@ -101,13 +117,19 @@ def test_a_program_that_is_too_large_is_solved_for_similar_units(monkeypatch: py
 
 
 @settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 10**6), objective=st.sampled_from(["latency", "throughput"]), tight=st.booleans())
-def test_no_feasible_placement_beats_the_bound(seed: int, objective: Objective, tight: bool) -> None:
+@given(
+    seed=st.integers(0, 10**6),
+    objective=st.sampled_from(["latency", "throughput"]),
+    tight=st.booleans(),
+    shared=st.booleans(),
+)
+def test_no_feasible_placement_beats_the_bound(seed: int, objective: Objective, tight: bool, shared: bool) -> None:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, 8, groups=1, pinned=True)
     num_ops, num_devices = graph.num_ops, int(rng.integers(1, 4))
     memory = max(1, int(graph.total_weight_bytes * rng.uniform(0.5, 3.0))) if tight else None
-    topology = connected(*(Device(f"d{i}", "gpu" if i else "cpu", memory) for i in range(num_devices)), latency_s=0.1)
+    devices = [Device(f"d{i}", "gpu" if i else "cpu", memory) for i in range(num_devices)]
+    topology = connected(*(sharing(rng, memory, one) if shared else one for one in devices), latency_s=0.1)
     times = rng.uniform(0.5, 3.0, (num_ops, num_devices)) if rng.random() < 0.7 else np.ones((num_ops, num_devices))
     bound = lower_bound(graph, topology, times, objective).value_s
     choices = np.array(list(itertools.product(range(num_devices), repeat=num_ops)), dtype=np.int64)
