@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from gnnplace.arrays import FloatArray, IntArray, csr, frozen
+from gnnplace.arrays import BoolArray, FloatArray, IntArray, csr, frozen
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 
@@ -29,6 +29,9 @@ class UnitTables(NamedTuple):
     consumers: IntArray
     route_latency_s: FloatArray  # [D, D] summed over the hops; infinite where there is no route
     route_s_per_byte: FloatArray  # [D, D]
+    excludes: BoolArray  # [D, D] true where two devices share a resource
+    uses_resource: FloatArray  # [D, R] 1 where a device uses the resource
+    memory_home: IntArray  # [D] the first device of each device's memory pool
 
 
 def unit_tables(problem: Problem) -> UnitTables:
@@ -54,6 +57,9 @@ def unit_tables(problem: Problem) -> UnitTables:
         consumers=graph.consumers,
         route_latency_s=problem.topology.route_latency_s,
         route_s_per_byte=problem.topology.route_s_per_byte,
+        excludes=problem.topology.excludes,
+        uses_resource=problem.topology.uses_resource.astype(np.float64),
+        memory_home=problem.topology.memory_home,
     )
 
 
@@ -65,7 +71,7 @@ class Timing(NamedTuple):
     end_s: FloatArray  # [B, N]
     slack_s: FloatArray  # [B, N] how much later the op could end without changing the makespan
     arrival_s: FloatArray  # [B, T, D] when a tensor is on a device; infinite where it never is
-    busy_s: FloatArray  # [B, D]
+    busy_s: FloatArray  # [B, D] of the busiest resource of each device, by any device
     peak_memory_bytes: FloatArray  # [B, D]
     makespan_s: FloatArray  # [B]
 
@@ -94,7 +100,8 @@ def refresh(problem: Problem, tables: UnitTables, timing: Timing, row: int, assi
         tables, assignment, schedule.start_s, schedule.end_s, arrival_s, order, schedule.makespan_s
     )
     durations = schedule.end_s - schedule.start_s
-    timing.busy_s[row] = np.bincount(assignment, weights=durations, minlength=problem.topology.num_devices)
+    device_s = np.bincount(assignment, weights=durations, minlength=problem.topology.num_devices)
+    timing.busy_s[row] = (tables.uses_resource * (device_s @ tables.uses_resource)).max(axis=1)
     timing.peak_memory_bytes[row] = schedule.peak_memory_bytes
     timing.makespan_s[row] = schedule.makespan_s
 
@@ -134,7 +141,7 @@ def _slack(
     order: IntArray,
     makespan_s: float,
 ) -> FloatArray:
-    """`[N]` latest end that keeps the makespan, minus the end; the order on devices and transfer delays stay as they are."""
+    """`[N]` latest end that keeps the makespan, minus the end; the order on resources and transfer delays stay as they are."""
     slack_s = np.zeros(len(order))
     next_start = np.full(tables.op_time_s.shape[1], makespan_s)
     for position in range(len(order) - 1, -1, -1):
@@ -146,5 +153,9 @@ def _slack(
                 delay_s = arrival_s[tensor, assignment[consumer]] - end_s[op]
                 latest_end = min(latest_end, start_s[consumer] + slack_s[consumer] - delay_s)
         slack_s[op] = max(0.0, latest_end - end_s[op])
-        next_start[assignment[op]] = start_s[op] + slack_s[op]
+        latest_start = start_s[op] + slack_s[op]
+        next_start[assignment[op]] = latest_start
+        for device in range(len(next_start)):
+            if tables.excludes[assignment[op], device]:
+                next_start[device] = min(next_start[device], latest_start)
     return slack_s

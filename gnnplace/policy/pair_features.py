@@ -89,9 +89,10 @@ def _relative(
             least_s = fastest_s if mask[index, device] else 0.0
             load_s = timing.busy_s[row, device]
             load_after_s = load_s + (0.0 if is_current else at[_RAW.time_s])
-            bytes_after = timing.peak_memory_bytes[row, device] + (
-                0.0 if is_current else tables.unit_memory_bytes[unit]
-            )
+            if tables.excludes[device, current]:  # the unit's seconds on its present device are among those
+                load_after_s = max(0.0, load_after_s - now[_RAW.time_s])
+            is_there = tables.memory_home[device] == tables.memory_home[current]
+            bytes_after = timing.peak_memory_bytes[row, device] + (0.0 if is_there else tables.unit_memory_bytes[unit])
             memory_after = bytes_after / capacity_bytes[device]
             transfer_s = at[_RAW.input_s] - now[_RAW.input_s] + (at[_RAW.output_s] - now[_RAW.output_s])
             to[PAIR.slowdown] = np.log((at[_RAW.time_s] + 1e-3 * mean_s) / (least_s + 1e-3 * mean_s))

@@ -26,13 +26,17 @@ def plan_single(problem: Problem, budget: Budget, seed: int) -> Solution:
 def plan_round_robin(problem: Problem, budget: Budget, seed: int) -> Solution:
     """Units in topological order on devices in turn; a unit goes to the next device that may run it.
 
+    Of devices that share resources only those take part that can all compute at a time, where they may run the unit.
+
     >>> from gnnplace.sim.example import diamond
     >>> round(plan_round_robin(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
     units = np.empty(problem.num_units, dtype=np.int64)
     device = -1
-    for unit, allowed in enumerate(problem.action_mask):
+    taking_part = problem.action_mask & np.isin(np.arange(problem.topology.num_devices), problem.topology.apart)
+    mask = np.where(taking_part.any(axis=1, keepdims=True), taking_part, problem.action_mask)
+    for unit, allowed in enumerate(mask):
         device = (device + 1 + int(np.argmax(np.roll(allowed, -(device + 1))))) % len(allowed)
         units[unit] = device
     with Search(problem, budget, "round-robin", seed) as search:

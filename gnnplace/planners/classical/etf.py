@@ -15,6 +15,7 @@ from gnnplace.planners.classical.list_state import (
     State,
     Work,
     empty_state,
+    is_in_memory,
     list_machine,
     list_work,
     new_bytes,
@@ -117,7 +118,7 @@ class _Run(NamedTuple):
     workspace_bytes: FloatArray  # [N]
     free_s: FloatArray  # [D]
     last_op: IntArray  # [D] -1: none
-    live_bytes: FloatArray  # [D] activations and copies
+    live_bytes: FloatArray  # [D] activations and copies, of a pool at its first device
     missing: IntArray  # [N] inputs that do not exist yet
     readers: IntArray  # [T] ops that have not read the tensor yet
     heap_key_s: FloatArray  # [4, D, N]
@@ -145,16 +146,18 @@ def _schedule(run: _Run) -> tuple[IntArray, FloatArray, FloatArray, bool]:
         if best < 0:
             op, best = _least_lacking(run)
         if state.unit_device[work.unit_of_op[op]] < 0:
-            place_unit(work.unit_of_op[op], best, work, state)
-        run.live_bytes[best] += run.output_bytes[op] + _copied_bytes(op, best, run)
+            place_unit(work.unit_of_op[op], best, work, machine, state)
+        run.live_bytes[machine.memory_home[best]] += run.output_bytes[op] + _copied_bytes(op, best, run)
         ready = ready_s(op, best, work, machine, state, True)
         if ready == np.inf:
             connected, ready = False, 0.0
         start = max(ready, run.free_s[best])
-        overhead = machine.overhead_s[best] if start > run.free_s[best] else 0.0
-        end = start + overhead + work.op_time_s[op, best]
+        end = start + _overhead_s(start, best, run) + work.op_time_s[op, best]
         state.assignment[op], state.start_s[op], state.end_s[op] = best, start, end
         run.free_s[best], run.last_op[best] = end, op
+        for device in range(num_devices):
+            if machine.excludes[best, device]:
+                run.free_s[device] = max(run.free_s[device], end)
         _finish(op, run)
     return state.assignment, state.start_s, state.end_s, connected
 
@@ -194,8 +197,9 @@ def _finish(op: int, run: _Run) -> None:
         tensor = work.input_tensors[at]
         run.readers[tensor] -= 1
         for device in range(work.op_time_s.shape[1] if run.readers[tensor] == 0 else 0):
-            if state.assignment[work.producer[tensor]] == device or state.arrival_s[tensor, device] < np.inf:
-                run.live_bytes[device] -= work.num_bytes[tensor]
+            if is_in_memory(tensor, device, work, run.machine, state):
+                if run.machine.memory_home[device] == device:
+                    run.live_bytes[device] -= work.num_bytes[tensor]
                 while run.heap_size[_PARKED, device] > 0:
                     _push(run, _WAITING, device, 0.0, run.heap_place[_PARKED, device, 0])
                     _pop(run, _PARKED, device)
@@ -262,7 +266,7 @@ def _earliest(device: int, run: _Run) -> tuple[float, int]:
                 if may_run:
                     _push(run, _AVAILABLE if arrived else _WAITING, device, value, place)
                 continue
-            start_s = value + (free if arrived else run.machine.overhead_s[device])
+            start_s = value + (free + _overhead_s(free, device, run) if arrived else run.machine.overhead_s[device])
             if start_s < best_s or (start_s == best_s and place < best_place):
                 best, best_s, best_place = heap, start_s, place
         if is_stale:
@@ -284,8 +288,16 @@ def _start_s(op: int, device: int, run: _Run) -> float:
     if not _may_run(op, device, run) or _lacking_bytes(op, device, run)[1] > 0:
         return np.inf
     ready, free = ready_s(op, device, run.work, run.machine, run.state, False), run.free_s[device]
-    overhead = run.machine.overhead_s[device] if ready > free else 0.0
-    return float(max(ready, free) + run.extra_s[op, device] + overhead)
+    start = max(ready, free)
+    return float(start + run.extra_s[op, device] + _overhead_s(start, device, run))
+
+
+@njit(cache=True, nogil=True)
+def _overhead_s(start: float, device: int, run: _Run) -> float:
+    """The device's dispatch overhead, unless the op follows on the device's last one."""
+    last = run.last_op[device]
+    ended = run.state.end_s[last] if last >= 0 else 0.0
+    return float(run.machine.overhead_s[device] if start > ended else 0.0)
 
 
 @njit(cache=True, nogil=True)
@@ -298,12 +310,11 @@ def _may_run(op: int, device: int, run: _Run) -> bool:
 
 @njit(cache=True, nogil=True)
 def _copied_bytes(op: int, device: int, run: _Run) -> float:
-    """Bytes of the op's inputs that the device would have to receive."""
+    """Bytes of the op's inputs that the device's memory would have to receive."""
     total = 0.0
     for at in range(run.work.input_offsets[op], run.work.input_offsets[op + 1]):
         tensor = run.work.input_tensors[at]
-        home = run.state.assignment[run.work.producer[tensor]]
-        if home != device and run.state.arrival_s[tensor, device] == np.inf:
+        if not is_in_memory(tensor, device, run.work, run.machine, run.state):
             total += run.work.num_bytes[tensor]
     return total
 
@@ -312,10 +323,11 @@ def _copied_bytes(op: int, device: int, run: _Run) -> float:
 def _lacking_bytes(op: int, device: int, run: _Run) -> tuple[float, float]:
     """Bytes that the device lacks for the op's weights, and for everything; 0 or less where it fits."""
     unit = run.work.unit_of_op[op]
-    weights = run.state.resident[device] - run.machine.limit_bytes[device]
+    memory = run.machine.memory_home[device]
+    weights = run.state.resident[memory] - run.machine.limit_bytes[device]
     if run.state.unit_device[unit] < 0:
-        weights += new_bytes(unit, device, run.work, run.state.held)
-    activations = run.live_bytes[device] + run.output_bytes[op] + run.workspace_bytes[op]
+        weights += new_bytes(unit, memory, run.work, run.state.held)
+    activations = run.live_bytes[memory] + run.output_bytes[op] + run.workspace_bytes[op]
     return weights, weights + activations + _copied_bytes(op, device, run)
 
 

@@ -15,7 +15,7 @@ from gnnplace.planners.classical.list_state import (
     empty_state,
     list_machine,
     list_work,
-    new_bytes,
+    missing_bytes,
     place_unit,
     ready_s,
     segment_start_s,
@@ -121,10 +121,14 @@ def connected_mask(problem: Problem) -> BoolArray:
 
 
 class _Busy(NamedTuple):
-    """Busy intervals of the devices, in order of time; device `d` has `size[d]` of them."""
+    """Intervals in which a device cannot run an op, in order of time; device `d` has `size[d]` of them.
+
+    The device is busy itself, or a device that it shares a resource with is; such intervals are joined where they overlap.
+    """
 
     start_s: FloatArray  # [D, N]
     end_s: FloatArray  # [D, N]
+    is_own: BoolArray  # [D, N] true where the interval ends with an op of the device itself
     size: IntArray  # [D]
 
 
@@ -138,8 +142,9 @@ def schedule_ops(
     """
     num_ops, num_devices = work.op_time_s.shape
     state = empty_state(work, machine)
+    shape = (num_devices, num_ops)
     busy = _Busy(
-        np.empty((num_devices, num_ops)), np.empty((num_devices, num_ops)), np.zeros(num_devices, dtype=np.int64)
+        np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.bool_), np.zeros(num_devices, dtype=np.int64)
     )
     connected = True
     for op in order:
@@ -156,8 +161,7 @@ def schedule_ops(
             if end == np.inf:
                 over = np.inf
             elif decided < 0:
-                used = state.resident[device] + new_bytes(unit, device, work, state.held)
-                over = max(0.0, used - machine.limit_bytes[device])
+                over = max(0.0, missing_bytes(unit, device, work, machine, state))
             # A device with room comes before one without; then the earliest end decides, then the smaller index.
             earlier = best < 0 or end + remaining_s[op, device] < best_end + remaining_s[op, best]
             if best < 0 or over < best_over or (over == best_over and earlier):
@@ -168,25 +172,56 @@ def schedule_ops(
             best_start = busy.end_s[best, best_place - 1] if best_place else 0.0
             best_end = best_start + work.op_time_s[op, best]
         if decided < 0:
-            place_unit(unit, best, work, state)
+            place_unit(unit, best, work, machine, state)
         ready_s(op, best, work, machine, state, True)
-        for at in range(busy.size[best], best_place, -1):
-            busy.start_s[best, at], busy.end_s[best, at] = busy.start_s[best, at - 1], busy.end_s[best, at - 1]
-        busy.start_s[best, best_place], busy.end_s[best, best_place] = best_start, best_end
-        busy.size[best] += 1
+        _insert(best, best_place, best_start, best_end, True, busy)
+        for device in range(num_devices):
+            if machine.excludes[best, device]:
+                _block(device, best_start, best_end, busy)
         state.assignment[op], state.start_s[op], state.end_s[op] = best, best_start, best_end
     return state.assignment, state.start_s, state.end_s, connected
 
 
 @njit(cache=True, nogil=True)
+def _insert(device: int, place: int, start: float, end: float, is_own: bool, busy: _Busy) -> None:
+    for at in range(busy.size[device], place, -1):
+        busy.start_s[device, at], busy.end_s[device, at] = busy.start_s[device, at - 1], busy.end_s[device, at - 1]
+        busy.is_own[device, at] = busy.is_own[device, at - 1]
+    busy.start_s[device, place], busy.end_s[device, place], busy.is_own[device, place] = start, end, is_own
+    busy.size[device] += 1
+
+
+@njit(cache=True, nogil=True)
+def _block(device: int, start: float, end: float, busy: _Busy) -> None:
+    """Adds an interval of another device, joined with those that it overlaps."""
+    place, is_own = np.searchsorted(busy.end_s[device, : busy.size[device]], start, side="right"), False
+    last = place
+    while last < busy.size[device] and busy.start_s[device, last] < end:
+        start = min(start, busy.start_s[device, last])
+        if busy.end_s[device, last] > end:
+            end, is_own = busy.end_s[device, last], busy.is_own[device, last]
+        last += 1
+    removed = last - place
+    for at in range(last, busy.size[device] if removed else 0):
+        busy.start_s[device, at - removed], busy.end_s[device, at - removed] = (
+            busy.start_s[device, at],
+            busy.end_s[device, at],
+        )
+        busy.is_own[device, at - removed] = busy.is_own[device, at]
+    busy.size[device] -= removed
+    _insert(device, place, start, end, is_own, busy)
+
+
+@njit(cache=True, nogil=True)
 def _slot(ready: float, seconds: float, overhead_s: float, device: int, busy: _Busy) -> tuple[float, float, int]:
-    """Start, end and place of the earliest gap that is long enough; a device that was idle before pays its overhead."""
+    """Start, end and place of the earliest gap that is long enough; the overhead counts unless the device itself was busy until then."""
     count = busy.size[device]
     place = np.searchsorted(busy.end_s[device, :count], ready)
     while True:
         free = busy.end_s[device, place - 1] if place else 0.0
         start = max(ready, free)
-        end = start + seconds + (overhead_s if start > free else 0.0)
+        goes_on = start == free and (place == 0 or busy.is_own[device, place - 1])
+        end = start + seconds + (0.0 if goes_on else overhead_s)
         if place == count or end <= busy.start_s[device, place]:
             return start, end, int(place)
         place += 1

@@ -40,6 +40,9 @@ class Machine(NamedTuple):
     link_channel: IntArray  # [L]
     num_channels: int
     channels: bool  # transfers wait for their channel
+    memory_home: IntArray  # [D] the first device of each device's memory pool
+    pooled: bool  # some devices share a memory
+    excludes: BoolArray  # [D, D] true where two devices share a resource
 
 
 class State(NamedTuple):
@@ -52,8 +55,8 @@ class State(NamedTuple):
     channel_free_s: FloatArray  # [channels]
     tried_free_s: FloatArray  # [channels] scratch while a device is tried
     unit_device: IntArray  # [U] -1: not decided
-    resident: FloatArray  # [D] bytes
-    held: BoolArray  # [W, D] true where the device holds the shared weight
+    resident: FloatArray  # [D] bytes, of a pool at its first device
+    held: BoolArray  # [W, D] true where the memory holds the shared weight, likewise
 
 
 def list_work(
@@ -100,6 +103,9 @@ def list_machine(topology: Topology, transfer_factor: float, memory_share: float
         link_channel=topology.link_channel,
         num_channels=len(topology.channel_names),
         channels=channels,
+        memory_home=topology.memory_home,
+        pooled=topology.shares_memory,
+        excludes=topology.excludes,
     )
 
 
@@ -121,22 +127,44 @@ def empty_state(work: Work, machine: Machine) -> State:
 
 
 @njit(cache=True, nogil=True)
-def new_bytes(unit: int, device: int, work: Work, held: BoolArray) -> float:
-    """Bytes of the unit's weights that the device does not hold yet."""
+def new_bytes(unit: int, memory: int, work: Work, held: BoolArray) -> float:
+    """Bytes of the unit's weights that the memory, named by its first device, does not hold yet."""
     total = float(work.unit_bytes[unit])
     for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
-        if not held[work.unit_weights[at], device]:
+        if not held[work.unit_weights[at], memory]:
             total += work.weight_bytes[work.unit_weights[at]]
     return total
 
 
 @njit(cache=True, nogil=True)
-def place_unit(unit: int, device: int, work: Work, state: State) -> None:
+def place_unit(unit: int, device: int, work: Work, machine: Machine, state: State) -> None:
     """Decides on the device of a unit and allocates its weights there."""
+    memory = machine.memory_home[device]
     state.unit_device[unit] = device
-    state.resident[device] += new_bytes(unit, device, work, state.held)
+    state.resident[memory] += new_bytes(unit, memory, work, state.held)
     for at in range(work.unit_weight_offsets[unit], work.unit_weight_offsets[unit + 1]):
-        state.held[work.unit_weights[at], device] = True
+        state.held[work.unit_weights[at], memory] = True
+
+
+@njit(cache=True, nogil=True)
+def missing_bytes(unit: int, device: int, work: Work, machine: Machine, state: State) -> float:
+    """Bytes above the device's limit once its memory holds the unit's weights too; negative where there is room."""
+    memory = machine.memory_home[device]
+    return float(state.resident[memory] + new_bytes(unit, memory, work, state.held) - machine.limit_bytes[device])
+
+
+@njit(cache=True, nogil=True)
+def is_in_memory(tensor: int, device: int, work: Work, machine: Machine, state: State) -> bool:
+    """True where the device's memory has the tensor or is going to receive it: on the device or on others of its pool."""
+    memory, producer = machine.memory_home[device], state.assignment[work.producer[tensor]]
+    if producer >= 0 and machine.memory_home[producer] == memory:
+        return True
+    if not machine.pooled:
+        return bool(state.arrival_s[tensor, device] < np.inf)
+    for other in range(work.op_time_s.shape[1]):
+        if machine.memory_home[other] == memory and state.arrival_s[tensor, other] < np.inf:
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True)

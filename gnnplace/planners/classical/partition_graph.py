@@ -68,9 +68,11 @@ def nets_of(problem: Problem) -> Nets:
 def participants(problem: Problem, hosts: bool) -> BoolArray:
     """`[D]` true for the accelerators, and with `hosts` for all devices, that may run any unit.
 
-    Hosts take part where no accelerator can.
+    Hosts take part where no accelerator can. Of devices that share resources only those take part that can all compute at a time.
     """
     able: BoolArray = np.logical_or(problem.action_mask.any(axis=0), problem.num_units == 0)
+    at_a_time = np.isin(np.arange(len(able)), problem.topology.apart)
+    able = able & at_a_time if (able & at_a_time).any() else able
     accelerator = [not device.is_host for device in problem.topology.devices]
     return able & accelerator if (able & accelerator).any() and not hosts else able
 

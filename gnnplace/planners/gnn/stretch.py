@@ -81,7 +81,7 @@ def rebuild(
     base = tables.machine
     machine = Machine(
         share * base.limit_bytes, base.overhead_s, factor * base.segment_s, factor * base.intake_s_per_byte, base.route_offsets, base.route_links, factor * base.latency_s,
-        factor * base.per_byte_s, base.link_channel, base.num_channels, channels,
+        factor * base.per_byte_s, base.link_channel, base.num_channels, channels, base.memory_home, base.pooled, base.excludes,
     )  # fmt: skip
     work = _timed(tables.work, factors * tables.work.op_time_s)
     schedule = schedule_ops(order, tables.nothing_remains_s, work, machine)

@@ -47,7 +47,7 @@ def in_order(devices: IntArray, groups: list[list[int]]) -> IntArray:
 
 
 def _may_swap(problem: Problem, first: int, second: int) -> bool:
-    """True where a swap maps times, masks, memories and every route onto themselves, channels one to one."""
+    """True where a swap maps times, masks, memories, exclusions and every route onto themselves, channels one to one."""
     topology, count = problem.topology, problem.topology.num_devices
     swapped = np.arange(count)
     swapped[[first, second]] = second, first
@@ -56,6 +56,9 @@ def _may_swap(problem: Problem, first: int, second: int) -> bool:
         *(topology.segment_overhead_s, topology.intake_bandwidth_bytes_per_s),
     ]
     if any(not np.array_equal(column, column[..., swapped]) for column in columns):
+        return False
+    shares_memory = topology.memory_home[:, None] == topology.memory_home
+    if any(not np.array_equal(pairs, pairs[swapped][:, swapped]) for pairs in (topology.excludes, shares_memory)):
         return False
     links: list[tuple[int, int]] = []
     for source, target in np.ndindex(count, count):
@@ -96,10 +99,10 @@ class Hop:
 
 
 class IntervalModel:
-    """Rules 1, 2, 3 and 5 of the execution model as constraints; `rules` adds rule 4 and the behaviour of the simulator.
+    """Rules 1, 2, 3, 5 and 6 of the execution model as constraints; `rules` adds rule 4 and the behaviour of the simulator.
 
     Every op has a start, an end, and an optional interval on each device. Every tensor has an optional interval for each
-    hop from each source to each target. For throughput there is no time: the value is the busiest device or channel.
+    hop from each source to each target. For throughput there is no time: the value is the busiest resource or channel.
 
     Seconds become whole ticks, and every duration is rounded down. As `floor(a) + floor(b) <= floor(a + b)`, a simulated
     schedule with its starts rounded down still meets every constraint. The least value of the model, in seconds, is
@@ -123,7 +126,7 @@ class IntervalModel:
         """`[N, D]` ticks of each op without overheads."""
         allowed = problem.action_mask[problem.unit_of_op]
         self.run_ticks[allowed] = problem.op_time_s[allowed] / self.tick_s
-        self._device_load: dict[int, list[cp_model.LinearExprT]] = defaultdict(list)
+        self._resource_load: dict[int, list[cp_model.LinearExprT]] = defaultdict(list)
         self._channel_load: dict[int, list[cp_model.LinearExprT]] = defaultdict(list)
         self.on = self._assignment()
         self.hops: list[Hop] = []
@@ -135,7 +138,7 @@ class IntervalModel:
         """`[N]` true where the op's device was idle before it, so that the op pays the dispatch overhead."""
         self._run_ops()
         self._send_tensors()
-        for load in (*self._device_load.values(), *self._channel_load.values()):
+        for load in (*self._resource_load.values(), *self._channel_load.values()):
             self.model.add(sum(load) <= self.value)
         self.model.minimize(self.value)
 
@@ -180,13 +183,15 @@ class IntervalModel:
         return on
 
     def _run_ops(self) -> None:
-        """Adds rules 1 and 5 (a device runs one op at a time) and 3 (an op that `waits` takes longer)."""
+        """Adds rules 1, 5 and 6 (a resource serves one op at a time) and 3 (an op that `waits` takes longer)."""
         problem, model = self.problem, self.model
         intervals: dict[int, list[cp_model.IntervalVar]] = defaultdict(list)
+        resources = [np.flatnonzero(used).tolist() for used in problem.topology.uses_resource]
         for op in range(problem.graph.num_ops):
             sizes = self.run_ticks[op].tolist()
             for device in self.devices_of(op):
-                self._device_load[device].append(sizes[device] * self.op_on(op, device))
+                for resource in resources[device]:
+                    self._resource_load[resource].append(sizes[device] * self.op_on(op, device))
             if not self.timed:
                 continue
             start, end, waits = self.new_time(), self.new_time(), model.new_bool_var("")
@@ -198,9 +203,11 @@ class IntervalModel:
                 with_overhead_s = problem.op_time_s[op, device] + problem.topology.dispatch_overhead_s[device]
                 size, here = sizes[device], self.op_on(op, device)
                 size += (self.ticks(with_overhead_s) - size) * waits
-                intervals[device].append(model.new_optional_interval_var(start, size, end, here, f"op{op} on {device}"))
-        for on_device in intervals.values():
-            model.add_no_overlap(on_device)
+                interval = model.new_optional_interval_var(start, size, end, here, f"op{op} on {device}")
+                for resource in resources[device]:
+                    intervals[resource].append(interval)
+        for on_resource in intervals.values():
+            model.add_no_overlap(on_resource)
 
     def _send_tensors(self) -> None:
         """Adds rule 2: a tensor is sent once per destination, and each hop of the route is alone on its channel."""

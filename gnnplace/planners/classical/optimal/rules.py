@@ -25,40 +25,45 @@ _APART = 1
 
 
 def limit_memory(schedule: IntervalModel) -> None:
-    """Adds rule 4: weights and live tensors fit into each memory. Devices that hold everything get no constraint.
+    """Adds rule 4: weights and live tensors fit into each memory. Memories that hold everything get no constraint.
 
     A tensor is live at home from the start of its producer until the last local consumer and the last first hop have
     ended, elsewhere from the start of the last hop until the last consumer there has ended; without consumers it stays.
-    For throughput only weights and results count, as nothing is timed.
+    For throughput only weights and results count, as nothing is timed. In a memory of several devices only weights count,
+    which allows more than the simulator does.
     """
     graph, topology = schedule.problem.graph, schedule.problem.topology
     total = graph.total_weight_bytes + int(graph.tensor_bytes.sum()) + int(graph.workspace_bytes.max(initial=0))
     grain = max(1, -(-total // _MAX_GRAINS))
     tight = np.flatnonzero(topology.memory_bytes < total).tolist()
     uses: _Uses = _uses(schedule) if tight and schedule.timed else defaultdict(list)
-    for device in tight:
-        room = -(-int(topology.memory_bytes[device]) // grain)
+    for memory in sorted({*topology.memory_home[tight].tolist()}):
+        devices = np.flatnonzero(topology.memory_home == memory).tolist()
+        room = -(-int(topology.memory_bytes[memory]) // grain)
         free = schedule.model.new_int_var(0, room, "")
-        schedule.model.add(sum([*_resident(schedule, device, grain), free]) <= room)
-        live = [(interval, num_bytes // grain) for interval, num_bytes in uses[device] if num_bytes >= grain]
+        schedule.model.add(sum([*_resident(schedule, devices, grain), free]) <= room)
+        held = uses[memory] if len(devices) == 1 else []
+        live = [(interval, num_bytes // grain) for interval, num_bytes in held if num_bytes >= grain]
         schedule.model.add_cumulative([interval for interval, _ in live], [grains for _, grains in live], free)
 
 
-def _resident(schedule: IntervalModel, device: int, grain: int) -> list[cp_model.LinearExprT]:
-    """Grains of the weights on a device, shared ones once; for throughput, of the results too."""
+def _resident(schedule: IntervalModel, devices: list[int], grain: int) -> list[cp_model.LinearExprT]:
+    """Grains of the weights in the memory of some devices, shared ones once; for throughput, of the results too."""
     graph, model = schedule.problem.graph, schedule.model
     terms: list[cp_model.LinearExprT] = []
     for op in np.flatnonzero(graph.memory_bytes).tolist():
-        terms.append(int(graph.memory_bytes[op]) // grain * schedule.op_on(op, device))
+        terms += [int(graph.memory_bytes[op]) // grain * schedule.op_on(op, device) for device in devices]
     for weight, num_bytes in enumerate(graph.weight_bytes.tolist()):
         there = model.new_bool_var("")
         for op in graph.weights_of(weight).tolist():
-            model.add_implication(schedule.op_on(op, device), there)
+            for device in devices:
+                model.add_implication(schedule.op_on(op, device), there)
         terms.append(num_bytes // grain * there)
     if not schedule.timed:
         for tensor in np.flatnonzero(np.diff(graph.consumer_offsets) == 0).tolist():
             producer = int(graph.tensor_producer[tensor])
-            terms.append(int(graph.tensor_bytes[tensor]) // grain * schedule.op_on(producer, device))
+            num_bytes = int(graph.tensor_bytes[tensor]) // grain
+            terms += [num_bytes * schedule.op_on(producer, device) for device in devices]
     return terms
 
 
@@ -156,12 +161,18 @@ def _transit_ticks(schedule: IntervalModel) -> IntArray:
 
 
 def pay_overheads(schedule: IntervalModel) -> None:
-    """Adds rule 3: an op waits only for transfers, and did not wait if it starts at 0 or right after another op there."""
+    """Adds rule 3: an op waits only for transfers, and did not wait if it starts at 0 or right after another op there.
+
+    On a device that shares resources an op may also wait for these.
+    """
     problem, model = schedule.problem, schedule.model
+    shares = problem.topology.excludes.any(axis=1)
     above = _ancestors(problem)
     followers: dict[int, list[cp_model.IntVar]] = defaultdict(list)
     for op in range(problem.graph.num_ops):
         for device in schedule.devices_of(op):
+            if shares[device]:
+                continue
             from_afar = [
                 hop.sent
                 for tensor in problem.graph.inputs_of(op).tolist()
@@ -186,8 +197,13 @@ def pay_overheads(schedule: IntervalModel) -> None:
 
 
 def never_idle(schedule: IntervalModel) -> None:
-    """Adds rule 1: when an op ends a device's wait, neither it nor any later op on the device was ready before."""
+    """Adds rule 1: when an op ends a device's wait, neither it nor any later op on the device was ready before.
+
+    Nothing is added where devices share resources, so that the model allows more than the simulator does.
+    """
     problem, model = schedule.problem, schedule.model
+    if problem.topology.shares_resources:
+        return
     above, num_ops = _ancestors(problem), problem.graph.num_ops
     ready = [_ready(schedule, op) for op in range(num_ops)]
     for op in range(num_ops):
