@@ -7,7 +7,8 @@ interval inverts that test: it lies between order statistics of all means of two
 
 Sessions of one model differ by where their memory lies, and the session that was created first was up to 1 % slower than the
 second one. Where memory allows, A and B are loaded twice, in the order A, B, B, A, and each block runs one of the two pairs;
-where that takes little of the time, they are loaded twice more, in the order B, A, A, B.
+where that takes little of the time, they are loaded twice more, in the order B, A, A, B. What remains is part of the interval:
+its halves grow, as independent errors add up, by that of a normal error with the standard deviation `LOADING_SPREAD`.
 
 A measurement may end at any of a dozen looks, and every look is a chance to be wrong. Each look therefore takes a confidence
 of `PairRule.confidence`, with which all of them together keep 95 % (Pocock 1977 gives 99 % for normal differences).
@@ -28,6 +29,9 @@ LEAST_RUN_S = 1e-3
 """Least seconds of a timed run; shorter requests run several times in a row."""
 WARM_BELOW_S = 0.02
 """Seconds of a request below which a run begins with one that is not timed: the caches hold the data of another placement."""
+LOADING_SPREAD = 0.002
+"""Standard deviation of the difference between a model and itself, each loaded twice, without the noise of the runs: 0.1 to 0.5 %
+on eight models (`bench pairs`)."""
 _EXACT = 60  # blocks up to which the distribution of the signed-rank sum is computed, not approximated
 
 
@@ -43,18 +47,25 @@ class PairRule:
     max_s: float = 60.0
     """Seconds after which no block begins, once the first look is over."""
     width: float = 0.005
-    """Width of the interval, as a fraction, at which the two count as equally fast."""
+    """Width of the interval, as a fraction and without what the loading adds, at which the two count as equally fast."""
     confidence: float = 0.995
     """Confidence of the interval at each look; see the module. With fewer looks less is enough."""
     least_run_s: float = LEAST_RUN_S
     warm_below_s: float = WARM_BELOW_S
 
 
-def difference_of(samples: FloatArray, confidence: float = PairRule.confidence) -> Difference:
-    """The difference between the two rows of `[2, R]` seconds; columns `2k` and `2k + 1` are block `k`."""
+def difference_of(
+    samples: FloatArray, confidence: float = PairRule.confidence, loading_spread: float = LOADING_SPREAD
+) -> Difference:
+    """The difference between the two rows of `[2, R]` seconds; columns `2k` and `2k + 1` are block `k`.
+
+    `loading_spread` is the standard deviation of what the loading of the models adds to it.
+    """
     logs = np.log(samples).reshape(2, -1, 2).mean(axis=2)
-    estimate, low, high = np.expm1(signed_rank_interval(logs[0] - logs[1], confidence)).tolist()
-    return Difference(estimate, low, high, samples.shape[1])
+    centre, low, high = signed_rank_interval(logs[0] - logs[1], confidence)
+    more = loading_spread * NormalDist().inv_cdf((1 + confidence) / 2)
+    bounds = centre, centre - math.hypot(centre - low, more), centre + math.hypot(high - centre, more)
+    return Difference(*np.expm1(bounds).tolist(), samples.shape[1])
 
 
 def signed_rank_interval(values: FloatArray, confidence: float) -> tuple[float, float, float]:
@@ -125,7 +136,9 @@ def paired_samples(
         is_late = clock() - begin_s >= rule.max_s and len(blocks) >= rule.first_look
         if len(blocks) >= look or is_late:
             look = math.ceil(rule.growth * look)
-            found = difference_of(np.concatenate(blocks, axis=1), rule.confidence)
-            if found.sign or found.high - found.low < rule.width or is_late:
+            samples = np.concatenate(blocks, axis=1)
+            of_runs = difference_of(samples, rule.confidence, loading_spread=0.0)
+            is_narrow = of_runs.high - of_runs.low < rule.width  # further runs hardly change the interval
+            if difference_of(samples, rule.confidence).sign or is_narrow or is_late:
                 break
     return np.concatenate(blocks, axis=1)

@@ -76,10 +76,19 @@ def test_equal_calls_seldom_differ_whatever_the_machine_does() -> None:
     assert abs(np.mean([difference.difference for difference in found])) < 0.001
 
 
+def test_what_the_loading_adds_is_part_of_the_interval() -> None:
+    samples = measured((0.01, 0.01), 0)
+    runs, found = difference_of(samples, 0.95, loading_spread=0.0), difference_of(samples, 0.95, loading_spread=0.01)
+    assert found.difference == runs.difference
+    for bound, of_runs in ((found.low, runs.low), (found.high, runs.high)):
+        half = abs(np.log1p(bound) - np.log1p(runs.difference))
+        assert half**2 == pytest.approx(abs(np.log1p(of_runs) - np.log1p(runs.difference)) ** 2 + 0.0196**2, rel=1e-3)
+
+
 def test_sessions_that_are_slower_because_they_were_loaded_first_do_not_make_a_side_slow() -> None:
-    once = [difference_of(measured((0.0101, 0.01), seed)) for seed in range(20)]
+    once = [difference_of(measured((0.0102, 0.01), seed)) for seed in range(20)]
     assert sum(difference.sign == 1 for difference in once) > 10
-    twice = [difference_of(measured((0.0101, 0.01, 0.0101, 0.01), seed)) for seed in range(60)]
+    twice = [difference_of(measured((0.0102, 0.01, 0.0102, 0.01), seed)) for seed in range(60)]
     assert sum(difference.sign != 0 for difference in twice) <= 5
     assert abs(np.mean([difference.difference for difference in twice])) < 0.001
 
