@@ -87,8 +87,8 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return _as_word(_cpu_field("model name", cpuinfo)) or "unknown"
 
 
-def host_device(real: RealDevice, num_cores: int, memory_bytes: int) -> Device:
-    """A device that computes on `num_cores` cores of this machine.
+def host_device(real: RealDevice, num_cores: int) -> Device:
+    """A device that computes on `num_cores` cores of this machine; its memory is not stated.
 
     Its kind has the CPU model, the core count, and the options of a provider other than ONNX Runtime's own, so that devices
     of one kind cost the same.
@@ -97,7 +97,6 @@ def host_device(real: RealDevice, num_cores: int, memory_bytes: int) -> Device:
     return Device(
         name=real.name,
         kind=f"{HOST_KIND_PREFIX}-{cpu_model()}-x{num_cores}{runtime}{_options_word(real)}",
-        memory_bytes=memory_bytes,
         peak_flops_per_s={"float32": _core_flops_per_s() * num_cores, "float64": _core_flops_per_s() * num_cores / 2},
         memory_bandwidth_bytes_per_s=CORE_BANDWIDTH_BYTES_PER_S * num_cores,
         dispatch_overhead_s=CORE_DISPATCH_OVERHEAD_S,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,14 +19,16 @@ from gnnplace.host_memory import total_memory_bytes
 CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S = 20e-6, 10e9
 GPU_LATENCY_S, GPU_BANDWIDTH_BYTES_PER_S = 20e-6, 12e9  # a copy over PCIe 3.0 with its launch
 SLICE_BANDWIDTH_BYTES_PER_S = 1e12  # slices of a GPU share its memory
+_MAIN_MEMORY = "main memory"  # the pool of all devices on cores
 
 
 def load_topology(spec: str, with_gpus: bool = True) -> Topology:
     """The device set of a text: a `.json` file, a preset, real devices (`cpu:0,cuda:0`; see `real_names`), or `auto`.
 
-    `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false. The
-    capacity of a CPU device is its cores' share of the machine's memory, that of a GPU slice is its multiprocessors' share;
-    `memory=` overrides it. Slices of one GPU have equal sizes. Any two real devices have links.
+    `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false. Devices
+    that use the same core exclude each other (`cpu:0,cpu:1,cpu:0-1`), and so do a GPU and its slices. Devices on cores share
+    the machine's memory; that of a GPU slice is its multiprocessors' share; `memory=` gives a device a memory of its own.
+    Slices of one GPU have equal sizes. Any two real devices have links.
 
     >>> load_topology("k40x2").device_names
     ('k40:0', 'k40:1', 'cpu:0')
@@ -61,36 +63,56 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
 def with_session_device(topology: Topology, name: str) -> Topology:
     """The topology with one more device for a plain session over cores of its devices; the device has their memory and no links."""
     real = parse_real(name)
-    cpus = [device.memory_bytes for device in topology.devices if parse_real(device.name).family == "cpu"]
+    memories = dict(zip(topology.memory_home.tolist(), topology.devices, strict=True))  # one device for each memory
+    cpus = [device.memory_bytes for device in memories.values() if parse_real(device.name).family == "cpu"]
     memory = None if None in cpus else sum(filter(None, cpus))
-    device = dataclasses.replace(host_device(real, len(real.cores), 0), memory_bytes=memory)
+    device = dataclasses.replace(host_device(real, len(real.cores)), memory_bytes=memory)
     return dataclasses.replace(topology, devices=(*topology.devices, device))
 
 
 def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
     """The topology of real devices, with links between any two."""
-    _check_cores(name, reals)
-    cores_of = {real.name: len(real.cores) or len(allowed_cores()) for real in reals if real.on_host}
-    memory, num_cores = total_memory_bytes(), sum(cores_of.values())
-    on_gpus = _gpu_devices(name, reals)
+    _check_devices(name, reals)
+    memory_bytes, on_gpus = total_memory_bytes(), _gpu_devices(name, reals)
     devices = []
     for real in reals:
-        if count := cores_of.get(real.name):
-            device = host_device(real, count, memory * count // num_cores)
+        if real.on_host:
+            device = host_device(real, len(_cores(real)))
+            device = dataclasses.replace(device, memory_bytes=memory_bytes, memory_pool=_MAIN_MEMORY)
         else:
             device = on_gpus.get(real.name) or accelerator(real, None)
-        stated = device.memory_bytes if real.memory_bytes is None else real.memory_bytes
-        devices.append(dataclasses.replace(device, memory_bytes=stated))
+        if real.memory_bytes is not None:
+            device = dataclasses.replace(device, memory_bytes=real.memory_bytes, memory_pool=None)
+        devices.append(dataclasses.replace(device, resources=_resources(real, reals)))
     return Topology(name, tuple(devices), tuple(_link(a, b) for a in reals for b in reals if a is not b))
 
 
-def _check_cores(name: str, reals: Sequence[RealDevice]) -> None:
-    """Checks that every core exists, and that no core or provider's device is listed twice."""
-    listed = Counter(f"core {core}" for real in reals for core in real.cores)
-    listed.update(f"{real.provider} {real.device_id}" for real in reals if real.family == "ep" and not real.cores)
-    twice = [what for what, count in listed.items() if count > 1]
-    if twice:
-        raise InvalidTopology(f"devices {name!r}: {twice[0]} is listed twice; list every device once")
+def _cores(real: RealDevice) -> tuple[int, ...]:
+    """Cores that a device on the host computes on: those of its name, or all."""
+    return real.cores or allowed_cores()
+
+
+def _resources(real: RealDevice, reals: Iterable[RealDevice]) -> tuple[str, ...]:
+    """What the device occupies: cores, or the slices of its GPU among `reals`."""
+    if real.on_host:
+        return tuple(f"core:{core}" for core in _cores(real))
+    if real.gpu is None:
+        return (f"{real.provider}:{real.device_id}",)
+    slices = sorted({other.slice for other in reals if other.gpu == real.gpu and other.sms is not None})
+    if real.sms is not None:
+        return (f"cuda:{real.gpu}/{real.slice}",)
+    return tuple(f"cuda:{real.gpu}/{index}" for index in slices) or (f"cuda:{real.gpu}",)
+
+
+def _check_devices(name: str, reals: Sequence[RealDevice]) -> None:
+    """Checks that every core exists, and that no device is listed twice."""
+    seen: dict[object, str] = {}
+    for real in (real for real in reals if real.gpu is None):
+        key = real.provider, real.device_id, real.cores, tuple(sorted(real.options.items()))
+        if key in seen:
+            same = f"; {real.name} is the same device" if real.name != seen[key] else ""
+            raise InvalidTopology(f"devices {name!r}: {seen[key]} is listed twice{same}; list every device once")
+        seen[key] = real.name
     allowed = allowed_cores()
     missing = next((core for real in reals for core in real.cores if core not in allowed), None)
     if missing is not None:
@@ -116,7 +138,7 @@ def _gpu_devices(name: str, reals: Sequence[RealDevice]) -> dict[str, Device]:
                 f"devices {name!r}: cuda:{index} is listed twice; list every device once, or slices: "
                 f"cuda:{index}[sms=N,slice=0],cuda:{index}[sms=N,slice=1]"
             )
-        if len({real.sms for real in devices}) > 1:
+        if len({real.sms for real in devices} - {None}) > 1:
             raise InvalidTopology(f"devices {name!r}: slices of cuda:{index} differ; all need the same sms")
         found |= {real.name: accelerator(real, known[index], _share(real)) for real in devices}
     return found

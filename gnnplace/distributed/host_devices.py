@@ -67,7 +67,13 @@ class HostsTopology:
         found: list[Link] = []
         for part in self.parts:
             on = f"{part.host.name}/"
-            devices += [replace(device, name=on + device.name) for device in part.topology.devices]
+            devices += [
+                replace(
+                    device, name=on + device.name, resources=tuple(on + name for name in device.resources),
+                    memory_pool=device.memory_pool and on + device.memory_pool,
+                )
+                for device in part.topology.devices
+            ]  # fmt: skip
             found += [
                 replace(
                     link, source=on + link.source, target=on + link.target, channel=link.channel and on + link.channel

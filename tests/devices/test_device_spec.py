@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gnnplace.devices import detect, spec
@@ -33,10 +34,10 @@ def test_a_preset_written_to_a_file_is_read_as_the_same_device_set(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("machine")
-def test_cores_share_the_memory_of_the_machine_by_their_number() -> None:
+def test_a_set_of_cores_is_as_fast_as_its_cores_together() -> None:
     topology = load_topology("cpu:0, cpu:1-3")
     assert topology.device_names == ("cpu:0", "cpu:1-3")
-    assert [device.memory_bytes for device in topology.devices] == [3_000_000_000, 9_000_000_000]
+    assert not topology.shares_resources
     one, three = (device.peak_flops_per_s["float32"] for device in topology.devices)
     assert three == 3 * one
     assert topology.devices[0].kind != topology.devices[1].kind
@@ -67,17 +68,16 @@ def test_auto_means_each_allowed_core_and_by_default_the_gpus() -> None:
         ("", "empty"),
         ("cpu:4", "core 4 is not open to this process; it may use 0, 1, 2, 3, 6, 7"),
         ("cpu:2-6", "core 4"),
-        ("cpu:0,cpu:0", "core 0 is listed twice"),
-        ("cpu:0-2,cpu:2", "core 2 is listed twice"),
+        ("cpu:0,cpu:0", "cpu:0 is listed twice; list every device once"),
+        ("cpu:0-1,cpu:0+1", "cpu:0-1 is listed twice; cpu:0+1 is the same device"),
+        ("cpu:0,cpu:0[memory=1GiB]", "cpu:0 is listed twice; cpu:0[memory=1GiB] is the same device"),
         ("cuda:0,cuda:0", "cuda:0 is listed twice"),
         ("cuda:0,cuda:0[memory=1GiB]", "cuda:0 is listed twice"),
         ("cuda:0[sms=66],cuda:0[sms=66]", "cuda:0 is listed twice; list every device once, or slices: cuda:0[sms=N"),
-        ("cuda:0[sms=66],cuda:0", "slices of cuda:0 differ; all need the same sms"),
         ("cuda:0[sms=66],cuda:0[sms=33,slice=2]", "slices of cuda:0 differ"),
         ("cuda:0[sms=66,slice=2]", "ends at multiprocessor 198, and cuda:0 has 132; its slices of 66 are slice=0 to"),
-        ("cpu:1,ep:OpenVINO:CPU[cores=0-1]", "core 1 is listed twice"),
         ("ep:OpenVINO:CPU[cores=4]", "core 4 is not open to this process"),
-        ("ep:OpenVINO:CPU,ep:OpenVINOExecutionProvider:CPU", "OpenVINOExecutionProvider CPU is listed twice"),
+        ("ep:OpenVINO:CPU,ep:OpenVINOExecutionProvider:CPU", "ep:OpenVINO:CPU is listed twice; ep:OpenVINOExecutionProvider:CPU is"),
         ("cuda:2", "the NVIDIA driver shows cuda:0 to cuda:1"),
         ("cpu:0,", "'' does not exist on this machine"),
         ("cpu:0;cpu:1", "does not exist on this machine"),
@@ -107,12 +107,37 @@ def test_slices_of_a_gpu_have_one_kind_a_share_of_its_memory_and_fast_links() ->
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_provider_on_the_cpu_is_a_host_of_its_own_kind_with_its_share_of_the_memory() -> None:
+@pytest.mark.parametrize(
+    ("text", "excluded"),
+    [
+        ("cpu:0,cpu:1,cpu:0-1", [[2], [2], [0, 1]]),
+        ("cpu:0-1,cpu:1-2,cpu:2", [[1], [0, 2], [1]]),
+        ("cpu:0-1,cpu:0-1[spinning=1]", [[1], [0]]),
+        ("cpu:1,ep:OpenVINO:CPU[cores=0-1],cpu:2", [[1], [0], []]),
+        ("ep:OpenVINO:CPU,cpu:3", [[1], [0]]),
+        ("cuda:0[sms=66,slice=0],cuda:0,cuda:0[sms=66,slice=1],cuda:1", [[1], [0, 2], [1], []]),
+    ],
+)
+def test_devices_that_use_the_same_cores_or_multiprocessors_exclude_each_other(
+    text: str, excluded: list[list[int]]
+) -> None:
+    topology = load_topology(text)
+    assert [np.flatnonzero(row).tolist() for row in topology.excludes] == excluded
+
+
+@pytest.mark.usefixtures("machine")
+def test_devices_on_cores_share_one_memory_unless_their_name_states_one() -> None:
+    topology = load_topology("cpu:0,cuda:0,cpu:1[memory=1GiB],cpu:0-1,ep:OpenVINO:CPU[cores=2]")
+    assert topology.memory_home.tolist() == [0, 1, 2, 0, 0]
+    assert topology.memory_bytes.tolist() == [12_000_000_000, 143771 * 2**20, 2**30, 12_000_000_000, 12_000_000_000]
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_provider_on_the_cpu_is_a_host_of_its_own_kind() -> None:
     topology = load_topology("cpu:0,ep:OpenVINO:CPU[cores=1],ep:OpenVINO:CPU[cores=2-3,precision=FP32]")
     plain, provider, with_options = topology.devices
     assert provider.kind == f"{plain.kind}-openvino"
     assert with_options.kind == f"{plain.kind.replace('-x1', '-x2')}-openvino-precision-fp32"
-    assert [device.memory_bytes for device in topology.devices] == [3_000_000_000, 3_000_000_000, 6_000_000_000]
     assert provider.peak_flops_per_s == plain.peak_flops_per_s
     whole = load_topology("ep:OpenVINO:CPU").devices[0].peak_flops_per_s["float32"]
     assert whole == pytest.approx(6 * plain.peak_flops_per_s["float32"])
@@ -142,9 +167,8 @@ def test_without_a_driver_the_number_of_multiprocessors_is_unknown(monkeypatch: 
 
 def test_the_cores_of_this_machine_are_devices() -> None:
     cores = detect.allowed_cores()
-    device = detect.host_device(parse_real(f"cpu:{cores[0]}"), 1, 1000)
+    device = detect.host_device(parse_real(f"cpu:{cores[0]}"), 1)
     assert device.name == f"cpu:{cores[0]}"
-    assert device.memory_bytes == 1000
     assert device.peak_flops_per_s["float32"] > 1e9
 
 
