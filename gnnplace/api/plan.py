@@ -76,7 +76,8 @@ class Plan:
         """The segments of a saved plan: those that were executed, else those of the simulated schedule."""
         if self.measured_segments is not None:
             return self.measured_segments
-        return self.setup.workload.segments(self.placement.assignment, self.schedule.order())
+        excludes = self.setup.topology.excludes
+        return self.setup.workload.segments(self.placement.assignment, self.schedule.order(), excludes)
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnnplace.api.options import Dims, shapes_of
-from gnnplace.arrays import IntArray
+from gnnplace.arrays import BoolArray, IntArray
 from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.json_format import read_graph
 from gnnplace.graph.op_graph import OpGraph
@@ -53,9 +53,10 @@ class Workload:
         """Warnings of the reader."""
         return self.models[0].warnings if self.models else ()
 
-    def segments(self, assignment: IntArray, order: IntArray) -> tuple[Segment, ...]:
-        """The segments in which a placement `[N]` runs, when ops run in an order `[N]`."""
-        return segments(self.graph, assignment, order, None if self.onnx is None else self.onnx.constant_ops)
+    def segments(self, assignment: IntArray, order: IntArray, excludes: BoolArray | None = None) -> tuple[Segment, ...]:
+        """The segments in which a placement `[N]` runs, when ops run in an order `[N]`; `excludes` is that of the topology."""
+        constant = None if self.onnx is None else self.onnx.constant_ops
+        return segments(self.graph, assignment, order, constant, excludes)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -51,6 +51,23 @@ def allowed_cores() -> tuple[int, ...]:
         return tuple(range(os.cpu_count() or 1))
     with _pinning:
         return tuple(sorted(_main_cores[0] if _main_cores else os.sched_getaffinity(os.getpid())))
+
+
+def occupied(real: RealDevice, reals: Iterable[RealDevice]) -> tuple[str, ...]:
+    """What a device of the set `reals` occupies while it computes: its cores (all, if it names none), or slices of its GPU.
+
+    A GPU occupies all slices of it that are in the set.
+    """
+    on = f"{real.host}/" if real.host else ""
+    if real.on_host:
+        return tuple(f"{on}core:{core}" for core in real.cores or allowed_cores())
+    if real.gpu is None:
+        return (f"{on}{real.provider}:{real.device_id}",)
+    gpu = f"{on}cuda:{real.gpu}"
+    if real.sms is not None:
+        return (f"{gpu}/{real.slice}",)
+    same = [other for other in reals if (other.host, other.gpu) == (real.host, real.gpu)]
+    return tuple(f"{gpu}/{index}" for index in sorted({one.slice for one in same if one.sms is not None})) or (gpu,)
 
 
 @contextmanager

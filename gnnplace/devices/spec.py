@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gnnplace.devices.detect import accelerator, allowed_cores, gpus, host_device, multiprocessors
+from gnnplace.devices.detect import accelerator, allowed_cores, gpus, host_device, multiprocessors, occupied
 from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.presets import preset
 from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_real, split_names
@@ -77,31 +77,14 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
     devices = []
     for real in reals:
         if real.on_host:
-            device = host_device(real, len(_cores(real)))
+            device = host_device(real, len(real.cores or allowed_cores()))
             device = dataclasses.replace(device, memory_bytes=memory_bytes, memory_pool=_MAIN_MEMORY)
         else:
             device = on_gpus.get(real.name) or accelerator(real, None)
         if real.memory_bytes is not None:
             device = dataclasses.replace(device, memory_bytes=real.memory_bytes, memory_pool=None)
-        devices.append(dataclasses.replace(device, resources=_resources(real, reals)))
+        devices.append(dataclasses.replace(device, resources=occupied(real, reals)))
     return Topology(name, tuple(devices), tuple(_link(a, b) for a in reals for b in reals if a is not b))
-
-
-def _cores(real: RealDevice) -> tuple[int, ...]:
-    """Cores that a device on the host computes on: those of its name, or all."""
-    return real.cores or allowed_cores()
-
-
-def _resources(real: RealDevice, reals: Iterable[RealDevice]) -> tuple[str, ...]:
-    """What the device occupies: cores, or the slices of its GPU among `reals`."""
-    if real.on_host:
-        return tuple(f"core:{core}" for core in _cores(real))
-    if real.gpu is None:
-        return (f"{real.provider}:{real.device_id}",)
-    slices = sorted({other.slice for other in reals if other.gpu == real.gpu and other.sms is not None})
-    if real.sms is not None:
-        return (f"cuda:{real.gpu}/{real.slice}",)
-    return tuple(f"cuda:{real.gpu}/{index}" for index in slices) or (f"cuda:{real.gpu}",)
 
 
 def _check_devices(name: str, reals: Sequence[RealDevice]) -> None:

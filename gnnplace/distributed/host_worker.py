@@ -18,6 +18,7 @@ from gnnplace.files import temporary_folder
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import parse_device
+from gnnplace.running.exclusive import Gate, rivals_of
 from gnnplace.running.pipeline import LocalDevices
 from gnnplace.running.values import as_numpy
 from gnnplace.running.worker import Message, TaskThread, Worker, start_all
@@ -116,9 +117,13 @@ class HostWorker:
         try:
             with temporary_folder() as folder:
                 write_sent_files(self._files, folder)
+                rivals = rivals_of(self._steps)
+                gate = Gate(rivals)
                 for name, own in self._steps.items():
                     steps = [replace(step, part=_inside(folder, step.part)) for step in own]
-                    self._workers[name] = Worker(parse_device(name, self._host), steps)
+                    self._workers[name] = Worker(
+                        parse_device(name, self._host), steps, gate if name in rivals else None
+                    )
                 self._start()
         except GnnplaceError as error:
             return error

@@ -213,7 +213,8 @@ class HostsExecutor:
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
         """The segments in which a placement runs."""
         whole, _ = self.setup.evaluate_groups(placement)
-        return self.setup.workload.segments(whole.assignment, self.setup.simulator.schedule(whole).order())
+        order = self.setup.simulator.schedule(whole).order()
+        return self.setup.workload.segments(whole.assignment, order, self.setup.topology.excludes)
 
     def _executed(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """The measured cost of each placement of the op groups; equal ones run once.

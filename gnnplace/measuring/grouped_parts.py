@@ -40,16 +40,18 @@ class GroupedModel:
         """The model at the first shape, which parts are cut from."""
         return self.models[0]
 
-    def segments(self, assignment: IntArray, order: IntArray) -> tuple[Segment, ...]:
+    def segments(self, assignment: IntArray, order: IntArray, excludes: BoolArray | None = None) -> tuple[Segment, ...]:
         """Segments of the model's ops in a global run order near `order` `[G]`, for an assignment `[G]` of the groups.
 
+        `excludes` `[D, D]` is true where two devices share a resource; None: none do.
         Producers run first; inside a group, ops run in topological order.
         """
-        groups = [group for segment in segments(self.graph, assignment, order) for group in segment.ops]
+        of_groups = segments(self.graph, assignment, order, excludes=excludes)
+        groups = [group for segment in of_groups for group in segment.ops]
         graph = self.model.graph
         rank, position = np.argsort(groups), np.argsort(graph.topological_order)  # of permutations: their inverses
         run_order = np.lexsort((position, rank[self.group_of_op]))
-        return segments(graph, assignment[self.group_of_op], run_order, self.model.constant_ops)
+        return segments(graph, assignment[self.group_of_op], run_order, self.model.constant_ops, excludes)
 
 
 class PartMaker:

@@ -134,7 +134,7 @@ class MeasuredEvaluator:
     def segments_of(self, placement: Placement) -> tuple[Segment, ...]:
         """Segments of the model's ops for a placement of the groups, in a global run order by simulated start."""
         order = self._simulated.schedule(placement).order()
-        return self._grouped.segments(placement.assignment, order)
+        return self._grouped.segments(placement.assignment, order, self.topology.excludes)
 
     def compare(self, placements: Sequence[Placement]) -> Comparison:
         """Measures placements in their segments, side by side with plain sessions of the whole model."""

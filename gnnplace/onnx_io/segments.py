@@ -1,6 +1,7 @@
 """Segments: runs of ops that one device executes without exchanging values, so that each becomes one session."""
 
 import heapq
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,16 +27,19 @@ def segments(
     assignment: IntArray | Sequence[int],
     order: IntArray | Sequence[int],
     constant: BoolArray | Sequence[bool] | None = None,
+    excludes: BoolArray | None = None,
 ) -> tuple[Segment, ...]:
     """Cuts a placement into segments, in a global order in which producers come before consumers.
 
     `order` `[N]` is the run order of ops, for example by start in a schedule; ops of one instant may be in any order.
     `constant` `[N]` marks ops whose values nobody sends, since every part that reads one contains the op (see
-    `ModelCutter`); such an op belongs to the segment of the next op on its device.
+    `ModelCutter`); such an op belongs to the segment of the next op on its device. `excludes` `[D, D]` is true where two
+    devices share a resource (`Topology.excludes`); None: none do.
 
     First, a segment is a maximal run of ops of one device such that
-    (a) it ends after an op that another device reads, since the value is sent as soon as it exists, and
-    (b) only its first op reads from other devices, since ops before a reader need not wait for its inputs.
+    (a) it ends after an op that another device reads, since the value is sent as soon as it exists,
+    (b) only its first op reads from other devices, since ops before a reader need not wait for its inputs, and
+    (c) no op of a device that shares a resource comes between its ops.
     Then every cut that lets nothing start earlier is undone; see `_merge`. So each op finishes as early as if every op
     were a segment, for any durations. One thing may be lost: the overlap of a transfer with the rest of its segment,
     where the readers wait for the rest anyway.
@@ -62,12 +66,14 @@ def segments(
     for producer, consumer in zip(*(ends.tolist() for ends in graph.edges), strict=True):
         if device_of[producer] != device_of[consumer] and not steady[producer]:
             sources.setdefault(consumer, []).append(producer)
+    rivals = [] if excludes is None else [np.flatnonzero(row).tolist() for row in excludes]
     groups: dict[int, list[list[int]]] = defaultdict(list)  # device -> ops of each of its segments
-    for ops in _cut(run_order, device_of, steady, sources):
+    for ops in _cut(run_order, device_of, steady, sources, rivals):
         groups[device_of[ops[0]]].append(ops)
-    while _merge(groups, device_of, sources):
+    position = np.argsort(run_order).tolist()
+    while _merge(groups, device_of, sources, rivals, position):
         pass
-    return _global_order(groups, sources, np.argsort(run_order).tolist())
+    return _global_order(groups, sources, position)
 
 
 def segment_numbers(found: Sequence[Segment], num_ops: int) -> list[int]:
@@ -97,9 +103,16 @@ def _earliest_first(after: Sequence[Iterable[int]], key: Sequence[int]) -> list[
 
 
 def _cut(
-    order: Sequence[int], device_of: Sequence[int], constant: Sequence[bool], sources: dict[int, list[int]]
+    order: Sequence[int],
+    device_of: Sequence[int],
+    constant: Sequence[bool],
+    sources: dict[int, list[int]],
+    rivals: Sequence[Sequence[int]],
 ) -> list[list[int]]:
-    """Ops of each segment by rules (a) and (b), in the order of their first ops that are not constant."""
+    """Ops of each segment by rules (a), (b) and (c), in the order of their first ops that are not constant.
+
+    `rivals` lists for each device those that share a resource with it; it is empty where no devices do.
+    """
     sends = {producer for producers in sources.values() for producer in producers}
     done: list[list[int]] = []
     opened: dict[int, list[int]] = {}  # device -> its unfinished segment
@@ -114,6 +127,8 @@ def _cut(
             opened[device] = ops = []
             done.append(ops)
         ops += [*waiting.pop(device, ()), op]
+        for rival in rivals[device] if rivals else ():
+            opened.pop(rival, None)
         if op in sends:
             del opened[device]
     for device, ops in waiting.items():
@@ -125,13 +140,20 @@ def _cut(
     return done
 
 
-def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources: dict[int, list[int]]) -> bool:
+def _merge(
+    groups: dict[int, list[list[int]]],
+    device_of: Sequence[int],
+    sources: dict[int, list[int]],
+    rivals: Sequence[Sequence[int]],
+    position: Sequence[int],
+) -> bool:
     """Joins neighbours `A`, `B` on a device where no segment then starts later, in place; returns whether any joined.
 
     `last_read(S, e)` is the last segment of device `e` from which `S` or an earlier segment of its device reads. `A` and
-    `B` join if both conditions hold:
+    `B` join if all conditions hold:
     1. `B` reads nothing new: each remote segment that it reads is at most `last_read(A, e)`, so it is done when `A` starts.
     2. No reader waits longer: on each device, the first reader `C` of `A` has `last_read(C, device of A)` at `B` or later.
+    3. No segment of a device that shares a resource begins between them, by the `position` of its first op.
     The quotient stays acyclic: a path from `A` to `B` over another device would end in a segment that `B` reads, which
     is an ancestor of `A` by 1. Joining several pairs at once is safe, because `B` ran right after `A` anyway. One call is
     linear in segments and remote edges; its indices are those of the beginning of the call.
@@ -155,8 +177,10 @@ def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources
             reads[device].append(own)
             last_read[device].append(so_far)
 
+    begins = {device: [position[ops[0]] for ops in rows] for device, rows in groups.items()}
     joined = False
     for device, rows in groups.items():
+        between = sorted(begin for rival in (rivals[device] if rivals else ()) for begin in begins.get(rival, ()))
         merged: list[list[int]] = []
         first = 0  # first segment, by index, in the last entry of `merged`
         readers: dict[int, int] = {}  # device -> first segment that reads from the last entry of `merged`
@@ -165,7 +189,8 @@ def _merge(groups: dict[int, list[list[int]]], device_of: Sequence[int], sources
                 last <= last_read[device][first].get(other, -1) for other, last in reads[device][number].items()
             )
             nobody_waits = all(last_read[other][reader].get(device, -1) >= number for other, reader in readers.items())
-            if merged and nothing_new and nobody_waits:
+            is_disturbed = bisect(between, begins[device][first]) < bisect(between, begins[device][number])
+            if merged and nothing_new and nobody_waits and not is_disturbed:
                 merged[-1] += ops
                 joined = True
                 for other, reader in first_reader[device, number].items():

@@ -27,11 +27,12 @@ class Step:
     """Position of the part in the global run order."""
     part: Part
     waits: frozenset[int]
-    """Parts on other devices (or `START`) that must have delivered, without those that an earlier step waits for."""
+    """Parts on other devices (or `START`) that must have delivered, or ended where the devices share a resource, without those
+    that an earlier step waits for."""
     keeps: tuple[str, ...]
     """Outputs that later steps of the device read."""
     sends: tuple[tuple[str, tuple[str, ...]], ...]
-    """Other devices, each with the outputs that it reads."""
+    """Other devices, each with the outputs that it reads; none where it only waits for the end of the part."""
     results: tuple[str, ...]
     """Outputs of the part that are model outputs."""
     releases: tuple[str, ...]
@@ -39,11 +40,15 @@ class Step:
 
 
 def plan_steps(
-    parts: Sequence[Part], inputs: Sequence[str], outputs: Sequence[str]
+    parts: Sequence[Part],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    rivals: Mapping[str, Collection[str]] = {},
 ) -> tuple[dict[str, list[Step]], dict[str, tuple[str, ...]]]:
     """The steps of each device in order, and the model inputs that each device reads.
 
-    `parts` are in a global run order: producers before consumers.
+    `parts` are in a global run order: producers before consumers. `rivals` names for each device those that share a resource with
+    it: their parts run one after the other, in the global order.
 
     Raises:
         InvalidPlacement: a value is read before it is produced, produced twice, or wanted and never produced.
@@ -72,12 +77,14 @@ def plan_steps(
         readers[name].append(device)
     steps: dict[str, list[Step]] = defaultdict(list)
     waited: dict[str, set[int]] = defaultdict(set)
+    before, after = _turns(parts, rivals)
     wanted = set(outputs)
     for number, part in enumerate(parts):
         sources = {producer[name] for name in part.reads} | {START}
-        waits = {n for n in sources if n == START or parts[n].device != part.device} - waited[part.device]
+        waits = {n for n in sources if n == START or parts[n].device != part.device} | before[number]
+        waits -= waited[part.device]
         waited[part.device] |= waits
-        sends: dict[str, list[str]] = defaultdict(list)
+        sends: dict[str, list[str]] = defaultdict(list, {device: [] for device in after[number]})
         for name in part.outputs:
             for device in readers[name] if producer[name] == number else ():
                 sends[device].append(name)
@@ -95,6 +102,21 @@ def plan_steps(
         )
     feeds = {device: tuple(name for name in inputs if (device, name) in last_reader) for device in steps}
     return dict(steps), feeds
+
+
+def _turns(parts: Sequence[Part], rivals: Mapping[str, Collection[str]]) -> tuple[list[set[int]], list[set[str]]]:
+    """For each part the last parts before it on devices that share a resource with its own, and the devices that wait for it."""
+    before: list[set[int]] = [set() for _ in parts]
+    after: list[set[str]] = [set() for _ in parts]
+    last: dict[str, int] = {}
+    for number, part in enumerate(parts):
+        own = last.get(part.device, START)
+        # Earlier ones than the last part on this device are over.
+        before[number] = {last[rival] for rival in rivals.get(part.device, ()) if last.get(rival, START) > own}
+        for earlier in before[number]:
+            after[earlier].add(part.device)
+        last[part.device] = number
+    return before, after
 
 
 class Request:

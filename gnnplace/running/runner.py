@@ -15,6 +15,7 @@ from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import Request, State, Step, plan_steps
 from gnnplace.running.devices import parse_device, pinned
+from gnnplace.running.exclusive import Gate, rivals_of
 from gnnplace.running.feed import check_complete
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.pipeline import Devices, OneDevice, Pipeline, closed_error
@@ -54,7 +55,8 @@ class PlacedRunner:
         if max_in_flight is not None and max_in_flight < 1:
             raise InvalidInput(f"max_in_flight is {max_in_flight}; expected at least 1 request under way")
         self.outputs = tuple(outputs)
-        self._steps, self._feeds = plan_steps(parts, inputs, outputs)
+        rivals = rivals_of(dict.fromkeys(part.device for part in parts))
+        self._steps, self._feeds = plan_steps(parts, inputs, outputs, rivals)
         defaulted = {name for part in parts for name in part.optional_inputs}
         read = {name for part in parts for name in part.inputs}.union(outputs) - defaulted
         self._known = frozenset(outputs)
@@ -73,7 +75,10 @@ class PlacedRunner:
         if devices_of is not None:
             self.devices = devices_of(self._steps, self.max_in_flight)
             return
-        workers = [Worker(parse_device(name), steps) for name, steps in self._steps.items()]
+        gate = Gate(rivals)
+        workers = [
+            Worker(parse_device(name), steps, gate if name in rivals else None) for name, steps in self._steps.items()
+        ]
         if len(workers) > 1:
             self.devices = Pipeline(workers, cache, self.max_in_flight)
             return

@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -13,6 +14,7 @@ from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import pin
+from gnnplace.running.exclusive import Gate
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import COPIED_TYPES, DeviceMemory, Value, device_memory
 
@@ -75,9 +77,11 @@ class Worker:
     computes. Inputs are on the device before their step begins, and outputs leave it while the next step runs.
     """
 
-    def __init__(self, device: RealDevice, steps: Sequence[Step]) -> None:
+    def __init__(self, device: RealDevice, steps: Sequence[Step], gate: Gate | None = None) -> None:
+        """`gate` is for devices that share a resource with others."""
         self.device = device
         self.steps = steps
+        self._gate = gate
         self.inbox: SimpleQueue[Message | None] = SimpleQueue()
         self.peers: Mapping[str, Callable[[Message], None]] = {}
         """Functions that deliver a message, by device."""
@@ -196,7 +200,9 @@ class Worker:
             homes = session.home_of((*step.keeps, *stays))
         feed = {name: values[name] for name in part.inputs}
         feed |= {name: values[name] for name in part.optional_inputs if name in values}
-        outputs = dict(zip(part.outputs, session.run(feed, homes, request.options), strict=True))
+        with nullcontext() if self._gate is None else self._gate.turn(self.device.name, request.number, step.number):
+            computed = session.run(feed, homes, request.options)
+        outputs = dict(zip(part.outputs, computed, strict=True))
         if stays:
             request.resident.update({name: outputs[name] for name in part.outputs if name in stays})
         for name in step.keeps:

@@ -141,9 +141,9 @@ def advance(
                 for entry in range(input_offsets[op], input_offsets[op + ONE]):
                     copy: Index = input_tensors[entry] * num_devices + device
                     uses[copy] -= 1
-                    if uses[copy] == 0:
-                        if not pooled or leaves_pool(uses, pools + copy - device + memory_home[device]):
-                            released += tensor_bytes[input_tensors[entry]]
+                    in_pool = pools + copy - device + memory_home[device]
+                    if uses[copy] == 0 and (not pooled or leaves_pool(uses, in_pool)):
+                        released += tensor_bytes[input_tensors[entry]]
                 live_bytes[memory_home[device]] -= released
                 for tensor in range(output_offsets[op], output_offsets[op + ONE]):
                     home = tensor * num_devices
@@ -193,9 +193,9 @@ def advance(
                     source = transfers[transfer, SOURCE]
                     copy = tensor * num_devices + source
                     uses[copy] -= 1
-                    if uses[copy] == 0:
-                        if not pooled or leaves_pool(uses, pools + copy - source + memory_home[source]):
-                            live_bytes[memory_home[source]] -= tensor_bytes[tensor]
+                    in_pool = pools + copy - source + memory_home[source]
+                    if uses[copy] == 0 and (not pooled or leaves_pool(uses, in_pool)):
+                        live_bytes[memory_home[source]] -= tensor_bytes[tensor]
                 if not hop_place[hop] & LAST_HOP:
                     transfers[transfer, HOP] = hop + ONE
                     num_wake = join(transfer, hop_channel[hop + ONE], queue_head, queue_tail, transfers, wake, num_wake)

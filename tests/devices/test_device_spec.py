@@ -22,7 +22,8 @@ LISTING = "0, GPU-aaa, NVIDIA H200, 143771\n1, GPU-bbb, Tesla T4, 15360\n2, GPU-
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight cores of which two are forbidden, 12 GB, two GPUs of 132 multiprocessors."""
     monkeypatch.setattr(spec, "multiprocessors", lambda gpu: 132)
-    monkeypatch.setattr(spec, "allowed_cores", lambda: (0, 1, 2, 3, 6, 7))
+    for module in (spec, detect):
+        monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1, 2, 3, 6, 7))
     monkeypatch.setattr(spec, "total_memory_bytes", lambda: 12_000_000_000)
     gpus = Gpu(0, "NVIDIA H200", 143771 * 2**20), Gpu(1, "Tesla T4", 15360 * 2**20)
     monkeypatch.setattr(spec, "gpus", lambda: gpus)
@@ -77,7 +78,10 @@ def test_auto_means_each_allowed_core_and_by_default_the_gpus() -> None:
         ("cuda:0[sms=66],cuda:0[sms=33,slice=2]", "slices of cuda:0 differ"),
         ("cuda:0[sms=66,slice=2]", "ends at multiprocessor 198, and cuda:0 has 132; its slices of 66 are slice=0 to"),
         ("ep:OpenVINO:CPU[cores=4]", "core 4 is not open to this process"),
-        ("ep:OpenVINO:CPU,ep:OpenVINOExecutionProvider:CPU", "ep:OpenVINO:CPU is listed twice; ep:OpenVINOExecutionProvider:CPU is"),
+        (
+            "ep:OpenVINO:CPU,ep:OpenVINOExecutionProvider:CPU",
+            "ep:OpenVINO:CPU is listed twice; ep:OpenVINOExecutionProvider:CPU is",
+        ),
         ("cuda:2", "the NVIDIA driver shows cuda:0 to cuda:1"),
         ("cpu:0,", "'' does not exist on this machine"),
         ("cpu:0;cpu:1", "does not exist on this machine"),
