@@ -1,3 +1,5 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -98,6 +100,32 @@ def test_every_op_is_in_one_segment_of_its_device_after_all_that_it_reads(
     for producer, consumer in zip(*(e.tolist() for e in graph.edges), strict=True):
         assert place[producer] < place[consumer]
     assert all(number[a] < number[b] for a, b in remote_edges(graph, devices))
+
+
+def test_a_segment_is_cut_where_a_device_that_shares_a_resource_runs_an_op() -> None:
+    graph, excludes = graph_of(4, []), np.zeros((3, 3), dtype=bool)
+    excludes[0, 2] = excludes[2, 0] = True
+    assert ops_of(segments(graph, [0, 1, 2, 0], [0, 1, 2, 3], excludes=excludes)) == [(0,), (1,), (2,), (3,)]
+    assert ops_of(segments(graph, [0, 2, 1, 0], [0, 2, 1, 3], excludes=excludes)) == [(0,), (2,), (1,), (3,)]
+    assert ops_of(segments(graph, [0, 1, 0, 2], [0, 1, 2, 3], excludes=excludes)) == [(0, 2), (1,), (3,)]
+
+
+@given(placed_graphs(), st.integers(0, 63))
+@settings(deadline=None, max_examples=200)
+def test_segments_on_devices_that_share_a_resource_do_not_interleave(
+    placed: tuple[OpGraph, list[int], list[int]], pairs: int
+) -> None:
+    graph, devices, _ = placed
+    excludes = np.zeros((4, 4), dtype=bool)
+    for bit, (one, other) in enumerate(combinations(range(4), 2)):
+        excludes[one, other] = excludes[other, one] = bool(pairs >> bit & 1)
+    order = graph.topological_order
+    place = np.argsort(order)
+    found = segments(graph, devices, order, excludes=excludes)
+    assert sorted(op for segment in found for op in segment.ops) == list(range(graph.num_ops))
+    spans = [(segment.device, place[list(segment.ops)].min(), place[list(segment.ops)].max()) for segment in found]
+    for (one, begin, end), (other, first, last) in combinations(spans, 2):
+        assert not excludes[one, other] or end < first or last < begin
 
 
 @given(placed_graphs(), st.lists(st.floats(0.01, 10.0), min_size=24, max_size=24))

@@ -80,6 +80,27 @@ def test_steps_wait_once_keep_values_with_later_readers_and_release_the_others()
     ]
 
 
+def test_parts_on_devices_that_share_a_resource_take_turns_in_the_global_order() -> None:
+    parts = [Part(str(n), device, b"", ("x",), (f"y{n}",)) for n, device in enumerate("pqbbpqb")]
+    steps, _ = plan_steps(parts, ["x"], [], {"p": "b", "q": "b", "b": "pq"})
+    waits = {step.number: step.waits - {START} for own in steps.values() for step in own}
+    assert waits == {0: set(), 1: set(), 2: {0, 1}, 3: set(), 4: {3}, 5: {3}, 6: {4, 5}}
+    sends = {step.number: dict(step.sends) for own in steps.values() for step in own}
+    assert sends == {0: {"b": ()}, 1: {"b": ()}, 2: {}, 3: {"p": (), "q": ()}, 4: {"b": ()}, 5: {"b": ()}, 6: {}}
+
+
+@two_cores
+def test_requests_on_cores_and_on_both_cores_together_give_the_right_values() -> None:
+    devices = ["cpu:0", "cpu:0-1", "cpu:1", "cpu:0", "cpu:0-1", "cpu:0-1", "cpu:1"]
+    parts = [add_one(f"v{i}", f"v{i + 1}", device) for i, device in enumerate(devices)]
+    parts += [add_one("v0", f"w{i}", device) for i, device in enumerate(devices)]  # all at once
+    outputs = ["v7", *(f"w{i}" for i in range(7))]
+    with PlacedRunner(parts, ["v0"], outputs) as runner:
+        feeds = [{"v0": np.full(2, start, np.float32)} for start in range(200)]
+        for start, found in enumerate(runner.run_many(None, feeds)):
+            assert [value.tolist() for value in found] == [[start + 7] * 2, *[[start + 1] * 2] * 7]
+
+
 def test_a_cache_returns_the_session_of_a_key_until_it_drops_the_key() -> None:
     def create() -> PartSession:
         raise LookupError("the cache has no such session")
