@@ -95,7 +95,7 @@ def advance(
             num_touched = occupy(tables, state, num_touched)
         for position in range(num_touched):
             device = touched[position]
-            home_memory = memory_home[device]
+            home_memory = np.uint64(memory_home[device]) if pooled else np.uint64(device)
             if (
                 running[device] < 0
                 and num_ready[device] > 0
@@ -137,18 +137,18 @@ def advance(
                         holder[resources[at]] = -1
                 num_touched = touch(device, touched, num_touched)
                 num_completed += 1
+                home_memory = np.uint64(memory_home[device]) if pooled else np.uint64(device)
                 released = workspace_bytes[op]
                 for entry in range(input_offsets[op], input_offsets[op + ONE]):
                     copy: Index = input_tensors[entry] * num_devices + device
                     uses[copy] -= 1
-                    in_pool = pools + copy - device + memory_home[device]
-                    if uses[copy] == 0 and (not pooled or leaves_pool(uses, in_pool)):
+                    if uses[copy] == 0 and (not pooled or leaves_pool(uses, pools + copy - device + home_memory)):
                         released += tensor_bytes[input_tensors[entry]]
-                live_bytes[memory_home[device]] -= released
+                live_bytes[home_memory] -= released
                 for tensor in range(output_offsets[op], output_offsets[op + ONE]):
                     home = tensor * num_devices
                     if pooled and consumer_offsets[tensor] < consumer_offsets[tensor + ONE]:
-                        uses[pools + home + memory_home[device]] += 1
+                        uses[pools + home + home_memory] += 1
                     for entry in range(consumer_offsets[tensor], consumer_offsets[tensor + ONE]):
                         consumer = consumers[entry]
                         target = assignment[consumer]
@@ -193,9 +193,9 @@ def advance(
                     source = transfers[transfer, SOURCE]
                     copy = tensor * num_devices + source
                     uses[copy] -= 1
-                    in_pool = pools + copy - source + memory_home[source]
-                    if uses[copy] == 0 and (not pooled or leaves_pool(uses, in_pool)):
-                        live_bytes[memory_home[source]] -= tensor_bytes[tensor]
+                    home_memory = np.uint64(memory_home[source]) if pooled else np.uint64(source)
+                    if uses[copy] == 0 and (not pooled or leaves_pool(uses, pools + copy - source + home_memory)):
+                        live_bytes[home_memory] -= tensor_bytes[tensor]
                 if not hop_place[hop] & LAST_HOP:
                     transfers[transfer, HOP] = hop + ONE
                     num_wake = join(transfer, hop_channel[hop + ONE], queue_head, queue_tail, transfers, wake, num_wake)
@@ -221,8 +221,9 @@ def advance(
                 target = transfers[transfer, TARGET]
                 duration_s = hop_latency_s[hop] + tensor_bytes[tensor] / hop_bandwidth[hop]
                 if hop_place[hop] & LAST_HOP:
-                    if not pooled or enters_pool(uses, pools + tensor * num_devices + memory_home[target]):
-                        live_bytes[memory_home[target]] += tensor_bytes[tensor]
+                    home_memory = np.uint64(memory_home[target]) if pooled else np.uint64(target)
+                    if not pooled or enters_pool(uses, pools + tensor * num_devices + home_memory):
+                        live_bytes[home_memory] += tensor_bytes[tensor]
                     num_touched = touch(target, touched, num_touched)
                 channel_busy_s[channel] += duration_s
                 push_event(event_s, event_id, num_events, now_s + duration_s, num_devices + channel)
