@@ -100,6 +100,10 @@ class DeviceRecord(TypedDict):
     kind: str
     memory_bytes: int | None
     """None: unlimited."""
+    resources: NotRequired[list[str]]
+    """What the device occupies while it computes; absent: one of its own."""
+    memory_pool: NotRequired[str | None]
+    """Devices of one pool share their memory; absent or None: a memory of its own."""
 
 
 class OpsRecord(TypedDict):
@@ -293,3 +297,12 @@ def _is_consistent(run: RunRecord) -> bool:
         per_device.append(len(run["memory_over_time"]))
     is_listed = all(0 <= index < count for values, count in indices for index in values)
     return is_listed and all(count == len(run["devices"]) for count in per_device)
+
+
+def memory_groups(run: RunRecord) -> dict[int, list[int]]:
+    """The devices of each memory by its first device, whose entries in the record are those of the memory."""
+    groups: dict[object, list[int]] = {}
+    for index, device in enumerate(run["devices"]):
+        pool = device.get("memory_pool")
+        groups.setdefault(index if pool is None else pool, []).append(index)
+    return {devices[0]: devices for devices in groups.values()}

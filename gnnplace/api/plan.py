@@ -181,7 +181,13 @@ class Plan:
             "format": "gnnplace.run/1",
             "summary": self.summary(out),
             "devices": [
-                {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes}
+                {
+                    "name": device.name,
+                    "kind": device.kind,
+                    "memory_bytes": device.memory_bytes,
+                    "resources": list(device.resources or (device.name,)),
+                    "memory_pool": device.memory_pool,
+                }
                 for device in topology.devices
             ],
             "ops": record.ops_record(setup, own, self.placement, schedule),

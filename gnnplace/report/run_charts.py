@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from gnnplace.report.answer import evaluator_of
 from gnnplace.report.theme import MUTED, TRANSFER, device_colour, label, new_figure, time_unit
-from gnnplace.run_record import RunRecord
+from gnnplace.run_record import RunRecord, memory_groups
 from gnnplace.units import format_bytes, format_s
 
 _ROW = 70
@@ -17,7 +17,7 @@ _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 
 
 def memory_chart(run: RunRecord) -> go.Figure | None:
-    """One row per device: bytes in use during one step, with the capacity as a line; None for records without it.
+    """One row per memory: bytes in use during one step, with the capacity as a line; None for records without it.
 
     A capacity far above the peak appears only in the title, because the curve would be flat below it.
     """
@@ -26,29 +26,34 @@ def memory_chart(run: RunRecord) -> go.Figure | None:
         return None
     end_s = max([0.0, *run["ops"]["end_s"], *(row["end_s"] for row in run["transfers"])])
     unit, scale = time_unit(end_s)
+    groups = memory_groups(run)
     figure = new_figure(
-        _ROW * len(courses) + 70, rows=len(courses), cols=1, shared_xaxes=True, vertical_spacing=0.3 / len(courses),
-        subplot_titles=[_title(run, device) for device in range(len(courses))],
+        _ROW * len(groups) + 70, rows=len(groups), cols=1, shared_xaxes=True, vertical_spacing=0.3 / len(groups),
+        subplot_titles=[_title(run, devices) for devices in groups.values()],
     )  # fmt: skip
-    for device, course in enumerate(courses):
-        _add_course(figure, run, device, [*course, (end_s, course[-1][1] if course else 0)], scale)
+    for row, device in enumerate(groups, start=1):
+        course = courses[device]
+        _add_course(figure, run, device, row, [*course, (end_s, course[-1][1] if course else 0)], scale)
     figure.update_annotations(font={"size": 12}, xanchor="left", x=0)
     figure.update_xaxes(range=[0, end_s / scale or 1.0])
-    figure.update_xaxes(title=f"time of one step ({unit}, simulated)", row=len(courses), col=1)
+    figure.update_xaxes(title=f"time of one step ({unit}, simulated)", row=len(groups), col=1)
     return figure
 
 
-def _title(run: RunRecord, device: int) -> str:
+def _title(run: RunRecord, devices: list[int]) -> str:
     """The title states the evaluated peak, because ops without duration change memory within an instant that no line shows."""
-    name, capacity = run["devices"][device]["name"], run["devices"][device]["memory_bytes"]
+    names, capacity = [run["devices"][device]["name"] for device in devices], run["devices"][devices[0]]["memory_bytes"]
     limit = "no limit" if capacity is None else f"of {format_bytes(capacity)}"
-    return f"{label(name, most=30)}: at most {format_bytes(run['peak_memory_bytes'].get(name, 0))} {limit}"
+    peak = format_bytes(run["peak_memory_bytes"].get(names[0], 0))
+    return f"{label(', '.join(names), most=30)}: at most {peak} {limit}"
 
 
-def _add_course(figure: go.Figure, run: RunRecord, device: int, course: list[tuple[float, int]], scale: float) -> None:
+def _add_course(
+    figure: go.Figure, run: RunRecord, device: int, row: int, course: list[tuple[float, int]], scale: float
+) -> None:
     capacity, peak = run["devices"][device]["memory_bytes"], max(level for _, level in course)
     unit, size = next((unit for unit in _UNITS if peak >= unit[1]), _UNITS[-1])
-    cell = {"row": device + 1, "col": 1}
+    cell = {"row": row, "col": 1}
     figure.add_scatter(
         x=[time / scale for time, _ in course], y=[level / size for _, level in course], mode="lines", fill="tozeroy",
         line={"shape": "hv", "width": 1.5, "color": device_colour(device)},

@@ -9,7 +9,7 @@ from typing import Any
 from gnnplace.report.answer import evaluator_of, percent, seconds, speed
 from gnnplace.report.run_charts import stage_of
 from gnnplace.report.theme import TRANSFER, device_colour, label
-from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, StepRecord
+from gnnplace.run_record import MeasuredRecord, PlannerRow, RunRecord, StepRecord, memory_groups
 from gnnplace.units import format_bytes
 
 _MOST_STEPS = 12
@@ -62,13 +62,17 @@ def devices_table(run: RunRecord) -> str:
     """Ops of each device, and its peak memory against its capacity."""
     ops = run["ops"]
     rows = []
+    first_of = {device: devices[0] for devices in memory_groups(run).values() for device in devices}
     for index, device in enumerate(run["devices"]):
         num_ops = sum(place == index for place in ops["device"])
         peak, capacity = run["peak_memory_bytes"].get(device["name"], 0), device["memory_bytes"]
         name = f"{swatch(device_colour(index))}{escape(device['name'])}"
         if device["kind"] != device["name"]:
             name += f" <small>{escape(device['kind'])}</small>"
-        rows.append([name, f"{num_ops:,}", _memory_bar(peak, capacity, device_colour(index))])
+        first = first_of[index]
+        shared = f"that of {escape(run['devices'][first]['name'])}"
+        memory = _memory_bar(peak, capacity, device_colour(index)) if first == index else shared
+        rows.append([name, f"{num_ops:,}", memory])
     return html_table(["device", "ops", "peak memory"], rows)
 
 

@@ -6,17 +6,25 @@
 
   const byStart = (one, other) => one.start - other.start || one.end - other.end;
 
-  // Devices, then the channels that carried something.
+  // The rows of each device: its own one, or where devices share resources those of its resources.
+  const rowsOfDevices = devices => {
+    const used = devices.map(device => device.resources ?? [device.name]), names = [...new Set(used.flat())];
+    if (names.length === used.flat().length) return {labels: devices.map(device => device.name), places: devices.map((_, index) => [index])};
+    return {labels: names, places: used.map(resources => resources.map(resource => names.indexOf(resource)))};
+  };
+
+  // Devices or their resources, then the channels that carried something. An op on several resources has a bar in each row.
   const allRows = () => {
-    const {run, colours} = report, {ops, devices, transfers} = run, {name} = ops;
-    const found = devices.map((device, index) => ({label: report.short(device.name, 24), colour: colours[index], pattern: "", bars: []}));
+    const {run, colours} = report, {ops, devices, transfers} = run, {name} = ops, {labels, places} = rowsOfDevices(devices);
+    const found = labels.map(label => ({label: report.short(label, 24), pattern: "", bars: []}));
     for (let op = 0; op < name.length; op++)
-      found[ops.device[op]].bars.push({start: ops.start_s[op], end: ops.end_s[op], kind: "op", index: op});
+      for (const place of places[ops.device[op]])
+        found[place].bars.push({start: ops.start_s[op], end: ops.end_s[op], kind: "op", index: op, colour: colours[ops.device[op]]});
     const channels = new Map();
     transfers.forEach((row, index) => {
       const label = row.channel ?? `${devices[row.source].name} → ${devices[row.target].name}`, key = JSON.stringify([label, row.source]);
-      if (!channels.has(key)) channels.set(key, {label: report.short(label, 24), colour: colours[row.source], pattern: "/", bars: []});
-      channels.get(key).bars.push({start: row.start_s, end: row.end_s, kind: "transfer", index});
+      if (!channels.has(key)) channels.set(key, {label: report.short(label, 24), pattern: "/", bars: []});
+      channels.get(key).bars.push({start: row.start_s, end: row.end_s, kind: "transfer", index, colour: colours[row.source]});
     });
     for (const key of [...channels.keys()].sort()) found.push(channels.get(key));
     found.forEach((row, place) => {
@@ -31,7 +39,7 @@
     const found = [];
     for (const bar of bars) {
       const last = found.at(-1), isShort = bar.end - bar.start < finest;
-      if (last && isShort && last.isShort && bar.start - last.end < finest) {
+      if (last && isShort && last.isShort && bar.start - last.end < finest && bar.colour === last.colour) {
         last.end = Math.max(last.end, bar.end);
         last.count++;
       } else found.push({...bar, isShort, count: 1});
@@ -65,7 +73,7 @@
         text: bars.map(bar => inside(bar, to - from, width_px)), textposition: "inside", insidetextanchor: "start", textangle: 0,
         insidetextfont: {color: "#ffffff", size: 11}, constraintext: "none", cliponaxis: true,
         marker: {
-          color: row.colour, line: {width: 0.5, color: row.colour}, opacity: bars.map((_, number) => SHADES[number % 2]),
+          color: bars.map(bar => bar.colour), line: {width: 0.5, color: bars.map(bar => bar.colour)}, opacity: bars.map((_, number) => SHADES[number % 2]),
           pattern: {shape: row.pattern},
         },
       };
