@@ -176,6 +176,10 @@ class HostPipeline:
         self._slots.release()
         raise ProcessLost(self._broken) if self._broken else closed_error()
 
+    def wait(self, request: Request) -> None:
+        """Waits until a request has ended."""
+        request.ended.get()
+
     def give_up(self, request: Request) -> None:
         """Ends a request whose caller no longer waits."""
         self._end(request, MeasurementFailed("the request was given up"))

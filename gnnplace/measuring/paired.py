@@ -65,7 +65,8 @@ def difference_of(
     centre, low, high = signed_rank_interval(logs[0] - logs[1], confidence)
     more = loading_spread * NormalDist().inv_cdf((1 + confidence) / 2)
     bounds = centre, centre - math.hypot(centre - low, more), centre + math.hypot(high - centre, more)
-    return Difference(*np.expm1(bounds).tolist(), samples.shape[1])
+    difference, lower, upper = np.expm1(bounds).tolist()
+    return Difference(difference, lower, upper, samples.shape[1])
 
 
 def signed_rank_interval(values: FloatArray, confidence: float) -> tuple[float, float, float]:

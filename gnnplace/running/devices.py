@@ -2,8 +2,9 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -74,10 +75,11 @@ def pin(device: RealDevice) -> None:
     providers inherit all cores, and so do those that run ops in parallel, which ONNX Runtime does not pin.
     """
     if device.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, _cores_of_caller(device))
+        os.sched_setaffinity(0, caller_cores(device))
 
 
-def _cores_of_caller(device: RealDevice) -> tuple[int, ...]:
+def caller_cores(device: RealDevice) -> tuple[int, ...]:
+    """Cores of the thread that calls the device's sessions."""
     return device.cores[:1] if device.family == "cpu" and not device.parallel else device.cores
 
 
@@ -85,32 +87,47 @@ def pinned(device: RealDevice) -> AbstractContextManager[None]:
     """Keeps the calling thread on the device's cores within the block, as `pin` does, and restores its affinity afterwards."""
     if not device.cores or not hasattr(os, "sched_setaffinity"):
         return nullcontext()
-    return pinned_to(_cores_of_caller(device))
+    return pinned_to(caller_cores(device))
 
 
-def session_options(device: RealDevice) -> ort.SessionOptions:
-    """Options for a session that uses this device's cores alone and records the provider of each op.
+@dataclass(frozen=True)
+class SessionSettings:
+    """Threads and configuration of a session."""
+
+    intra_op_threads: int
+    inter_op_threads: int
+    parallel: bool
+    """Ops that do not depend on each other run at the same time."""
+    entries: Mapping[str, str]
+
+
+def session_settings(device: RealDevice) -> SessionSettings:
+    """Settings with which a session uses this device's cores alone.
 
     The calling thread is one of the session's threads, so the affinities name the other cores; ONNX Runtime counts cores
     from one there. Threads do not spin by default, as several sessions share the machine. Ops that run in parallel each have
     all threads of the session, so that a long op does not leave cores idle.
     """
-    options = ort.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
-    options.intra_op_num_threads = max(1, len(device.cores)) if device.family == "cpu" else 1
-    options.inter_op_num_threads = 1
-    if device.parallel:
-        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-        options.inter_op_num_threads = len(device.cores)
-    for threads in ("intra_op", "inter_op"):
-        options.add_session_config_entry(f"session.{threads}.allow_spinning", str(int(device.spinning)))
+    threads = max(1, len(device.cores)) if device.family == "cpu" else 1
+    entries = {f"session.{kind}.allow_spinning": str(int(device.spinning)) for kind in ("intra_op", "inter_op")}
     if device.spinning:  # only until the run ends, so that spinning takes no time of the next session
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+        entries["session.force_spinning_stop"] = "1"
+    entries["session.use_env_allocators"] = "1"
+    if threads > 1 and not device.parallel:
+        entries["session.intra_op_thread_affinities"] = ";".join(str(core + 1) for core in device.cores[1:])
+    return SessionSettings(threads, len(device.cores) if device.parallel else 1, device.parallel, entries)
+
+
+def session_options(device: RealDevice) -> ort.SessionOptions:
+    """Options for a session that uses this device's cores alone and records the provider of each op."""
+    settings, options = session_settings(device), ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    options.intra_op_num_threads, options.inter_op_num_threads = settings.intra_op_threads, settings.inter_op_threads
+    if settings.parallel:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
     _share_arena()
-    options.add_session_config_entry("session.use_env_allocators", "1")
-    if options.intra_op_num_threads > 1 and not device.parallel:
-        others = ";".join(str(core + 1) for core in device.cores[1:])
-        options.add_session_config_entry("session.intra_op_thread_affinities", others)
+    for key, value in settings.entries.items():
+        options.add_session_config_entry(key, value)
     if device.family != "cpu":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options

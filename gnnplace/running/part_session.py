@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnxruntime as ort
 
@@ -16,6 +16,9 @@ from gnnplace.running.values import HOST, Options, Value, as_numpy, device_memor
 if TYPE_CHECKING:
     from gnnplace.onnx_io.model import OnnxModel
     from gnnplace.onnx_io.read import TypeText
+
+
+SessionT = TypeVar("SessionT")
 
 
 class PartSession:
@@ -59,26 +62,26 @@ class SessionCache:
     """Sessions by key, for several threads; a key must name the content and the device."""
 
     def __init__(self) -> None:
-        self._sessions: dict[Hashable, PartSession] = {}
+        self._sessions: dict[tuple[type, Hashable], Any] = {}
         self._lock = Lock()
 
-    def get(self, key: Hashable, create: Callable[[], PartSession]) -> PartSession:
-        """The session of `key`; `create` makes a missing one.
+    def get(self, kind: type[SessionT], key: Hashable, create: Callable[[], SessionT]) -> SessionT:
+        """The session of a kind with this key; `create` makes a missing one.
 
         `create` runs on the calling thread and outside the lock, so that devices load their sessions side by side.
         """
         with self._lock:
-            session = self._sessions.get(key)
+            session: SessionT | None = self._sessions.get((kind, key))
         if session is None:
             session = create()
             with self._lock:
-                self._sessions[key] = session
+                self._sessions[kind, key] = session
         return session
 
     def retain(self, keys: Collection[Hashable]) -> None:
         """Drops all sessions but those of `keys`; sessions in use live on with their users."""
         with self._lock:
-            self._sessions = {key: session for key, session in self._sessions.items() if key in keys}
+            self._sessions = {entry: session for entry, session in self._sessions.items() if entry[1] in keys}
 
 
 _FATAL_ONLY = 4  # ONNX Runtime's log level: the error is reported again where the model is loaded to run

@@ -8,8 +8,9 @@ from threading import Lock, Semaphore
 from typing import Any, Protocol
 
 from gnnplace.errors import GnnplaceError, InvalidInput, MeasurementFailed
-from gnnplace.running.dataflow import START, Request
-from gnnplace.running.devices import pinned
+from gnnplace.running.dataflow import START, Request, Step
+from gnnplace.running.devices import parse_device, pinned
+from gnnplace.running.exclusive import Gate, rivals_of
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import Value
 from gnnplace.running.worker import Message, Worker, start_all
@@ -24,6 +25,9 @@ class Devices(Protocol):
         Raises:
             InvalidInput: the devices are closed.
         """
+
+    def wait(self, request: Request) -> None:
+        """Waits until a request has ended."""
 
     def give_up(self, request: Request) -> None:
         """Ends a request whose caller no longer waits."""
@@ -50,6 +54,10 @@ class LocalDevices:
         """The sessions of all parts, in the global run order."""
         numbered = {step.number: part for worker in self._workers for step, part in worker.compiled}
         return [numbered[number] for number in sorted(numbered)]
+
+    def wait(self, request: Request) -> None:
+        """Waits until a request has ended."""
+        request.ended.get()
 
     def providers(self) -> list[str]:
         """ONNX Runtime's execution providers of all parts, in the global run order, each once."""
@@ -147,6 +155,18 @@ class OneDevice(LocalDevices):
             self._closed = True
             if self._worker is not None:
                 self._worker.close()
+
+
+def python_devices(
+    steps: Mapping[str, Sequence[Step]], max_in_flight: int, cache: SessionCache | None = None
+) -> Devices:
+    """Devices whose steps a thread each runs in Python; the steps of a single device run on the calling thread."""
+    rivals = rivals_of(steps)
+    gate = Gate(rivals)
+    workers = [Worker(parse_device(name), own, gate if name in rivals else None) for name, own in steps.items()]
+    if len(workers) > 1:
+        return Pipeline(workers, cache, max_in_flight)
+    return OneDevice(workers[0] if workers else None, cache)
 
 
 def closed_error() -> InvalidInput:

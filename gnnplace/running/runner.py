@@ -11,16 +11,16 @@ from functools import partial
 from threading import Lock, Semaphore
 from typing import Any
 
-from gnnplace.errors import InvalidInput, MeasurementFailed
+from gnnplace.errors import InvalidInput, MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import Request, State, Step, plan_steps
-from gnnplace.running.devices import parse_device, pinned
-from gnnplace.running.exclusive import Gate, rivals_of
+from gnnplace.running.devices import pinned
+from gnnplace.running.exclusive import rivals_of
 from gnnplace.running.feed import check_complete
 from gnnplace.running.part_session import PartSession, SessionCache
-from gnnplace.running.pipeline import Devices, OneDevice, Pipeline, closed_error
+from gnnplace.running.pipeline import Devices, OneDevice, closed_error, python_devices
 from gnnplace.running.values import Feed, Options, OutputNames
-from gnnplace.running.worker import TaskThread, Worker, one_line
+from gnnplace.running.worker import TaskThread, one_line
 
 DevicesOf = Callable[[Mapping[str, Sequence[Step]], int], Devices]
 """Makes the devices from the steps of each device and the number of requests under way at once."""
@@ -49,8 +49,8 @@ class PlacedRunner:
     ) -> None:
         """Creates all sessions. `parts` are in a global run order; `inputs` and `outputs` are those of the model.
 
-        `devices_of` makes the devices; None: threads of this process, with sessions from `cache`. The errors are those of
-        `Session`, and InvalidPlacement if the parts do not fit together.
+        `devices_of` makes the devices; None: threads of this process, with sessions from `cache`: compiled ones for several
+        devices on CPU cores where numba is installed, else those of `python_devices`. The errors are those of `Session`, and InvalidPlacement if the parts do not fit together.
         """
         if max_in_flight is not None and max_in_flight < 1:
             raise InvalidInput(f"max_in_flight is {max_in_flight}; expected at least 1 request under way")
@@ -75,14 +75,12 @@ class PlacedRunner:
         if devices_of is not None:
             self.devices = devices_of(self._steps, self.max_in_flight)
             return
-        gate = Gate(rivals)
-        workers = [
-            Worker(parse_device(name), steps, gate if name in rivals else None) for name, steps in self._steps.items()
-        ]
-        if len(workers) > 1:
-            self.devices = Pipeline(workers, cache, self.max_in_flight)
+        found = (
+            _compiled_devices(self._steps, self.outputs, self.max_in_flight, cache) if len(self._steps) > 1 else None
+        )
+        self.devices = found or python_devices(self._steps, self.max_in_flight, cache)
+        if not isinstance(self.devices, OneDevice):
             return
-        self.devices = OneDevice(workers[0] if workers else None, cache)
         # Inputs that no op reads belong to no part, and a session would refuse them.
         if len(parts) == 1 and set(inputs) <= set(parts[0].reads) and set(outputs) <= set(parts[0].outputs):
             self._direct = self.devices.sessions[0]
@@ -268,9 +266,23 @@ class PlacedRunner:
 
     def _wait(self, request: Request) -> None:
         try:
-            request.ended.get()
+            self.devices.wait(request)
         except BaseException:  # Ctrl-C
             self.devices.give_up(request)
             raise
         if request.failure is not None:
             raise request.failure
+
+
+def _compiled_devices(
+    steps: Mapping[str, Sequence[Step]], outputs: Sequence[str], max_in_flight: int, cache: SessionCache | None
+) -> Devices | None:
+    """Compiled threads; None where something that they need is missing, or where the parts need the Python loop."""
+    try:
+        from gnnplace.running.compiled.devices import CompiledDevices, NotPlainError
+    except ImportError:
+        return None
+    try:
+        return CompiledDevices(steps, outputs, cache, max_in_flight)
+    except (NotPlainError, MissingDependency):
+        return None

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import GnnplaceError, MeasurementFailed
+from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import START, Request, Step
 from gnnplace.running.devices import pin
 from gnnplace.running.exclusive import Gate
@@ -115,13 +116,11 @@ class Worker:
             create = partial(PartSession, part, self.device)
             try:
                 key = part.key, self.device.name
-                session = create() if cache is None or part.key is None else cache.get(key, create)
+                session = create() if cache is None or part.key is None else cache.get(PartSession, key, create)
             except GnnplaceError:
                 raise
             except Exception as error:  # ONNX Runtime's errors have no base class of their own
-                raise MeasurementFailed(
-                    f"part {part.name!r} cannot be loaded on {self.device.name!r}: {one_line(error)}"
-                ) from error
+                raise not_loaded(part, error) from error
             self.compiled.append((step, session))
             if self._memory is not None:  # all outputs that the copying thread can copy
                 kept = {arg.name for arg in session.session.get_outputs() if arg.type in COPIED_TYPES}
@@ -295,6 +294,11 @@ def start_all(workers: Collection[Worker], cache: SessionCache | None) -> None:
     for failure in [ready.get() for _ in workers]:
         if failure is not None:
             raise failure
+
+
+def not_loaded(part: Part, error: Exception) -> MeasurementFailed:
+    """The error of a part whose session cannot be created."""
+    return MeasurementFailed(f"part {part.name!r} cannot be loaded on {part.device!r}: {one_line(error)}")
 
 
 def one_line(error: Exception) -> str:

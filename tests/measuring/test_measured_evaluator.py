@@ -182,7 +182,7 @@ def test_a_move_creates_only_the_sessions_of_the_segments_that_it_changes(evalua
 
     def sessions(parts: tuple[Part, ...]) -> dict[object, PartSession]:
         missing = partial(pytest.fail, "the cache has no such session")
-        return {part.key: state.cache.get(((part.key, 0), part.device), missing) for part in parts}
+        return {part.key: state.cache.get(PartSession, ((part.key, 0), part.device), missing) for part in parts}
 
     assert Job((before,), RULE).execute(state).samples is not None
     loaded = sessions(before)
@@ -228,7 +228,7 @@ def test_pairs_of_a_search_keep_the_sessions_of_the_incumbent_and_teach_the_cost
         assert answer.samples is not None
         assert [len(row) for row in answer.part_s] == [len(first), len(parts[0])]
         missing = partial(pytest.fail, "the cache has no such session")
-        loaded.append([state.cache.get(((part.key, 0), part.device), missing) for part in parts[0]])
+        loaded.append([state.cache.get(PartSession, ((part.key, 0), part.device), missing) for part in parts[0]])
     assert all(before is after for before, after in zip(*loaded, strict=True))
 
 

@@ -12,6 +12,7 @@ from gnnplace.onnx_io.part import Part
 from gnnplace.running import worker
 from gnnplace.running.devices import parse_device
 from gnnplace.running.part_session import PartSession
+from gnnplace.running.pipeline import python_devices
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import DeviceMemory, as_numpy, device_memory
 from tests.parts import part
@@ -69,7 +70,7 @@ def feed(number: float) -> dict[str, np.ndarray]:
 
 
 def test_each_value_is_copied_once_and_resident_values_never(memory: StandIn) -> None:
-    with PlacedRunner(parts(), ["x"], ["y", "b"]) as runner:
+    with PlacedRunner(parts(), ["x"], ["y", "b"], devices_of=python_devices) as runner:
         for number in range(5):
             y, b = runner.run(None, feed(number))
             assert (y.tolist(), b.tolist()) == ([2 * number + 2] * 2, [2 * number + 2] * 2)
@@ -85,13 +86,13 @@ def test_a_device_that_shares_the_memory_reads_values_without_a_copy(
     memory: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PartSession, "shares_memory_with", lambda session, reader: reader == "cpu:0")
-    with PlacedRunner(parts(), ["x"], ["y"]) as runner:
+    with PlacedRunner(parts(), ["x"], ["y"], devices_of=python_devices) as runner:
         assert runner.run(None, feed(3))[0].tolist() == [8, 8]
     assert (memory.out, memory.into) == ([], [4])
 
 
 def test_an_unwanted_output_is_not_copied(memory: StandIn) -> None:
-    with PlacedRunner(parts()[:2], ["x"], ["a", "b", "c"]) as runner:
+    with PlacedRunner(parts()[:2], ["x"], ["a", "b", "c"], devices_of=python_devices) as runner:
         assert runner.run(["c"], feed(1))[0].tolist() == [-4, -4]
     assert memory.out == [-4]
 
@@ -120,7 +121,7 @@ def test_the_next_request_runs_while_outputs_of_the_previous_one_are_copied(
 
     monkeypatch.setattr(PartSession, "run", noted)
     memory.before_into, memory.before_out = before_into, before_out
-    with PlacedRunner(parts(), ["x"], ["y"]) as runner:
+    with PlacedRunner(parts(), ["x"], ["y"], devices_of=python_devices) as runner:
         assert [outputs[0][0] for outputs in runner.run_many(None, [feed(0), feed(10)])] == [2, 22]
 
 
@@ -134,7 +135,7 @@ def test_a_copy_that_fails_fails_its_request_only(memory: StandIn, way: str) -> 
         memory.before_into = fail
     else:
         memory.before_out = fail
-    with PlacedRunner(parts(), ["x"], ["y"]) as runner:
+    with PlacedRunner(parts(), ["x"], ["y"], devices_of=python_devices) as runner:
         futures = [runner.submit(None, feed(number)) for number in range(5)]
         for number, future in enumerate(futures):
             if number == 3:
@@ -151,7 +152,7 @@ def test_state_that_a_device_makes_and_reads_is_not_copied(memory: StandIn) -> N
             "(float[N] a, float[N] t) => (float[N] s_new, float[N] t_new) { s_new = Add(a, t) t_new = Neg(a) }", "cpu:1"
         ),
     ]
-    with PlacedRunner(made, ["x", "s", "t"], ["s_new", "t_new"]) as runner:
+    with PlacedRunner(made, ["x", "s", "t"], ["s_new", "t_new"], devices_of=python_devices) as runner:
         zeros = np.zeros(2, np.float32)
         state = runner.first_state({"s": "s_new", "t": "t_new"}, {"s": zeros, "t": zeros})
         s, t = 0.0, 0.0

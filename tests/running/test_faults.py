@@ -10,9 +10,10 @@ import pytest
 from gnnplace.devices.detect import allowed_cores
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.running import worker
+from gnnplace.running.compiled import devices as compiled
 from gnnplace.running.devices import parse_device, pinned
-from gnnplace.running.pipeline import Pipeline
-from gnnplace.running.runner import PlacedRunner
+from gnnplace.running.pipeline import python_devices
+from gnnplace.running.runner import DevicesOf, PlacedRunner
 from gnnplace.running.worker import Worker
 from tests.parts import add_one
 
@@ -21,18 +22,24 @@ FEED = {"v0": np.zeros(2, np.float32)}
 LIMIT_S = 20.0
 
 
-def runner(max_in_flight: int | None = None) -> PlacedRunner:
+def runner(devices_of: DevicesOf | None = None, max_in_flight: int | None = None) -> PlacedRunner:
     parts = [add_one("v0", "v1", "cpu:0"), add_one("v1", "v2", "cpu:1")]
-    return PlacedRunner(parts, ["v0"], ["v2"], max_in_flight=max_in_flight)
+    return PlacedRunner(parts, ["v0"], ["v2"], max_in_flight=max_in_flight, devices_of=devices_of)
 
 
-def test_a_request_that_cannot_begin_leaves_its_place_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+both_loops = pytest.mark.parametrize("devices_of", [None, python_devices])
+
+
+@both_loops
+def test_a_request_that_cannot_begin_leaves_its_place_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, devices_of: DevicesOf | None
+) -> None:
     def refuse(*_: object) -> None:
         raise MeasurementFailed("the host is lost")
 
-    with runner(max_in_flight=1) as placed:
+    with runner(devices_of, max_in_flight=1) as placed:
         with monkeypatch.context() as patched:
-            patched.setattr(Pipeline, "begin", refuse)
+            patched.setattr(type(placed.devices), "begin", refuse)
             with pytest.raises(MeasurementFailed, match="the host is lost"):
                 placed.submit(None, FEED)
         with ThreadPoolExecutor(1) as pool:
@@ -40,23 +47,27 @@ def test_a_request_that_cannot_begin_leaves_its_place_to_the_next(monkeypatch: p
             assert future.result(LIMIT_S)[0].tolist() == [2, 2]
 
 
-def test_a_device_that_cannot_be_used_is_an_error_at_creation(monkeypatch: pytest.MonkeyPatch) -> None:
+@both_loops
+def test_a_device_that_cannot_be_used_is_an_error_at_creation(
+    monkeypatch: pytest.MonkeyPatch, devices_of: DevicesOf | None
+) -> None:
     def refuse(_: object) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(worker, "pin", refuse)
+    for module in (worker, compiled):
+        monkeypatch.setattr(module, "pin", refuse)
     with (
         ThreadPoolExecutor(1) as pool,
         pytest.raises(MeasurementFailed, match=r"device 'cpu:0' cannot be used: .*Invalid argument"),
     ):
-        pool.submit(runner).result(LIMIT_S)
+        pool.submit(runner, devices_of).result(LIMIT_S)
 
 
 def test_an_error_after_a_part_has_run_fails_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise MemoryError("no room for the outputs")
 
-    with runner() as placed, ThreadPoolExecutor(1) as pool:
+    with runner(python_devices) as placed, ThreadPoolExecutor(1) as pool:
         with monkeypatch.context() as patched:
             patched.setattr(Worker, "_hand_on", fail)
             with pytest.raises(MeasurementFailed, match=r"part 'v0->v1' failed on 'cpu:0': no room"):

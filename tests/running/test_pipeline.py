@@ -14,6 +14,7 @@ import pytest
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.part_session import PartSession
+from gnnplace.running.pipeline import python_devices
 from gnnplace.running.runner import PlacedRunner
 from gnnplace.running.values import as_numpy
 from tests.parts import add_one, part
@@ -77,7 +78,7 @@ def test_a_device_runs_the_ready_step_of_the_oldest_request(before_each_part: In
             until(lambda: not runner.devices._workers[0].inbox.empty())
 
     before_each_part(note)
-    with PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=3) as runner:
+    with PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=3, devices_of=python_devices) as runner:
         futures = [runner.submit(None, feed(10 * number)) for number in (1, 2, 3)]
         all_here.set()
         assert [future.result(_PATIENCE_S)[0][0] for future in futures] == [13, 23, 33]
@@ -94,7 +95,7 @@ def test_a_device_begins_the_next_request_instead_of_waiting(before_each_part: I
             assert second_begun.wait(_PATIENCE_S)
 
     before_each_part(note)
-    with PlacedRunner(back_and_forth(), ["v0"], ["v3"]) as runner:
+    with PlacedRunner(back_and_forth(), ["v0"], ["v3"], devices_of=python_devices) as runner:
         assert [outputs[0][0] for outputs in runner.run_many(None, [feed(10), feed(20)])] == [13, 23]
 
 
@@ -112,7 +113,9 @@ def test_no_more_requests_are_under_way_than_allowed(before_each_part: Install, 
             running.discard(number)
 
     before_each_part(note)
-    with PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=max_in_flight) as runner:
+    with PlacedRunner(
+        back_and_forth(), ["v0"], ["v3"], max_in_flight=max_in_flight, devices_of=python_devices
+    ) as runner:
         futures = [runner.submit(None, feed(10 * number)) for number in range(12)]
         assert [future.result(_PATIENCE_S)[0][0] for future in futures] == [10 * n + 3 for n in range(12)]
         many = runner.run_many(None, (feed(10 * number) for number in range(9)))
@@ -193,7 +196,7 @@ def test_no_part_runs_again_for_a_complete_request_whose_outputs_are_never_read(
 ) -> None:
     runs: list[str] = []
     before_each_part(lambda device, name, value: runs.append(name))
-    with PlacedRunner(back_and_forth(devices), ["v0"], [f"v{len(devices)}"]) as runner:
+    with PlacedRunner(back_and_forth(devices), ["v0"], [f"v{len(devices)}"], devices_of=python_devices) as runner:
         answers = runner.run_many(None, [feed(0)] * 2)
         next(answers)
         until(lambda: not runner.devices._in_flight)
@@ -211,7 +214,7 @@ def test_closing_fails_requests_under_way_and_refuses_waiting_ones(before_each_p
         assert may_continue.wait(_PATIENCE_S)
 
     before_each_part(hold)
-    runner = PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=2)
+    runner = PlacedRunner(back_and_forth(), ["v0"], ["v3"], max_in_flight=2, devices_of=python_devices)
     futures: list[Future[list[Any]]] = [runner.submit(None, feed(0)) for _ in range(2)]
     refused: list[str] = []
 

@@ -111,11 +111,11 @@ def test_a_cache_returns_the_session_of_a_key_until_it_drops_the_key() -> None:
             [add_one("a", "b", "cpu:0", "first"), add_one("b", "c", "cpu:0")], ["a"], ["c"], cache
         ) as runner:
             assert runner.run(None, {"a": np.zeros(1, np.float32)})[0].tolist() == [2]
-            found.append(cache.get(("first", "cpu:0"), create))
+            found.append(cache.get(PartSession, ("first", "cpu:0"), create))
     assert found[0] is found[1] is found[2]
     cache.retain([])
     with pytest.raises(LookupError):
-        cache.get(("first", "cpu:0"), create)
+        cache.get(PartSession, ("first", "cpu:0"), create)
 
 
 @two_cores

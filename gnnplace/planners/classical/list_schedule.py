@@ -194,7 +194,7 @@ def _insert(device: int, place: int, start: float, end: float, is_own: bool, bus
 @njit(cache=True, nogil=True)
 def _block(device: int, start: float, end: float, busy: _Busy) -> None:
     """Adds an interval of another device, joined with those that it overlaps."""
-    place, is_own = np.searchsorted(busy.end_s[device, : busy.size[device]], start, side="right"), False
+    place, is_own = int(np.searchsorted(busy.end_s[device, : busy.size[device]], start, side="right")), False
     last = place
     while last < busy.size[device] and busy.start_s[device, last] < end:
         start = min(start, busy.start_s[device, last])

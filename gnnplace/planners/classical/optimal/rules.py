@@ -166,12 +166,12 @@ def pay_overheads(schedule: IntervalModel) -> None:
     On a device that shares resources an op may also wait for these.
     """
     problem, model = schedule.problem, schedule.model
-    shares = problem.topology.excludes.any(axis=1)
+    shares = np.flatnonzero(problem.topology.excludes.any(axis=1)).tolist()
     above = _ancestors(problem)
     followers: dict[int, list[cp_model.IntVar]] = defaultdict(list)
     for op in range(problem.graph.num_ops):
         for device in schedule.devices_of(op):
-            if shares[device]:
+            if device in shares:
                 continue
             from_afar = [
                 hop.sent

@@ -1,0 +1,221 @@
+"""ONNX Runtime's C interface through ctypes: sessions and tensors of main memory.
+
+The table of functions only grows, so a function keeps its position: the positions below are those of the declarations in
+`onnxruntime_c_api.h`, from version 1.16 on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from gnnplace.errors import MeasurementFailed, MissingDependency
+from gnnplace.running.devices import SessionSettings
+
+_API_VERSION = 16
+# Position and types of the arguments of each function; all return a status but those of `_NO_STATUS`.
+_FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "GetErrorMessage": (2, (c_void_p,)),
+    "CreateEnv": (3, (c_int, c_char_p, POINTER(c_void_p))),
+    "CreateSession": (7, (c_void_p, c_char_p, c_void_p, POINTER(c_void_p))),
+    "CreateSessionFromArray": (8, (c_void_p, c_char_p, c_size_t, c_void_p, POINTER(c_void_p))),
+    "Run": (9, (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p)),
+    "CreateSessionOptions": (10, (POINTER(c_void_p),)),
+    "SetSessionExecutionMode": (13, (c_void_p, c_int)),
+    "SetSessionLogSeverityLevel": (22, (c_void_p, c_int)),
+    "SetIntraOpNumThreads": (24, (c_void_p, c_int)),
+    "SetInterOpNumThreads": (25, (c_void_p, c_int)),
+    "SessionGetInputCount": (30, (c_void_p, POINTER(c_size_t))),
+    "SessionGetOutputCount": (31, (c_void_p, POINTER(c_size_t))),
+    "SessionGetInputTypeInfo": (33, (c_void_p, c_size_t, POINTER(c_void_p))),
+    "SessionGetOutputTypeInfo": (34, (c_void_p, c_size_t, POINTER(c_void_p))),
+    "CreateTensorWithDataAsOrtValue": (
+        49, (c_void_p, c_void_p, c_size_t, POINTER(c_int64), c_size_t, c_int, POINTER(c_void_p)),
+    ),
+    "GetTensorMutableData": (51, (c_void_p, POINTER(c_void_p))),
+    "CastTypeInfoToTensorInfo": (55, (c_void_p, POINTER(c_void_p))),
+    "GetTensorElementType": (60, (c_void_p, POINTER(c_int))),
+    "GetDimensionsCount": (61, (c_void_p, POINTER(c_size_t))),
+    "GetDimensions": (62, (c_void_p, POINTER(c_int64), c_size_t)),
+    "GetTensorTypeAndShape": (65, (c_void_p, POINTER(c_void_p))),
+    "CreateCpuMemoryInfo": (69, (c_int, c_int, POINTER(c_void_p))),
+    "ReleaseStatus": (93, (c_void_p,)),
+    "ReleaseSession": (95, (c_void_p,)),
+    "ReleaseValue": (96, (c_void_p,)),
+    "ReleaseTypeInfo": (98, (c_void_p,)),
+    "ReleaseTensorTypeAndShapeInfo": (99, (c_void_p,)),
+    "ReleaseSessionOptions": (100, (c_void_p,)),
+    "AddSessionConfigEntry": (130, (c_void_p, c_char_p, c_char_p)),
+    "CreateAndRegisterAllocator": (144, (c_void_p, c_void_p, c_void_p)),
+}  # fmt: skip
+_NO_STATUS = {"GetErrorMessage": c_char_p}
+_WARNING, _ERROR = 2, 3  # levels of the log
+_ARENA, _DEFAULT_MEMORY = 1, 0
+_PARALLEL = 1
+_DTYPES: dict[int, np.dtype[Any]] = {
+    number: np.dtype(name)
+    for number, name in (
+        (1, "float32"), (2, "uint8"), (3, "int8"), (4, "uint16"), (5, "int16"), (6, "int32"), (7, "int64"), (9, "bool"),
+        (10, "float16"), (11, "float64"), (12, "uint32"), (13, "uint64"),
+    )
+}  # fmt: skip
+"""numpy's type for each of ONNX's element types that both have."""
+_ELEMENTS = {dtype: number for number, dtype in _DTYPES.items()}
+
+
+class CInterface:
+    """The functions, one environment with one arena, and calls that raise on errors."""
+
+    def __init__(self) -> None:
+        """Raises `MissingDependency` where the installed ONNX Runtime has no such library."""
+        found = sorted((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*"))
+        if not found:
+            raise MissingDependency("the installed ONNX Runtime has no library with its C interface")
+        library = ctypes.CDLL(str(found[-1]))
+        library.OrtGetApiBase.restype = POINTER(c_void_p)
+        get_api = ctypes.CFUNCTYPE(POINTER(c_void_p), c_uint32)(library.OrtGetApiBase()[0])
+        table = get_api(_API_VERSION)
+        if not table:
+            raise MissingDependency(f"the installed ONNX Runtime lacks version {_API_VERSION} of its C interface")
+        self.addresses = {name: int(table[position]) for name, (position, _) in _FUNCTIONS.items()}
+        """Of each function."""
+        self._functions = {
+            name: ctypes.CFUNCTYPE(_NO_STATUS.get(name, c_void_p), *arguments)(self.addresses[name])
+            for name, (_, arguments) in _FUNCTIONS.items()
+        }
+        self._env = self.made("CreateEnv", _ERROR, b"gnnplace")
+        self._memory = self.made("CreateCpuMemoryInfo", _ARENA, _DEFAULT_MEMORY)
+        # One arena for all sessions, as the sessions of the Python loop have; see `devices`.
+        self.call("CreateAndRegisterAllocator", self._env, self._memory, None)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function.
+
+        Raises:
+            MeasurementFailed: it returns an error, which is the message.
+        """
+        if status := self._functions[name](*arguments):
+            raise MeasurementFailed(self.message(status))
+
+    def message(self, status: int) -> str:
+        """The message of a status, which is released."""
+        text = self._functions["GetErrorMessage"](status) or b""
+        self._functions["ReleaseStatus"](status)
+        return text.decode(errors="replace")
+
+    def made(self, name: str, *arguments: Any) -> int:
+        """The object that a function makes, by its address."""
+        out = c_void_p()
+        self.call(name, *arguments, byref(out))
+        return int(out.value or 0)
+
+    def release(self, kind: str, address: int) -> None:
+        """Releases an object of a kind, such as `Value`."""
+        if address:
+            self._functions[f"Release{kind}"](address)
+
+    def session(self, model: Path | bytes, settings: SessionSettings, data_folder: Path | None) -> CSession:
+        """A session of a model; `data_folder` holds the external weights of a model in memory.
+
+        Raises:
+            MeasurementFailed: ONNX Runtime refuses the model.
+        """
+        options = self.made("CreateSessionOptions")
+        try:
+            self.call("SetSessionLogSeverityLevel", options, _ERROR)
+            self.call("SetIntraOpNumThreads", options, settings.intra_op_threads)
+            self.call("SetInterOpNumThreads", options, settings.inter_op_threads)
+            if settings.parallel:
+                self.call("SetSessionExecutionMode", options, _PARALLEL)
+            entries = dict(settings.entries)
+            if data_folder is not None:
+                entries["session.model_external_initializers_file_folder_path"] = str(data_folder)
+            for key, value in entries.items():
+                self.call("AddSessionConfigEntry", options, key.encode(), value.encode())
+            if isinstance(model, bytes):
+                return CSession(self, self.made("CreateSessionFromArray", self._env, model, len(model), options))
+            return CSession(self, self.made("CreateSession", self._env, str(model).encode(), options))
+        finally:
+            self.release("SessionOptions", options)
+
+    def holds_numbers(self, session: int) -> bool:
+        """All inputs and outputs of a session are tensors of element types that numpy has."""
+        for kind in ("Input", "Output"):
+            count = c_size_t()
+            self.call(f"SessionGet{kind}Count", session, byref(count))
+            for index in range(count.value):
+                info, tensor, element = self.made(f"SessionGet{kind}TypeInfo", session, index), c_void_p(), c_int()
+                try:
+                    self.call("CastTypeInfoToTensorInfo", info, byref(tensor))
+                    if tensor.value:
+                        self.call("GetTensorElementType", tensor, byref(element))
+                finally:
+                    self.release("TypeInfo", info)
+                if element.value not in _DTYPES:
+                    return False
+        return True
+
+    def tensor(self, array: np.ndarray[Any, Any]) -> int:
+        """A tensor over the memory of a contiguous array, which must stay alive and unchanged as long as the tensor."""
+        shape = (c_int64 * array.ndim)(*array.shape)
+        element = _ELEMENTS[array.dtype]
+        pointer = array.ctypes.data
+        return self.made(
+            "CreateTensorWithDataAsOrtValue", self._memory, pointer, array.nbytes, shape, array.ndim, element
+        )
+
+    def array(self, value: int) -> np.ndarray[Any, Any]:
+        """A tensor as an array over its memory; the tensor is released with the array."""
+        info, count, element, data = self.made("GetTensorTypeAndShape", value), c_size_t(), c_int(), c_void_p()
+        try:
+            self.call("GetDimensionsCount", info, byref(count))
+            shape = (c_int64 * count.value)()
+            self.call("GetDimensions", info, shape, count.value)
+            self.call("GetTensorElementType", info, byref(element))
+        finally:
+            self.release("TensorTypeAndShapeInfo", info)
+        self.call("GetTensorMutableData", value, byref(data))
+        dtype = _DTYPES[element.value]
+        num_bytes = dtype.itemsize * math.prod(tuple(shape))
+        buffer = (ctypes.c_byte * num_bytes).from_address(data.value or 0) if num_bytes else (ctypes.c_byte * 0)()
+        weakref.finalize(buffer, self.release, "Value", value).atexit = False
+        return np.ndarray(tuple(shape), dtype, memoryview(buffer))
+
+
+class CSession:
+    """A session, released with this object."""
+
+    def __init__(self, interface: CInterface, address: int) -> None:
+        self.address = address
+        weakref.finalize(self, interface.release, "Session", address).atexit = False
+
+
+@cache
+def c_interface() -> CInterface:
+    """The interface of this process.
+
+    Raises:
+        MissingDependency: the installed ONNX Runtime has none.
+    """
+    return CInterface()
+
+
+def is_plain(value: Any) -> bool:
+    """The value is an array that a tensor can share: contiguous, of an element type that ONNX has too."""
+    return isinstance(value, np.ndarray) and value.flags.c_contiguous and value.dtype in _ELEMENTS
+
+
+def name_pointers(names: Sequence[str], kept: list[Any]) -> list[int]:
+    """Addresses of the names as C strings, which are added to `kept`, as they have to stay alive."""
+    buffers = [ctypes.create_string_buffer(name.encode()) for name in names]
+    kept += buffers
+    return [ctypes.addressof(buffer) for buffer in buffers]

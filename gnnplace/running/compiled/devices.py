@@ -1,0 +1,384 @@
+"""The devices of a placed model as compiled threads, one for each set of cores that calls sessions."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from queue import SimpleQueue
+from threading import Lock, Semaphore, Thread, current_thread
+from typing import Any
+
+import numpy as np
+
+from gnnplace.arrays import IntArray
+from gnnplace.devices.real_names import RealDevice
+from gnnplace.errors import GnnplaceError, MeasurementFailed
+from gnnplace.onnx_io.part import Part
+from gnnplace.running.compiled.c_api import CSession, c_interface, is_plain, name_pointers
+from gnnplace.running.compiled.loop import (
+    FREE,
+    SPREAD,
+    Program,
+    Shared,
+    await_done,
+    begin,
+    serve,
+    set_and_rouse,
+)
+from gnnplace.running.compiled.primitives import address_of, futex_call
+from gnnplace.running.dataflow import START, Request, Step
+from gnnplace.running.devices import caller_cores, create_session, parse_device, pin, session_settings
+from gnnplace.running.part_session import SessionCache
+from gnnplace.running.pipeline import Devices, closed_error, python_devices
+from gnnplace.running.values import Value, as_numpy
+from gnnplace.running.worker import TaskThread, not_loaded, one_line
+
+_SPINS, _PATIENT_SPINS = 2_000, 40_000  # some 40 us, about what a thread takes to wake up, and some 0.8 ms
+_WAIT_NS = 50_000_000  # after which a waiting caller looks for Ctrl-C
+
+
+class NotPlainError(Exception):
+    """The parts need the Python loop: other providers, custom operators, or values that are no tensors of numbers."""
+
+
+@dataclass(eq=False)
+class _Slot:
+    """A request under way."""
+
+    index: int
+    ended: int
+    """Value of `Shared.done` once the request has ended."""
+    arrays: list[Any] = field(default_factory=list)
+    """The memory of the inputs."""
+    tensors: list[int] = field(default_factory=list)
+    """The inputs."""
+
+
+class CompiledDevices:
+    """Several devices on CPU cores, and up to `max_in_flight` requests under way."""
+
+    def __init__(
+        self,
+        steps: Mapping[str, Sequence[Step]],
+        outputs: Sequence[str],
+        cache: SessionCache | None,
+        max_in_flight: int,
+    ) -> None:
+        """Starts the threads, which create their sessions side by side.
+
+        Raises:
+            NotPlainError: these parts need the Python loop.
+            MissingDependency: ONNX Runtime has no C interface.
+            GnnplaceError: a session cannot be created.
+        """
+        system, reals = futex_call(), {name: parse_device(name) for name in steps}
+        self._steps_of = steps
+        self._python: Devices | None = None
+        self._steps = sorted((step for own in steps.values() for step in own), key=lambda step: step.number)
+        parts = self.parts = [step.part for step in self._steps]
+        needs_python = any(part.optional_inputs or part.custom_ops for part in parts)
+        if system is None or needs_python or any(real.family != "cpu" or not real.cores for real in reals.values()):
+            raise NotPlainError
+        self._api, self._cache, self._kept = c_interface(), cache, list[Any]()
+        self._reals = reals
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)  # cores of a thread -> its parts
+        for number, part in enumerate(parts):
+            groups[caller_cores(reals[part.device])].append(number)
+        self._groups = list(groups.items())
+        self._sessions: list[CSession | None] = [None] * len(parts)
+        self._value = {name: index for index, name in enumerate(_names(parts))}
+        self._produced = {name for part in parts for name in part.outputs}
+        self._go: list[SimpleQueue[tuple[Program, Shared] | None]] = [SimpleQueue() for _ in self._groups]
+        self._threads: list[Thread] = []
+        if failures := self._start():
+            raise failures[0]
+        self._program = self._new_program(system)
+        self._shared = self._new_shared(max_in_flight)
+        self._waits = np.array([len(step.waits - {START}) for step in self._steps], dtype=np.int64)
+        self._uses = self._readers(outputs)
+        self._timeout = np.array([0, _WAIT_NS], dtype=np.int64)
+        self._numbers, self._free, self._lock = count(), deque(range(max_in_flight)), Lock()
+        self._permits = Semaphore(max_in_flight)
+        self._under_way: dict[Request, _Slot] = {}
+        self._watcher: TaskThread | None = None
+        self._closed = False
+        self._stop = weakref.finalize(self, _stop, self._program.system, self._shared)
+        for queue in self._go:
+            queue.put((self._program, self._shared))
+
+    def begin(self, request: Request, inputs: Mapping[str, Mapping[str, Value]]) -> None:
+        """Starts a request as soon as a slot is free; one with run options runs in the Python loop.
+
+        Raises:
+            InvalidInput: the devices are closed.
+        """
+        if request.options is not None:
+            self._beside().begin(request, inputs)
+            return
+        feed = {name: value for values in inputs.values() for name, value in values.items()}
+        arrays = {name: np.asarray(as_numpy(_native(value)), order="C") for name, value in feed.items()}
+        self._permits.acquire()
+        with self._lock:
+            if self._closed:
+                self._permits.release()
+                raise closed_error()
+            index = self._free.popleft()
+            slot = _Slot(index, int(self._shared.done[index * SPREAD]) + 1, list(arrays.values()))
+            self._under_way[request], request.devices_left, number = slot, 1, next(self._numbers)
+        try:
+            first = index * len(self._value)
+            self._shared.values[first : first + len(self._value)] = 0
+            for name, array in arrays.items():
+                if not is_plain(array):
+                    raise MeasurementFailed(f"input {name!r} has the element type {array.dtype}, which no part takes")
+                slot.tensors.append(self._api.tensor(array))
+                self._shared.values[first + self._value[name]] = slot.tensors[-1]
+        except GnnplaceError as error:
+            request.fail(error)
+            self._end(request, slot)
+            return
+        begin(self._program, self._shared, index, number, self._waits, self._uses)
+        if request.on_end:  # nobody waits
+            self._watch(request)
+
+    def wait(self, request: Request) -> None:
+        """Waits until a request has ended, and takes its outputs."""
+        with self._lock:
+            slot = self._under_way.get(request)
+        if slot is None:
+            request.ended.get()
+            return
+        place, system = slot.index * SPREAD, self._program.system
+        while not await_done(self._shared.done, place, slot.ended, system, self._timeout.ctypes.data):
+            if request not in self._under_way:  # the devices were closed
+                return
+        self._end(request, slot)
+
+    def give_up(self, request: Request) -> None:
+        """Ends a request whose caller no longer waits."""
+        with self._lock:
+            slot = self._under_way.get(request)
+        request.fail(MeasurementFailed("the request was given up"))
+        if slot is not None:
+            self._shared.stopped[slot.index * SPREAD] = 1
+            self._watch(request)
+
+    def close(self) -> None:
+        """Ends the threads after the parts that are running; requests under way fail."""
+        with self._lock:
+            self._closed = True
+            under_way = list(self._under_way.items())
+        for request, slot in under_way:
+            request.fail(MeasurementFailed("the runner was closed before the request was done"))
+            self._shared.stopped[slot.index * SPREAD] = 1
+        self._stop()
+        for thread in self._threads:
+            thread.join()
+        for request, slot in under_way:
+            self._end(request, slot)
+        if self._watcher is not None:
+            self._watcher.close()
+        if self._python is not None:
+            self._python.close()
+        self._sessions = []
+
+    def providers(self) -> list[str]:
+        """ONNX Runtime's execution providers of all parts."""
+        return ["CPUExecutionProvider"]
+
+    def modelmeta(self) -> Any:
+        """The first part's metadata."""
+        part = self.parts[0]
+        return create_session(part.model, self._reals[part.device], part.data_folder).get_modelmeta()
+
+    def _end(self, request: Request, slot: _Slot) -> None:
+        """Takes the outputs of a request whose parts have ended, once, and frees its slot."""
+        with self._lock:
+            if self._under_way.pop(request, None) is None:
+                return
+        api, place, first = self._api, slot.index * SPREAD, slot.index * len(self._value)
+        values = self._shared.values[first : first + len(self._value)]
+        if status := int(self._shared.status[place]):
+            self._shared.status[place] = 0
+            part, text = self.parts[int(self._shared.failed[place])], api.message(status)
+            failure = f"part {part.name!r} failed on {part.device!r}: {one_line(MeasurementFailed(text))}"
+            request.fail(MeasurementFailed(failure))
+        stays = {name for names in request.stays.values() for name in names}
+        for name in (request.wanted | stays) & self._produced if request.failure is None else ():
+            found = api.array(int(values[self._value[name]]))
+            values[self._value[name]] = 0
+            if name in request.wanted:
+                request.results[name] = found
+            if name in stays:
+                request.resident[name] = found
+        for address in {*values.tolist(), *slot.tensors} - {0}:
+            api.release("Value", address)
+        values[:] = 0
+        taken_ns = self._shared.part_ns[slot.index * len(self.parts) : (slot.index + 1) * len(self.parts)]
+        request.part_s = dict(enumerate((taken_ns / 1e9).tolist()))
+        with self._lock:
+            self._free.append(slot.index)
+        self._permits.release()
+        request.device_done()
+
+    def _beside(self) -> Devices:
+        """The same parts in the Python loop, loaded with the first request that needs it."""
+        with self._lock:
+            if self._closed:
+                raise closed_error()
+            if self._python is None:
+                self._python = python_devices(self._steps_of, self._shared.number.size // SPREAD, self._cache)
+            return self._python
+
+    def _watch(self, request: Request) -> None:
+        with self._lock:
+            self._watcher = self._watcher or TaskThread("requests")
+        self._watcher.put(partial(self.wait, request))
+
+    def _start(self) -> list[Exception]:
+        """Starts all threads; the errors of those that could not create their sessions."""
+        ready: SimpleQueue[Exception | None] = SimpleQueue()
+        for number in range(len(self._groups)):
+            # The list is emptied by the thread, as a runner that nobody closes is collected, and the thread then ends.
+            thread = Thread(target=_work, args=([self], number, ready), name=self._name(number), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        failures = [failure for failure in [ready.get() for _ in self._threads] if failure is not None]
+        if failures:
+            for queue, thread in zip(self._go, self._threads, strict=True):
+                queue.put(None)
+                thread.join()
+        return failures
+
+    def _name(self, thread: int) -> str:
+        names = dict.fromkeys(self.parts[number].device for number in self._groups[thread][1])
+        return f"device {' and '.join(map(repr, names))}"
+
+    def create_sessions(self, thread: int) -> SimpleQueue[tuple[Program, Shared] | None]:
+        """Creates the sessions of a thread's parts, on that thread; gives the queue by which it learns what to run."""
+        cores, own = self._groups[thread]
+        for number in own:
+            part = self.parts[number]
+            pin(self._reals[part.device])  # threads of the session inherit it
+            self._sessions[number] = self._session(part)
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, cores)
+        return self._go[thread]
+
+    def _session(self, part: Part) -> CSession:
+        def create() -> CSession:
+            session = self._api.session(part.model, session_settings(self._reals[part.device]), part.data_folder)
+            if not self._api.holds_numbers(session.address):
+                raise NotPlainError
+            return session
+
+        try:
+            key = part.key, part.device
+            return create() if self._cache is None or part.key is None else self._cache.get(CSession, key, create)
+        except MeasurementFailed as error:
+            raise not_loaded(part, error) from error
+
+    def _new_program(self, system: int) -> Program:
+        parts, api = self.parts, self._api.addresses
+        thread_of = np.zeros(len(parts), dtype=np.int64)
+        for thread, (_, own) in enumerate(self._groups):
+            thread_of[own] = thread
+        shared_cores = _shared_cores(self._reals[part.device] for part in parts)
+        successors: list[list[int]] = [[] for _ in parts]
+        for step in self._steps:
+            for number in sorted(step.waits - {START}):
+                successors[number].append(step.number)
+        names = {
+            kind: name_pointers([name for part in parts for name in getattr(part, kind)], self._kept)
+            for kind in ("inputs", "outputs")
+        }
+        cores = [
+            [shared_cores[core] for core in self._reals[part.device].cores if core in shared_cores] for part in parts
+        ]
+        inputs, outputs = ([[self._value[name] for name in getattr(part, kind)] for part in parts] for kind in names)
+        return Program(
+            _ints(session.address for session in self._sessions if session is not None), thread_of,
+            *_csr([own for _, own in self._groups]), *_csr(inputs), _ints(names["inputs"]), *_csr(outputs),
+            _ints(names["outputs"]), *_csr(successors), *_csr(cores),
+            _ints(shared_cores.get(of_thread[0], -1) for of_thread, _ in self._groups),
+            _ints([api["Run"], api["ReleaseValue"], address_of("clock_gettime")]), _ints([address_of("syscall"), system]),
+            _SPINS, _PATIENT_SPINS,
+        )  # fmt: skip
+
+    def _new_shared(self, slots: int) -> Shared:
+        parts, threads, values = len(self.parts), len(self._groups), len(self._value)
+        cores = max(1, int(self._program.cores.max(initial=0)) + 1)
+        most = max(len(part.inputs) + len(part.outputs) for part in self.parts)
+        sizes = {
+            "waits": slots * parts, "uses": slots * values, "values": slots * values, "part_ns": slots * parts,
+            "position": slots * threads * SPREAD, "awake": threads * SPREAD, "asleep": threads * SPREAD,
+            "holder": cores * SPREAD, "lock": SPREAD, "closing": SPREAD,
+        }  # fmt: skip
+        words = {name: np.zeros(sizes.get(name, slots * SPREAD), dtype=np.int64) for name in Shared._fields}
+        words["number"][:] = words["holder"][:] = FREE
+        return Shared(**{**words, "scratch": np.zeros((threads, most + 2), dtype=np.int64)})
+
+    def _readers(self, outputs: Sequence[str]) -> IntArray:
+        """`[V]` parts that read each value, and one for the caller for inputs and outputs of the model."""
+        uses = np.zeros(len(self._value), dtype=np.int64)
+        for part in self.parts:
+            uses[[self._value[name] for name in part.inputs]] += 1
+        for name, index in self._value.items():
+            uses[index] += name in outputs or name not in self._produced
+        return uses
+
+
+def _work(devices: list[CompiledDevices], thread: int, ready: SimpleQueue[Exception | None]) -> None:
+    """One thread: creates its sessions, then runs its parts until the devices are closed or collected."""
+    try:
+        go = devices.pop().create_sessions(thread)
+    except (GnnplaceError, NotPlainError) as error:  # the starting thread raises it
+        ready.put(error)
+        return
+    except Exception as error:  # any other one too, as that thread waits for an answer
+        name = current_thread().name
+        ready.put(MeasurementFailed(f"{name} cannot be used: {one_line(error)}"))
+        return
+    ready.put(None)
+    given = go.get()
+    if given is not None:
+        serve(*given, thread)
+
+
+def _names(parts: Iterable[Part]) -> list[str]:
+    """All values of the parts, each once."""
+    return list(dict.fromkeys(name for part in parts for name in (*part.inputs, *part.outputs)))
+
+
+def _native(value: Any) -> Any:
+    """The native tensor of an `onnxruntime.OrtValue`; other values unchanged."""
+    return value._get_c_value() if hasattr(value, "_get_c_value") else value
+
+
+def _shared_cores(reals: Iterable[RealDevice]) -> dict[int, int]:
+    """Numbers of the cores that devices of several threads compute on."""
+    threads: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+    for real in reals:
+        for core in real.cores:
+            threads[core].add(caller_cores(real))
+    return {
+        core: number for number, core in enumerate(sorted(core for core, users in threads.items() if len(users) > 1))
+    }
+
+
+def _ints(values: Iterable[int]) -> IntArray:
+    return np.array(list(values), dtype=np.int64)
+
+
+def _csr(rows: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Offsets and entries of rows."""
+    return _ints(np.cumsum([0, *map(len, rows)]).tolist()), _ints(entry for row in rows for entry in row)
+
+
+def _stop(system: IntArray, shared: Shared) -> None:
+    set_and_rouse(shared.closing, 0, 1, system, shared)

@@ -1,0 +1,263 @@
+"""What each thread of a placed model runs: its parts in their order, for all requests under way. Compiled by numba.
+
+A thread serves one or more devices with the same first core, such as `cpu:0` and `cpu:0-1`. A part is ready when all parts
+that it waits for have ended; the thread then runs that of the oldest request. Devices of other threads that share a core
+exclude it through `holder`. Nothing here holds the interpreter lock.
+
+A slot carries one request at a time. Its number is written last when a request begins and cleared when its last part has
+ended; a thread that has read anything else of a slot reads the number again, so that it never acts on a mixture of two.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gnnplace.arrays import IntArray
+from gnnplace.running.compiled.primitives import call, exchange, fetch_add, load, relax, sleep_on, store, wake
+
+SPREAD = 8
+"""Words between two that different threads write, so that no two lie on one line of the cache."""
+FREE = -1
+"""Number of a slot without a request, and holder of a core that is free."""
+_NOTHING = -1
+_RUN, _RELEASE, _CLOCK = 0, 1, 2  # positions in `Program.functions`
+_MONOTONIC = 1  # a clock of clock_gettime
+
+
+class Program(NamedTuple):
+    """What stays the same: `P` parts, `V` values, `E` threads, `R` cores that devices of different threads share."""
+
+    sessions: IntArray  # [P] addresses
+    thread_of: IntArray  # [P]
+    thread_offsets: IntArray  # [E + 1]
+    order: IntArray  # [P] the parts of each thread in their order
+    input_offsets: IntArray  # [P + 1]
+    inputs: IntArray  # values
+    input_names: IntArray  # addresses
+    output_offsets: IntArray  # [P + 1]
+    outputs: IntArray
+    output_names: IntArray
+    successor_offsets: IntArray  # [P + 1]
+    successors: IntArray  # parts that wait for each part
+    core_offsets: IntArray  # [P + 1]
+    cores: IntArray  # shared cores that each part occupies
+    core_of_thread: IntArray  # [E] the shared core that the thread is on, or -1
+    functions: IntArray  # addresses of Run, ReleaseValue and clock_gettime
+    system: IntArray  # [2] address of syscall, number of the futex call
+    spins: int
+    """Looks at the word that wakes a thread before it sleeps, while no request is under way."""
+    patient_spins: int
+    """The same while one is."""
+
+
+class Shared(NamedTuple):
+    """What threads change, for `S` slots; words of different threads lie apart."""
+
+    number: IntArray  # [S * SPREAD] of the request in the slot, or FREE
+    waits: IntArray  # [S * P] parts that a part still waits for
+    uses: IntArray  # [S * V] parts that still read a value, and one for the caller
+    values: IntArray  # [S * V] addresses; 0: none
+    position: IntArray  # [S * E * SPREAD] next part of each thread
+    left: IntArray  # [S * SPREAD] threads that have parts to run
+    stopped: IntArray  # [S * SPREAD] 1: the other parts are skipped
+    status: IntArray  # [S * SPREAD] address of an error's status; 0: none
+    failed: IntArray  # [S * SPREAD] part that failed
+    done: IntArray  # [S * SPREAD] requests that have ended
+    part_ns: IntArray  # [S * P] nanoseconds of each part, with the release of its inputs
+    awake: IntArray  # [E * SPREAD] changes when there may be something to do
+    asleep: IntArray  # [E * SPREAD] 1: sleeps, or is about to
+    holder: IntArray  # [R * SPREAD] thread that occupies the core, or FREE
+    lock: IntArray  # [SPREAD] held while cores are claimed
+    closing: IntArray  # [SPREAD]
+    scratch: IntArray  # [E, 2 * most values of a part + 2]
+
+
+@njit(cache=True, nogil=True)
+def serve(program: Program, shared: Shared, thread: int) -> None:
+    """Runs the parts of one thread until `closing`."""
+    while True:
+        seen = load(shared.awake, thread * SPREAD)
+        slot, part = _claimed(program, shared, thread)
+        if slot != _NOTHING:
+            _run(program, shared, thread, slot, part)
+        elif load(shared.closing, 0) == 1:
+            return
+        else:
+            _rest(program, shared, thread, seen)
+
+
+@njit(cache=True, nogil=True)
+def _rest(program: Program, shared: Shared, thread: int, seen: int) -> None:
+    """Waits until `awake` has changed from `seen`: looks for a while, then sleeps.
+
+    A thread whose core another one has taken sleeps at once, as ONNX Runtime's own threads compute there.
+    """
+    place, core, spins = thread * SPREAD, program.core_of_thread[thread], program.spins
+    for slot in range(len(shared.number) // SPREAD):
+        if load(shared.number, slot * SPREAD) != FREE:
+            spins = program.patient_spins
+    for _ in range(spins):
+        if load(shared.awake, place) != seen:
+            return
+        if core >= 0 and load(shared.holder, core * SPREAD) != FREE:
+            break
+        relax()
+    store(shared.asleep, place, 1)
+    if load(shared.awake, place) == seen:
+        sleep_on(shared.awake, place, seen, (program.system[0], program.system[1]), 0)
+    store(shared.asleep, place, 0)
+
+
+@njit(cache=True, nogil=True)
+def rouse(system: IntArray, shared: Shared, thread: int) -> None:
+    """Makes a thread look again."""
+    fetch_add(shared.awake, thread * SPREAD, 1)
+    if load(shared.asleep, thread * SPREAD) == 1:
+        wake(shared.awake, thread * SPREAD, (system[0], system[1]))
+
+
+@njit(cache=True, nogil=True)
+def _claimed(program: Program, shared: Shared, thread: int) -> tuple[int, int]:
+    """Slot and part of the oldest request whose next part is ready and whose cores are free, which are then taken."""
+    slots, parts, threads = len(shared.number) // SPREAD, len(program.sessions), len(program.thread_offsets) - 1
+    begin = program.thread_offsets[thread]
+    count, tried = program.thread_offsets[thread + 1] - begin, -1
+    while True:
+        oldest, found, chosen = np.iinfo(np.int64).max, _NOTHING, _NOTHING
+        for slot in range(slots):
+            number = load(shared.number, slot * SPREAD)
+            if number <= tried or number >= oldest:
+                continue
+            position = load(shared.position, (slot * threads + thread) * SPREAD)
+            if position >= count:
+                continue
+            part = program.order[begin + position]
+            if load(shared.waits, slot * parts + part) == 0 and load(shared.number, slot * SPREAD) == number:
+                oldest, found, chosen = number, slot, part
+        if found == _NOTHING or _take(program, shared, thread, chosen):
+            return found, chosen
+        tried = oldest
+
+
+@njit(cache=True, nogil=True)
+def _take(program: Program, shared: Shared, thread: int, part: int) -> bool:
+    """Occupies the shared cores of a part; false if one is taken."""
+    begin, end = program.core_offsets[part], program.core_offsets[part + 1]
+    if begin == end:
+        return True
+    while not exchange(shared.lock, 0, 0, 1):
+        pass
+    is_free = True
+    for at in range(begin, end):
+        is_free = is_free and load(shared.holder, program.cores[at] * SPREAD) == FREE
+    for at in range(begin, end if is_free else begin):
+        store(shared.holder, program.cores[at] * SPREAD, thread)
+    store(shared.lock, 0, 0)
+    return is_free
+
+
+@njit(cache=True, nogil=True)
+def _now_ns(program: Program, scratch: IntArray) -> int:
+    call(program.functions[_CLOCK], (_MONOTONIC, scratch.ctypes.data))
+    return int(scratch[0] * 1_000_000_000 + scratch[1])
+
+
+@njit(cache=True, nogil=True)
+def _run(program: Program, shared: Shared, thread: int, slot: int, part: int) -> None:
+    """Runs one part of a request, or skips it after a failure, and tells those that wait for it."""
+    parts, threads = len(program.sessions), len(program.thread_offsets) - 1
+    values, scratch = slot * (len(shared.values) // (len(shared.number) // SPREAD)), shared.scratch[thread]
+    begin_ns = _now_ns(program, scratch)
+    if load(shared.stopped, slot * SPREAD) == 0:
+        _compute(program, shared, scratch, slot, part, values)
+    first, last = program.core_offsets[part], program.core_offsets[part + 1]
+    for at in range(first, last):
+        store(shared.holder, program.cores[at] * SPREAD, FREE)
+    for at in range(program.input_offsets[part], program.input_offsets[part + 1]):
+        _drop(program, shared, values + program.inputs[at], 1)
+    for at in range(program.output_offsets[part], program.output_offsets[part + 1]):
+        _drop(program, shared, values + program.outputs[at], 0)
+    shared.part_ns[slot * parts + part] = _now_ns(program, scratch) - begin_ns
+    place = (slot * threads + thread) * SPREAD
+    position = load(shared.position, place) + 1
+    store(shared.position, place, position)
+    for at in range(program.successor_offsets[part], program.successor_offsets[part + 1]):
+        successor = program.successors[at]
+        if fetch_add(shared.waits, slot * parts + successor, -1) == 1 and program.thread_of[successor] != thread:
+            rouse(program.system, shared, program.thread_of[successor])
+    for other in range(threads if last > first else 0):  # some may have found the cores taken
+        if other != thread:
+            rouse(program.system, shared, other)
+    is_last = position == program.thread_offsets[thread + 1] - program.thread_offsets[thread]
+    if is_last and fetch_add(shared.left, slot * SPREAD, -1) == 1:
+        store(shared.number, slot * SPREAD, FREE)
+        fetch_add(shared.done, slot * SPREAD, 1)
+        wake(shared.done, slot * SPREAD, (program.system[0], program.system[1]))
+
+
+@njit(cache=True, nogil=True)
+def _compute(program: Program, shared: Shared, scratch: IntArray, slot: int, part: int, values: int) -> None:
+    """Calls the session of a part; an error stops the request."""
+    first, last = program.input_offsets[part], program.input_offsets[part + 1]
+    begin, end = program.output_offsets[part], program.output_offsets[part + 1]
+    made = last - first
+    for at in range(first, last):
+        scratch[at - first] = load(shared.values, values + program.inputs[at])
+    scratch[made : made + end - begin] = 0
+    status = call(
+        program.functions[_RUN],
+        (
+            program.sessions[part], 0, program.input_names.ctypes.data + 8 * first, scratch.ctypes.data, last - first,
+            program.output_names.ctypes.data + 8 * begin, end - begin, scratch.ctypes.data + 8 * made,
+        ),
+    )  # fmt: skip
+    for at in range(begin, end):
+        store(shared.values, values + program.outputs[at], scratch[made + at - begin])
+    if status != 0:
+        store(shared.stopped, slot * SPREAD, 1)
+        if exchange(shared.status, slot * SPREAD, 0, status):
+            store(shared.failed, slot * SPREAD, part)
+
+
+@njit(cache=True, nogil=True)
+def _drop(program: Program, shared: Shared, value: int, uses: int) -> None:
+    """Gives up uses of a value; the last one releases it."""
+    if fetch_add(shared.uses, value, -uses) == uses:
+        address = load(shared.values, value)
+        if address != 0:
+            store(shared.values, value, 0)
+            call(program.functions[_RELEASE], (address,))
+
+
+@njit(cache=True, nogil=True)
+def await_done(done: IntArray, place: int, ended: int, system: IntArray, timeout: int) -> bool:
+    """True once the word has reached `ended`; false if it has not after about the time at the address `timeout`."""
+    seen = load(done, place)
+    if seen < ended:
+        sleep_on(done, place, seen, (system[0], system[1]), timeout)
+    return bool(load(done, place) >= ended)
+
+
+@njit(cache=True, nogil=True)
+def begin(program: Program, shared: Shared, slot: int, number: int, waits: IntArray, uses: IntArray) -> None:
+    """Starts a request in a free slot whose inputs are among `values`; `waits` `[P]` and `uses` `[V]` are those at the start."""
+    parts, threads, place = len(waits), len(program.thread_offsets) - 1, slot * SPREAD
+    shared.waits[slot * parts : (slot + 1) * parts] = waits
+    shared.uses[slot * len(uses) : (slot + 1) * len(uses)] = uses
+    for thread in range(threads):
+        store(shared.position, (slot * threads + thread) * SPREAD, 0)
+    store(shared.left, place, threads)
+    store(shared.stopped, place, 0)
+    store(shared.status, place, 0)
+    store(shared.number, place, number)
+    for thread in range(threads):
+        rouse(program.system, shared, thread)
+
+
+@njit(cache=True, nogil=True)
+def set_and_rouse(words: IntArray, place: int, value: int, system: IntArray, shared: Shared) -> None:
+    """Writes a word and makes all threads look again."""
+    store(words, place, value)
+    for thread in range(len(shared.awake) // SPREAD):
+        rouse(system, shared, thread)

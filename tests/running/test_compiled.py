@@ -1,0 +1,210 @@
+"""Compiled threads give what the Python loop gives, and only where they can."""
+
+import gc
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from gnnplace.errors import InvalidInput, MeasurementFailed
+from gnnplace.onnx_io.part import Part
+from gnnplace.running.compiled import devices as compiled
+from gnnplace.running.compiled.devices import CompiledDevices
+from gnnplace.running.compiled.loop import await_done
+from gnnplace.running.pipeline import Pipeline, python_devices
+from gnnplace.running.runner import PlacedRunner
+from tests.parts import add_one, part
+
+pytestmark = pytest.mark.usefixtures("needs_two_cores")
+CORES, SETS = ("cpu:0", "cpu:1"), ("cpu:0", "cpu:1", "cpu:0-1", "cpu:0-1[spinning=1]")
+
+
+def random_parts(rng: np.random.Generator, count: int, devices: Sequence[str]) -> tuple[list[Part], list[str]]:
+    """Parts that each add two earlier values; and the values that no part reads."""
+    parts, values, read = list[Part](), ["x"], set[str]()
+    for number in range(count):
+        first, second = (values[int(index)] for index in rng.integers(max(0, len(values) - 4), len(values), 2))
+        inputs = ", ".join(f"float[N] {name}" for name in dict.fromkeys((first, second)))
+        text = f"({inputs}) => (float[N] v{number}) {{ v{number} = Add({first}, {second}) }}"
+        parts.append(part(text, devices[int(rng.integers(len(devices)))]))
+        values.append(f"v{number}")
+        read |= {first, second}
+    return parts, [name for name in values[1:] if name not in read]
+
+
+def loop_of(runner: PlacedRunner) -> type:
+    return type(runner.devices)
+
+
+@pytest.mark.parametrize("devices", [CORES, SETS])
+@pytest.mark.parametrize("seed", range(6))
+def test_outputs_equal_those_of_the_python_loop(devices: Sequence[str], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    parts, outputs = random_parts(rng, 25, devices)
+    outputs += ["v3"]
+    feeds = [{"x": rng.integers(0, 9, 5).astype(np.float32)} for _ in range(20)]
+    with (
+        PlacedRunner(parts, ["x"], outputs) as threads,
+        PlacedRunner(parts, ["x"], outputs, devices_of=python_devices) as python,
+    ):
+        assert (loop_of(threads), loop_of(python)) == (CompiledDevices, Pipeline)
+        expected = [python.run(None, feed) for feed in feeds]
+        for found in ([threads.run(None, feed) for feed in feeds], threads.run_many(None, feeds)):
+            for row, right in zip(found, expected, strict=True):
+                assert all(np.array_equal(one, other) for one, other in zip(row, right, strict=True))
+        assert sorted(threads.part_s) == list(range(25))
+        assert all(seconds > 0 for seconds in threads.part_s.values())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint8", "bool", "float16"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 2)])
+def test_values_keep_their_element_type_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
+    name = {"float64": "double"}.get(dtype, dtype)
+    dims = f"[{','.join(map(str, shape))}]" if shape else ""
+    texts = [f"({name}{dims} a) => ({name}{dims} b) {{ b = Identity(a) }}", f"({name}{dims} b) => ({name}{dims} c) {{ c = Identity(b) }}"]  # fmt: skip
+    value = np.ones(shape, dtype)
+    with PlacedRunner([part(text, device) for text, device in zip(texts, CORES, strict=True)], ["a"], ["c"]) as runner:
+        assert loop_of(runner) is CompiledDevices
+        (found,) = runner.run(None, {"a": value})
+        assert (found.dtype, found.shape) == (value.dtype, value.shape)
+        assert np.array_equal(found, value)
+
+
+def test_outputs_live_longer_than_their_runner_and_are_no_views_of_each_other() -> None:
+    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["b", "c"]) as runner:
+        kept = [runner.run(None, {"a": np.full(1000, number, np.float32)}) for number in range(10)]
+    del runner
+    gc.collect()
+    for number, (first, second) in enumerate(kept):
+        assert (first == number + 1).all()
+        assert (second == number + 2).all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(string[N] a) => (string[N] b) { b = Identity(a) }",
+        "(float[N] a) => (seq(float[N]) b) { b = SequenceConstruct(a) }",
+        "(bfloat16[N] a) => (bfloat16[N] b) { b = Identity(a) }",
+    ],
+)
+def test_parts_with_other_values_than_tensors_of_numbers_run_in_the_python_loop(text: str) -> None:
+    with PlacedRunner([part(text, "cpu:0"), add_one("x", "y", "cpu:1")], ["a", "x"], ["b", "y"]) as runner:
+        assert loop_of(runner) is Pipeline
+
+
+def test_a_request_with_run_options_runs_in_the_python_loop() -> None:
+    options = ort.RunOptions()
+    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
+        assert runner.run(None, {"a": np.zeros(2, np.float32)}, options)[0].tolist() == [2, 2]
+        options.terminate = True
+        with pytest.raises(MeasurementFailed, match="part 'a->b' failed on 'cpu:0'"):
+            runner.run(None, {"a": np.zeros(2, np.float32)}, options)
+        assert runner.run(None, {"a": np.zeros(2, np.float32)})[0].tolist() == [2, 2]
+
+
+def test_a_failing_part_is_named_and_the_next_request_works() -> None:
+    reshape = part("(float[N] b) => (float[3] c) <int64[1] three = {3}> { c = Reshape(b, three) }", "cpu:1")
+    parts = [add_one("a", "b", "cpu:0"), reshape, add_one("c", "d", "cpu:0"), add_one("b", "e", "cpu:0")]
+    with PlacedRunner(parts, ["a"], ["d", "e"]) as runner:
+        for size in (3, 2, 3, 4, 3):
+            feed = {"a": np.zeros(size, np.float32)}
+            if size == 3:
+                assert runner.run(None, feed)[0].tolist() == [2, 2, 2]
+            else:
+                with pytest.raises(MeasurementFailed, match=r"part 'b->c' failed on 'cpu:1': .*Reshape"):
+                    runner.run(None, feed)
+        with pytest.raises(MeasurementFailed, match="'a' has the element type"):
+            runner.run(None, {"a": np.zeros(3, np.complex64)})
+        assert not runner.devices._under_way
+
+
+def test_requests_from_many_threads_beside_a_thread_that_never_yields() -> None:
+    parts = [add_one(f"v{i}", f"v{i + 1}", SETS[i % len(SETS)]) for i in range(8)]
+    over, wrong = threading.Event(), list[float]()
+
+    def busy() -> None:
+        while not over.is_set():
+            pass
+
+    def call(number: int) -> None:
+        for request in range(150):
+            value = 1000 * number + request
+            (found,) = runner.run(None, {"v0": np.full(2, value, np.float32)})
+            if found.tolist() != [value + 8] * 2:
+                wrong.append(value)
+
+    with PlacedRunner(parts, ["v0"], ["v8"]) as runner:
+        threads = [threading.Thread(target=busy), *(threading.Thread(target=call, args=(n,)) for n in range(8))]
+        for thread in threads:
+            thread.start()
+        for thread in threads[1:]:
+            thread.join()
+        over.set()
+        threads[0].join()
+        assert not runner.devices._under_way
+        assert not runner.devices._shared.values.any()  # no tensor is left
+        assert (runner.devices._shared.uses >= 0).all()
+    assert wrong == []
+
+
+def test_many_requests_take_no_more_memory_than_few() -> None:
+    def resident_kib() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
+        feed = {"a": np.zeros(100_000, np.float32)}
+        for _ in range(200):
+            runner.run(None, feed)
+        before = resident_kib()
+        for _ in range(1000):  # 0.4 MB each
+            runner.run(None, feed)
+        assert resident_kib() - before < 20_000
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_closing_ends_requests_under_way(count: int) -> None:
+    slow = [part("(float[N,N] v0) => (float[N,N] v1) { v1 = MatMul(v0, v0) }", "cpu:0")]
+    slow += [part(f"(float[N,N] v{i}) => (float[N,N] v{i + 1}) {{ v{i + 1} = MatMul(v{i}, v{i}) }}", CORES[i % 2]) for i in range(1, 40)]  # fmt: skip
+    runner = PlacedRunner(slow, ["v0"], ["v40"])
+    feed, ended = {"v0": np.zeros((400, 400), np.float32)}, list[str]()
+
+    def call() -> None:
+        try:
+            runner.run(None, feed)
+        except (MeasurementFailed, InvalidInput) as error:
+            ended.append(str(error))
+
+    threads = [threading.Thread(target=call) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    while len(runner.devices._under_way) < count:
+        time.sleep(1e-3)
+    runner.close()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert ended == ["the runner was closed before the request was done"] * count
+
+
+def test_an_interrupted_caller_leaves_the_runner_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
+        feed = {"a": np.zeros(2, np.float32)}
+
+        def interrupt(*arguments: Any) -> bool:
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+            return await_done(*arguments)
+
+        for _ in range(10):  # more than there are slots
+            with monkeypatch.context() as patched:
+                patched.setattr(compiled, "await_done", interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    runner.run(None, feed)
+        assert runner.run(None, feed)[0].tolist() == [2, 2]
