@@ -260,6 +260,10 @@ def stored_costs(model: str | None = None) -> CostStore:
     return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
+PARTS_RUN_BY = "compiled threads"
+"""What measured costs of parts and crossings depend on besides the machine; a store has no such costs of another loop."""
+
+
 def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStore:
     """The store of measurements by this machine and ONNX Runtime, or by the machines that `facts` describe.
 
@@ -267,7 +271,8 @@ def measurement_store(facts: Mapping[str, Any] | None = None) -> MeasurementStor
         MeasurementFailed: the file cannot be made, or is no store.
     """
     runtimes = installed_versions("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-    return MeasurementStore(_measurements_file(), {**machine_facts(), **runtimes} if facts is None else facts)
+    own = {**machine_facts(), **runtimes, "parts_run_by": PARTS_RUN_BY}
+    return MeasurementStore(_measurements_file(), own if facts is None else facts)
 
 
 def _measurements_file() -> Path:

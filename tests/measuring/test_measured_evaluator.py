@@ -29,7 +29,7 @@ from gnnplace.measuring.timing import MeasureOptions, StoppingRule
 from gnnplace.measuring.worker_process import Answer, Job, PairedJob, ProcessState, WorkerProcess
 from gnnplace.onnx_io.part import Part
 from gnnplace.placement import Placement
-from gnnplace.running.part_session import PartSession
+from gnnplace.running.compiled.c_api import CSession
 from gnnplace.sim.simulator import Simulator
 from tests.measuring_processes import CORES, GOOD, OUT_OF_BOUNDS, read
 
@@ -180,9 +180,9 @@ def test_a_move_creates_only_the_sessions_of_the_segments_that_it_changes(evalua
     kept = {part.key for part in before} & {part.key for part in after}
     assert kept
 
-    def sessions(parts: tuple[Part, ...]) -> dict[object, PartSession]:
+    def sessions(parts: tuple[Part, ...]) -> dict[object, CSession]:
         missing = partial(pytest.fail, "the cache has no such session")
-        return {part.key: state.cache.get(PartSession, ((part.key, 0), part.device), missing) for part in parts}
+        return {part.key: state.cache.get(CSession, ((part.key, 0), part.device), missing) for part in parts}
 
     assert Job((before,), RULE).execute(state).samples is not None
     loaded = sessions(before)
@@ -228,7 +228,7 @@ def test_pairs_of_a_search_keep_the_sessions_of_the_incumbent_and_teach_the_cost
         assert answer.samples is not None
         assert [len(row) for row in answer.part_s] == [len(first), len(parts[0])]
         missing = partial(pytest.fail, "the cache has no such session")
-        loaded.append([state.cache.get(PartSession, ((part.key, 0), part.device), missing) for part in parts[0]])
+        loaded.append([state.cache.get(CSession, ((part.key, 0), part.device), missing) for part in parts[0]])
     assert all(before is after for before, after in zip(*loaded, strict=True))
 
 
