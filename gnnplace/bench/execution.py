@@ -23,6 +23,8 @@ from gnnplace.planners.solution import Budget
 from gnnplace.running.session import Session
 
 DEVICES = "cpu:0,cpu:1"
+DEVICES_AND_SET = f"{DEVICES},cpu:0-1[spinning=1]"
+"""Two cores, and both together with threads that spin while their part runs."""
 _EQUAL = 1e-4
 ONE_CORE = "one core"
 PLANNERS = ("heft", "annealing", "gnn")
@@ -78,7 +80,10 @@ class Execution:
 
 
 def bench_execution(options: BenchOptions) -> BenchResult:
-    """Rows of plain sessions on two cores, of the model placed on one core, and of placements by simulated planners."""
+    """Rows of plain sessions on two cores, of the model placed on one core, and of placements by simulated planners.
+
+    The planners may place an op on either core or on both together.
+    """
     models = matching({model: model for model in MODELS}, options.only, "model")
     found = run_cases([Execution(model, options.seed) for model in models], execution_result, options)
     rows = [{"model": case.model, **row} for case, result in found.items() for row in result["rows"]]
@@ -103,7 +108,7 @@ def bench_execution(options: BenchOptions) -> BenchResult:
 
 def execution_result(case: Execution) -> dict[str, Any]:
     """A row per way to run the model, with its ratio to the plain session on one core that was measured in turns with it."""
-    setup = real_setup(case.model, DEVICES)
+    setup = real_setup(case.model, DEVICES_AND_SET)
     model = setup.workload.models[0]
     placements = {ONE_CORE: np.zeros(model.graph.num_ops, dtype=np.int64)}
     for planner in PLANNERS:
