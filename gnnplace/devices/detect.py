@@ -10,14 +10,14 @@ import platform
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 from typing import Any
 
-from gnnplace.devices.real_names import RealDevice
+from gnnplace.devices.real_names import RealDevice, parse_real
 from gnnplace.devices.topology import HOST_KIND_PREFIX, Device
 from gnnplace.host_memory import physical_memory_bytes
 
@@ -51,6 +51,14 @@ def allowed_cores() -> tuple[int, ...]:
         return tuple(range(os.cpu_count() or 1))
     with _pinning:
         return tuple(sorted(_main_cores[0] if _main_cores else os.sched_getaffinity(os.getpid())))
+
+
+def numa_nodes(folder: Path = Path("/sys/devices/system/node")) -> list[tuple[int, ...]]:
+    """The cores of each memory node of this machine; none where the system does not tell."""
+    texts: list[str] = []
+    with suppress(OSError):
+        texts = [path.read_text().strip() for path in sorted(folder.glob("node[0-9]*/cpulist"))]
+    return [parse_real(f"cpu:{text.replace(',', '+')}").cores for text in texts if text]
 
 
 def occupied(real: RealDevice, reals: Iterable[RealDevice]) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ other options go to the provider.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from typing import Literal
 
 from gnnplace.errors import InvalidTopology
@@ -121,10 +122,30 @@ def all_core_sessions(names: Iterable[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _core_text(cores: list[int]) -> str:
-    """`0-3` of consecutive cores, else `0+2`."""
-    consecutive = cores[-1] - cores[0] == len(cores) - 1
-    return f"{cores[0]}-{cores[-1]}" if consecutive else "+".join(map(str, cores))
+def core_sets(cores: Sequence[int], others: Iterable[Collection[int]] = ()) -> list[str]:
+    """Names of sets of cores that an op may run on: aligned ones of 2, 4, 8, ... cores, `others`, and all, smallest first.
+
+    Their threads spin while a part runs, which is faster where parts are short.
+
+    >>> core_sets([0, 1, 2, 3, 6, 7])
+    ['cpu:0-1[spinning=1]', 'cpu:2-3[spinning=1]', 'cpu:6-7[spinning=1]', 'cpu:0-3[spinning=1]', 'cpu:0-3+6-7[spinning=1]']
+    """
+    sizes = takewhile(lambda size: size < len(cores), (2**power for power in count(1)))
+    aligned = [cores[at : at + size] for size in sizes for at in range(0, len(cores) - size + 1, size)]
+    known = [sorted(set(other) & set(cores)) for other in others]
+    found = {tuple(one): None for one in (*aligned, *known, cores) if len(one) > 1}
+    return [f"cpu:{_core_text(one)}[spinning=1]" for one in sorted(found, key=len)]
+
+
+def _core_text(cores: Sequence[int]) -> str:
+    """`0-3` of consecutive cores, else `0+2` or `0-3+6-7`."""
+    runs: list[list[int]] = []
+    for core in cores:
+        if runs and core == runs[-1][-1] + 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    return "+".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def parse_real(name: str) -> RealDevice:

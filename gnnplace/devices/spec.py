@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gnnplace.devices.detect import accelerator, allowed_cores, gpus, host_device, multiprocessors, occupied
+from gnnplace.devices.detect import (
+    accelerator,
+    allowed_cores,
+    gpus,
+    host_device,
+    multiprocessors,
+    numa_nodes,
+    occupied,
+)
 from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.presets import preset
-from gnnplace.devices.real_names import RealDevice, means_real_devices, parse_real, split_names
+from gnnplace.devices.real_names import RealDevice, core_sets, means_real_devices, parse_real, split_names
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.host_memory import total_memory_bytes
@@ -25,7 +33,8 @@ _MAIN_MEMORY = "main memory"  # the pool of all devices on cores
 def load_topology(spec: str, with_gpus: bool = True) -> Topology:
     """The device set of a text: a `.json` file, a preset, real devices (`cpu:0,cuda:0`; see `real_names`), or `auto`.
 
-    `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false. Devices
+    `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false; where there
+    is none, also sets of 2, 4, 8, ... cores, those of each memory node, and all cores together (`core_sets`). Devices
     that use the same core exclude each other (`cpu:0,cpu:1,cpu:0-1`), and so do a GPU and its slices. Devices on cores share
     the machine's memory; that of a GPU slice is its multiprocessors' share; `memory=` gives a device a memory of its own.
     Slices of one GPU have equal sizes. Any two real devices have links.
@@ -45,6 +54,7 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
     if text == "auto":
         found = gpus() if with_gpus else ()
         names = [*(f"cpu:{core}" for core in allowed_cores()), *(f"cuda:{gpu.index}" for gpu in found)]
+        names += [] if found else core_sets(allowed_cores(), numa_nodes())
         return _real(text, [parse_real(name) for name in names])
     if means_real_devices(text):
         try:

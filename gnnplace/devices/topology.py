@@ -263,6 +263,9 @@ class Topology:
 
     def _routes_from(self, source: int) -> tuple[tuple[int, ...] | None, ...]:
         """Shortest paths (Dijkstra) that only hosts forward; a direct link always wins."""
+        if len(self._outgoing[source]) == self.num_devices - 1:
+            direct = {target: (index,) for index, target in self._outgoing[source]}
+            return tuple(direct.get(target, ()) for target in range(self.num_devices))
         found: dict[int, tuple[int, ...]] = {}
         queue: list[tuple[float, int, tuple[int, ...]]] = [(0.0, source, ())]
         while queue:

@@ -164,10 +164,12 @@ def test_only_the_learned_planner_takes_a_policy(tmp_path: Path) -> None:
         gnnplace.place(towers(), machine(2), planner="gnn", policy=tmp_path / "absent.safetensors")
 
 
-def test_auto_lists_every_core_of_this_process_and_no_gpu_that_cannot_be_used() -> None:
+def test_auto_lists_every_core_of_this_process_sets_of_them_and_no_gpu_that_cannot_be_used() -> None:
     names = topology_of("auto").device_names
     cores = [name for name in names if name.startswith("cpu:")]
-    assert cores == [f"cpu:{core}" for core in sorted(os.sched_getaffinity(0))]
+    allowed = sorted(os.sched_getaffinity(0))
+    assert cores[: len(allowed)] == [f"cpu:{core}" for core in allowed]
+    assert all(name.endswith("[spinning=1]") for name in cores[len(allowed) :])
     assert len(names) == len(cores) or cuda_is_offered()
 
 

@@ -24,6 +24,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spec, "multiprocessors", lambda gpu: 132)
     for module in (spec, detect):
         monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1, 2, 3, 6, 7))
+    monkeypatch.setattr(spec, "numa_nodes", lambda: [(0, 1, 2), (3, 4, 5, 6, 7)])
     monkeypatch.setattr(spec, "total_memory_bytes", lambda: 12_000_000_000)
     gpus = Gpu(0, "NVIDIA H200", 143771 * 2**20), Gpu(1, "Tesla T4", 15360 * 2**20)
     monkeypatch.setattr(spec, "gpus", lambda: gpus)
@@ -59,7 +60,17 @@ def test_equal_cores_are_hosts_of_one_kind_and_all_devices_are_linked() -> None:
 def test_auto_means_each_allowed_core_and_by_default_the_gpus() -> None:
     cores = ("cpu:0", "cpu:1", "cpu:2", "cpu:3", "cpu:6", "cpu:7")
     assert load_topology("auto").device_names == (*cores, "cuda:0", "cuda:1")
-    assert load_topology("auto", with_gpus=False).device_names == cores
+    sets = ("cpu:0-1", "cpu:2-3", "cpu:6-7", "cpu:0-2", "cpu:3+6-7", "cpu:0-3", "cpu:0-3+6-7")
+    spinning = tuple(f"{name}[spinning=1]" for name in sets)
+    assert load_topology("auto", with_gpus=False).device_names == (*cores, *spinning)
+
+
+def test_memory_nodes_are_read_from_the_system(tmp_path: Path) -> None:
+    for node, text in (("node0", "0-3,8-11\n"), ("node1", "4\n"), ("node2", "\n")):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "cpulist").write_text(text)
+    assert detect.numa_nodes(tmp_path) == [(0, 1, 2, 3, 8, 9, 10, 11), (4,)]
+    assert detect.numa_nodes(tmp_path / "none") == []
 
 
 @pytest.mark.usefixtures("machine")

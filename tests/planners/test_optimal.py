@@ -23,6 +23,7 @@ from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from models_zoo.networks.generated.sampling import sample_graph
 from tests.problems import connected, devices_of, problem_of, random_reads
+from tests.random_problems import sharing
 
 SEGMENT_COSTS = {"segment_overhead_s": 0.6, "intake_bandwidth_bytes_per_s": 20.0}
 
@@ -103,14 +104,19 @@ def test_it_proves_the_best_of_all_placements_and_orders(seed: int) -> None:
     assert best_s * (1.0 - 1e-5) <= solution.lower_bound_s <= best_s
 
 
-@pytest.mark.parametrize(("objective", "costs"), [("latency", SEGMENT_COSTS), ("throughput", {})])
+@pytest.mark.parametrize(
+    ("objective", "costs", "shared"),
+    [("latency", SEGMENT_COSTS, False), ("throughput", {}, False), ("latency", {}, True), ("throughput", {}, True)],
+)
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10_000))
-def test_its_bound_holds_for_throughput_and_where_segments_have_costs(
-    objective: Objective, costs: dict[str, float], seed: int
+def test_its_bound_holds_for_throughput_where_segments_have_costs_and_where_devices_share_resources(
+    objective: Objective, costs: dict[str, float], shared: bool, seed: int
 ) -> None:
-    free = random_problem(seed)
+    free, rng = random_problem(seed), np.random.default_rng(seed)
     devices = tuple(replace(device, **costs) for device in free.topology.devices)
+    if shared:
+        devices = tuple(sharing(rng, devices[0].memory_bytes, device) for device in devices)
     problem = problem_of(free.graph, replace(free.topology, devices=devices), free.op_time_s, objective)
     best_s = least(problem)
     assume(best_s <= problem.worst_case_s)

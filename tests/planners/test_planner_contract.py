@@ -77,6 +77,31 @@ def test_a_planner_returns_a_legal_placement_whose_value_is_the_evaluators(name:
     assert [value for _, _, value in solution.history] == sorted((v for _, _, v in solution.history), reverse=True)
 
 
+def core_sets(seed: int = 0) -> Problem:
+    """Two branches on two cores and on both together, which is faster for half of the ops."""
+    rng, names = np.random.default_rng(seed), [f"o{i}" for i in range(20)]
+    tensors = [Tensor(name, 10, (follower,)) for name, follower in zip(names, names[2:], strict=False)]
+    cores = (("cpu:0", ("core:0",)), ("cpu:1", ("core:1",)), ("cpu:0-1", ("core:0", "core:1")))
+    devices = tuple(Device(name, "cpu", resources=used, memory_pool="host") for name, used in cores)
+    links = tuple(Link(a.name, b.name, 1e-5, 1e9) for a in devices for b in devices if a is not b)
+    times = rng.uniform(1e-3, 1e-2, (20, 1)) * np.where(rng.random((20, 1)) < 0.5, [[1, 1, 0.5]], [[1, 1, 0.95]])
+    graph = OpGraph.build("branches", [Op(name, memory_bytes=10) for name in names], tensors)
+    return problem_of(graph, Topology("sets", devices, links), times)
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_a_planner_places_on_cores_and_on_sets_of_them(name: str) -> None:
+    problem = core_sets()
+    solution = load_planner(name)(problem, Budget(200), 3)
+    check_legal(problem.graph, problem.topology, solution.placement)
+    assert solution.objective_s == pytest.approx(problem.penalised_s(problem.evaluator.evaluate(solution.placement)))
+    alone_s = load_planner("single")(problem, Budget(3), 0).objective_s
+    if name in ("annealing", "gnn", "optimal", "genetic", "heft-portfolio"):
+        assert solution.objective_s < 0.95 * alone_s  # some ops side by side, others together
+    if name in ("round-robin", "expert", "scotch", "metis-cpu", "mtkahypar"):
+        assert 2 not in solution.placement.assignment  # parts that can compute at a time
+
+
 @pytest.mark.parametrize("name", PLANNERS)
 def test_the_same_seed_gives_the_same_answer(name: str) -> None:
     first, second = (load_planner(name)(make_problem(), Budget(150), 7) for _ in range(2))
