@@ -46,6 +46,9 @@ SUITES: Mapping[str, Suite] = {
     "measured": Suite("gnnplace.bench.measured", "searches by execution on two cores", _MEASURED, True),
     "pairs": Suite("gnnplace.bench.pairs", "paired measurements of known differences", ("--only", "--seeds", "--rows")),
     "training": Suite("gnnplace.bench.training", "policies that learn from executed runtime", ("--only", "--seeds")),
+    "cores": Suite(
+        "gnnplace.bench.cores", "one core, several or all for each op, simulated", ("--evaluations", "--only")
+    ),
     "scale": Suite("gnnplace.bench.scale", "time, memory and quality at 1,000 to 200,000 ops", ("--only",)),
     "ray": Suite("gnnplace.distributed.bench.suite", "one host and two of a Ray cluster, and what follows for 1,000"),
     "report": Suite("gnnplace.bench.report", "size and loading time of reports, in a browser"),

@@ -121,7 +121,8 @@ class MeasuredCost:
         if costs.efficiency is None:
             return self.roofline
         launch = {} if costs.launch_s is None else {"launch_s": costs.launch_s, "host_launch_s": costs.launch_s}
-        return dataclasses.replace(self.roofline, efficiency={**self.roofline.efficiency, **costs.efficiency}, **launch)
+        efficiency = {**self.roofline.efficiency, **costs.efficiency}
+        return dataclasses.replace(self.roofline, efficiency=efficiency, scaling=None, **launch)
 
     def _device(self, device: Device) -> Device:
         costs = self.store.kinds.get(device.kind, KindCosts())

@@ -1,4 +1,4 @@
-"""Known hardware with published figures, and device sets of it: `k40x4`, `k40x2+v100`, `k40x2@300MiB`."""
+"""Known hardware with published figures, and device sets of it: `k40x4`, `k40x2+v100`, `k40x2@300MiB`, `epyc-corex16`."""
 
 import re
 from collections import defaultdict
@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, permutations
 
+from gnnplace.devices.detect import CORE_BANDWIDTH_BYTES_PER_S, occupied
+from gnnplace.devices.real_names import core_sets, parse_real
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, did_you_mean
 from gnnplace.units import GIB, parse_bytes
@@ -16,6 +18,8 @@ MAX_SOCKETS = 2
 DISPATCH_OVERHEAD_S = 10e-6  # estimate: wakes the host thread or a thread pool, launches the first kernel
 PCIE_LATENCY_S = 10e-6  # estimate: a small copy between host and GPU, with its launch
 NVLINK_LATENCY_S = 5e-6  # estimate: a small copy between GPUs, with its launch
+CORE_LATENCY_S = 5e-6  # 3 to 11 us were measured between cores, and between a core and a set with it
+CORE_COPY_BYTES_PER_S = 10e9  # a core reads a tensor that another one has just written
 SOCKET_LATENCY_S = 1e-6  # estimate: a thread of the other socket takes a tensor
 # PCI-SIG: 8, 16 and 32 GT/s on 16 lanes with 128b/130b encoding, minus 20 % for packet headers.
 PCIE3_BYTES_PER_S, PCIE4_BYTES_PER_S, PCIE5_BYTES_PER_S = 12.6e9, 25.2e9, 50.4e9
@@ -35,6 +39,13 @@ class Figures:
     memory_bandwidth_bytes_per_s: float
     link_bytes_per_s: float
     """Rate per direction: between a GPU and its host over PCIe, or from a socket to the other one."""
+
+
+@dataclass(frozen=True)
+class CpuFigures(Figures):
+    """Published figures of a CPU socket."""
+
+    cores: int = 1
 
 
 @dataclass(frozen=True)
@@ -109,19 +120,20 @@ GPUS: Mapping[str, GpuFigures] = {
     ),
 }  # fmt: skip
 
-CPUS: Mapping[str, Figures] = {
-    "haswell": Figures(
+CPUS: Mapping[str, CpuFigures] = {
+    "haswell": CpuFigures(
         # The "Haswell 2300" of Mirhoseini et al. 2017: 18 cores at 2.3 GHz, two 8-wide FMA units each; two QPI links.
         "Intel ARK, Xeon E5-2699 v3 (2014): 18 cores, 2.3 GHz, four channels DDR4-2133, QPI at 9.6 GT/s",
-        {"float32": 18 * 2.3e9 * 32, "float64": 18 * 2.3e9 * 16}, 128 * GIB, 68e9, 2 * 19.2e9,
+        {"float32": 18 * 2.3e9 * 32, "float64": 18 * 2.3e9 * 16}, 128 * GIB, 68e9, 2 * 19.2e9, cores=18,
     ),
-    "epyc": Figures(
+    "epyc": CpuFigures(
         # Zen 4 does two 8-wide FMA per cycle and core; three of four 16-lane links at 32 GT/s join the sockets.
         "AMD product page, EPYC 9654 (2022): 96 cores, 2.4 GHz, 460.8 GB/s from twelve channels DDR5-4800",
-        {"float32": 96 * 2.4e9 * 32, "float64": 96 * 2.4e9 * 16}, 384 * GIB, 460.8e9, 3 * 64e9,
+        {"float32": 96 * 2.4e9 * 32, "float64": 96 * 2.4e9 * 16}, 384 * GIB, 460.8e9, 3 * 64e9, cores=96,
     ),
 }  # fmt: skip
 
+_CORES: Mapping[str, CpuFigures] = {f"{name}-core": figures for name, figures in CPUS.items()}
 _NO_PRESETS = ("auto", "cpu:0", "cuda:0")
 """Other forms of `--devices`, which error messages suggest for similar names."""
 
@@ -132,7 +144,7 @@ def preset_names() -> tuple[str, ...]:
     >>> preset_names()[:4]
     ('k40', 'k80', 'p100', 'v100')
     """
-    return (*GPUS, *CPUS)
+    return (*GPUS, *CPUS, *_CORES)
 
 
 def preset(name: str) -> Topology:
@@ -142,13 +154,21 @@ def preset(name: str) -> Topology:
     GPU has a link to the host and one back, each with its own channel (the two dies of a K80 board share theirs).
     `@300MiB` after a part sets the memory of each of its devices.
 
+    `epyc-corex4` are cores of one socket, and sets of them that share its memory; an op runs on one core or on a set.
+
     >>> preset("k40x2+v100").device_names
     ('k40:0', 'k40:1', 'v100:0', 'cpu:0')
+    >>> preset("epyc-corex4").device_names
+    ('cpu:0', 'cpu:1', 'cpu:2', 'cpu:3', 'cpu:0-1', 'cpu:2-3', 'cpu:0-3')
 
     Raises:
         InvalidTopology: the hardware is unknown, or its number is not 1 to 64.
     """
     parts = [_parse(part, name) for part in name.split("+")]
+    if any(kind in _CORES for kind, _, _ in parts):
+        if len(parts) > 1:
+            raise InvalidTopology(f"preset {name!r} joins cores with other hardware; write a topology file for that")
+        return _core_sets(name, *parts[0])
     gpu_parts = [(kind, number, figures) for kind, number, figures in parts if isinstance(figures, GpuFigures)]
     cpu_parts = [part for part in parts if part[0] in CPUS]
     if len(cpu_parts) > 1:
@@ -184,11 +204,31 @@ def _parse(text: str, whole: str) -> tuple[str, int, Figures]:
         known = f"known are {', '.join(preset_names())}, as in k40x4; cpu:K, cuda:K; auto"
         hint = did_you_mean(name, (*preset_names(), *_NO_PRESETS), known)
         raise InvalidTopology(f"preset {whole!r}: there is no hardware {name!r}; {hint}")
-    most = MAX_DEVICES if name in GPUS else MAX_SOCKETS
+    cores = min(_CORES[name].cores, MAX_DEVICES) if name in _CORES else 0
+    most = MAX_DEVICES if name in GPUS else cores or MAX_SOCKETS
     if not 1 <= number <= most:
         raise InvalidTopology(f"preset {whole!r} asks for {number} of {name!r}; 1 to {most} are possible")
-    figures = GPUS.get(name) or CPUS[name]
+    figures = GPUS.get(name) or _CORES.get(name) or CPUS[name]
     return name, number, figures if memory_bytes is None else replace(figures, memory_bytes=memory_bytes)
+
+
+def _core_sets(name: str, kind: str, number: int, figures: Figures) -> Topology:
+    """Cores of one socket and the sets of them that `auto` offers on a machine; their rates add up to those of the socket."""
+    sockets_cores = _CORES[kind].cores
+    reals = [parse_real(text) for text in (*(f"cpu:{core}" for core in range(number)), *core_sets(range(number)))]
+    devices = []
+    for real in reals:
+        count = len(real.cores)
+        bandwidth = min(count * CORE_BANDWIDTH_BYTES_PER_S, figures.memory_bandwidth_bytes_per_s)
+        rates = {dtype: rate * count / sockets_cores for dtype, rate in figures.peak_flops_per_s.items()}
+        devices.append(
+            Device(
+                real.name.partition("[")[0], f"cpu-{kind.removesuffix('-core')}-x{count}", figures.memory_bytes, rates, bandwidth,
+                DISPATCH_OVERHEAD_S, resources=occupied(real, reals), memory_pool="socket",
+            )
+        )  # fmt: skip
+    links = tuple(Link(a.name, b.name, CORE_LATENCY_S, CORE_COPY_BYTES_PER_S) for a, b in permutations(devices, 2))
+    return Topology(name, tuple(devices), links)
 
 
 def _device(name: str, kind: str, figures: Figures) -> Device:

@@ -1,11 +1,13 @@
 """The roofline, against seconds computed by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnplace.cost.cost_model import CostModel, Efficiency, RooflineCost, op_class
+from gnnplace.cost.cost_model import CostModel, Efficiency, RooflineCost, Scaling, op_class
 from gnnplace.devices.presets import preset
 from gnnplace.devices.topology import Device, Topology
 from gnnplace.errors import InvalidPlacement, InvalidTopology
@@ -32,6 +34,19 @@ def test_an_op_takes_the_longer_of_computing_and_moving_data_plus_the_launch() -
     # 1e9 FLOP at 0.5e12 are 2 ms, 1e7 bytes at 0.25e11 are 0.4 ms; the host is ten times slower.
     assert seconds(Op("a", flops=1e9, bytes_accessed=1e7), GPU, HOST) == pytest.approx([2.005e-3, 20.001e-3])
     assert seconds(Op("a", flops=1e9, bytes_accessed=1e9), GPU) == pytest.approx([40.005e-3])
+
+
+def test_several_cores_shorten_what_runs_on_several_threads_and_meet_at_the_end() -> None:
+    cores = tuple(f"core:{core}" for core in range(4))
+    four = Device(
+        "cpu:0-3", "cpu-x4", peak_flops_per_s={"float32": 4e11}, memory_bandwidth_bytes_per_s=4e10, resources=cores
+    )
+    scaling = Scaling({"convolution": 0.0, "matrix": 0.5, "other": 0.2}, frozenset({"Concat"}), sync_s=1e-6)
+    cost = replace(EXACT, scaling=scaling)
+    for op_type, seconds_on_four in (("Conv", 2.5e-3), ("MatMul", 6.25e-3), ("Relu", 4e-3), ("Concat", 10e-3)):
+        op = Op("a", op_type, flops=5e8)  # 10 ms on one core
+        assert seconds(op, HOST, four, cost=cost) == pytest.approx([10.001e-3, seconds_on_four + 2e-6 + 1e-6])
+    assert seconds(Op("a", "Concat", flops=5e8), four, cost=replace(EXACT, scaling=None)) == pytest.approx([2.501e-3])
 
 
 def test_an_op_without_work_takes_the_launch_even_where_no_rate_is_known() -> None:

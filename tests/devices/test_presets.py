@@ -12,7 +12,8 @@ from gnnplace.units import GIB
 def test_every_preset_has_rates_memory_and_a_route_between_all_its_devices(name: str) -> None:
     topology = preset(f"{name}x2")
     for device in topology.devices:
-        assert device.peak_flops_per_s["float32"] > device.peak_flops_per_s["float64"] > 1e11
+        least = 3e10 if "core" in name else 1e11
+        assert device.peak_flops_per_s["float32"] > device.peak_flops_per_s["float64"] > least
         assert device.memory_bandwidth_bytes_per_s is not None
         assert device.memory_bytes is not None
         assert device.memory_bytes >= 12 * GIB
@@ -27,6 +28,31 @@ def test_a_set_has_the_stated_number_of_equal_gpus_and_one_host(name: str, count
     assert topology.device_names == (*(f"{name}:{i}" for i in range(count)), "cpu:0")
     assert {device.kind for device in topology.devices[:-1]} == {name}
     assert topology.devices[-1].kind.startswith("cpu")
+
+
+def test_cores_of_a_socket_share_its_memory_and_exclude_the_sets_that_they_are_in() -> None:
+    topology = preset("epyc-corex16")
+    assert topology.num_devices == 16 + 8 + 4 + 2 + 1
+    assert set(topology.memory_home.tolist()) == {0}
+    assert topology.apart.tolist() == list(range(16))
+    whole = topology.device_index["cpu:0-15"]
+    assert topology.excludes[whole].sum() == 30
+    one, sixteen = topology.devices[0], topology.devices[whole]
+    assert sixteen.peak_flops_per_s["float32"] == pytest.approx(16 * one.peak_flops_per_s["float32"])
+    assert 96 * one.peak_flops_per_s["float32"] == pytest.approx(preset("epyc").devices[0].peak_flops_per_s["float32"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("epyc-corex65", "asks for 65 of 'epyc-core'; 1 to 64"),
+        ("haswell-corex19", "1 to 18 are possible"),
+        ("k40+epyc-corex4", "joins cores with other hardware"),
+    ],
+)
+def test_cores_that_a_socket_lacks_are_refused(name: str, message: str) -> None:
+    with pytest.raises(InvalidTopology, match=message):
+        preset(name)
 
 
 def test_k40_and_its_host_have_the_published_figures() -> None:
