@@ -1,4 +1,4 @@
-"""A placed model that runs: needs numpy, onnx and ONNX Runtime, never torch, dgl, numba or networkx.
+"""A placed model that runs: needs numpy, onnx and ONNX Runtime, never torch, dgl or networkx; with numba it runs faster.
 
 In reading order:
 
@@ -7,6 +7,8 @@ In reading order:
 - `runner.py`: one request at a time, several pipelined, or a future;
 - `dataflow.py`: the steps of each device, and the values that they wait for, send and release;
 - `pipeline.py`: several devices with a thread each, or one device on the calling thread;
+- `compiled/`: the same on CPU cores, in threads outside the interpreter lock, where numba is installed;
+- `exclusive.py`: devices that share cores or multiprocessors, and who computes next;
 - `worker.py`: one device, with a second thread that copies to and from a GPU's memory;
 - `part_session.py`: the ONNX Runtime session of one part;
 - `values.py`: values of ONNX Runtime and of numpy, on the host and on GPUs;
