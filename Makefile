@@ -48,8 +48,8 @@ $(STAMP): $(PACKAGES)
 	@touch $@
 
 demo: $(MODEL)
-	@echo "placing $(MODEL) on two CPU cores; rewards are measured runtimes"
-	$(BIN)/gnnplace place $(MODEL) --devices cpu:0,cpu:1 --measure --force --evaluations 60 --out build/demo
+	@echo "placing $(MODEL) on two CPU cores, each op on one of them or on both; rewards are measured runtimes"
+	$(BIN)/gnnplace place $(MODEL) --devices 'cpu:0,cpu:1,cpu:0-1[spinning=1]' --measure --force --evaluations 60 --out build/demo
 
 $(MODEL): models_zoo/networks/light.py | $(STAMP)
 	@echo "writing $@: a real network that ships with the onnx package, with random weights"
