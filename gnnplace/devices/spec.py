@@ -76,7 +76,11 @@ def with_session_device(topology: Topology, name: str) -> Topology:
     memories = dict(zip(topology.memory_home.tolist(), topology.devices, strict=True))  # one device for each memory
     cpus = [device.memory_bytes for device in memories.values() if parse_real(device.name).family == "cpu"]
     memory = None if None in cpus else sum(filter(None, cpus))
-    device = dataclasses.replace(host_device(real, len(real.cores)), memory_bytes=memory)
+    pools = {device.memory_pool for device in topology.devices if parse_real(device.name).family == "cpu"}
+    device = dataclasses.replace(
+        host_device(real, len(real.cores)), memory_bytes=memory, memory_pool=pools.pop() if len(pools) == 1 else None,
+        resources=occupied(real, [real]),
+    )  # fmt: skip
     return dataclasses.replace(topology, devices=(*topology.devices, device))
 
 
