@@ -306,7 +306,7 @@ class CompiledDevices:
             *_csr([own for _, own in self._groups]), *_csr(inputs), _ints(names["inputs"]), *_csr(outputs),
             _ints(names["outputs"]), *_csr(successors), *_csr(cores),
             _ints(shared_cores.get(of_thread[0], -1) for of_thread, _ in self._groups),
-            _ints([api["Run"], api["ReleaseValue"], address_of("clock_gettime")]), _ints([address_of("syscall"), system]),
+            _ints([api["Run"], api["ReleaseValue"], address_of("clock_gettime"), address_of("sched_yield")]), _ints([address_of("syscall"), system]),
             _SPINS, _PATIENT_SPINS,
         )  # fmt: skip
 

@@ -21,7 +21,8 @@ SPREAD = 8
 FREE = -1
 """Number of a slot without a request, and holder of a core that is free."""
 _NOTHING = -1
-_RUN, _RELEASE, _CLOCK = 0, 1, 2  # positions in `Program.functions`
+_RUN, _RELEASE, _CLOCK, _YIELD = 0, 1, 2, 3  # positions in `Program.functions`
+_LOOKS = 1024  # some 25 us, after which other threads may have the core
 _MONOTONIC = 1  # a clock of clock_gettime
 
 
@@ -43,7 +44,7 @@ class Program(NamedTuple):
     core_offsets: IntArray  # [P + 1]
     cores: IntArray  # shared cores that each part occupies
     core_of_thread: IntArray  # [E] the shared core that the thread is on, or -1
-    functions: IntArray  # addresses of Run, ReleaseValue and clock_gettime
+    functions: IntArray  # addresses of Run, ReleaseValue, clock_gettime and sched_yield
     system: IntArray  # [2] address of syscall, number of the futex call
     spins: int
     """Looks at the word that wakes a thread before it sleeps, while no request is under way."""
@@ -97,9 +98,11 @@ def _rest(program: Program, shared: Shared, thread: int, seen: int) -> None:
     for slot in range(len(shared.number) // SPREAD):
         if load(shared.number, slot * SPREAD) != FREE:
             spins = program.patient_spins
-    for _ in range(spins):
+    for look in range(1, spins + 1):
         if load(shared.awake, place) != seen:
             return
+        if look % _LOOKS == 0:
+            call(program.functions[_YIELD], (0,))
         if core >= 0 and load(shared.holder, core * SPREAD) != FREE:
             break
         relax()
