@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -263,6 +263,11 @@ class WorkerProcess(IsolatedProcess[Task, Answer]):
 
 
 def _prepare(setup: Setup) -> Callable[[Task], Answer]:
-    """Runs once in every new process."""
+    """Runs once in every new process; what compiled threads need is loaded here, as it takes no time of a job then."""
+    with suppress(ImportError, GnnplaceError):
+        from gnnplace.running.compiled.c_api import c_interface
+        from gnnplace.running.compiled.devices import CompiledDevices  # noqa: F401
+
+        c_interface()
     state = ProcessState(setup)
     return lambda job: job.execute(state)

@@ -323,7 +323,7 @@ def test_a_process_that_hangs_is_stopped_long_before_the_last_limit_and_fails_on
 ) -> None:
     quick = dataclasses.replace(RULE, max_s=0.5)
     measured = evaluator(
-        BRANCHES, options=MeasureOptions(search=quick, final=quick, plain=quick, timeout_s=1e6, loading_s=0.5)
+        BRANCHES, options=MeasureOptions(search=quick, final=quick, plain=quick, timeout_s=1e6, loading_s=1.5)
     )
     pid = measured._jobs.worker.pid
     assert pid is not None
