@@ -77,14 +77,21 @@ class Scaling:
         return np.asarray(bound * (1.0 - serial + serial * cores) + self.sync_s * np.log2(cores))
 
 
+SERIAL_TYPES = frozenset({
+    "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Shape", "Slice", "Split", "Squeeze", "Unsqueeze",
+    "Where",
+})  # fmt: skip
+"""Types that move data and gain nothing from a second thread: measured for most (`gnnplace bench scaling`), assumed for Expand,
+Flatten, Identity and Shape."""
+
+
 def _measured_scaling() -> Scaling:
     """Medians over the kernels of 13 zoo models that ONNX Runtime 1.31 ran with one and with two threads on an AMD EPYC.
 
-    That the meeting of more threads takes the logarithm of their number is an assumption.
+    `gnnplace bench scaling` measures them; a share below zero counts as zero. That more threads take the logarithm of their
+    number to meet is an assumption.
     """
-    one_thread = ("Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Shape", "Slice", "Split",
-                  "Squeeze", "Unsqueeze")  # fmt: skip
-    return Scaling({CONVOLUTION: 0.04, MATRIX: 0.15, OTHER: 0.2}, frozenset(one_thread), 4.5e-6)
+    return Scaling({CONVOLUTION: 0.05, MATRIX: 0.0, OTHER: 0.1}, SERIAL_TYPES, 4.5e-6)
 
 
 @dataclass(frozen=True)
