@@ -31,7 +31,7 @@ def device_sets(incomplete: str) -> list[Item]:
 
         known = [(name, gpu.source) for name, gpu in GPUS.items()] + [(name, cpu.source) for name, cpu in CPUS.items()]
         if not before:
-            known = [("auto", "every core and GPU of this machine"), *here, *known]
+            known = [("auto", "every core and GPU of this machine, and sets of cores"), *here, *known]
     return _matching(incomplete, ((before + name, meaning) for name, meaning in known))
 
 

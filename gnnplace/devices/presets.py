@@ -6,7 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, permutations
 
-from gnnplace.devices.detect import CORE_BANDWIDTH_BYTES_PER_S, occupied
+from gnnplace.devices.detect import (
+    CORE_BANDWIDTH_BYTES_PER_S,
+    CORE_COPY_BYTES_PER_S,
+    CORE_LATENCY_S,
+    occupied,
+)
 from gnnplace.devices.real_names import core_sets, parse_real
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology, did_you_mean
@@ -18,8 +23,6 @@ MAX_SOCKETS = 2
 DISPATCH_OVERHEAD_S = 10e-6  # estimate: wakes the host thread or a thread pool, launches the first kernel
 PCIE_LATENCY_S = 10e-6  # estimate: a small copy between host and GPU, with its launch
 NVLINK_LATENCY_S = 5e-6  # estimate: a small copy between GPUs, with its launch
-CORE_LATENCY_S = 5e-6  # 3 to 11 us were measured between cores, and between a core and a set with it
-CORE_COPY_BYTES_PER_S = 10e9  # a core reads a tensor that another one has just written
 SOCKET_LATENCY_S = 1e-6  # estimate: a thread of the other socket takes a tensor
 # PCI-SIG: 8, 16 and 32 GT/s on 16 lanes with 128b/130b encoding, minus 20 % for packet headers.
 PCIE3_BYTES_PER_S, PCIE4_BYTES_PER_S, PCIE5_BYTES_PER_S = 12.6e9, 25.2e9, 50.4e9
@@ -168,7 +171,7 @@ def preset(name: str) -> Topology:
     if any(kind in _CORES for kind, _, _ in parts):
         if len(parts) > 1:
             raise InvalidTopology(f"preset {name!r} joins cores with other hardware; write a topology file for that")
-        return _core_sets(name, *parts[0])
+        return _cores_of_a_socket(name, *parts[0])
     gpu_parts = [(kind, number, figures) for kind, number, figures in parts if isinstance(figures, GpuFigures)]
     cpu_parts = [part for part in parts if part[0] in CPUS]
     if len(cpu_parts) > 1:
@@ -212,15 +215,15 @@ def _parse(text: str, whole: str) -> tuple[str, int, Figures]:
     return name, number, figures if memory_bytes is None else replace(figures, memory_bytes=memory_bytes)
 
 
-def _core_sets(name: str, kind: str, number: int, figures: Figures) -> Topology:
+def _cores_of_a_socket(name: str, kind: str, number: int, figures: Figures) -> Topology:
     """Cores of one socket and the sets of them that `auto` offers on a machine; their rates add up to those of the socket."""
-    sockets_cores = _CORES[kind].cores
+    cores = _CORES[kind].cores
     reals = [parse_real(text) for text in (*(f"cpu:{core}" for core in range(number)), *core_sets(range(number)))]
     devices = []
     for real in reals:
         count = len(real.cores)
         bandwidth = min(count * CORE_BANDWIDTH_BYTES_PER_S, figures.memory_bandwidth_bytes_per_s)
-        rates = {dtype: rate * count / sockets_cores for dtype, rate in figures.peak_flops_per_s.items()}
+        rates = {dtype: rate * count / cores for dtype, rate in figures.peak_flops_per_s.items()}
         devices.append(
             Device(
                 real.name.partition("[")[0], f"cpu-{kind.removesuffix('-core')}-x{count}", figures.memory_bytes, rates, bandwidth,

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from gnnplace.devices.detect import (
+    CORE_COPY_BYTES_PER_S,
+    CORE_LATENCY_S,
     accelerator,
     allowed_cores,
     gpus,
@@ -22,11 +24,9 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.host_memory import total_memory_bytes
 
-# Estimates until a probe replaces them. Cores share memory: the latency wakes the other thread, which then reads the tensor
-# from the shared cache.
-CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S = 20e-6, 10e9
+# Estimates until a probe replaces them.
 GPU_LATENCY_S, GPU_BANDWIDTH_BYTES_PER_S = 20e-6, 12e9  # a copy over PCIe 3.0 with its launch
-SLICE_BANDWIDTH_BYTES_PER_S = 1e12  # slices of a GPU share its memory
+SLICE_LATENCY_S, SLICE_BANDWIDTH_BYTES_PER_S = 20e-6, 1e12  # slices of a GPU share its memory
 _MAIN_MEMORY = "main memory"  # the pool of all devices on cores
 
 
@@ -162,7 +162,7 @@ def _share(real: RealDevice) -> float:
 def _link(source: RealDevice, target: RealDevice) -> Link:
     costs = GPU_LATENCY_S, GPU_BANDWIDTH_BYTES_PER_S
     if source.on_host and target.on_host:
-        costs = CORE_LATENCY_S, CORE_BANDWIDTH_BYTES_PER_S
+        costs = CORE_LATENCY_S, CORE_COPY_BYTES_PER_S
     elif source.gpu is not None and source.gpu == target.gpu:
-        costs = CORE_LATENCY_S, SLICE_BANDWIDTH_BYTES_PER_S
+        costs = SLICE_LATENCY_S, SLICE_BANDWIDTH_BYTES_PER_S
     return Link(source.name, target.name, *costs)

@@ -50,7 +50,8 @@ class PlacedRunner:
         """Creates all sessions. `parts` are in a global run order; `inputs` and `outputs` are those of the model.
 
         `devices_of` makes the devices; None: threads of this process, with sessions from `cache`: compiled ones for several
-        devices on CPU cores where numba is installed, else those of `python_devices`. The errors are those of `Session`, and InvalidPlacement if the parts do not fit together.
+        devices on CPU cores where numba is installed, else those of `python_devices`. The errors are those of `Session`, and
+        InvalidPlacement if the parts do not fit together.
         """
         if max_in_flight is not None and max_in_flight < 1:
             raise InvalidInput(f"max_in_flight is {max_in_flight}; expected at least 1 request under way")
@@ -75,9 +76,7 @@ class PlacedRunner:
         if devices_of is not None:
             self.devices = devices_of(self._steps, self.max_in_flight)
             return
-        found = (
-            _compiled_devices(self._steps, self.outputs, self.max_in_flight, cache) if len(self._steps) > 1 else None
-        )
+        found = _compiled_devices(self._steps, self.outputs, self.max_in_flight, cache)
         self.devices = found or python_devices(self._steps, self.max_in_flight, cache)
         if not isinstance(self.devices, OneDevice):
             return
@@ -277,7 +276,9 @@ class PlacedRunner:
 def _compiled_devices(
     steps: Mapping[str, Sequence[Step]], outputs: Sequence[str], max_in_flight: int, cache: SessionCache | None
 ) -> Devices | None:
-    """Compiled threads; None where something that they need is missing, or where the parts need the Python loop."""
+    """Compiled threads; None for a single device, which the calling thread runs, and where parts need the Python loop."""
+    if len(steps) < 2:
+        return None
     try:
         from gnnplace.running.compiled.devices import CompiledDevices, NotPlainError
     except ImportError:

@@ -9,8 +9,8 @@ Rules, with the tie-breaks that make the result unique:
    consumer list. Each hop of the route occupies the link's channel for `latency + bytes / bandwidth`. Channels serve
    transfers first come, first served.
 3. An op that starts on a device that sat idle pays the dispatch overhead: a work-conserving device idles only while it
-   waits for a remote input, or while another device has its resources. The first op after copies have arrived, or after an op that sent a tensor, begins a segment:
-   it pays the segment overhead and the intake of the bytes that arrived.
+   waits for a remote input, or while another device has its resources. The first op after copies have arrived, or after an
+   op that sent a tensor, begins a segment: it pays the segment overhead and the intake of the bytes that arrived.
 4. Outputs and workspace are held from the start of the op, a copy on its destination from the start of the last hop.
    An input is released after its last use on the device; at home also not before the last outgoing copy. A tensor without
    consumers is held to the end. In a pool, copies of one tensor count once. Peaks are read after all events of an instant.

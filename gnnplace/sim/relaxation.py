@@ -93,8 +93,9 @@ def relaxation_bound(graph: OpGraph, topology: Topology, units: Units, paths: bo
     """A lower bound of all feasible schedules in seconds, from dividing units over devices, and its name.
 
     The program: the least C such that every unit is divided over the devices that may run it, no resource works longer
-    than C (each device has one of its own, or shares some), weights and results fit (if memory binds), and with `paths` no path is longer than C (while the program
-    stays small). Its bound is recomputed from its dual, so that no tolerance of the solver can make it too large:
+    than C (each device has one of its own, or shares some), weights and results fit (if memory binds), and with `paths` no
+    path is longer than C (while the program stays small). Its bound is recomputed from its dual, so that no tolerance of the
+    solver can make it too large:
     for any weights y_r >= 0 of resources, z_m >= 0 of memories and any flow f of path weight on the graph, with sum(y)
     plus all path weight equal to 1, every schedule of length C satisfies
     C >= sum over units u of min_d (sum over ops v of u of (y_d + f_v) t_vd + z_d m_u) - sum_m z_m M_m,

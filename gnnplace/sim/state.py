@@ -49,27 +49,24 @@ def push_ready(bits: WordArray, summary: WordArray, device: Index, op: Index) ->
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def pop_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
-    """Removes the smallest ready op, the one of highest priority; the set is not empty."""
-    block = np.uint64(0)
-    while summary[device, block] == 0:
-        block += ONE
-    word = (block << WORD) + _lowest_bit(summary[device, block])
-    op = (word << WORD) + _lowest_bit(bits[device, word])
-    bits[device, word] &= bits[device, word] - ONE
-    if bits[device, word] == 0:
-        summary[device, block] &= summary[device, block] - ONE
-    return op
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def first_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
-    """The smallest ready op; the set is not empty."""
+    """The smallest ready op, the one of highest priority; the set is not empty."""
     block = np.uint64(0)
     while summary[device, block] == 0:
         block += ONE
     word = (block << WORD) + _lowest_bit(summary[device, block])
     return (word << WORD) + _lowest_bit(bits[device, word])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def pop_ready(bits: WordArray, summary: WordArray, device: Index) -> Index:
+    """Removes the smallest ready op; the set is not empty."""
+    op = first_ready(bits, summary, device)
+    word = op >> WORD
+    bits[device, word] &= bits[device, word] - ONE
+    if bits[device, word] == 0:
+        summary[device, word >> WORD] &= summary[device, word >> WORD] - ONE
+    return op
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

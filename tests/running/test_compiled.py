@@ -66,7 +66,7 @@ def test_outputs_equal_those_of_the_python_loop(devices: Sequence[str], seed: in
 def test_values_keep_their_element_type_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
     name = {"float64": "double"}.get(dtype, dtype)
     dims = f"[{','.join(map(str, shape))}]" if shape else ""
-    texts = [f"({name}{dims} a) => ({name}{dims} b) {{ b = Identity(a) }}", f"({name}{dims} b) => ({name}{dims} c) {{ c = Identity(b) }}"]  # fmt: skip
+    texts = [f"({name}{dims} {a}) => ({name}{dims} {b}) {{ {b} = Identity({a}) }}" for a, b in ("ab", "bc")]
     value = np.ones(shape, dtype)
     with PlacedRunner([part(text, device) for text, device in zip(texts, CORES, strict=True)], ["a"], ["c"]) as runner:
         assert loop_of(runner) is CompiledDevices

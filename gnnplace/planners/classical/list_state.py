@@ -55,8 +55,8 @@ class State(NamedTuple):
     channel_free_s: FloatArray  # [channels]
     tried_free_s: FloatArray  # [channels] scratch while a device is tried
     unit_device: IntArray  # [U] -1: not decided
-    resident: FloatArray  # [D] bytes, of a pool at its first device
-    held: BoolArray  # [W, D] true where the memory holds the shared weight, likewise
+    resident: FloatArray  # [D] bytes of weights in each memory, at its first device
+    held: BoolArray  # [W, D] true where a memory holds the shared weight, at its first device
 
 
 def list_work(

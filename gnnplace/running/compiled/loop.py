@@ -150,7 +150,7 @@ def _take(program: Program, shared: Shared, thread: int, part: int) -> bool:
     if begin == end:
         return True
     while not exchange(shared.lock, 0, 0, 1):
-        pass
+        relax()
     is_free = True
     for at in range(begin, end):
         is_free = is_free and load(shared.holder, program.cores[at] * SPREAD) == FREE
