@@ -89,6 +89,18 @@ def chosen_sessions(
     return PlainSessions(costs[best], best, costs[single], single, seconds_of)
 
 
+def with_whole_models(plain: PlainSessions, whole: Mapping[str, Evaluation]) -> PlainSessions:
+    """The sessions where placements of the whole model on one device, by its name, count as what they are: plain sessions.
+
+    A reference that was chosen in a busy moment would otherwise be beaten by a plain session.
+    """
+    device = min(whole, key=lambda name: whole[name].makespan_s, default="")
+    if plain.best_s is None or not device or whole[device].makespan_s >= plain.best_s:
+        return plain
+    best = whole[device]
+    return replace(plain, best=best, best_session=device, single=best, single_device=device)
+
+
 def executed(simulated: Evaluation, row_s: FloatArray | None, failure: str = "") -> Evaluation:
     """A simulated evaluation with the median of the measured seconds `[R]`; a failure without them."""
     if row_s is None:

@@ -22,6 +22,7 @@ from gnnplace.measuring.comparison import (
     chosen_sessions,
     executed,
     measured,
+    with_whole_models,
 )
 from gnnplace.measuring.grouped_parts import GroupedModel, PartMaker, model_setup
 from gnnplace.measuring.job_runner import JobRunner, RunJobs
@@ -152,7 +153,16 @@ class MeasuredEvaluator:
             row = answers[-1].samples if alone else None
             single = executed(plain.single, without_drift(row)[0]) if row is not None else plain.single
             plain = replace(plain, single=single if alone else plain.best)
-        return Comparison(tuple(evaluations), plain)
+        pairs = zip(placements, evaluations, strict=True)
+        in_one_piece = {
+            parts[0].device: (parts[0], found)
+            for placement, found in pairs if found.feasible and len(parts := self.parts_of(placement)) == 1
+        }  # fmt: skip
+        better = with_whole_models(plain, {device: found for device, (_, found) in in_one_piece.items()})
+        if better is not plain:
+            self.plain, self._jobs.reference = better, in_one_piece[better.best_session][0]
+            self._jobs.reference_s = better.best_s
+        return Comparison(tuple(evaluations), better)
 
     def difference(self, first: Placement, second: Placement, rule: PairRule | None = None) -> Difference:
         """The relative difference of two placements, measured in one job in sessions of their own.

@@ -318,6 +318,21 @@ def test_a_placement_whose_process_is_killed_is_measured_again(evaluator: Evalua
     assert (measured.measurements, measured.retried, measured.failed) == (2, 1, 0)
 
 
+def test_a_whole_model_on_one_device_that_is_faster_than_the_reference_becomes_the_reference(
+    evaluator: Evaluators,
+) -> None:
+    measured = evaluator(BRANCHES)
+    whole = [placement(*[device] * 6) for device in (0, 1)]
+    for _ in range(3):  # by chance either may be the faster one
+        found = measured.compare([*whole, placement(0, 1, 0, 1, 0, 1)])
+        least_s, best_s = min(one.makespan_s for one in found.evaluations[:2]), found.plain.best_s
+        assert best_s is not None
+        assert best_s <= least_s
+        if best_s == least_s:
+            device = measured.topology.device_names.index(found.plain.best_session)
+            assert measured.difference_to_reference(whole[device]) is None
+
+
 def test_a_process_that_hangs_is_stopped_long_before_the_last_limit_and_fails_one_placement(
     evaluator: Evaluators,
 ) -> None:
