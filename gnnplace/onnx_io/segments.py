@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -20,6 +20,8 @@ class Segment:
 
     device: int
     ops: tuple[int, ...]
+    kernels: tuple[int, ...] | None = None
+    """Kernels of the optimised model that execute the ops, in run order (see `kernels.KernelModel`); None: the ops as they are."""
 
 
 def segments(
@@ -71,9 +73,14 @@ def segments(
     for ops in _cut(run_order, device_of, steady, sources, rivals):
         groups[device_of[ops[0]]].append(ops)
     position = np.argsort(run_order).tolist()
-    while _merge(groups, device_of, sources, rivals, position):
+
+    def begin(ops: Sequence[int]) -> int:
+        """Position of the first op of a segment that computes anything."""
+        return int(position[next((op for op in ops if not steady[op]), ops[0])])
+
+    while _merge(groups, device_of, sources, rivals, begin):
         pass
-    return _global_order(groups, sources, position)
+    return _global_order(groups, sources, begin, graph.num_ops)
 
 
 def segment_numbers(found: Sequence[Segment], num_ops: int) -> list[int]:
@@ -145,7 +152,7 @@ def _merge(
     device_of: Sequence[int],
     sources: dict[int, list[int]],
     rivals: Sequence[Sequence[int]],
-    position: Sequence[int],
+    begin: Callable[[Sequence[int]], int],
 ) -> bool:
     """Joins neighbours `A`, `B` on a device where no segment then starts later, in place; returns whether any joined.
 
@@ -153,7 +160,8 @@ def _merge(
     `B` join if all conditions hold:
     1. `B` reads nothing new: each remote segment that it reads is at most `last_read(A, e)`, so it is done when `A` starts.
     2. No reader waits longer: on each device, the first reader `C` of `A` has `last_read(C, device of A)` at `B` or later.
-    3. No segment of a device that shares a resource begins between them, by the `position` of its first op.
+    3. No segment of a device that shares a resource begins between them, by `begin`. Such devices need
+       not meet 1 and 2: what `B` reads there has ended when `A` starts, and readers there start after `B` anyway.
     The quotient stays acyclic: a path from `A` to `B` over another device would end in a segment that `B` reads, which
     is an ancestor of `A` by 1. Joining several pairs at once is safe, because `B` ran right after `A` anyway. One call is
     linear in segments and remote edges; its indices are those of the beginning of the call.
@@ -177,18 +185,23 @@ def _merge(
             reads[device].append(own)
             last_read[device].append(so_far)
 
-    begins = {device: [position[ops[0]] for ops in rows] for device, rows in groups.items()}
+    begins = {device: [begin(ops) for ops in rows] for device, rows in groups.items()}
     joined = False
     for device, rows in groups.items():
-        between = sorted(begin for rival in (rivals[device] if rivals else ()) for begin in begins.get(rival, ()))
+        excluded = set(rivals[device] if rivals else ())
+        between = sorted(begin for rival in excluded for begin in begins.get(rival, ()))
         merged: list[list[int]] = []
         first = 0  # first segment, by index, in the last entry of `merged`
         readers: dict[int, int] = {}  # device -> first segment that reads from the last entry of `merged`
         for number, ops in enumerate(rows):
             nothing_new = all(
-                last <= last_read[device][first].get(other, -1) for other, last in reads[device][number].items()
+                other in excluded or last <= last_read[device][first].get(other, -1)
+                for other, last in reads[device][number].items()
             )
-            nobody_waits = all(last_read[other][reader].get(device, -1) >= number for other, reader in readers.items())
+            nobody_waits = all(
+                other in excluded or last_read[other][reader].get(device, -1) >= number
+                for other, reader in readers.items()
+            )
             is_disturbed = bisect(between, begins[device][first]) < bisect(between, begins[device][number])
             if merged and nothing_new and nobody_waits and not is_disturbed:
                 merged[-1] += ops
@@ -203,11 +216,14 @@ def _merge(
 
 
 def _global_order(
-    groups: dict[int, list[list[int]]], sources: dict[int, list[int]], position: Sequence[int]
+    groups: dict[int, list[list[int]]],
+    sources: dict[int, list[int]],
+    begin: Callable[[Sequence[int]], int],
+    num_ops: int,
 ) -> tuple[Segment, ...]:
     """All segments, each after those that it reads and its predecessor on the device; otherwise by first op."""
     found = [Segment(device, tuple(ops)) for device, rows in groups.items() for ops in rows]
-    number_of = segment_numbers(found, len(position))
+    number_of = segment_numbers(found, num_ops)
     after: list[set[int]] = [set() for _ in found]
     for number, segment in enumerate(found):
         for op in segment.ops:
@@ -215,5 +231,5 @@ def _global_order(
                 after[number_of[source]].add(number)
         if number and found[number - 1].device == segment.device:
             after[number - 1].add(number)
-    order = _earliest_first(after, [position[segment.ops[0]] for segment in found])
+    order = _earliest_first(after, [begin(segment.ops) for segment in found])
     return tuple(found[number] for number in order)

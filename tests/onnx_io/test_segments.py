@@ -110,20 +110,34 @@ def test_a_segment_is_cut_where_a_device_that_shares_a_resource_runs_an_op() -> 
     assert ops_of(segments(graph, [0, 1, 0, 2], [0, 1, 2, 3], excludes=excludes)) == [(0, 2), (1,), (3,)]
 
 
-@given(placed_graphs(), st.integers(0, 63))
-@settings(deadline=None, max_examples=200)
+def test_a_segment_goes_on_where_only_devices_that_share_its_resource_read_from_it() -> None:
+    """Ops 0, 1 and 2 of the set run one after the other, and no core can start op 3 or 4 before they have ended."""
+    graph, excludes = graph_of(6, [(0, 1), (0, 3), (1, 2), (1, 4), (3, 5), (4, 5)]), np.zeros((3, 3), dtype=bool)
+    excludes[2, :2] = excludes[:2, 2] = True
+    found = segments(graph, [2, 2, 2, 0, 1, 2], [0, 1, 2, 3, 4, 5], excludes=excludes)
+    assert ops_of(found) == [(0, 1, 2), (3,), (4,), (5,)]
+
+
+@given(placed_graphs(), st.integers(0, 63), st.integers(0, 2**24 - 1))
+@settings(deadline=None, max_examples=300)
 def test_segments_on_devices_that_share_a_resource_do_not_interleave(
-    placed: tuple[OpGraph, list[int], list[int]], pairs: int
+    placed: tuple[OpGraph, list[int], list[int]], pairs: int, marks: int
 ) -> None:
     graph, devices, _ = placed
+    reads = set(graph.consumers.tolist())
+    constant = [op not in reads and bool(marks >> op & 1) for op in range(graph.num_ops)]
     excludes = np.zeros((4, 4), dtype=bool)
     for bit, (one, other) in enumerate(combinations(range(4), 2)):
         excludes[one, other] = excludes[other, one] = bool(pairs >> bit & 1)
     order = graph.topological_order
     place = np.argsort(order)
-    found = segments(graph, devices, order, excludes=excludes)
+    found = segments(graph, devices, order, constant, excludes)
     assert sorted(op for segment in found for op in segment.ops) == list(range(graph.num_ops))
-    spans = [(segment.device, place[list(segment.ops)].min(), place[list(segment.ops)].max()) for segment in found]
+    sent = [(a, b) for a, b in remote_edges(graph, devices) if not constant[a]]
+    number = segment_numbers(found, graph.num_ops)
+    assert all(number[a] < number[b] for a, b in sent)
+    busy = [(segment.device, [place[op] for op in segment.ops if not constant[op]]) for segment in found]
+    spans = [(device, min(places), max(places)) for device, places in busy if places]
     for (one, begin, end), (other, first, last) in combinations(spans, 2):
         assert not excludes[one, other] or end < first or last < begin
 
