@@ -76,8 +76,7 @@ class Plan:
         """The segments of a saved plan: those that were executed, else those of the simulated schedule."""
         if self.measured_segments is not None:
             return self.measured_segments
-        excludes = self.setup.topology.excludes
-        return self.setup.workload.segments(self.placement.assignment, self.schedule.order(), excludes)
+        return self.setup.segments(self.placement, self.schedule.order())
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -152,9 +151,13 @@ class Plan:
         with new_folder(out, last="run.json", keeps_others=True) as fresh:
             save_placement(fresh / "placement.json", workload.graph, topology, self.placement, self.facts())
             if workload.onnx is not None:
-                numbers = segment_numbers(self.segments, workload.graph.num_ops)
+                of_ops = self.segments
+                if any(segment.kernels is not None for segment in of_ops):  # their borders differ from those of ops
+                    assignment, order = self.placement.assignment, self.schedule.order()
+                    of_ops = workload.segments(assignment, order, topology.excludes)
+                numbers = segment_numbers(of_ops, workload.graph.num_ops)
                 write_placed(workload.onnx, topology, self.placement.assignment, numbers, fresh / "placed.onnx")
-                write_parts(workload.onnx, self.segments, topology.device_names, fresh / "parts")
+                write_parts(workload.onnx, self.segments, topology.device_names, fresh / "parts", self.setup.kernels)
             run = self.record(out)
             write_report(run, fresh)
             write_text(fresh / "run.json", json.dumps(run) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,22 @@ from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, MeasuredCost
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.detect import allowed_cores, machine_facts
+from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.spec import load_topology, with_session_device
-from gnnplace.devices.topology import Topology
+from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
 from gnnplace.evaluation import Evaluation, Evaluator, Problem, SimulatedEvaluator
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
 from gnnplace.measuring.grouped_parts import GroupedModel
 from gnnplace.objectives import DimsObjective, Objective
+from gnnplace.onnx_io.kernels import KernelModel
+from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
 from gnnplace.planners.solution import Solution
 from gnnplace.run_record import finite
-from gnnplace.running.devices import cuda_is_offered
+from gnnplace.running.devices import cuda_is_offered, is_real
+from gnnplace.running.optimised import optimised
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.several import over_shapes
 from gnnplace.sim.simulator import GroupedSimulator, Simulator
@@ -70,6 +74,8 @@ class ProblemSetup:
     """The caller chose the number of groups, so every planner gets these groups."""
     fused: IntArray | None = None
     """`[N]` equal numbers for ops that some device runs as one kernel; None if no device was profiled."""
+    cuts_kernels: bool = False
+    """Parts are cut out of the model that ONNX Runtime optimises for this machine's CPU, which all devices are."""
     warnings: tuple[str, ...] = ()
     """Warnings of profiling."""
 
@@ -94,6 +100,10 @@ class ProblemSetup:
         max_groups = options.max_groups or (MAX_GROUPS if options.measure else None)
         keys: list[str | None] = [model.key for model in workload.models] or [None]
         costs = [MeasuredCost(stored_costs(key)) if cost is None else cost for key in keys]
+        is_here = options.ray is None and all(device.kind.startswith(HOST_KIND_PREFIX) for device in topology.devices)
+        on_cpu = (
+            is_here and is_real(topology) and all(parse_real(name).family == "cpu" for name in topology.device_names)
+        )
         fused = _fused(workload, topology)
         times_s = (model.op_time_s(graph, topology) for model, graph in zip(costs, workload.graphs, strict=True))
         return cls(
@@ -105,6 +115,7 @@ class ProblemSetup:
             dims_objective=options.dims_objective,
             groups_chosen=max_groups is not None,
             fused=fused,
+            cuts_kernels=on_cpu and fused is not None,
         )
 
     def for_planner(self, name: str) -> ProblemSetup:
@@ -165,7 +176,18 @@ class ProblemSetup:
             UnsupportedModel: the workload is an op graph.
         """
         self.workload.check_executable()
-        return GroupedModel(self.workload.models, self.coarsening.graph, self.coarsening.group_of_op)
+        return GroupedModel(self.workload.models, self.coarsening.graph, self.coarsening.group_of_op, self.kernels)
+
+    @property
+    def kernels(self) -> KernelModel | None:
+        """The optimised model that parts are cut from; None where they hold the ops as they are."""
+        return _optimised(self.workload.onnx) if self.cuts_kernels and self.workload.onnx is not None else None
+
+    def segments(self, placement: Placement, order: IntArray) -> tuple[Segment, ...]:
+        """The segments in which a placement of every op runs, when ops run in an order `[N]`."""
+        excludes, kernels = self.topology.excludes, self.kernels
+        found = None if kernels is None else kernels.segments(placement.assignment, order, excludes)
+        return self.workload.segments(placement.assignment, order, excludes) if found is None else found
 
     def problem(self, evaluator: Evaluator | None = None, executed_at_once: int = 1) -> Problem:
         """The problem of placing the op groups; `evaluator` replaces the simulator, and executes `executed_at_once` placements."""
@@ -238,6 +260,9 @@ def topology_of(devices: str | Path | Topology) -> Topology:
     return devices if isinstance(devices, Topology) else load_topology(str(devices), with_gpus=cuda_is_offered())
 
 
+_optimised = lru_cache(maxsize=2)(optimised)
+
+
 def _fused(workload: Workload, topology: Topology) -> IntArray | None:
     if workload.onnx is None or not _measurements_file().exists():
         return None
@@ -260,7 +285,7 @@ def stored_costs(model: str | None = None) -> CostStore:
     return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
-PARTS_RUN_BY = "compiled threads"
+PARTS_RUN_BY = "compiled threads, optimised kernels"
 """What measured costs of parts and crossings depend on besides the machine; a store has no such costs of another loop."""
 
 

@@ -118,6 +118,6 @@ def executing(setup: ProblemSetup, options: MeasureOptions = MeasureOptions()) -
 def write_placed(setup: ProblemSetup, assignment: IntArray, folder: Path) -> int:
     """Writes the parts of a placement `[N]` for a `Session`; the number of its segments."""
     order = setup.simulator.schedule(Placement(assignment)).order()
-    segments = setup.workload.segments(assignment, order, setup.topology.excludes)
-    write_parts(setup.workload.models[0], segments, setup.topology.device_names, folder / PARTS)
+    segments = setup.segments(Placement(assignment), order)
+    write_parts(setup.workload.models[0], segments, setup.topology.device_names, folder / PARTS, setup.kernels)
     return len(segments)

@@ -114,6 +114,12 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return _as_word(_cpu_field("model name", cpuinfo)) or "unknown"
 
 
+def vector_instructions() -> str:
+    """The widest vector instructions of the CPU, as the system calls them; `unknown` if it does not tell."""
+    flags = _cpu_flags()
+    return next((flag for flag, _ in _FLOPS_PER_CYCLE if flag in flags), "unknown")
+
+
 def host_device(real: RealDevice, num_cores: int) -> Device:
     """A device that computes on `num_cores` cores of this machine; its memory is not stated.
 
@@ -193,10 +199,14 @@ def _visible(figure: str) -> list[tuple[str, int | None]]:
 
 
 def _core_flops_per_s() -> float:
-    flags = set((_cpu_field("flags") or _cpu_field("Features")).split())
+    flags = _cpu_flags()
     per_cycle = next((rate for flag, rate in _FLOPS_PER_CYCLE if flag in flags), 8.0)
     clock = re.match(r"[0-9.]+", _cpu_field("cpu MHz"))
     return per_cycle * (float(clock[0]) * 1e6 if clock else DEFAULT_CLOCK_HZ)
+
+
+def _cpu_flags() -> set[str]:
+    return set((_cpu_field("flags") or _cpu_field("Features")).split())
 
 
 def _cpu_field(field: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

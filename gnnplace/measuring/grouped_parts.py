@@ -16,11 +16,13 @@ from gnnplace.isolated_process import available_memory_bytes
 from gnnplace.measuring.worker_process import Setup
 from gnnplace.objectives import DimsObjective
 from gnnplace.onnx_io.external_data import external_files, light_copy
+from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.segments import Segment, segments
 from gnnplace.onnx_io.split import ModelCutter
 
+_OPTIMISED = "optimised"  # in the key of a part of kernels, which are numbered differently from ops
 _MAX_KEPT_JOBS = 64
 _MAX_PARTS = 4096  # some kilobytes each, as parts hold no weights
 
@@ -34,6 +36,8 @@ class GroupedModel:
     graph: OpGraph
     """Graph of `G` op groups; the model's own graph when nothing was coarsened."""
     group_of_op: IntArray  # [N]
+    kernels: KernelModel | None = None
+    """The optimised model, which parts are cut from where a placement allows it; None: parts hold the ops as they are."""
 
     @property
     def model(self) -> OnnxModel:
@@ -51,17 +55,30 @@ class GroupedModel:
         graph = self.model.graph
         rank, position = np.argsort(groups), np.argsort(graph.topological_order)  # of permutations: their inverses
         run_order = np.lexsort((position, rank[self.group_of_op]))
+        if self.kernels is not None:
+            of_kernels = self.kernels.segments(assignment[self.group_of_op], run_order, excludes)
+            if of_kernels is not None:
+                return of_kernels
         return segments(graph, assignment[self.group_of_op], run_order, self.model.constant_ops, excludes)
+
+    def ops_of(self, part: Part) -> list[int]:
+        """The model's ops that a part of a `PartMaker` executes."""
+        if self.kernels is None or not part.optimised:
+            return [*part.key]  # type: ignore[misc]
+        executed = np.isin(self.kernels.kernel_of_op, part.key[1])  # type: ignore[index]
+        return [int(op) for op in np.flatnonzero(executed)]
 
 
 class PartMaker:
     """Cuts sets of ops out of a model; caches the parts, which share the model's weights in one file."""
 
-    def __init__(self, model: OnnxModel, folder: Path) -> None:
-        """Writes the weights to `folder` unless they are in files already."""
+    def __init__(self, model: OnnxModel | KernelModel, folder: Path) -> None:
+        """Writes the weights to `folder` unless they are in files already; parts of a `KernelModel` run as they are."""
+        kernels, model = (model, model.model) if isinstance(model, KernelModel) else (None, model)
         self._light, self._data_folder = light_copy(model, folder)
+        self._optimised = kernels is not None
         self._custom_ops = model.custom_ops
-        self._cutter = ModelCutter(self._light)
+        self._cutter = ModelCutter(self._light, None if kernels is None else kernels.run_order)
         self._cut = lru_cache(_MAX_PARTS)(self._new_part)
 
     @property
@@ -74,7 +91,7 @@ class PartMaker:
         return external_files(self._light)
 
     def part(self, ops: Iterable[int], device: str, name: str) -> Part:
-        """The ops as a part for a device; its key is the ops, so that a session cache finds it again.
+        """The ops as a part for a device; its key has the ops, so that a session cache finds it again.
 
         Raises:
             UnsupportedModel: the model cannot be cut there.
@@ -82,27 +99,30 @@ class PartMaker:
         return replace(self._cut(tuple(sorted(ops))), device=device, name=name)
 
     def _new_part(self, ops: tuple[int, ...]) -> Part:
-        part = self._cutter.part_in_memory(ops)
-        return replace(part, key=ops, data_folder=self._data_folder, custom_ops=self._custom_ops)
+        part, key = self._cutter.part_in_memory(ops), (_OPTIMISED, ops) if self._optimised else ops
+        return replace(
+            part, key=key, data_folder=self._data_folder, custom_ops=self._custom_ops, optimised=self._optimised
+        )
 
 
 def measured_segments(
     graph: OpGraph,
     topology: Topology,
     op_time_s: FloatArray,
-    parts: Sequence[Part],
+    parts: Sequence[tuple[str, Sequence[int]]],
     part_s: FloatArray,
     constant: BoolArray | None = None,
 ) -> list[MeasuredSegment]:
-    """The parts of a placed model with their measured seconds `[P]`; none when one device runs all, without hand-overs.
+    """The parts of a placed model, each a device with its ops, and their measured seconds `[P]`.
 
-    `op_time_s` is `[N, D]`; the key of each part is its ops. A copy counts for the first part that reads it on its device.
-    Outputs of `constant` ops `[N]` are never copied.
+    None when one device runs all, without hand-overs; parts without ops, which only change a layout, are left out.
+    `op_time_s` is `[N, D]`. A copy counts for the first part that reads it on its device. Outputs of `constant` ops `[N]` are
+    never copied.
     """
-    if len({part.device for part in parts}) < 2:
+    if len({device for device, _ in parts}) < 2:
         return []
-    ops_of_part = [np.array(part.key, dtype=np.int64) for part in parts]
-    device_of_part = [topology.device_index[part.device] for part in parts]
+    ops_of_part = [np.array(ops, dtype=np.int64) for _, ops in parts]
+    device_of_part = [topology.device_index[device] for device, _ in parts]
     part_of_op, device = np.empty((2, graph.num_ops), dtype=np.int64)
     for position, ops in enumerate(ops_of_part):
         part_of_op[ops], device[ops] = position, device_of_part[position]
@@ -120,6 +140,7 @@ def measured_segments(
     return [
         MeasuredSegment(topology.devices[d].kind, tuple(ops.tolist()), float(op_time_s[ops, d].sum()), arrived, seconds)
         for d, ops, arrived, seconds in figures
+        if len(ops)
     ]
 
 

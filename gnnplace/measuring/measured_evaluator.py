@@ -85,6 +85,10 @@ class MeasuredEvaluator:
         """Simulated seconds of the best single device, multiplied by the measured ratio of the reference to it."""
         with ExitStack() as opened:
             self.maker = PartMaker(grouped.model, opened.enter_context(temporary_folder()))
+            self._kernel_maker = self.maker
+            if grouped.kernels is not None:
+                folder = opened.enter_context(temporary_folder())
+                self._kernel_maker = PartMaker(grouped.kernels, folder)
             self.setup = model_setup(grouped, self.maker, feeds, topology.num_devices, options.dims_objective)
             worker = WorkerProcess(self.setup, options.timeout_s, options.memory_limit_bytes)
             self._jobs = JobRunner(opened.enter_context(worker), options, len(grouped.models))
@@ -352,6 +356,8 @@ class MeasuredEvaluator:
         names = self.topology.device_names
         return tuple(
             self.maker.part(segment.ops, names[segment.device], f"segment {number}")
+            if segment.kernels is None
+            else self._kernel_maker.part(segment.kernels, names[segment.device], f"segment {number}")
             for number, segment in enumerate(self.segments_of(placement))
         )
 

@@ -19,13 +19,14 @@ from gnnplace.files import temporary_folder
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
-from gnnplace.measuring.profile_job import OPTIMISED, PROFILE, ProfileJob
+from gnnplace.measuring.profile_job import PROFILE, ProfileJob
 from gnnplace.measuring.timing import StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Setup, WorkerProcess
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.running.devices import check_offered, parse_device
+from gnnplace.running.optimised import OPTIMISED
 
 PROFILE_RULE = StoppingRule(warmup=3, min_repeats=11, max_repeats=50, max_s=5.0, relative_spread=0.02)
 _TIMEOUT_S = 900.0  # for some thirty runs; the runs of one placement may take 300 s
@@ -72,7 +73,7 @@ def profile_model(
             kernel_s = _kernel_s(json.loads((folder / PROFILE).read_text(encoding="utf-8")), rule.warmup)
             for kernel, stands_for in ops_of_kernels(model, folder / OPTIMISED).items():
                 op_s[stands_for.charged] += kernel_s.get(kernel, 0.0)
-                kernel_of_op[list(stands_for.ops)] = min(stands_for.ops, default=0)
+                kernel_of_op[list(stands_for.together)] = min(stands_for.together, default=0)
     if not op_s.any():
         raise MeasurementFailed(f"{model.path.name}: the profile on {device_name!r} holds no kernel of the model")
     return op_s * (float(quiet_s(seconds[-1])) / float(op_s.sum())), kernel_of_op

@@ -14,10 +14,11 @@ from gnnplace.measuring.timing import StoppingRule, interleaved
 from gnnplace.measuring.worker_process import Answer, ProcessState, failed
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.devices import create_session, parse_device, pinned, session_options
+from gnnplace.running.optimised import writes_optimised
 from gnnplace.running.values import python_run
 
-PROFILE, OPTIMISED = "profile.json", "optimised.onnx"
-"""Files that a profiled session writes."""
+PROFILE = "profile.json"
+"""File that a profiled session writes beside its optimised model."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,5 @@ def _profiling(device: RealDevice, folder: Path) -> ort.SessionOptions:
     options = session_options(device)
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "profile")
-    options.optimized_model_filepath = str(folder / OPTIMISED)
-    # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
-    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    writes_optimised(options, folder)
     return options

@@ -63,8 +63,9 @@ class StoredModel:
         if self._kept is None or len(self._grouped.models) > 1:
             return
         model = self._grouped.model
+        placed = [(part.device, self._grouped.ops_of(part)) for part in parts]
         segments = measured_segments(
-            model.graph, self._topology, self._kept.op_time_s, parts, in_profile_s, model.constant_ops
+            model.graph, self._topology, self._kept.op_time_s, placed, in_profile_s, model.constant_ops
         )
         self.write(partial(MeasurementStore.add_segments, model=model.key, segments=segments))
 

@@ -1,14 +1,19 @@
 """Matches kernels of an optimised model with the ops they execute, although runtimes fuse, rename and reorder ops."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
+from gnnplace.arrays import BoolArray, IntArray
+from gnnplace.errors import UnsupportedModel
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.segments import Segment, segments
 from gnnplace.onnx_io.value_types import detach_map_types
 
 # ONNX Runtime names a kernel in its blocked layout after the value that the op wrote, and appends what it fused.
@@ -24,17 +29,125 @@ class Kernel:
     charged: int
     """Op that gets the kernel's seconds."""
     ops: tuple[int, ...]
-    """All ops, in ascending order, of this kernel and of those that it exchanges new values with; none for a change of
-    layout."""
+    """All ops that it executes, in ascending order; none for a change of layout."""
+    together: tuple[int, ...]
+    """These, and the ops of all kernels with which it exchanges values that the original model lacks."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelModel:
+    """A model of `N` ops as a runtime optimises it for this machine: `K` kernels.
+
+    Parts that are cut out of it run the kernels of a session of the whole model: nothing is fused less, and values cross in the
+    layout in which kernels compute.
+    """
+
+    model: OnnxModel
+    """The optimised model; its graph has one op per kernel."""
+    op_of_kernel: IntArray  # [K] op whose device the kernel takes
+    kernel_of_op: IntArray  # [N] kernel that executes each op
+    made_for: Mapping[str, str]
+    """The kind of machine and the runtime for which it was optimised, as names with values."""
+
+    @classmethod
+    def of(cls, original: OnnxModel, optimised: OnnxModel, made_for: Mapping[str, str]) -> "KernelModel":
+        """Matches two models.
+
+        Raises:
+            UnsupportedModel: the optimised model has no kernels, or other inputs or outputs.
+        """
+        for kind in ("inputs", "outputs"):
+            before, after = (
+                sorted(str(value.name) for value in getattr(one.model.graph, kind)) for one in (original, optimised)
+            )
+            if before != after or not optimised.graph.num_ops:
+                raise UnsupportedModel(f"{original.path}: the optimised model has the {kind} {after}, not {before}")
+        found = matched_kernels(original, optimised.model.graph)
+        kernel_of_op, op_of_kernel = np.full(original.graph.num_ops, -1), np.full(len(found), -1)
+        for number, kernel in enumerate(found):
+            if kernel is not None:
+                op_of_kernel[number] = kernel.charged
+                kernel_of_op[list(kernel.ops)] = number
+        _fill(kernel_of_op, original)
+        graph = optimised.graph
+        for number in np.flatnonzero(op_of_kernel < 0).tolist():  # behind its first input
+            inputs = graph.tensor_producer[graph.inputs_of(number)]
+            op_of_kernel[number] = op_of_kernel[inputs[0]] if len(inputs) else 0
+        return cls(optimised, op_of_kernel, kernel_of_op, made_for)
+
+    @cached_property
+    def run_order(self) -> list[int]:
+        """Kernels in the order in which one session of the optimised model runs them.
+
+        ONNX Runtime searches depth-first from the last node that nobody reads, and from the inputs of a node the last in the file
+        first; a node runs when all that it reads have run.
+        """
+        graph = self.model.graph
+        producers: list[set[int]] = [set() for _ in range(graph.num_ops)]
+        for producer, consumer in zip(*(ends.tolist() for ends in graph.edges), strict=True):
+            producers[consumer].add(producer)
+        unread = set(range(graph.num_ops)).difference(*producers)
+        stack = [(kernel, False) for kernel in sorted(unread)]
+        found, seen = list[int](), set[int]()
+        while stack:
+            kernel, is_done = stack.pop()
+            if is_done:
+                found.append(kernel)
+            elif kernel not in seen:
+                seen.add(kernel)
+                stack.append((kernel, True))
+                stack += [(producer, False) for producer in sorted(producers[kernel] - seen)]
+        return found
+
+    def segments(self, assignment: IntArray, order: IntArray, excludes: BoolArray | None) -> tuple[Segment, ...] | None:
+        """The segments of the kernels, with the ops that they execute, for an assignment `[N]` and a run order `[N]` of ops.
+
+        None where the ops of a kernel are on several devices, or where one device runs the whole model: a runtime optimises it.
+        """
+        device = assignment[self.op_of_kernel]
+        if (device[self.kernel_of_op] != assignment).any() or (device == device[0]).all():
+            return None
+        position = np.argsort(order)
+        kernel_order = np.lexsort((np.arange(len(device)), position[self.op_of_kernel]))
+        found = segments(self.model.graph, device, kernel_order, self.model.constant_ops, excludes)
+        members = np.split(
+            np.argsort(self.kernel_of_op, kind="stable"),
+            np.cumsum(np.bincount(self.kernel_of_op, minlength=len(device))),
+        )
+        return tuple(
+            Segment(one.device, tuple(int(op) for kernel in one.ops for op in members[kernel]), one.ops)
+            for one in found
+        )
+
+
+def _fill(kernel_of_op: IntArray, model: OnnxModel) -> None:
+    """Gives ops without a kernel, as they were folded or removed, the kernel of a reader, else of a producer, in place."""
+    graph = model.graph
+    producers, readers = graph.edges
+    for known, unknown in ((readers, producers), (producers, readers)):
+        order = np.argsort(np.argsort(graph.topological_order)[known])
+        for edge in (order[::-1] if known is readers else order).tolist():
+            if kernel_of_op[unknown[edge]] < 0:
+                kernel_of_op[unknown[edge]] = kernel_of_op[known[edge]]
+    kernel_of_op[kernel_of_op < 0] = 0
 
 
 def ops_of_kernels(model: OnnxModel, optimised: Path) -> dict[str, Kernel]:
-    """The ops, by index, that each kernel of an optimised model file executes, by kernel name.
+    """The ops, by index, that each kernel of an optimised model file executes, by kernel name; see `matched_kernels`."""
+    proto = onnx.load(optimised, load_external_data=False)
+    detach_map_types(proto.graph)
+    nodes = list(ir.from_proto(proto).graph)
+    pairs = zip(nodes, matched_kernels(model, nodes), strict=True)
+    return {str(node.name): kernel for node, kernel in pairs if kernel is not None}
+
+
+def matched_kernels(model: OnnxModel, kernels: Iterable[ir.Node]) -> list[Kernel | None]:
+    """The ops, by index, that each of the nodes `kernels` of the optimised model executes, in their order.
 
     The value that a kernel writes, or its name, identifies the last op. The kernel executes all ops before that value
     that no earlier kernel executed, and the op with the most FLOPs is charged. Ops that were fused into it, folded or
-    removed get no kernel. A change of layout is charged to the op whose value it converts. Kernels without any trace are
-    left out. Linear in ops and kernels.
+    removed get no kernel of their own. A change of layout is charged to the op whose value it converts. None for kernels
+    without any trace. Linear in ops and kernels.
     """
     graph = model.graph
     nodes = list(model.model.graph)
@@ -42,11 +155,9 @@ def ops_of_kernels(model: OnnxModel, optimised: Path) -> dict[str, Kernel]:
     work = list(zip(graph.flops.tolist(), graph.bytes_accessed.tolist(), strict=True))
     done = [False] * graph.num_ops
     origin: dict[str, int] = {}  # value of the optimised model -> op that it comes from
-    charged: dict[str, int] = {}
-    together: dict[str, set[int]] = {}  # ops by kernel, and by value that the model lacks
-    proto = onnx.load(optimised, load_external_data=False)
-    detach_map_types(proto.graph)
-    for kernel in ir.from_proto(proto).graph:
+    found: list[tuple[int, list[int]] | None] = []
+    together: dict[object, set[int]] = {}  # ops by number of the kernel, and by value that the model lacks
+    for number, kernel in enumerate(kernels):
         inputs = [str(value.name) for value in kernel.inputs if value is not None]
         last = next(_last_ops(kernel, producer, graph.op_index), None)
         fused = [] if last is None else _undone_before(last, model, done)
@@ -54,21 +165,24 @@ def ops_of_kernels(model: OnnxModel, optimised: Path) -> dict[str, Kernel]:
             op: int | None = max(fused, key=lambda v: (work[v], -v))
         else:
             op = last if last is not None else next((origin[name] for name in inputs if name in origin), None)
+        found.append(None if op is None else (op, sorted(fused)))
         if op is None:
             continue
-        charged[str(kernel.name)] = op
         ops = _joined(inputs, together)
         ops.update(fused)
-        together[str(kernel.name)] = ops
+        together[number] = ops
         for value in kernel.outputs:
             name = str(value.name)
             origin[name] = op
             if not name.startswith(_REORDERED) and all(shorter not in producer for shorter in _shortened(name)):
                 together[name] = ops
-    return {name: Kernel(op, tuple(sorted(together[name]))) for name, op in charged.items()}
+    return [
+        None if one is None else Kernel(one[0], tuple(one[1]), tuple(sorted(together[number])))
+        for number, one in enumerate(found)
+    ]
 
 
-def _joined(inputs: Sequence[str], together: dict[str, set[int]]) -> set[int]:
+def _joined(inputs: Sequence[str], together: dict[object, set[int]]) -> set[int]:
     """Joins the op sets of some values into one set."""
     sets = [together[name] for name in inputs if name in together]
     whole = sets[0] if sets else set()

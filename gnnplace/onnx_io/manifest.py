@@ -11,6 +11,7 @@ from gnnplace.errors import InvalidPlacement, shown
 from gnnplace.files import file_inside, new_folder, read_json, write_text
 from gnnplace.json_fields import JsonObject, checked_format
 from gnnplace.onnx_io.annotate import layer_assignment
+from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.part import Part, ValueInfo
 from gnnplace.onnx_io.segments import Segment
@@ -32,16 +33,30 @@ class Manifest:
     parts: tuple[Part, ...]
     layer_assignment: Mapping[str, str] = field(default_factory=dict)
     """Session options that make one session of `placed.onnx` follow the placement; see `annotate.layer_assignment`."""
+    optimised_for: Mapping[str, str] = field(default_factory=dict)
+    """The machine whose kernels the parts hold (see `kernels.KernelModel`); empty for parts that run on any machine."""
 
 
-def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequence[str], folder: Path) -> Manifest:
+def write_parts(
+    model: OnnxModel,
+    found: Sequence[Segment],
+    device_names: Sequence[str],
+    folder: Path,
+    kernels: KernelModel | None = None,
+) -> Manifest:
     """Replaces the content of `folder` by one model per segment and the manifest; `found` is in a global run order.
+
+    Segments that name kernels are cut out of `kernels`.
 
     Raises:
         UnsupportedModel: the model cannot be cut there, or its operator set is too new; `folder` stays unchanged.
     """
     with new_folder(folder, last=MANIFEST) as fresh:
-        split = split_model(model, [segment.ops for segment in found], fresh)
+        if kernels is None or any(segment.kernels is None for segment in found):
+            kernels, split = None, split_model(model, [segment.ops for segment in found], fresh)
+        else:
+            of_parts = [segment.kernels or () for segment in found]
+            split = split_model(kernels.model, of_parts, fresh, kernels.run_order)
         # Only a model without ops has a part and no segment.
         devices = [device_names[segment.device] for segment in found] or [device_names[0]] * len(split)
         manifest = Manifest(
@@ -49,10 +64,11 @@ def write_parts(model: OnnxModel, found: Sequence[Segment], device_names: Sequen
             inputs=_value_infos(model.model, model.model.graph.inputs),
             outputs=_value_infos(model.model, model.model.graph.outputs),
             parts=tuple(
-                replace(part, device=device, model=folder / part.name)
+                replace(part, device=device, model=folder / part.name, optimised=kernels is not None)
                 for part, device in zip(split, devices, strict=True)
             ),
             layer_assignment=layer_assignment(device_names),
+            optimised_for={} if kernels is None else kernels.made_for,
         )
         keys = ("device", "inputs", "outputs", "optional_inputs")
         rows = [{"file": part.name, **{key: getattr(part, key) for key in keys}} for part in manifest.parts]
@@ -69,9 +85,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     document = checked_format(read_json(path, InvalidPlacement), FORMAT, str(path), InvalidPlacement)
-    options = document.fields.get("layer_assignment", {})
-    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
-        raise InvalidPlacement(f"{path}: 'layer_assignment' is {options!r}; expected an object of session options")
+    options, machine = (_texts_by_name(document, name) for name in ("layer_assignment", "optimised_for"))
     manifest = Manifest(
         devices=document.texts("devices"),
         inputs=tuple(_value_info(row) for row in document.objects("inputs", required=True)),
@@ -84,13 +98,22 @@ def read_manifest(folder: Path) -> Manifest:
                 inputs=row.texts("inputs"),
                 outputs=row.texts("outputs"),
                 optional_inputs=row.texts("optional_inputs"),
+                optimised=bool(machine),
             )
             for row in document.objects("parts", required=True)
         ),
         layer_assignment=options,
+        optimised_for=machine,
     )
     _check(manifest, folder, path)
     return manifest
+
+
+def _texts_by_name(document: JsonObject, name: str) -> Mapping[str, str]:
+    found = document.fields.get(name, {})
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise InvalidPlacement(f"{document.where}: {name!r} is {shown(found)}; expected an object of texts")
+    return found
 
 
 def _check(manifest: Manifest, folder: Path, path: Path) -> None:

@@ -24,6 +24,8 @@ class Part:
     """Folder of the external weights of a model in memory."""
     custom_ops: tuple[Path, ...] = ()
     """Shared libraries with operators that ONNX Runtime does not have."""
+    optimised: bool = False
+    """It consists of kernels that ONNX Runtime chose for this machine; a session runs them as they are."""
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Cuts a model into parts: models of their own, each for one device."""
 
+import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +45,8 @@ class ModelCutter:
     runtime folds it there. (Cutting the Transpose of a tied weight from its MatMul made BERT 1.3 times as slow.)
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, run_order: Sequence[int] | None = None) -> None:
+        """`run_order` is that of all nodes in one session of the model, which parts keep (see `_listed`); None: that of the file."""
         self.model = model
         self._nodes = tuple(model.graph)
         self._constant = constant_ops(model)
@@ -54,6 +56,7 @@ class ModelCutter:
         for op, values in enumerate(self._reads):
             for value in values:
                 self._readers[value].append(op)
+        self._rank = None if run_order is None else {op: position for position, op in enumerate(run_order)}
 
     def shared_weights(self, parts: Sequence[Sequence[int]]) -> list[ir.Value]:
         """Weights inside the model file that several parts read, except small ones."""
@@ -127,7 +130,7 @@ class ModelCutter:
         view = ir.GraphView(
             [*boundary.inputs, *boundary.optional_inputs],
             boundary.outputs,
-            nodes=[self._nodes[op] for op in sorted(self.held(ops))],
+            nodes=[self._nodes[op] for op in self._listed(self.held(ops))],
             initializers=[*boundary.optional_inputs, *boundary.weights],
             opset_imports=dict(checked_opset(source)),
             name=source.graph.name or "part",
@@ -150,6 +153,30 @@ class ModelCutter:
         proto = proto_of(part, (*boundary.inputs, *boundary.outputs))
         return proto, Part("", "", b"", inputs, outputs, optional_inputs)
 
+    def _listed(self, ops: set[int]) -> list[int]:
+        """The ops in the order in which a part lists them; producers come before consumers.
+
+        ONNX Runtime runs the nodes of a session in the order of a depth-first search from its outputs, which prefers the nodes
+        that come last in the file. A part has other outputs than the model and would run in another order, with its values less
+        often in the caches: a part of 84 kernels took 5 % longer. So the ops that run first are listed as late as can be.
+        """
+        if self._rank is None:
+            return sorted(ops)
+        missing = {op: {self._producer.get(value) for value in self._reads[op]} & ops for op in ops}
+        ready = [(-self._rank[op], op) for op, producers in missing.items() if not producers]
+        heapq.heapify(ready)
+        found: list[int] = []
+        while ready:
+            _, op = heapq.heappop(ready)
+            found.append(op)
+            for value in self._nodes[op].outputs:
+                for reader in self._readers.get(value, ()):
+                    if reader in missing and op in missing[reader]:
+                        missing[reader].remove(op)
+                        if not missing[reader]:
+                            heapq.heappush(ready, (-self._rank[reader], reader))
+        return found
+
     def part_in_memory(self, ops: Sequence[int]) -> Part:
         """The part in memory, without name and device; its external weights lie in the model's own folder.
 
@@ -160,16 +187,19 @@ class ModelCutter:
         return replace(part, model=serialized(proto, "a part"))
 
 
-def split_model(model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path) -> tuple[Part, ...]:
+def split_model(
+    model: OnnxModel, parts: Sequence[Sequence[int]], folder: Path, run_order: Sequence[int] | None = None
+) -> tuple[Part, ...]:
     """Writes one model per list of ops into `folder`; returns the parts, without devices, in the same order.
 
     Weights of several parts go to one file: sessions map it into memory and share it. The first part returns model
     outputs that are initialisers (a part without ops if there is no other). No part returns outputs that are inputs.
+    `run_order` is that of `ModelCutter`.
 
     Raises:
         UnsupportedModel: see `ModelCutter.part_proto`; or external weights are missing.
     """
-    cutter = ModelCutter(model.model)
+    cutter = ModelCutter(model.model, run_order)
     stray = tuple(value for value in dict.fromkeys(model.model.graph.outputs) if value.is_initializer())
     locations = link_files(external_files(model.model), folder)
     shared = write_external(cutter.shared_weights(parts), folder, "shared.bin")

@@ -175,11 +175,12 @@ def create_session(
     data_folder: Path | None = None,
     options: ort.SessionOptions | None = None,
     custom_ops: Sequence[Path] = (),
+    optimised: bool = False,
 ) -> ort.InferenceSession:
     """A session of a model on one device alone; call it on the thread that `pin` keeps on the device.
 
     `data_folder` holds the external weights of a model in memory. `options` are those of `session_options` by default.
-    `custom_ops` are libraries with operators that ONNX Runtime does not have.
+    `custom_ops` are libraries with operators that ONNX Runtime does not have. An `optimised` model runs as it is.
 
     Raises:
         MissingDependency: ONNX Runtime does not offer the device's provider, or did not use it.
@@ -188,6 +189,8 @@ def create_session(
     check_offered(device)
     options = options or session_options(device)
     register_custom_ops(options, custom_ops)
+    if optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if data_folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(data_folder))
     try:

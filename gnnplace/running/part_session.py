@@ -25,7 +25,9 @@ class PartSession:
     """The session of one part on its device."""
 
     def __init__(self, part: Part, device: RealDevice) -> None:
-        self.session = create_session(part.model, device, part.data_folder, custom_ops=part.custom_ops)
+        self.session = create_session(
+            part.model, device, part.data_folder, custom_ops=part.custom_ops, optimised=part.optimised
+        )
         self.device = device
         self.outputs = list(part.outputs)
         self.run_python = python_run(self.session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,37 +13,75 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from gnnplace.errors import InvalidInput, MeasurementFailed
+from gnnplace.errors import InvalidInput, InvalidPlacement, InvalidTopology, MeasurementFailed
 from gnnplace.files import parsed_json, scratch_folder, temporary_folder
 from gnnplace.onnx_io.annotate import annotated_segments
+from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.manifest import MANIFEST, read_manifest, write_parts
 from gnnplace.onnx_io.model import STATE_KEY
 from gnnplace.onnx_io.part import ValueInfo
 from gnnplace.onnx_io.read import read_onnx
+from gnnplace.onnx_io.segments import Segment
+from gnnplace.running.devices import parse_device
+from gnnplace.running.exclusive import rivals_of
 from gnnplace.running.feed import check_complete, checked_feed
+from gnnplace.running.optimised import optimised, suits_this_machine
 from gnnplace.running.part_session import infer_types
 from gnnplace.running.runner import DevicesOf, PlacedRunner
 from gnnplace.running.values import Feed, Options, OutputNames, as_numpy
 
 PARTS = "parts"
 """The folder of a saved plan that holds the parts and their manifest."""
+PLACED = "placed.onnx"
+"""The file of a saved plan that holds the whole model with the placement."""
 
 
 @contextmanager
 def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
     """The folder of parts of a saved plan; for a model file the parts exist only within the block.
 
-    They are written beside the model file if possible, so that external weights are linked and not copied.
+    They are written beside the model file if possible, so that external weights are linked and not copied. A plan whose parts
+    were optimised for another kind of machine is cut again, too.
     """
     if not placed.is_file():
-        yield placed / PARTS
-        return
+        machine = read_manifest(placed / PARTS).optimised_for
+        if suits_this_machine(machine):
+            yield placed / PARTS
+            return
+        placed = placed / PLACED
+        if not placed.is_file():
+            named = ", ".join(f"{name} {value}" for name, value in machine.items())
+            raise InvalidPlacement(
+                f"{placed.parent}: its parts were optimised for another machine ({named}), and {PLACED} is missing; "
+                "copy it there, or place the model again"
+            )
     model = read_onnx(placed, custom_ops=custom_ops, infer_types=infer_types)
     devices, found = annotated_segments(model)
+    kernels = optimised(model) if _are_cpu(devices) else None
+    if kernels is not None:
+        found = _of_kernels(kernels, found, devices)
     beside = os.access(placed.parent, os.W_OK)
     with scratch_folder(placed.with_name(f"{placed.name}.{PARTS}")) if beside else temporary_folder() as scratch:
-        write_parts(model, found, devices, scratch / PARTS)
+        write_parts(model, found, devices, scratch / PARTS, kernels)
         yield scratch / PARTS
+
+
+def _are_cpu(devices: Sequence[str]) -> bool:
+    """All devices are cores of this machine, which ONNX Runtime's own kernels use."""
+    with suppress(InvalidTopology):
+        return all(parse_device(name).family == "cpu" for name in devices)
+    return False
+
+
+def _of_kernels(kernels: KernelModel, found: Sequence[Segment], devices: Sequence[str]) -> tuple[Segment, ...]:
+    """The segments of kernels for those of ops, which stay where their kernels are on several devices."""
+    assignment = np.zeros(len(kernels.kernel_of_op), dtype=np.int64)
+    for segment in found:
+        assignment[list(segment.ops)] = segment.device
+    order = np.array([op for segment in found for op in segment.ops])
+    rivals = rivals_of(devices)
+    excludes = np.array([[other in rivals.get(name, ()) for other in devices] for name in devices])
+    return kernels.segments(assignment, order, excludes) or tuple(found)
 
 
 class Session:

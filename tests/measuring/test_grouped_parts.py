@@ -5,7 +5,6 @@ import numpy as np
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.measuring.grouped_parts import measured_segments
-from gnnplace.onnx_io.part import Part
 
 PAIR = Topology(
     "pair", (Device("a", "slow"), Device("b", "fast")), (Link("a", "b", 0.0, 1.0), Link("b", "a", 0.0, 1.0))
@@ -18,8 +17,8 @@ GRAPH = OpGraph.build(
 OP_TIME_S = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0], [5.0, 50.0]])
 
 
-def part(device: str, *ops: int) -> Part:
-    return Part("", device, b"", (), (), key=ops)
+def part(device: str, *ops: int) -> tuple[str, tuple[int, ...]]:
+    return device, ops
 
 
 def test_a_copy_counts_only_for_the_first_part_that_reads_it() -> None:

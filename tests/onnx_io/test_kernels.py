@@ -92,5 +92,5 @@ def test_a_gemm_with_its_reshapes_stands_for_matmul_bias_and_the_weight_before_i
     kernels = ops_of_kernels(model, tmp_path / "optimised.onnx")
     gemm = next(node for node in onnx.load(tmp_path / "optimised.onnx").graph.node if node.op_type == "Gemm")
     assert found[gemm.name] == "matmul"
-    assert {names[op] for op in kernels[gemm.name].ops} == {"matmul", "bias"} | ({"transpose"} & set(names))
+    assert {names[op] for op in kernels[gemm.name].together} == {"matmul", "bias"} | ({"transpose"} & set(names))
     assert kernels["relu"].ops == (names.index("relu"),)

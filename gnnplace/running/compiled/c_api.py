@@ -32,6 +32,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "CreateSessionOptions": (10, (POINTER(c_void_p),)),
     "SetSessionExecutionMode": (13, (c_void_p, c_int)),
     "SetSessionLogSeverityLevel": (22, (c_void_p, c_int)),
+    "SetSessionGraphOptimizationLevel": (23, (c_void_p, c_int)),
     "SetIntraOpNumThreads": (24, (c_void_p, c_int)),
     "SetInterOpNumThreads": (25, (c_void_p, c_int)),
     "SessionGetInputCount": (30, (c_void_p, POINTER(c_size_t))),
@@ -61,6 +62,7 @@ _NO_STATUS = {"GetErrorMessage": c_char_p}
 _WARNING, _ERROR = 2, 3  # levels of the log
 _ARENA, _DEFAULT_MEMORY = 1, 0
 _PARALLEL = 1
+_NOT_OPTIMISED = 0
 _DTYPES: dict[int, np.dtype[Any]] = {
     number: np.dtype(name)
     for number, name in (
@@ -123,8 +125,10 @@ class CInterface:
         if address:
             self._functions[f"Release{kind}"](address)
 
-    def session(self, model: Path | bytes, settings: SessionSettings, data_folder: Path | None) -> CSession:
-        """A session of a model; `data_folder` holds the external weights of a model in memory.
+    def session(
+        self, model: Path | bytes, settings: SessionSettings, data_folder: Path | None, optimised: bool = False
+    ) -> CSession:
+        """A session of a model; `data_folder` holds the external weights of a model in memory. An `optimised` one runs as it is.
 
         Raises:
             MeasurementFailed: ONNX Runtime refuses the model.
@@ -136,6 +140,8 @@ class CInterface:
             self.call("SetInterOpNumThreads", options, settings.inter_op_threads)
             if settings.parallel:
                 self.call("SetSessionExecutionMode", options, _PARALLEL)
+            if optimised:
+                self.call("SetSessionGraphOptimizationLevel", options, _NOT_OPTIMISED)
             entries = dict(settings.entries)
             if data_folder is not None:
                 entries["session.model_external_initializers_file_folder_path"] = str(data_folder)

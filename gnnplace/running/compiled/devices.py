@@ -194,7 +194,8 @@ class CompiledDevices:
     def modelmeta(self) -> Any:
         """The first part's metadata."""
         part = self.parts[0]
-        return create_session(part.model, self._reals[part.device], part.data_folder).get_modelmeta()
+        device = self._reals[part.device]
+        return create_session(part.model, device, part.data_folder, optimised=part.optimised).get_modelmeta()
 
     def _end(self, request: Request, slot: _Slot) -> None:
         """Takes the outputs of a request whose parts have ended, once, and frees its slot."""
@@ -272,7 +273,8 @@ class CompiledDevices:
 
     def _session(self, part: Part) -> CSession:
         def create() -> CSession:
-            session = self._api.session(part.model, session_settings(self._reals[part.device]), part.data_folder)
+            settings = session_settings(self._reals[part.device])
+            session = self._api.session(part.model, settings, part.data_folder, part.optimised)
             if not self._api.holds_numbers(session.address):
                 raise NotPlainError
             return session
