@@ -15,7 +15,7 @@ from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.compiled import devices as compiled
 from gnnplace.running.compiled.devices import CompiledDevices
-from gnnplace.running.compiled.loop import await_done
+from gnnplace.running.compiled.loop import serve_until
 from gnnplace.running.pipeline import Pipeline, python_devices
 from gnnplace.running.runner import PlacedRunner
 from tests.parts import add_one, part
@@ -197,14 +197,14 @@ def test_an_interrupted_caller_leaves_the_runner_usable(monkeypatch: pytest.Monk
     with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
         feed = {"a": np.zeros(2, np.float32)}
 
-        def interrupt(*arguments: Any) -> bool:
+        def interrupt(*arguments: Any) -> int:
             if threading.current_thread() is threading.main_thread():
                 raise KeyboardInterrupt
-            return await_done(*arguments)
+            return serve_until(*arguments)
 
         for _ in range(10):  # more than there are slots
             with monkeypatch.context() as patched:
-                patched.setattr(compiled, "await_done", interrupt)
+                patched.setattr(compiled, "serve_until", interrupt)
                 with pytest.raises(KeyboardInterrupt):
                     runner.run(None, feed)
         assert runner.run(None, feed)[0].tolist() == [2, 2]

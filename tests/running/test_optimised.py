@@ -72,7 +72,9 @@ def test_kernels_on_two_devices_compute_exactly_what_one_session_computes(
         *range(kernels.model.graph.num_ops)
     ]
     manifest = write_parts(branches, found, NAMES, tmp_path / PARTS, kernels)
-    types = [node.op_type for part in manifest.parts for node in onnx.load(part.model, load_external_data=False).graph.node]
+    types = [
+        node.op_type for part in manifest.parts for node in onnx.load(part.model, load_external_data=False).graph.node
+    ]
     assert sorted(types) == sorted(node.op_type for node in kernels.model.model.graph)
     with Session(tmp_path) as session:
         (y,) = session.run(None, feed)

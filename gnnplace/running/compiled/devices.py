@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -16,19 +19,24 @@ from typing import Any
 import numpy as np
 
 from gnnplace.arrays import IntArray
+from gnnplace.devices.detect import pinned_to
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.compiled.c_api import CSession, c_interface, is_plain, name_pointers
 from gnnplace.running.compiled.loop import (
+    CALLER,
+    DONE,
     FREE,
     SPREAD,
+    TAKEN,
     Program,
     Shared,
     await_done,
     begin,
+    rouse_all,
     serve,
-    set_and_rouse,
+    serve_until,
 )
 from gnnplace.running.compiled.primitives import address_of, futex_call
 from gnnplace.running.dataflow import START, Request, Step
@@ -40,6 +48,8 @@ from gnnplace.running.worker import TaskThread, not_loaded, one_line
 
 _SPINS, _PATIENT_SPINS = 2_000, 40_000  # some 40 us, about what a thread takes to wake up, and some 0.8 ms
 _WAIT_NS = 50_000_000  # after which a waiting caller looks for Ctrl-C
+_SHORT_S = 0.001
+_current_core = ctypes.CDLL(None).sched_getcpu if hasattr(os, "sched_setaffinity") else int
 
 
 class NotPlainError(Exception):
@@ -97,10 +107,9 @@ class CompiledDevices:
         self._threads: list[Thread] = []
         if failures := self._start():
             raise failures[0]
-        self._program = self._new_program(system)
+        self._program = self._new_program(system, outputs)
         self._shared = self._new_shared(max_in_flight)
-        self._waits = np.array([len(step.waits - {START}) for step in self._steps], dtype=np.int64)
-        self._uses = self._readers(outputs)
+        self._lent_cores = self._groups[self._program.lent][0]
         self._timeout = np.array([0, _WAIT_NS], dtype=np.int64)
         self._numbers, self._free, self._lock = count(), deque(range(max_in_flight)), Lock()
         self._permits = Semaphore(max_in_flight)
@@ -142,21 +151,25 @@ class CompiledDevices:
             request.fail(error)
             self._end(request, slot)
             return
-        begin(self._program, self._shared, index, number, self._waits, self._uses)
+        begin(self._program, self._shared, index, number, not request.on_end)
         if request.on_end:  # nobody waits
             self._watch(request)
 
     def wait(self, request: Request) -> None:
-        """Waits until a request has ended, and takes its outputs."""
+        """Waits until a request has ended, and takes its outputs; meanwhile the calling thread does the work of one of the threads."""
         with self._lock:
             slot = self._under_way.get(request)
         if slot is None:
             request.ended.get()
             return
-        place, system = slot.index * SPREAD, self._program.system
-        while not await_done(self._shared.done, place, slot.ended, system, self._timeout.ctypes.data):
-            if request not in self._under_way:  # the devices were closed
-                return
+        place, system, state = slot.index * SPREAD, self._program.system, TAKEN
+        with self._on_core():
+            while state != DONE and request in self._under_way:  # else the devices were closed
+                state = serve_until(self._program, self._shared, place, slot.ended, _WAIT_NS)
+                if state == TAKEN and await_done(
+                    self._shared.done, place, slot.ended, system, self._timeout.ctypes.data
+                ):
+                    break
         self._end(request, slot)
 
     def give_up(self, request: Request) -> None:
@@ -166,6 +179,7 @@ class CompiledDevices:
         request.fail(MeasurementFailed("the request was given up"))
         if slot is not None:
             self._shared.stopped[slot.index * SPREAD] = 1
+            rouse_all(self._program.system, self._shared)  # as begin left one thread to the caller
             self._watch(request)
 
     def close(self) -> None:
@@ -179,6 +193,8 @@ class CompiledDevices:
         self._stop()
         for thread in self._threads:
             thread.join()
+        while self._shared.role[0] == CALLER:  # it ends after its part
+            time.sleep(_SHORT_S)
         for request, slot in under_way:
             self._end(request, slot)
         if self._watcher is not None:
@@ -196,6 +212,12 @@ class CompiledDevices:
         part = self.parts[0]
         device = self._reals[part.device]
         return create_session(part.model, device, part.data_folder, optimised=part.optimised).get_modelmeta()
+
+    def _on_core(self) -> AbstractContextManager[None]:
+        """Brings the calling thread to the core of the lent thread, unless it is there; the system then has no cause to move it."""
+        if len(self._lent_cores) == 1 and _current_core() == self._lent_cores[0]:
+            return nullcontext()
+        return pinned_to(self._lent_cores) if hasattr(os, "sched_setaffinity") else nullcontext()
 
     def _end(self, request: Request, slot: _Slot) -> None:
         """Takes the outputs of a request whose parts have ended, once, and frees its slot."""
@@ -285,7 +307,7 @@ class CompiledDevices:
         except MeasurementFailed as error:
             raise not_loaded(part, error) from error
 
-    def _new_program(self, system: int) -> Program:
+    def _new_program(self, system: int, results: Sequence[str]) -> Program:
         parts, api = self.parts, self._api.addresses
         thread_of = np.zeros(len(parts), dtype=np.int64)
         for thread, (_, own) in enumerate(self._groups):
@@ -306,8 +328,9 @@ class CompiledDevices:
         return Program(
             _ints(session.address for session in self._sessions if session is not None), thread_of,
             *_csr([own for _, own in self._groups]), *_csr(inputs), _ints(names["inputs"]), *_csr(outputs),
-            _ints(names["outputs"]), *_csr(successors), *_csr(cores),
-            _ints(shared_cores.get(of_thread[0], -1) for of_thread, _ in self._groups),
+            _ints(names["outputs"]), *_csr(successors),
+            _ints(len(step.waits - {START}) for step in self._steps), self._readers(results), *_csr(cores),
+            _ints(shared_cores.get(of_thread[0], -1) for of_thread, _ in self._groups), int(thread_of[-1]),
             _ints([api["Run"], api["ReleaseValue"], address_of("clock_gettime"), address_of("sched_yield")]), _ints([address_of("syscall"), system]),
             _SPINS, _PATIENT_SPINS,
         )  # fmt: skip
@@ -318,8 +341,8 @@ class CompiledDevices:
         most = max(len(part.inputs) + len(part.outputs) for part in self.parts)
         sizes = {
             "waits": slots * parts, "uses": slots * values, "values": slots * values, "part_ns": slots * parts,
-            "position": slots * threads * SPREAD, "awake": threads * SPREAD, "asleep": threads * SPREAD,
-            "holder": cores * SPREAD, "lock": SPREAD, "closing": SPREAD,
+            "position": slots * threads * SPREAD, "role": SPREAD, "awake": (threads + 1) * SPREAD,
+            "asleep": (threads + 1) * SPREAD, "holder": cores * SPREAD, "lock": SPREAD, "closing": SPREAD,
         }  # fmt: skip
         words = {name: np.zeros(sizes.get(name, slots * SPREAD), dtype=np.int64) for name in Shared._fields}
         words["number"][:] = words["holder"][:] = FREE
@@ -383,4 +406,5 @@ def _csr(rows: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
 
 
 def _stop(system: IntArray, shared: Shared) -> None:
-    set_and_rouse(shared.closing, 0, 1, system, shared)
+    shared.closing[0] = 1
+    rouse_all(system, shared)

@@ -4,6 +4,9 @@ A thread serves one or more devices with the same first core, such as `cpu:0` an
 that it waits for have ended; the thread then runs that of the oldest request. Devices of other threads that share a core
 exclude it through `holder`. Nothing here holds the interpreter lock.
 
+A caller that waits for its request does the work of one thread meanwhile, the lent one, so that neither has to wake the other up;
+`role` says who does that work at the moment.
+
 A slot carries one request at a time. Its number is written last when a request begins and cleared when its last part has
 ended; a thread that has read anything else of a slot reads the number again, so that it never acts on a mixture of two.
 """
@@ -21,6 +24,10 @@ SPREAD = 8
 FREE = -1
 """Number of a slot without a request, and holder of a core that is free."""
 _NOTHING = -1
+_NOBODY, _WORKER, CALLER = 0, 1, 2
+"""Who does the work of the lent thread."""
+TAKEN, DONE, LATE = 0, 1, 2
+"""Why a caller ends its work: somebody else does it, the request has ended, or time is up."""
 _RUN, _RELEASE, _CLOCK, _YIELD = 0, 1, 2, 3  # positions in `Program.functions`
 _LOOKS = 1024  # some 25 us, after which other threads may have the core
 _MONOTONIC = 1  # a clock of clock_gettime
@@ -41,9 +48,13 @@ class Program(NamedTuple):
     output_names: IntArray
     successor_offsets: IntArray  # [P + 1]
     successors: IntArray  # parts that wait for each part
+    waits: IntArray  # [P] parts that each part waits for
+    uses: IntArray  # [V] parts that read each value, and one for the caller for inputs and outputs of the model
     core_offsets: IntArray  # [P + 1]
     cores: IntArray  # shared cores that each part occupies
     core_of_thread: IntArray  # [E] the shared core that the thread is on, or -1
+    lent: int
+    """Thread whose work waiting callers do: the one that ends requests."""
     functions: IntArray  # addresses of Run, ReleaseValue, clock_gettime and sched_yield
     system: IntArray  # [2] address of syscall, number of the futex call
     spins: int
@@ -66,8 +77,9 @@ class Shared(NamedTuple):
     failed: IntArray  # [S * SPREAD] part that failed
     done: IntArray  # [S * SPREAD] requests that have ended
     part_ns: IntArray  # [S * P] nanoseconds of each part, with the release of its inputs
-    awake: IntArray  # [E * SPREAD] changes when there may be something to do
-    asleep: IntArray  # [E * SPREAD] 1: sleeps, or is about to
+    role: IntArray  # [SPREAD] who does the work of the lent thread
+    awake: IntArray  # [(E + 1) * SPREAD] of each thread: changes when there may be something to do; then that which wakes a caller
+    asleep: IntArray  # [(E + 1) * SPREAD] 1: sleeps, or is about to; the last one for the caller
     holder: IntArray  # [R * SPREAD] thread that occupies the core, or FREE
     lock: IntArray  # [SPREAD] held while cores are claimed
     closing: IntArray  # [SPREAD]
@@ -79,22 +91,59 @@ def serve(program: Program, shared: Shared, thread: int) -> None:
     """Runs the parts of one thread until `closing`."""
     while True:
         seen = load(shared.awake, thread * SPREAD)
-        slot, part = _claimed(program, shared, thread)
-        if slot != _NOTHING:
-            _run(program, shared, thread, slot, part)
-        elif load(shared.closing, 0) == 1:
-            return
-        else:
-            _rest(program, shared, thread, seen)
+        slot, is_lent = _NOTHING, thread == program.lent
+        if not is_lent or exchange(shared.role, 0, _NOBODY, _WORKER):
+            slot, part = _claimed(program, shared, thread)
+            if slot != _NOTHING:
+                _run(program, shared, thread, slot, part)
+            if is_lent:
+                store(shared.role, 0, _NOBODY)
+        if slot == _NOTHING:
+            if load(shared.closing, 0) == 1:
+                return
+            _rest(program, shared, thread, False, seen)
 
 
 @njit(cache=True, nogil=True)
-def _rest(program: Program, shared: Shared, thread: int, seen: int) -> None:
-    """Waits until `awake` has changed from `seen`: looks for a while, then sleeps.
+def serve_until(program: Program, shared: Shared, place: int, ended: int, limit_ns: int) -> int:
+    """Does the work of the lent thread until `done` at `place` has reached `ended`, on the calling thread; says why it ends."""
+    thread = program.lent
+    if load(shared.done, place) >= ended:
+        return DONE
+    if not exchange(shared.role, 0, _NOBODY, CALLER):
+        return TAKEN
+    until_ns = _now_ns(program, shared.scratch[thread]) + limit_ns
+    found = LATE
+    while load(shared.closing, 0) == 0:
+        seen = load(shared.awake, thread * SPREAD)
+        if load(shared.done, place) >= ended:
+            found = DONE
+            break
+        slot, part = _claimed(program, shared, thread)
+        if slot != _NOTHING:
+            _run(program, shared, thread, slot, part)
+        else:
+            _rest(program, shared, thread, True, seen)
+        if _now_ns(program, shared.scratch[thread]) > until_ns:
+            break
+    store(shared.role, 0, _NOBODY)
+    for slot in range(len(shared.number) // SPREAD):
+        if load(shared.number, slot * SPREAD) != FREE:  # the thread goes on
+            rouse(program, shared, thread)
+            break
+    return found
 
-    A thread whose core another one has taken sleeps at once, as ONNX Runtime's own threads compute there.
+
+@njit(cache=True, nogil=True)
+def _rest(program: Program, shared: Shared, thread: int, is_caller: bool, seen: int) -> None:
+    """Waits until `awake` of a thread has changed from `seen`: looks for a while, then sleeps.
+
+    One whose core another device has taken sleeps at once, as ONNX Runtime's own threads compute there; the lent thread does, too,
+    while a caller does its work.
     """
     place, core, spins = thread * SPREAD, program.core_of_thread[thread], program.spins
+    bed = (len(program.thread_offsets) - 1 if is_caller else thread) * SPREAD
+    may_be_idle = thread == program.lent and not is_caller
     for slot in range(len(shared.number) // SPREAD):
         if load(shared.number, slot * SPREAD) != FREE:
             spins = program.patient_spins
@@ -105,19 +154,30 @@ def _rest(program: Program, shared: Shared, thread: int, seen: int) -> None:
             call(program.functions[_YIELD], (0,))
         if core >= 0 and load(shared.holder, core * SPREAD) != FREE:
             break
+        if may_be_idle and load(shared.role, 0) == CALLER:
+            break
         relax()
-    store(shared.asleep, place, 1)
+    last = load(shared.awake, bed) if is_caller else seen
+    store(shared.asleep, bed, 1)
     if load(shared.awake, place) == seen:
-        sleep_on(shared.awake, place, seen, (program.system[0], program.system[1]), 0)
-    store(shared.asleep, place, 0)
+        sleep_on(shared.awake, bed, last, (program.system[0], program.system[1]), 0)
+    store(shared.asleep, bed, 0)
 
 
 @njit(cache=True, nogil=True)
-def rouse(system: IntArray, shared: Shared, thread: int) -> None:
-    """Makes a thread look again."""
+def rouse(program: Program, shared: Shared, thread: int) -> None:
+    """Makes a thread look again, or the caller that does its work.
+
+    A caller that ends at the same moment makes the thread look itself; one that begins looks at everything first.
+    """
     fetch_add(shared.awake, thread * SPREAD, 1)
-    if load(shared.asleep, thread * SPREAD) == 1:
-        wake(shared.awake, thread * SPREAD, (system[0], system[1]))
+    bed = thread * SPREAD
+    if thread == program.lent and load(shared.role, 0) == CALLER:
+        bed = (len(program.thread_offsets) - 1) * SPREAD
+    if load(shared.asleep, bed) == 1:
+        if bed != thread * SPREAD:
+            fetch_add(shared.awake, bed, 1)
+        wake(shared.awake, bed, (program.system[0], program.system[1]))
 
 
 @njit(cache=True, nogil=True)
@@ -188,15 +248,17 @@ def _run(program: Program, shared: Shared, thread: int, slot: int, part: int) ->
     for at in range(program.successor_offsets[part], program.successor_offsets[part + 1]):
         successor = program.successors[at]
         if fetch_add(shared.waits, slot * parts + successor, -1) == 1 and program.thread_of[successor] != thread:
-            rouse(program.system, shared, program.thread_of[successor])
+            rouse(program, shared, program.thread_of[successor])
     for other in range(threads if last > first else 0):  # some may have found the cores taken
         if other != thread:
-            rouse(program.system, shared, other)
+            rouse(program, shared, other)
     is_last = position == program.thread_offsets[thread + 1] - program.thread_offsets[thread]
     if is_last and fetch_add(shared.left, slot * SPREAD, -1) == 1:
         store(shared.number, slot * SPREAD, FREE)
         fetch_add(shared.done, slot * SPREAD, 1)
         wake(shared.done, slot * SPREAD, (program.system[0], program.system[1]))
+        if thread != program.lent and load(shared.role, 0) == CALLER:  # it may wait for this request
+            rouse(program, shared, program.lent)
 
 
 @njit(cache=True, nogil=True)
@@ -243,11 +305,12 @@ def await_done(done: IntArray, place: int, ended: int, system: IntArray, timeout
 
 
 @njit(cache=True, nogil=True)
-def begin(program: Program, shared: Shared, slot: int, number: int, waits: IntArray, uses: IntArray) -> None:
-    """Starts a request in a free slot whose inputs are among `values`; `waits` `[P]` and `uses` `[V]` are those at the start."""
-    parts, threads, place = len(waits), len(program.thread_offsets) - 1, slot * SPREAD
-    shared.waits[slot * parts : (slot + 1) * parts] = waits
-    shared.uses[slot * len(uses) : (slot + 1) * len(uses)] = uses
+def begin(program: Program, shared: Shared, slot: int, number: int, caller_waits: bool) -> None:
+    """Starts a request in a free slot whose inputs are among `values`; a caller that waits does the work of the lent thread."""
+    parts, values, place = len(program.waits), len(program.uses), slot * SPREAD
+    threads = len(program.thread_offsets) - 1
+    shared.waits[slot * parts : (slot + 1) * parts] = program.waits
+    shared.uses[slot * values : (slot + 1) * values] = program.uses
     for thread in range(threads):
         store(shared.position, (slot * threads + thread) * SPREAD, 0)
     store(shared.left, place, threads)
@@ -255,12 +318,13 @@ def begin(program: Program, shared: Shared, slot: int, number: int, waits: IntAr
     store(shared.status, place, 0)
     store(shared.number, place, number)
     for thread in range(threads):
-        rouse(program.system, shared, thread)
+        if thread != program.lent or not caller_waits:
+            rouse(program, shared, thread)
 
 
 @njit(cache=True, nogil=True)
-def set_and_rouse(words: IntArray, place: int, value: int, system: IntArray, shared: Shared) -> None:
-    """Writes a word and makes all threads look again."""
-    store(words, place, value)
-    for thread in range(len(shared.awake) // SPREAD):
-        rouse(system, shared, thread)
+def rouse_all(system: IntArray, shared: Shared) -> None:
+    """Makes all threads and a caller look again."""
+    for who in range(len(shared.awake) // SPREAD):
+        fetch_add(shared.awake, who * SPREAD, 1)
+        wake(shared.awake, who * SPREAD, (system[0], system[1]))
