@@ -16,7 +16,7 @@ This folder imports no runtime. In reading order:
 - `split.py`: one model file per segment;
 - `annotate.py`: the placement inside a model file;
 - `manifest.py`: the description of a folder of parts;
-- `kernels.py`: the ops that a kernel of an optimised model executes;
+- `kernels.py`: an optimised model, and the ops that each of its kernels executes;
 - `sample_inputs.py`: generated inputs that a model accepts, and models from text;
 - `busy_op.py`: an op of a chosen length, to try measurements on.
 """

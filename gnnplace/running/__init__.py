@@ -10,6 +10,7 @@ In reading order:
 - `compiled/`: the same on CPU cores, in threads outside the interpreter lock, where numba is installed;
 - `exclusive.py`: devices that share cores or multiprocessors, and who computes next;
 - `worker.py`: one device, with a second thread that copies to and from a GPU's memory;
+- `optimised.py`: a model as ONNX Runtime optimises it for this CPU;
 - `part_session.py`: the ONNX Runtime session of one part;
 - `values.py`: values of ONNX Runtime and of numpy, on the host and on GPUs;
 - `devices.py`: pinning, session options, provider options, and the check that no op runs elsewhere;
