@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 
 from gnnplace.arrays import FloatArray
 from gnnplace.bench.fidelity_probes import overlap_s, placements_of_every_kind, slowdown_together
-from gnnplace.bench.harness import BenchOptions, BenchResult, matching, run_cases
+from gnnplace.bench.harness import BenchOptions, BenchResult, check_known, matching, run_cases
 from gnnplace.bench.problems import executing, real_setup
 from gnnplace.bench.residual import Executions, corrected_s, residual_features, residual_s, scaled_s, seconds_beside
 from gnnplace.devices.detect import multiprocessors
@@ -57,9 +57,11 @@ class Case:
 
 
 def bench_fidelity(options: BenchOptions) -> BenchResult:
-    """A row per model and device set; cases run one at a time, as other work would be measured too."""
+    """A row per model and device set, of which `--rows` chooses some; cases run one at a time, as other work would be measured too."""
     models = matching({model: model for model in MODELS}, options.only, "model")
-    cases = [Case(model, devices, options.seed) for devices in _device_sets() for model in models]
+    sets = _device_sets()
+    check_known(options.rows, sets, "device set")
+    cases = [Case(model, sets[name], options.seed) for name in options.rows or sets for model in models]
     found = run_cases(cases, fidelity_result, options, _progress)
     rows = []
     for case, result in found.items():
@@ -69,12 +71,13 @@ def bench_fidelity(options: BenchOptions) -> BenchResult:
     return BenchResult("fidelity", options, rows, fidelity_summary(rows), details, COLUMNS)
 
 
-def _device_sets() -> tuple[str, ...]:
-    """Two cores; where ONNX Runtime can use a GPU also a core with the GPU, and two halves of the GPU."""
+def _device_sets() -> dict[str, str]:
+    """Two cores, these and both together; where ONNX Runtime can use a GPU also a core with the GPU, and two halves of the GPU."""
+    sets = {"cores": "cpu:0,cpu:1", "gangs": "cpu:0,cpu:1,cpu:0-1[spinning=1]"}
     if not cuda_is_offered():
-        return ("cpu:0,cpu:1",)
+        return sets
     half = (multiprocessors(0) or 2) // 2
-    return ("cpu:0,cpu:1", "cpu:0,cuda:0", f"cuda:0[sms={half}],cuda:0[sms={half},slice=1]")
+    return {**sets, "gpu": "cpu:0,cuda:0", "slices": f"cuda:0[sms={half}],cuda:0[sms={half},slice=1]"}
 
 
 def _progress(case: Case, result: Mapping[str, Any]) -> str:
@@ -93,7 +96,8 @@ def fidelity_result(case: Case) -> dict[str, Any]:
     weight_bytes = max(1, graph.total_weight_bytes)
     at_once = int(np.clip(_AT_ONCE_BYTES // (2 * weight_bytes), 10, len(placements)))
     model, names = setup.workload.models[0], topology.device_names
-    slowdown = [slowdown_together(model, names)]
+    apart = [names[device] for device in topology.apart]
+    slowdown = [slowdown_together(model, apart)]
     rows = []
     with executing(setup) as evaluator:
         for begin in range(0, len(placements), at_once):
@@ -121,7 +125,7 @@ def fidelity_result(case: Case) -> dict[str, Any]:
     predicted_s = corrected_s(setup.problem(), [one.assignment for _, one in ran], targets_s, case.seed)
     for (row, _), seconds in zip(ran, predicted_s.tolist(), strict=True):
         row["corrected_s"] = seconds
-    slowdown.append(slowdown_together(model, names))
+    slowdown.append(slowdown_together(model, apart))
     return {
         "placements": rows,
         "slowdown_together": slowdown,

@@ -42,7 +42,7 @@ SUITES: Mapping[str, Suite] = {
     "generalization": Suite(
         "gnnplace.bench.generalization.suite", "graphs and devices that no training has seen", _HELD_OUT, True
     ),
-    "fidelity": Suite("gnnplace.bench.fidelity", "simulated against measured seconds", ("--only",), True),
+    "fidelity": Suite("gnnplace.bench.fidelity", "simulated against measured seconds", ("--only", "--rows"), True),
     "measured": Suite("gnnplace.bench.measured", "searches by execution on two cores", _MEASURED, True),
     "pairs": Suite("gnnplace.bench.pairs", "paired measurements of known differences", ("--only", "--seeds", "--rows")),
     "training": Suite("gnnplace.bench.training", "policies that learn from executed runtime", ("--only", "--seeds")),

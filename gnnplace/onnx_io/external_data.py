@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -75,6 +76,33 @@ def external_beside(path: Path) -> dict[str, Path]:
             raise UnsupportedModel(
                 f"{path}: keeps weights in {location!r}, outside of its folder; place the model again"
             )
+    return found
+
+
+class ExternalWeight(NamedTuple):
+    """An initialiser of a model in a file."""
+
+    name: str
+    file: Path
+    offset: int
+    num_bytes: int
+    element_type: int
+    """As ONNX numbers them."""
+    shape: tuple[int, ...]
+
+
+def external_weights(model: Path | bytes, folder: Path | None = None) -> list[ExternalWeight]:
+    """The initialisers of the main graph that lie in other files; `folder` is that of a model in memory."""
+    if isinstance(model, Path):
+        folder, proto = model.parent, onnx.load(model, load_external_data=False)
+    else:
+        proto = onnx.load_model_from_string(model)
+    found = []
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and folder is not None:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            place = folder / entries["location"], int(entries.get("offset", 0)), int(entries.get("length", 0))
+            found.append(ExternalWeight(tensor.name, *place, tensor.data_type, tuple(tensor.dims)))
     return found
 
 

@@ -65,6 +65,7 @@ class SessionCache:
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[type, Hashable], Any] = {}
+        self._kept: dict[type, Any] = {}
         self._lock = Lock()
 
     def get(self, kind: type[SessionT], key: Hashable, create: Callable[[], SessionT]) -> SessionT:
@@ -79,6 +80,14 @@ class SessionCache:
             with self._lock:
                 self._sessions[kind, key] = session
         return session
+
+    def kept(self, kind: type[SessionT], create: Callable[[], SessionT]) -> SessionT:
+        """The one object of a kind that all sessions share and `retain` keeps."""
+        with self._lock:
+            if kind not in self._kept:
+                self._kept[kind] = create()
+            kept: SessionT = self._kept[kind]
+            return kept
 
     def retain(self, keys: Collection[Hashable]) -> None:
         """Drops all sessions but those of `keys`; sessions in use live on with their users."""

@@ -15,7 +15,7 @@ from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.compiled import devices as compiled
 from gnnplace.running.compiled.devices import CompiledDevices
-from gnnplace.running.compiled.loop import serve_until
+from gnnplace.running.compiled.loop import Program, Shared, serve, serve_until
 from gnnplace.running.pipeline import Pipeline, python_devices
 from gnnplace.running.runner import PlacedRunner
 from tests.parts import add_one, part
@@ -208,3 +208,41 @@ def test_an_interrupted_caller_leaves_the_runner_usable(monkeypatch: pytest.Monk
                 with pytest.raises(KeyboardInterrupt):
                     runner.run(None, feed)
         assert runner.run(None, feed)[0].tolist() == [2, 2]
+
+
+def test_a_waiting_caller_does_the_work_of_the_thread_that_ends_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    def serve_others(program: Program, shared: Shared, thread: int) -> None:
+        if thread != program.lent:
+            serve(program, shared, thread)
+
+    monkeypatch.setattr(compiled, "serve", serve_others)
+    chain = [add_one("a", "b", "cpu:1"), add_one("b", "c", "cpu:0"), add_one("c", "d", "cpu:1")]
+    for parts in (chain, chain[:2]):  # it ends on either core
+        with PlacedRunner(parts, ["a"], [parts[-1].outputs[0]]) as runner:
+            for number in range(20):
+                (found,) = runner.run(None, {"a": np.full(2, number, np.float32)})
+                assert found.tolist() == [number + len(parts)] * 2
+
+
+def test_callers_take_turns_with_the_thread_whose_work_they_do() -> None:
+    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
+        found = list[float]()
+
+        def call(first: int) -> None:
+            for number in range(first, first + 200):
+                ((value, _),) = runner.run(None, {"a": np.full(2, number, np.float32)})
+                found.append(float(value) - number)
+
+        threads = [threading.Thread(target=call, args=(1000 * index,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        found += [
+            row[0][0] - 2 * index
+            for index, row in enumerate(
+                runner.run_many(None, ({"a": np.full(2, 2 * i, np.float32)} for i in range(400)))
+            )
+        ]
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        assert found == [2.0] * 1200

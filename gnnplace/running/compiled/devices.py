@@ -23,13 +23,12 @@ from gnnplace.devices.detect import pinned_to
 from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.onnx_io.part import Part
-from gnnplace.running.compiled.c_api import CSession, c_interface, is_plain, name_pointers
+from gnnplace.running.compiled.c_api import CSession, SharedWeights, c_interface, is_plain, name_pointers
 from gnnplace.running.compiled.loop import (
     CALLER,
-    DONE,
     FREE,
+    LATE,
     SPREAD,
-    TAKEN,
     Program,
     Shared,
     await_done,
@@ -96,6 +95,8 @@ class CompiledDevices:
             raise NotPlainError
         self._api, self._cache, self._kept = c_interface(), cache, list[Any]()
         self._reals = reals
+        weights = partial(SharedWeights, self._api)
+        self._weights = weights() if cache is None else cache.kept(SharedWeights, weights)
         groups: dict[tuple[int, ...], list[int]] = defaultdict(list)  # cores of a thread -> its parts
         for number, part in enumerate(parts):
             groups[caller_cores(reals[part.device])].append(number)
@@ -153,7 +154,7 @@ class CompiledDevices:
             return
         begin(self._program, self._shared, index, number, not request.on_end)
         if request.on_end:  # nobody waits
-            self._watch(request)
+            self._watch(request, slot)
 
     def wait(self, request: Request) -> None:
         """Waits until a request has ended, and takes its outputs; meanwhile the calling thread does the work of one of the threads."""
@@ -162,14 +163,18 @@ class CompiledDevices:
         if slot is None:
             request.ended.get()
             return
-        place, system, state = slot.index * SPREAD, self._program.system, TAKEN
+        place, state = slot.index * SPREAD, LATE
         with self._on_core():
-            while state != DONE and request in self._under_way:  # else the devices were closed
+            while state == LATE and request in self._under_way:  # else the devices were closed
                 state = serve_until(self._program, self._shared, place, slot.ended, _WAIT_NS)
-                if state == TAKEN and await_done(
-                    self._shared.done, place, slot.ended, system, self._timeout.ctypes.data
-                ):
-                    break
+        self._await(request, slot)
+
+    def _await(self, request: Request, slot: _Slot) -> None:
+        """Waits until threads, or another caller, have ended a request, and takes its outputs."""
+        place, system = slot.index * SPREAD, self._program.system
+        while not await_done(self._shared.done, place, slot.ended, system, self._timeout.ctypes.data):
+            if request not in self._under_way:  # the devices were closed
+                return
         self._end(request, slot)
 
     def give_up(self, request: Request) -> None:
@@ -179,8 +184,8 @@ class CompiledDevices:
         request.fail(MeasurementFailed("the request was given up"))
         if slot is not None:
             self._shared.stopped[slot.index * SPREAD] = 1
-            rouse_all(self._program.system, self._shared)  # as begin left one thread to the caller
-            self._watch(request)
+            rouse_all(self._program.system, self._shared)  # one thread was left to the caller
+            self._watch(request, slot)
 
     def close(self) -> None:
         """Ends the threads after the parts that are running; requests under way fail."""
@@ -258,10 +263,10 @@ class CompiledDevices:
                 self._python = python_devices(self._steps_of, self._shared.number.size // SPREAD, self._cache)
             return self._python
 
-    def _watch(self, request: Request) -> None:
+    def _watch(self, request: Request, slot: _Slot) -> None:
         with self._lock:
             self._watcher = self._watcher or TaskThread("requests")
-        self._watcher.put(partial(self.wait, request))
+        self._watcher.put(partial(self._await, request, slot))
 
     def _start(self) -> list[Exception]:
         """Starts all threads; the errors of those that could not create their sessions."""
@@ -295,8 +300,7 @@ class CompiledDevices:
 
     def _session(self, part: Part) -> CSession:
         def create() -> CSession:
-            settings = session_settings(self._reals[part.device])
-            session = self._api.session(part.model, settings, part.data_folder, part.optimised)
+            session = self._api.session(part, session_settings(self._reals[part.device]), self._weights)
             if not self._api.holds_numbers(session.address):
                 raise NotPlainError
             return session

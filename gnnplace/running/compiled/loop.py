@@ -106,11 +106,15 @@ def serve(program: Program, shared: Shared, thread: int) -> None:
 
 @njit(cache=True, nogil=True)
 def serve_until(program: Program, shared: Shared, place: int, ended: int, limit_ns: int) -> int:
-    """Does the work of the lent thread until `done` at `place` has reached `ended`, on the calling thread; says why it ends."""
+    """Does the work of the lent thread until `done` at `place` has reached `ended`, on the calling thread; says why it ends.
+
+    Where time is up, the lent thread is not woken: the caller goes on at once, or gives the request up and wakes all.
+    """
     thread = program.lent
     if load(shared.done, place) >= ended:
         return DONE
     if not exchange(shared.role, 0, _NOBODY, CALLER):
+        rouse(program, shared, thread)  # it may have looked before the request began
         return TAKEN
     until_ns = _now_ns(program, shared.scratch[thread]) + limit_ns
     found = LATE
@@ -127,7 +131,7 @@ def serve_until(program: Program, shared: Shared, place: int, ended: int, limit_
         if _now_ns(program, shared.scratch[thread]) > until_ns:
             break
     store(shared.role, 0, _NOBODY)
-    for slot in range(len(shared.number) // SPREAD):
+    for slot in range(len(shared.number) // SPREAD if found == DONE else 0):
         if load(shared.number, slot * SPREAD) != FREE:  # the thread goes on
             rouse(program, shared, thread)
             break
