@@ -8,11 +8,13 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import set_external_data
 
 from gnnplace.errors import UnsupportedModel
@@ -92,17 +94,24 @@ class ExternalWeight(NamedTuple):
 
 
 def external_weights(model: Path | bytes, folder: Path | None = None) -> list[ExternalWeight]:
-    """The initialisers of the main graph that lie in other files; `folder` is that of a model in memory."""
-    if isinstance(model, Path):
-        folder, proto = model.parent, onnx.load(model, load_external_data=False)
-    else:
-        proto = onnx.load_model_from_string(model)
+    """The initialisers of the main graph that lie in files of the model's folder; `folder` is that of a model in memory.
+
+    None of a file that is no model, or breaks the rules: a runtime says why.
+    """
     found = []
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL and folder is not None:
-            entries = {entry.key: entry.value for entry in tensor.external_data}
-            place = folder / entries["location"], int(entries.get("offset", 0)), int(entries.get("length", 0))
-            found.append(ExternalWeight(tensor.name, *place, tensor.data_type, tuple(tensor.dims)))
+    with suppress(DecodeError, KeyError, ValueError):
+        if isinstance(model, Path):
+            folder, proto = model.parent, onnx.load(model, load_external_data=False)
+        else:
+            proto = onnx.load_model_from_string(model)
+        for tensor in proto.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL and folder is not None:
+                entries = {entry.key: entry.value for entry in tensor.external_data}
+                file, offset, num_bytes = file_inside(folder, entries["location"]), int(entries.get("offset", 0)), 0
+                if file is not None and file.is_file() and offset >= 0:
+                    num_bytes = int(entries.get("length", file.stat().st_size - offset))
+                    shape = tuple(tensor.dims)
+                    found.append(ExternalWeight(tensor.name, file, offset, num_bytes, tensor.data_type, shape))
     return found
 
 

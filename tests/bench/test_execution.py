@@ -27,13 +27,13 @@ def test_speed_ups_are_over_one_core_and_over_the_faster_session_on_two_threads(
         row("two threads", 0.7), row("two threads, parallel", 0.6), row("one core", 1.02), row("heft", 0.5), row("gnn", 0.8),
     ]  # fmt: skip
     monkeypatch.setattr(execution, "run_cases", lambda cases, *_: {case: {"rows": rows} for case in cases})
-    result = execution.bench_execution(BenchOptions(only=("ensemble_mlp",)))
+    result = execution.bench_execution(BenchOptions(only=("ensemble_mlp:batch=1",)))
     summary = result.summary
-    assert summary["speed_up_over_one_core"] == {"ensemble_mlp": 2.0}
-    assert summary["speed_up_over_two_threads"] == {"ensemble_mlp": pytest.approx(1.2)}
+    assert summary["speed_up_over_one_core"] == {"ensemble_mlp:batch=1": 2.0}
+    assert summary["speed_up_over_two_threads"] == {"ensemble_mlp:batch=1": pytest.approx(1.2)}
     assert (summary["at_least_1.5_over_one_core"], summary["faster_than_two_threads"]) == (1, 1)
     assert summary["one_core_overhead_worst"] == pytest.approx(0.02)
-    assert [line["model"] for line in result.rows] == ["ensemble_mlp"] * 5
+    assert [line["model"] for line in result.rows] == ["ensemble_mlp:batch=1"] * 5
 
 
 @pytest.mark.skipif("not {0, 1} <= os.sched_getaffinity(0)", reason="needs the cores 0 and 1")

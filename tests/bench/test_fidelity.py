@@ -123,7 +123,7 @@ def test_the_page_has_a_point_for_every_placement_that_ran_and_hostile_names_are
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(fidelity, "run_cases", lambda cases, *_: dict.fromkeys(cases, RESULT))
-    result = bench_fidelity(BenchOptions(only=("ensemble_mlp",)))
+    result = bench_fidelity(BenchOptions(only=("ensemble_mlp",), rows=("gangs",)))
     assert [line["model"] for line in result.rows] == ["ensemble_mlp"]
     assert next(iter(result.details.values()))["placements"] == RESULT["placements"]
     write_result(result, tmp_path / "fidelity.json")

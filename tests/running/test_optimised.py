@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from gnnplace.devices.topology import Device, Topology
-from gnnplace.errors import InvalidPlacement
+from gnnplace.errors import InvalidPlacement, MeasurementFailed
 from gnnplace.onnx_io.annotate import write_placed
 from gnnplace.onnx_io.kernels import KernelModel
 from gnnplace.onnx_io.manifest import MANIFEST, write_parts
@@ -148,3 +148,37 @@ def test_parts_for_another_machine_are_cut_again_from_the_placed_model(
         with Session(place) as session:
             (y,) = session.run(None, feed)
         np.testing.assert_array_equal(y, one_session(branches, feed)[0])
+
+
+@pytest.fixture
+def repeated(tmp_path: Path) -> OnnxModel:
+    """Three products with one large weight."""
+    text = """repeated (float[2, 256] x) => (float[2, 256] y)
+        { [first] a = MatMul(x, w)  [relu] b = Relu(a)  [second] c = MatMul(b, w)  [third] y = MatMul(c, w) }"""
+    weight = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32)
+    onnx.save(parsed(text, w=weight), tmp_path / "repeated.onnx")
+    return read_onnx(tmp_path / "repeated.onnx")
+
+
+@pytest.mark.usefixtures("needs_two_cores")
+def test_parts_share_large_weights(repeated: OnnxModel, random_inputs: Inputs, tmp_path: Path) -> None:
+    order, feed = repeated.graph.topological_order, random_inputs(repeated)
+    found = segments(repeated.graph, assigned(repeated, "second"), order)
+    write_parts(repeated, found, NAMES, tmp_path / PARTS)
+    with Session(tmp_path) as session:
+        (y,) = session.run(None, feed)
+        shared = [*session._runner.devices._weights._tensors]  # type: ignore[attr-defined]
+        assert [(weight.name, weight.shape) for weight in shared] == [("w", (256, 256))]
+    np.testing.assert_allclose(y, one_session(repeated, feed)[0], rtol=1e-4)
+
+
+@pytest.mark.usefixtures("needs_two_cores")
+def test_weights_outside_of_the_folder_of_parts_are_refused(repeated: OnnxModel, tmp_path: Path) -> None:
+    found = segments(repeated.graph, assigned(repeated, "second"), repeated.graph.topological_order)
+    manifest = write_parts(repeated, found, NAMES, tmp_path / PARTS)
+    (tmp_path / "outside.bin").write_bytes((tmp_path / PARTS / "shared.bin").read_bytes())
+    part = onnx.load(manifest.parts[0].model, load_external_data=False)
+    part.graph.initializer[0].external_data[0].value = "../outside.bin"
+    onnx.save(part, manifest.parts[0].model)
+    with pytest.raises(MeasurementFailed, match=r"part-0000.*cannot be loaded"):
+        Session(tmp_path)

@@ -240,7 +240,9 @@ class SharedWeights:
         """Name and tensor of each large weight that a part has in a file."""
         found = []
         for weight in external_weights(part.model, part.data_folder):
-            if weight.num_bytes >= _LARGE_BYTES and weight.element_type in _DTYPES:
+            dtype = _DTYPES.get(weight.element_type)
+            needed = 0 if dtype is None else dtype.itemsize * math.prod(weight.shape)
+            if needed >= _LARGE_BYTES and needed == weight.num_bytes <= weight.file.stat().st_size - weight.offset:
                 found.append((weight.name, self._tensor(weight)))
         return found
 
