@@ -1,6 +1,7 @@
 """Compiled threads give what the Python loop gives, and only where they can."""
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from gnnplace.devices.detect import pinned_to
 from gnnplace.errors import InvalidInput, MeasurementFailed
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.compiled import devices as compiled
@@ -246,3 +248,12 @@ def test_callers_take_turns_with_the_thread_whose_work_they_do() -> None:
             thread.join(60)
         assert not any(thread.is_alive() for thread in threads)
         assert found == [2.0] * 1200
+
+
+def test_a_caller_that_is_pinned_elsewhere_stays_there() -> None:
+    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
+        for core in (0, 1):
+            with pinned_to({core}):
+                assert runner.devices._can_lend() == (core == 1)
+                assert runner.run(None, {"a": np.zeros(2, np.float32)})[0].tolist() == [2, 2]
+                assert os.sched_getaffinity(0) == {core}

@@ -48,7 +48,7 @@ from gnnplace.running.worker import TaskThread, not_loaded, one_line
 _SPINS, _PATIENT_SPINS = 2_000, 40_000  # some 40 us, about what a thread takes to wake up, and some 0.8 ms
 _WAIT_NS = 50_000_000  # after which a waiting caller looks for Ctrl-C
 _SHORT_S = 0.001
-_current_core = ctypes.CDLL(None).sched_getcpu if hasattr(os, "sched_setaffinity") else int
+_current_core = ctypes.CDLL(None).sched_getcpu if futex_call() is not None else int
 
 
 class NotPlainError(Exception):
@@ -62,6 +62,8 @@ class _Slot:
     index: int
     ended: int
     """Value of `Shared.done` once the request has ended."""
+    lends: bool
+    """The caller waits, and does the work of the lent thread."""
     arrays: list[Any] = field(default_factory=list)
     """The memory of the inputs."""
     tensors: list[int] = field(default_factory=list)
@@ -138,7 +140,8 @@ class CompiledDevices:
                 self._permits.release()
                 raise closed_error()
             index = self._free.popleft()
-            slot = _Slot(index, int(self._shared.done[index * SPREAD]) + 1, list(arrays.values()))
+            ended, lends = int(self._shared.done[index * SPREAD]) + 1, not request.on_end and self._can_lend()
+            slot = _Slot(index, ended, lends, list(arrays.values()))
             self._under_way[request], request.devices_left, number = slot, 1, next(self._numbers)
         try:
             first = index * len(self._value)
@@ -152,21 +155,22 @@ class CompiledDevices:
             request.fail(error)
             self._end(request, slot)
             return
-        begin(self._program, self._shared, index, number, not request.on_end)
+        begin(self._program, self._shared, index, number, lends)
         if request.on_end:  # nobody waits
             self._watch(request, slot)
 
     def wait(self, request: Request) -> None:
-        """Waits until a request has ended, and takes its outputs; meanwhile the calling thread does the work of one of the threads."""
+        """Waits until a request has ended, and takes its outputs; meanwhile the caller does the work of one thread, if it can."""
         with self._lock:
             slot = self._under_way.get(request)
         if slot is None:
             request.ended.get()
             return
         place, state = slot.index * SPREAD, LATE
-        with self._on_core():
-            while state == LATE and request in self._under_way:  # else the devices were closed
-                state = serve_until(self._program, self._shared, place, slot.ended, _WAIT_NS)
+        if slot.lends:
+            with self._on_core():
+                while state == LATE and request in self._under_way:  # else the devices were closed
+                    state = serve_until(self._program, self._shared, place, slot.ended, _WAIT_NS)
         self._await(request, slot)
 
     def _await(self, request: Request, slot: _Slot) -> None:
@@ -218,11 +222,13 @@ class CompiledDevices:
         device = self._reals[part.device]
         return create_session(part.model, device, part.data_folder, optimised=part.optimised).get_modelmeta()
 
+    def _can_lend(self) -> bool:
+        """The calling thread may run on the core of the lent thread; one that is pinned elsewhere would move twice per request."""
+        return len(self._lent_cores) == 1 and self._lent_cores[0] in os.sched_getaffinity(0)
+
     def _on_core(self) -> AbstractContextManager[None]:
         """Brings the calling thread to the core of the lent thread, unless it is there; the system then has no cause to move it."""
-        if len(self._lent_cores) == 1 and _current_core() == self._lent_cores[0]:
-            return nullcontext()
-        return pinned_to(self._lent_cores) if hasattr(os, "sched_setaffinity") else nullcontext()
+        return nullcontext() if _current_core() == self._lent_cores[0] else pinned_to(self._lent_cores)
 
     def _end(self, request: Request, slot: _Slot) -> None:
         """Takes the outputs of a request whose parts have ended, once, and frees its slot."""
