@@ -241,7 +241,7 @@ def test_a_process_that_cannot_start_again_is_a_failure(worker: WorkerProcess, m
     worker.run(Job((GOOD,), QUICK))
     monkeypatch.setattr(isolated_process, "_PROGRAM", "raise SystemExit('no room {} {}')")
     with killed(worker, 1):
-        answer = worker.run(Job((GOOD,), QUICK))
+        answer = worker.run(Job((ENDLESS,), QUICK))  # another one may end before it is killed
     assert "ended with signal SIGKILL" in answer.failure
     assert "cannot begin to measure: the measuring process ended with exit code 1: no room" in answer.failure
     monkeypatch.undo()
