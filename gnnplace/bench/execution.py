@@ -88,18 +88,21 @@ class Execution:
 def bench_execution(options: BenchOptions) -> BenchResult:
     """Rows of plain sessions on two cores, of the model placed on one core, and of placements by simulated planners.
 
-    The planners may place an op on either core or on both together.
+    The planners may place an op on either core or on both together. Placements are compared with the session on two cores that ran
+    in the same rounds.
     """
     models = matching({model: model for model in (*MODELS, *AT_BATCH_1)}, options.only, "model")
     found = run_cases([Execution(model, options.seed) for model in models], execution_result, options)
     rows = [{"model": case.model, **row} for case, result in found.items() for row in result["rows"]]
 
+    on_one = {row["model"]: row for row in rows if row["placement"] == ONE_CORE}
+
     def best(ways: Collection[str]) -> dict[str, float]:
-        """Least ratio to the plain session by model."""
-        chosen = [row for row in rows if row["placement"] in ways]
+        """Least ratio to the plain session by model, of the ways that ran in the same rounds as the placements."""
+        chosen = [row for row in rows if row["placement"] in ways and row["plain_s"] == on_one[row["model"]]["plain_s"]]
         return {model: min(row["ratio_to_plain"] for row in chosen if row["model"] == model) for model in models}
 
-    one_core = [row["ratio_to_plain"] for row in rows if row["placement"] == ONE_CORE]
+    one_core = [row["ratio_to_plain"] for row in on_one.values()]
     placed, threads = best(PLANNERS), best(THREADS)
     summary = {
         "one_core_overhead_median": float(np.median(one_core)) - 1.0,
