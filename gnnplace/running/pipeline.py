@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from gnnplace.errors import GnnplaceError, InvalidInput, MeasurementFailed
 from gnnplace.running.dataflow import START, Request, Step
-from gnnplace.running.devices import parse_device, pinned
+from gnnplace.running.devices import on_cores, parse_device, pinned
 from gnnplace.running.exclusive import Gate, rivals_of
 from gnnplace.running.part_session import PartSession, SessionCache
 from gnnplace.running.values import Value
@@ -124,7 +124,7 @@ class Pipeline(LocalDevices):
 
 
 class OneDevice(LocalDevices):
-    """At most one device, whose steps run on the calling thread, pinned meanwhile; one caller at a time."""
+    """At most one device, whose steps run on the calling thread, on its cores; one caller at a time."""
 
     def __init__(self, worker: Worker | None, cache: SessionCache | None) -> None:
         super().__init__([] if worker is None else [worker])
@@ -143,7 +143,7 @@ class OneDevice(LocalDevices):
             if self._worker is None:
                 request.device_done()
                 return
-            with pinned(self._worker.device):
+            with on_cores(self._worker.device):
                 self._worker.run_alone(request, dict(inputs[self._worker.device.name]))
 
     def give_up(self, request: Request) -> None:

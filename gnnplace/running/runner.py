@@ -14,7 +14,7 @@ from typing import Any
 from gnnplace.errors import InvalidInput, MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.part import Part
 from gnnplace.running.dataflow import Request, State, Step, plan_steps
-from gnnplace.running.devices import pinned
+from gnnplace.running.devices import on_cores
 from gnnplace.running.exclusive import rivals_of
 from gnnplace.running.feed import check_complete
 from gnnplace.running.part_session import PartSession, SessionCache
@@ -30,7 +30,7 @@ class PlacedRunner:
     """Sessions of all parts, ready to run many requests; close it, or use it as a context.
 
     Each session is created once, on the thread that runs it. When all parts are on one device, the calling thread runs
-    them, pinned to the device's cores meanwhile, and callers take turns.
+    them, on the device's cores, and callers take turns.
 
     On several devices up to `max_in_flight` requests are under way at once, from any number of callers; a further request
     waits. A device runs the ready step of the oldest request, so younger requests delay an older one by at most the step
@@ -234,7 +234,7 @@ class PlacedRunner:
         """Passes the feed to the only session, whose checks suffice; an error is checked again for a better message."""
         assert isinstance(self.devices, OneDevice)
         try:
-            with self.devices.turn, pinned(session.device):
+            with self.devices.turn, on_cores(session.device):
                 return list(session.run_python(wanted, feed, options))
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
             self._check_names(wanted, feed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
 import weakref
@@ -39,7 +38,7 @@ from gnnplace.running.compiled.loop import (
 )
 from gnnplace.running.compiled.primitives import address_of, futex_call
 from gnnplace.running.dataflow import START, Request, Step
-from gnnplace.running.devices import caller_cores, create_session, parse_device, pin, session_settings
+from gnnplace.running.devices import caller_cores, create_session, current_core, parse_device, pin, session_settings
 from gnnplace.running.part_session import SessionCache
 from gnnplace.running.pipeline import Devices, closed_error, python_devices
 from gnnplace.running.values import Value, as_numpy
@@ -48,7 +47,6 @@ from gnnplace.running.worker import TaskThread, not_loaded, one_line
 _SPINS, _PATIENT_SPINS = 2_000, 40_000  # some 40 us, about what a thread takes to wake up, and some 0.8 ms
 _WAIT_NS = 50_000_000  # after which a waiting caller looks for Ctrl-C
 _SHORT_S = 0.001
-_current_core = ctypes.CDLL(None).sched_getcpu if futex_call() is not None else int
 
 
 class NotPlainError(Exception):
@@ -228,7 +226,7 @@ class CompiledDevices:
 
     def _on_core(self) -> AbstractContextManager[None]:
         """Brings the calling thread to the core of the lent thread, unless it is there; the system then has no cause to move it."""
-        return nullcontext() if _current_core() == self._lent_cores[0] else pinned_to(self._lent_cores)
+        return nullcontext() if current_core() == self._lent_cores[0] else pinned_to(self._lent_cores)
 
     def _end(self, request: Request, slot: _Slot) -> None:
         """Takes the outputs of a request whose parts have ended, once, and frees its slot."""
