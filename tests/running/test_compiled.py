@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -257,3 +258,23 @@ def test_a_caller_that_is_pinned_elsewhere_stays_there() -> None:
                 assert runner.devices._can_lend() == (core == 1)
                 assert runner.run(None, {"a": np.zeros(2, np.float32)})[0].tolist() == [2, 2]
                 assert os.sched_getaffinity(0) == {core}
+
+
+def test_a_caller_that_sleeps_while_another_thread_computes_notices_ctrl_c() -> None:
+    text = """(float[2] a) => (float[2] b) <int64 trips = {1000000}, bool go = {1}>
+        { b = Loop (trips, go, a) <body = l (int64 i, bool on, float[2] s) => (bool still, float[2] t)
+          { still = Identity(on)  t = Cos(s) }> }"""
+    with PlacedRunner([part(text, "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
+        feed, main = {"a": np.zeros(2, np.float32)}, threading.main_thread().ident
+        runner.run(None, feed)
+        begin_s = time.perf_counter()
+        runner.run(None, feed)
+        run_s = time.perf_counter() - begin_s
+        for delay_s in (0.01, 0.1):  # before and after the caller has looked for a signal once
+            timer = threading.Timer(delay_s, signal.pthread_kill, [main, signal.SIGINT])
+            timer.start()
+            begin_s = time.perf_counter()
+            with pytest.raises(KeyboardInterrupt):
+                runner.run(None, feed)
+            assert time.perf_counter() - begin_s < run_s / 2
+        assert runner.run(None, feed)[0].shape == (2,)

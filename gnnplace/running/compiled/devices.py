@@ -111,7 +111,7 @@ class CompiledDevices:
         self._program = self._new_program(system, outputs)
         self._shared = self._new_shared(max_in_flight)
         self._lent_cores = self._groups[self._program.lent][0]
-        self._timeout = np.array([0, _WAIT_NS], dtype=np.int64)
+        self._limit = np.array([0, _WAIT_NS], dtype=np.int64)
         self._numbers, self._free, self._lock = count(), deque(range(max_in_flight)), Lock()
         self._permits = Semaphore(max_in_flight)
         self._under_way: dict[Request, _Slot] = {}
@@ -168,13 +168,13 @@ class CompiledDevices:
         if slot.lends:
             with self._on_core():
                 while state == LATE and request in self._under_way:  # else the devices were closed
-                    state = serve_until(self._program, self._shared, place, slot.ended, _WAIT_NS)
+                    state = serve_until(self._program, self._shared, place, slot.ended, self._limit)
         self._await(request, slot)
 
     def _await(self, request: Request, slot: _Slot) -> None:
         """Waits until threads, or another caller, have ended a request, and takes its outputs."""
         place, system = slot.index * SPREAD, self._program.system
-        while not await_done(self._shared.done, place, slot.ended, system, self._timeout.ctypes.data):
+        while not await_done(self._shared.done, place, slot.ended, system, self._limit.ctypes.data):
             if request not in self._under_way:  # the devices were closed
                 return
         self._end(request, slot)

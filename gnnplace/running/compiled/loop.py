@@ -101,14 +101,15 @@ def serve(program: Program, shared: Shared, thread: int) -> None:
         if slot == _NOTHING:
             if load(shared.closing, 0) == 1:
                 return
-            _rest(program, shared, thread, False, seen)
+            _rest(program, shared, thread, seen, 0)
 
 
 @njit(cache=True, nogil=True)
-def serve_until(program: Program, shared: Shared, place: int, ended: int, limit_ns: int) -> int:
+def serve_until(program: Program, shared: Shared, place: int, ended: int, limit: IntArray) -> int:
     """Does the work of the lent thread until `done` at `place` has reached `ended`, on the calling thread; says why it ends.
 
-    Where time is up, the lent thread is not woken: the caller goes on at once, or gives the request up and wakes all.
+    It also ends after about `limit` `[2]` seconds and nanoseconds, and on a signal. The lent thread is not woken then: the caller
+    goes on at once, or gives the request up and wakes all.
     """
     thread = program.lent
     if load(shared.done, place) >= ended:
@@ -116,7 +117,7 @@ def serve_until(program: Program, shared: Shared, place: int, ended: int, limit_
     if not exchange(shared.role, 0, _NOBODY, CALLER):
         rouse(program, shared, thread)  # it may have looked before the request began
         return TAKEN
-    until_ns = _now_ns(program, shared.scratch[thread]) + limit_ns
+    until_ns = _now_ns(program, shared.scratch[thread]) + limit[0] * 1_000_000_000 + limit[1]
     found = LATE
     while load(shared.closing, 0) == 0:
         seen = load(shared.awake, thread * SPREAD)
@@ -126,8 +127,8 @@ def serve_until(program: Program, shared: Shared, place: int, ended: int, limit_
         slot, part = _claimed(program, shared, thread)
         if slot != _NOTHING:
             _run(program, shared, thread, slot, part)
-        else:
-            _rest(program, shared, thread, True, seen)
+        elif not _rest(program, shared, thread, seen, limit.ctypes.data):
+            break
         if _now_ns(program, shared.scratch[thread]) > until_ns:
             break
     store(shared.role, 0, _NOBODY)
@@ -139,13 +140,14 @@ def serve_until(program: Program, shared: Shared, place: int, ended: int, limit_
 
 
 @njit(cache=True, nogil=True)
-def _rest(program: Program, shared: Shared, thread: int, is_caller: bool, seen: int) -> None:
-    """Waits until `awake` of a thread has changed from `seen`: looks for a while, then sleeps.
+def _rest(program: Program, shared: Shared, thread: int, seen: int, timeout: int) -> bool:
+    """Waits until `awake` of a thread has changed from `seen`: looks for a while, then sleeps; false if it has not changed.
 
+    `timeout` is the address of the longest sleep of a caller; 0: the thread itself waits, for ever.
     One whose core another device has taken sleeps at once, as ONNX Runtime's own threads compute there; the lent thread does, too,
     while a caller does its work.
     """
-    place, core, spins = thread * SPREAD, program.core_of_thread[thread], program.spins
+    place, core, spins, is_caller = thread * SPREAD, program.core_of_thread[thread], program.spins, timeout != 0
     bed = (len(program.thread_offsets) - 1 if is_caller else thread) * SPREAD
     may_be_idle = thread == program.lent and not is_caller
     for slot in range(len(shared.number) // SPREAD):
@@ -153,7 +155,7 @@ def _rest(program: Program, shared: Shared, thread: int, is_caller: bool, seen: 
             spins = program.patient_spins
     for look in range(1, spins + 1):
         if load(shared.awake, place) != seen:
-            return
+            return True
         if look % _LOOKS == 0:
             call(program.functions[_YIELD], (0,))
         if core >= 0 and load(shared.holder, core * SPREAD) != FREE:
@@ -164,8 +166,9 @@ def _rest(program: Program, shared: Shared, thread: int, is_caller: bool, seen: 
     last = load(shared.awake, bed) if is_caller else seen
     store(shared.asleep, bed, 1)
     if load(shared.awake, place) == seen:
-        sleep_on(shared.awake, bed, last, (program.system[0], program.system[1]), 0)
+        sleep_on(shared.awake, bed, last, (program.system[0], program.system[1]), timeout)
     store(shared.asleep, bed, 0)
+    return bool(load(shared.awake, place) != seen)
 
 
 @njit(cache=True, nogil=True)
