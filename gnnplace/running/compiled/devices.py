@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,13 +19,11 @@ import numpy as np
 
 from gnnplace.arrays import IntArray
 from gnnplace.devices.detect import pinned_to
-from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import GnnplaceError, MeasurementFailed
 from gnnplace.onnx_io.part import Part
-from gnnplace.running.compiled.c_api import CSession, SharedWeights, c_interface, is_plain, name_pointers
+from gnnplace.running.compiled.c_api import CSession, SharedWeights, c_interface, is_plain
 from gnnplace.running.compiled.loop import (
     CALLER,
-    FREE,
     LATE,
     SPREAD,
     Program,
@@ -36,15 +34,15 @@ from gnnplace.running.compiled.loop import (
     serve,
     serve_until,
 )
-from gnnplace.running.compiled.primitives import address_of, futex_call
-from gnnplace.running.dataflow import START, Request, Step
+from gnnplace.running.compiled.primitives import futex_call
+from gnnplace.running.compiled.tables import new_program, new_shared, value_numbers
+from gnnplace.running.dataflow import Request, Step
 from gnnplace.running.devices import caller_cores, create_session, current_core, parse_device, pin, session_settings
 from gnnplace.running.part_session import SessionCache
 from gnnplace.running.pipeline import Devices, closed_error, python_devices
 from gnnplace.running.values import Value, as_numpy
 from gnnplace.running.worker import TaskThread, not_loaded, one_line
 
-_SPINS, _PATIENT_SPINS = 2_000, 40_000  # some 40 us, about what a thread takes to wake up, and some 0.8 ms
 _WAIT_NS = 50_000_000  # after which a waiting caller looks for Ctrl-C
 _SHORT_S = 0.001
 
@@ -102,14 +100,16 @@ class CompiledDevices:
             groups[caller_cores(reals[part.device])].append(number)
         self._groups = list(groups.items())
         self._sessions: list[CSession | None] = [None] * len(parts)
-        self._value = {name: index for index, name in enumerate(_names(parts))}
+        self._value = value_numbers(parts)
         self._produced = {name for part in parts for name in part.outputs}
         self._go: list[SimpleQueue[tuple[Program, Shared] | None]] = [SimpleQueue() for _ in self._groups]
         self._threads: list[Thread] = []
         if failures := self._start():
             raise failures[0]
-        self._program = self._new_program(system, outputs)
-        self._shared = self._new_shared(max_in_flight)
+        addresses = [session.address for session in self._sessions if session is not None]
+        threads = [own for _, own in self._groups]
+        self._program = new_program(self._steps, threads, addresses, outputs, system, self._kept)
+        self._shared = new_shared(self._program, max_in_flight)
         self._lent_cores = self._groups[self._program.lent][0]
         self._limit = np.array([0, _WAIT_NS], dtype=np.int64)
         self._numbers, self._free, self._lock = count(), deque(range(max_in_flight)), Lock()
@@ -315,56 +315,6 @@ class CompiledDevices:
         except MeasurementFailed as error:
             raise not_loaded(part, error) from error
 
-    def _new_program(self, system: int, results: Sequence[str]) -> Program:
-        parts, api = self.parts, self._api.addresses
-        thread_of = np.zeros(len(parts), dtype=np.int64)
-        for thread, (_, own) in enumerate(self._groups):
-            thread_of[own] = thread
-        shared_cores = _shared_cores(self._reals[part.device] for part in parts)
-        successors: list[list[int]] = [[] for _ in parts]
-        for step in self._steps:
-            for number in sorted(step.waits - {START}):
-                successors[number].append(step.number)
-        names = {
-            kind: name_pointers([name for part in parts for name in getattr(part, kind)], self._kept)
-            for kind in ("inputs", "outputs")
-        }
-        cores = [
-            [shared_cores[core] for core in self._reals[part.device].cores if core in shared_cores] for part in parts
-        ]
-        inputs, outputs = ([[self._value[name] for name in getattr(part, kind)] for part in parts] for kind in names)
-        return Program(
-            _ints(session.address for session in self._sessions if session is not None), thread_of,
-            *_csr([own for _, own in self._groups]), *_csr(inputs), _ints(names["inputs"]), *_csr(outputs),
-            _ints(names["outputs"]), *_csr(successors),
-            _ints(len(step.waits - {START}) for step in self._steps), self._readers(results), *_csr(cores),
-            _ints(shared_cores.get(of_thread[0], -1) for of_thread, _ in self._groups), int(thread_of[-1]),
-            _ints([api["Run"], api["ReleaseValue"], address_of("clock_gettime"), address_of("sched_yield")]), _ints([address_of("syscall"), system]),
-            _SPINS, _PATIENT_SPINS,
-        )  # fmt: skip
-
-    def _new_shared(self, slots: int) -> Shared:
-        parts, threads, values = len(self.parts), len(self._groups), len(self._value)
-        cores = max(1, int(self._program.cores.max(initial=0)) + 1)
-        most = max(len(part.inputs) + len(part.outputs) for part in self.parts)
-        sizes = {
-            "waits": slots * parts, "uses": slots * values, "values": slots * values, "part_ns": slots * parts,
-            "position": slots * threads * SPREAD, "role": SPREAD, "awake": (threads + 1) * SPREAD,
-            "asleep": (threads + 1) * SPREAD, "holder": cores * SPREAD, "lock": SPREAD, "closing": SPREAD,
-        }  # fmt: skip
-        words = {name: np.zeros(sizes.get(name, slots * SPREAD), dtype=np.int64) for name in Shared._fields}
-        words["number"][:] = words["holder"][:] = FREE
-        return Shared(**{**words, "scratch": np.zeros((threads, most + 2), dtype=np.int64)})
-
-    def _readers(self, outputs: Sequence[str]) -> IntArray:
-        """`[V]` parts that read each value, and one for the caller for inputs and outputs of the model."""
-        uses = np.zeros(len(self._value), dtype=np.int64)
-        for part in self.parts:
-            uses[[self._value[name] for name in part.inputs]] += 1
-        for name, index in self._value.items():
-            uses[index] += name in outputs or name not in self._produced
-        return uses
-
 
 def _work(devices: list[CompiledDevices], thread: int, ready: SimpleQueue[Exception | None]) -> None:
     """One thread: creates its sessions, then runs its parts until the devices are closed or collected."""
@@ -383,34 +333,9 @@ def _work(devices: list[CompiledDevices], thread: int, ready: SimpleQueue[Except
         serve(*given, thread)
 
 
-def _names(parts: Iterable[Part]) -> list[str]:
-    """All values of the parts, each once."""
-    return list(dict.fromkeys(name for part in parts for name in (*part.inputs, *part.outputs)))
-
-
 def _native(value: Any) -> Any:
     """The native tensor of an `onnxruntime.OrtValue`; other values unchanged."""
     return value._get_c_value() if hasattr(value, "_get_c_value") else value
-
-
-def _shared_cores(reals: Iterable[RealDevice]) -> dict[int, int]:
-    """Numbers of the cores that devices of several threads compute on."""
-    threads: dict[int, set[tuple[int, ...]]] = defaultdict(set)
-    for real in reals:
-        for core in real.cores:
-            threads[core].add(caller_cores(real))
-    return {
-        core: number for number, core in enumerate(sorted(core for core, users in threads.items() if len(users) > 1))
-    }
-
-
-def _ints(values: Iterable[int]) -> IntArray:
-    return np.array(list(values), dtype=np.int64)
-
-
-def _csr(rows: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
-    """Offsets and entries of rows."""
-    return _ints(np.cumsum([0, *map(len, rows)]).tolist()), _ints(entry for row in rows for entry in row)
 
 
 def _stop(system: IntArray, shared: Shared) -> None:
