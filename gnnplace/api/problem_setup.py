@@ -19,9 +19,8 @@ from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, MeasuredCost
 from gnnplace.cost.measurement_store import MeasurementStore
 from gnnplace.devices.detect import allowed_cores, machine_facts
-from gnnplace.devices.real_names import parse_real
 from gnnplace.devices.spec import load_topology, with_session_device
-from gnnplace.devices.topology import HOST_KIND_PREFIX, Topology
+from gnnplace.devices.topology import Topology
 from gnnplace.evaluation import Evaluation, Evaluator, Problem, SimulatedEvaluator
 from gnnplace.files import cache_folder
 from gnnplace.graph.coarsen import Coarsening, coarsen
@@ -33,7 +32,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
 from gnnplace.planners.solution import Solution
 from gnnplace.run_record import finite
-from gnnplace.running.devices import cuda_is_offered, is_real
+from gnnplace.running.devices import are_cores, cuda_is_offered
 from gnnplace.running.optimised import optimised
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.several import over_shapes
@@ -100,10 +99,6 @@ class ProblemSetup:
         max_groups = options.max_groups or (MAX_GROUPS if options.measure else None)
         keys: list[str | None] = [model.key for model in workload.models] or [None]
         costs = [MeasuredCost(stored_costs(key)) if cost is None else cost for key in keys]
-        is_here = options.ray is None and all(device.kind.startswith(HOST_KIND_PREFIX) for device in topology.devices)
-        on_cpu = (
-            is_here and is_real(topology) and all(parse_real(name).family == "cpu" for name in topology.device_names)
-        )
         fused = _fused(workload, topology)
         times_s = (model.op_time_s(graph, topology) for model, graph in zip(costs, workload.graphs, strict=True))
         return cls(
@@ -115,7 +110,7 @@ class ProblemSetup:
             dims_objective=options.dims_objective,
             groups_chosen=max_groups is not None,
             fused=fused,
-            cuts_kernels=on_cpu and fused is not None,
+            cuts_kernels=fused is not None and options.ray is None and are_cores(topology.device_names),
         )
 
     def for_planner(self, name: str) -> ProblemSetup:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import onnx
@@ -50,7 +51,7 @@ class KernelModel:
     """The kind of machine and the runtime for which it was optimised, as names with values."""
 
     @classmethod
-    def of(cls, original: OnnxModel, optimised: OnnxModel, made_for: Mapping[str, str]) -> "KernelModel":
+    def of(cls, original: OnnxModel, optimised: OnnxModel, made_for: Mapping[str, str]) -> Self:
         """Matches two models.
 
         Raises:

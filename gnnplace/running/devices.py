@@ -3,7 +3,7 @@
 import ctypes
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -47,6 +47,13 @@ def is_real(topology: Topology) -> bool:
     """The names of all devices stand for hardware that can run a model."""
     with suppress(InvalidTopology):
         return all(map(parse_real, topology.device_names))
+    return False
+
+
+def are_cores(names: Iterable[str]) -> bool:
+    """All names stand for cores of this machine, on which ONNX Runtime's own kernels run."""
+    with suppress(InvalidTopology):
+        return all(parse_device(name).family == "cpu" for name in names)
     return False
 
 

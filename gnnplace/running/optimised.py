@@ -34,13 +34,12 @@ def this_machine() -> dict[str, str]:
     return {"cpu": cpu_model(), "instructions": vector_instructions(), "onnxruntime": ort.__version__}
 
 
-def writes_optimised(options: ort.SessionOptions, folder: Path) -> Path:
-    """Makes a session with these options write its optimised model into `folder`; gives the file."""
+def writes_optimised(options: ort.SessionOptions, folder: Path) -> None:
+    """Makes a session with these options write its optimised model, the file `OPTIMISED`, into `folder`."""
     options.optimized_model_filepath = str(folder / OPTIMISED)
     # Weights beside the model, so that they neither hit the size limit of a file nor have to be parsed.
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", _WEIGHTS)
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    return folder / OPTIMISED
 
 
 def optimised(model: OnnxModel) -> KernelModel | None:
@@ -62,12 +61,12 @@ def _optimised(model: OnnxModel, folder: Path) -> KernelModel:
     light, data_folder = light_copy(model, folder)
     part = ModelCutter(light).part_in_memory(range(model.graph.num_ops))
     options = session_options(_DEVICE)
-    path = writes_optimised(options, folder)
+    writes_optimised(options, folder)
     try:
         create_session(part.model, _DEVICE, data_folder, options, model.custom_ops)
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         raise UnsupportedModel(f"{model.path}: ONNX Runtime cannot load it: {one_line(error)}") from error
-    read = read_onnx(path, model.dims, model.custom_ops, infer_types)
+    read = read_onnx(folder / OPTIMISED, model.dims, model.custom_ops, infer_types)
     return KernelModel.of(model, replace(read, sha256=model.sha256), this_machine())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from gnnplace.errors import InvalidInput, InvalidPlacement, InvalidTopology, MeasurementFailed
+from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed
 from gnnplace.files import parsed_json, scratch_folder, temporary_folder
 from gnnplace.onnx_io.annotate import annotated_segments
 from gnnplace.onnx_io.kernels import KernelModel
@@ -22,7 +22,7 @@ from gnnplace.onnx_io.model import STATE_KEY
 from gnnplace.onnx_io.part import ValueInfo
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import Segment
-from gnnplace.running.devices import parse_device
+from gnnplace.running.devices import are_cores
 from gnnplace.running.exclusive import rivals_of
 from gnnplace.running.feed import check_complete, checked_feed
 from gnnplace.running.optimised import optimised, suits_this_machine
@@ -57,20 +57,13 @@ def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
             )
     model = read_onnx(placed, custom_ops=custom_ops, infer_types=infer_types)
     devices, found = annotated_segments(model)
-    kernels = optimised(model) if _are_cpu(devices) else None
+    kernels = optimised(model) if are_cores(devices) else None
     if kernels is not None:
         found = _of_kernels(kernels, found, devices)
     beside = os.access(placed.parent, os.W_OK)
     with scratch_folder(placed.with_name(f"{placed.name}.{PARTS}")) if beside else temporary_folder() as scratch:
         write_parts(model, found, devices, scratch / PARTS, kernels)
         yield scratch / PARTS
-
-
-def _are_cpu(devices: Sequence[str]) -> bool:
-    """All devices are cores of this machine, which ONNX Runtime's own kernels use."""
-    with suppress(InvalidTopology):
-        return all(parse_device(name).family == "cpu" for name in devices)
-    return False
 
 
 def _of_kernels(kernels: KernelModel, found: Sequence[Segment], devices: Sequence[str]) -> tuple[Segment, ...]:

@@ -22,6 +22,7 @@ from gnnplace.running.session import PARTS, PLACED, Session
 from tests.onnx_io.texts import parsed
 
 NAMES = ("cpu:0", "cpu:1")
+RIGHT = ("right", "norm", "relu2")
 Inputs = Callable[[OnnxModel], Mapping[str, np.ndarray]]
 
 
@@ -52,6 +53,13 @@ def assigned(model: OnnxModel, *on_second: str) -> np.ndarray:
     return np.array([int(name in on_second) for name in model.graph.op_names])
 
 
+def side_by_side(model: OnnxModel, kernels: KernelModel) -> tuple[Segment, ...]:
+    """The segments of kernels with the right branch on the second device."""
+    found = kernels.segments(assigned(model, *RIGHT), model.graph.topological_order, None)
+    assert found is not None
+    return found
+
+
 def one_session(model: OnnxModel, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
@@ -64,9 +72,7 @@ def test_kernels_on_two_devices_compute_exactly_what_one_session_computes(
     branches: OnnxModel, random_inputs: Inputs, tmp_path: Path
 ) -> None:
     kernels, feed = kernels_of(branches), random_inputs(branches)
-    assignment = assigned(branches, "right", "norm", "relu2")
-    found = kernels.segments(assignment, branches.graph.topological_order, None)
-    assert found is not None
+    found = side_by_side(branches, kernels)
     assert sorted(op for segment in found for op in segment.ops) == list(range(branches.graph.num_ops))
     assert sorted(kernel for segment in found for kernel in segment.kernels or ()) == [
         *range(kernels.model.graph.num_ops)
@@ -86,8 +92,9 @@ def test_random_placements_of_the_kernels_of_every_small_model_give_the_outputs_
     each_small_model: OnnxModel, random_inputs: Inputs, tmp_path: Path
 ) -> None:
     model, kernels = each_small_model, optimised(each_small_model)
-    if kernels is None:
-        pytest.skip("ONNX Runtime makes no kernels of it that can be cut apart")
+    if kernels is None:  # ONNX Runtime drops outputs that no node computes
+        assert any(value.is_graph_input() or value.is_initializer() for value in model.model.graph.outputs)
+        return
     feed, rng = random_inputs(model), np.random.default_rng(1)
     expected = one_session(model, feed)
     for number in range(4):
@@ -133,14 +140,13 @@ def test_parts_for_another_machine_are_cut_again_from_the_placed_model(
     branches: OnnxModel, random_inputs: Inputs, tmp_path: Path
 ) -> None:
     kernels, feed = kernels_of(branches), random_inputs(branches)
-    assignment = assigned(branches, "right", "norm", "relu2")
-    found = kernels.segments(assignment, branches.graph.topological_order, None)
-    assert found is not None
+    found = side_by_side(branches, kernels)
     write_parts(branches, found, NAMES, tmp_path / PARTS, kernels)
     manifest = tmp_path / PARTS / MANIFEST
     manifest.write_text(manifest.read_text().replace(ort.__version__, "0.0.0"))
     with pytest.raises(InvalidPlacement, match=r"another machine .*onnxruntime 0\.0\.0.*placed\.onnx is missing"):
         Session(tmp_path)
+    assignment = assigned(branches, *RIGHT)
     of_ops = segments(branches.graph, assignment, branches.graph.topological_order)
     numbers = segment_numbers(of_ops, branches.graph.num_ops)
     write_placed(branches, Topology("pair", tuple(map(Device, NAMES)), ()), assignment, numbers, tmp_path / PLACED)
