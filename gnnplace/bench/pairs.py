@@ -27,7 +27,11 @@ from gnnplace.placement import Placement
 from gnnplace.planners.catalog import load_planner
 from gnnplace.planners.solution import Budget
 
-RULES: Mapping[float, PairRule] = {0.0: MEASURE_OPTIONS.step, 0.02: PairRule(max_s=10.0), 0.01: PairRule(max_s=40.0)}
+RULES: Mapping[float, PairRule] = {
+    0.0: replace(MEASURE_OPTIONS.step, give_up=None),
+    0.02: PairRule(max_s=10.0),
+    0.01: PairRule(max_s=40.0),
+}
 """Rule of a trial for each planted difference, as a fraction of the step's seconds; 0: a placement against itself."""
 _TRIALS = 13
 _ELEMENTS = (20_000, 200_000)  # of the busy ops whose seconds are compared

@@ -12,6 +12,9 @@ its halves grow, as independent errors add up, by that of a normal error with th
 
 A measurement may end at any of a dozen looks, and every look is a chance to be wrong. Each look therefore takes a confidence
 of `PairRule.confidence`, with which all of them together keep 95 % (Pocock 1977 gives 99 % for normal differences).
+
+A search wants to know whether A is faster, not by how much it is slower. A rule with `give_up` ends as soon as A is probably
+slower, after four blocks where it was slower in each. The interval keeps its confidence then and may contain 0, or be infinite.
 """
 
 import math
@@ -32,6 +35,7 @@ WARM_BELOW_S = 0.02
 LOADING_SPREAD = 0.002
 """Standard deviation of the difference between a model and itself, each loaded twice, without the noise of the runs: 0.1 to 0.5 %
 on eight models (`bench pairs`)."""
+_LEAST_TO_GIVE_UP = 4  # blocks; with fewer, every eighth equal candidate would be given up at once
 _EXACT = 60  # blocks up to which the distribution of the signed-rank sum is computed, not approximated
 
 
@@ -50,6 +54,9 @@ class PairRule:
     """Width of the interval, as a fraction and without what the loading adds, at which the two count as equally fast."""
     confidence: float = 0.995
     """Confidence of the interval at each look; see the module. With fewer looks less is enough."""
+    give_up: float | None = None
+    """Confidence with which A is slower, at any block from the fourth on, that ends the measurement; None: nothing but a look
+    ends it."""
     least_run_s: float = LEAST_RUN_S
     warm_below_s: float = WARM_BELOW_S
 
@@ -61,12 +68,17 @@ def difference_of(
 
     `loading_spread` is the standard deviation of what the loading of the models adds to it.
     """
-    logs = np.log(samples).reshape(2, -1, 2).mean(axis=2)
-    centre, low, high = signed_rank_interval(logs[0] - logs[1], confidence)
+    centre, low, high = signed_rank_interval(_block_differences(samples), confidence)
     more = loading_spread * NormalDist().inv_cdf((1 + confidence) / 2)
     bounds = centre, centre - math.hypot(centre - low, more), centre + math.hypot(high - centre, more)
     difference, lower, upper = np.expm1(bounds).tolist()
     return Difference(difference, lower, upper, samples.shape[1])
+
+
+def _block_differences(samples: FloatArray) -> FloatArray:
+    """`[R / 2]` mean logarithms of A's seconds minus those of B's, from `[2, R]` seconds."""
+    logs = np.log(samples).reshape(2, -1, 2).mean(axis=2)
+    return np.asarray(logs[0] - logs[1])
 
 
 def signed_rank_interval(values: FloatArray, confidence: float) -> tuple[float, float, float]:
@@ -134,6 +146,10 @@ def paired_samples(
         for index in (first, 1 - first, 1 - first, first):
             taken[index].append(runs.run(2 * pair + index))
         blocks.append(taken)
+        if rule.give_up is not None and len(blocks) >= _LEAST_TO_GIVE_UP:
+            differences = _block_differences(np.concatenate(blocks, axis=1))
+            if signed_rank_interval(differences, 2 * rule.give_up - 1)[1] > 0:
+                break
         is_late = clock() - begin_s >= rule.max_s and len(blocks) >= rule.first_look
         if len(blocks) >= look or is_late:
             look = math.ceil(rule.growth * look)

@@ -170,9 +170,12 @@ class MeasureOptions:
     """Rule for the side-by-side comparison at the end."""
     plain: StoppingRule | None = StoppingRule(max_repeats=40, max_s=2.0, relative_spread=0.01, abandon_at=1.3)
     """Rule for the plain sessions, of which the best becomes the reference; None: the first that runs is the reference."""
-    step: PairRule = PairRule(first_look=7, max_blocks=24, max_s=2.0, width=0.01, confidence=0.984, least_run_s=8e-3)
+    step: PairRule = PairRule(
+        first_look=7, max_blocks=24, max_s=2.0, width=0.01, confidence=0.984, give_up=0.93, least_run_s=8e-3
+    )
     """Rule for two placements during a search; by Pocock (1977) its five looks together have a confidence of 95 %. Runs of 8 ms
-    let the few blocks of a fast model use the seconds."""
+    let the few blocks of a fast model use the seconds. A step that was slower in each of four blocks is given up, as most steps
+    are slower; an equally fast one is given up at the fourth block with a chance of 6 %."""
     decisive: PairRule = PairRule(max_s=20.0)
     """Rule for the fastest placement and the reference, between which it decides at the end."""
     clearly_slower: float = 1.1

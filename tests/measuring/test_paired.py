@@ -1,6 +1,7 @@
 """Paired measurement: its interval contains the true difference, and excludes 0 where one call is slower."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -112,3 +113,23 @@ def test_a_measurement_ends_at_its_limits() -> None:
     rule = PairRule(max_s=30.0)
     samples = paired_samples([(clock.call(0), clock.call(1))], rule, rng, lambda: clock.now_s)
     assert samples.shape == (2, 2 * rule.first_look)
+
+
+def test_a_rule_that_gives_up_ends_early_where_a_is_slower_and_never_claims_more_than_its_interval() -> None:
+    rule = PairRule(first_look=7, max_blocks=24, width=0.01, confidence=0.984, give_up=0.93)
+
+    def blocks_and_sign(seconds: tuple[float, float], seed: int, one: PairRule) -> tuple[int, int]:
+        rng = np.random.default_rng(seed)
+        clock = Clock(seconds, rng)
+        samples = paired_samples([(clock.call(0), clock.call(1))], one, rng, lambda: clock.now_s)
+        return samples.shape[1] // 2, difference_of(samples, one.confidence).sign
+
+    slower, equal, faster = (
+        np.array([blocks_and_sign(seconds, seed, rule) for seed in range(200)])
+        for seconds in ((0.0103, 0.01), (0.01, 0.01), (0.01, 0.0103))
+    )
+    patient = [blocks_and_sign((0.0103, 0.01), seed, replace(rule, give_up=None))[0] for seed in range(50)]
+    assert np.median(slower[:, 0]) == 4 < min(patient)
+    assert 0.0 < np.mean(equal[:, 0] == 4) < 0.12  # one sixteenth is expected
+    assert np.mean(equal[:, 1] != 0) <= 0.05
+    assert np.mean(faster[:, 1] == -1) > 0.9
