@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.cost.calibrate import FittedRoofline, fit_roofline
-from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.cost.measured import CostStore, KindCosts, median_links
-from gnnplace.devices.spec import load_topology
 from gnnplace.devices.topology import Topology
 from gnnplace.errors import MeasurementFailed
 from gnnplace.files import temporary_folder
@@ -20,6 +18,7 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
 from gnnplace.measuring.profile_job import PROFILE, ProfileJob
+from gnnplace.measuring.provider_profile import measured_shares
 from gnnplace.measuring.timing import StoppingRule, quiet_s
 from gnnplace.measuring.worker_process import Setup, WorkerProcess
 from gnnplace.onnx_io.kernels import ops_of_kernels
@@ -43,8 +42,8 @@ def profile_model(
     runs, which alternate with those of a session without the profiler, scaled to the quiet seconds of that session. On a
     GPU the profiler sees launches, so the share of each op is only as good as launches are.
 
-    On an `ep:` device only the session's seconds are measured, because such a provider may compile whole subgraphs into one
-    kernel. Ops then share them in proportion to their roofline: the sum is measured, its division is an estimate.
+    An `ep:` device has no such profile, because its provider may compile whole subgraphs into one kernel. There ops share the
+    session's seconds as `measured_shares` finds by running the model in many parts.
 
     Returns:
         `[N]` seconds, which add up to those of the whole session: 0 for an op that is fused into another or folded away; and
@@ -59,16 +58,16 @@ def profile_model(
     device = parse_device(device_name)
     check_offered(device)
     with temporary_folder() as folder:
-        part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
+        maker = PartMaker(model, folder)
+        part = maker.part(range(model.graph.num_ops), device_name, "the whole model")
         feed = {key: inputs[key] for key in part.inputs}
         with WorkerProcess(Setup(part.inputs, part.outputs, (feed,), kept_jobs=0), _TIMEOUT_S) as worker:
             context = f"{model.path.name} cannot be profiled on {device_name!r}"
             seconds = worker.samples(ProfileJob(part, folder, rule), context)
+            shares_s = measured_shares(model, device_name, maker, worker, rule) if device.family == "ep" else None
         op_s, kernel_of_op = np.zeros(model.graph.num_ops), np.arange(model.graph.num_ops)
-        if device.family == "ep":
-            everywhere = np.ones(model.graph.num_ops, dtype=np.bool_)
-            (published,) = load_topology(device_name).devices
-            op_s = RooflineCost().completed(model.graph, published, np.full(model.graph.num_ops, np.nan), everywhere)
+        if shares_s is not None:
+            op_s = shares_s
         else:
             kernel_s = _kernel_s(json.loads((folder / PROFILE).read_text(encoding="utf-8")), rule.warmup)
             for kernel, stands_for in ops_of_kernels(model, folder / OPTIMISED).items():

@@ -24,7 +24,8 @@ _PACKAGES = {"CUDAExecutionProvider": "onnxruntime-gpu", _OPENVINO: "onnxruntime
 
 # Ops that compute shapes. The CUDA provider leaves them to the CPU on purpose, where their operands of a few integers are
 # needed; any other op is on the CPU because the GPU cannot run it. ONNX Runtime reports op types only, so the check also
-# accepts one of these ops when CUDA has no kernel for its element type.
+# accepts one of these ops when CUDA has no kernel for its element type. A provider on CPU cores may leave them to the same
+# cores: OpenVINO does so where nothing else is left in a part.
 _SHAPE_OPS = frozenset({
     "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Gather",
     "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range",
@@ -102,9 +103,11 @@ def pinned(device: RealDevice) -> AbstractContextManager[None]:
 def on_cores(device: RealDevice) -> AbstractContextManager[None]:
     """Brings the calling thread to the device's cores for a short call, as `pinned` does, unless it is there.
 
-    The system has no cause to move a thread that computes alone on its core, and pinning costs some 20 us.
+    The system has no cause to move a thread that computes alone on its core, and pinning costs some 20 us. Other providers are
+    called pinned always: OpenVINO leaves the calling thread on the cores of the session.
     """
-    return nullcontext() if current_core() in caller_cores(device) else pinned(device)
+    is_there = device.family == "cpu" and current_core() in caller_cores(device)
+    return nullcontext() if is_there else pinned(device)
 
 
 def current_core() -> int:
@@ -234,7 +237,8 @@ def create_session(
             "check the device's driver and libraries"
         )
     if device.family != "cpu":
-        _check_assignment(session, device)
+        assigned = session.get_provider_graph_assignment_info()
+        check_assignment(device, ((part.ep_name, node.op_type) for part in assigned for node in part.get_nodes()))
     return session
 
 
@@ -258,15 +262,14 @@ def _reason(error: Exception) -> str:
     return str(error).strip().rpartition("\n")[2].strip()
 
 
-def _check_assignment(session: ort.InferenceSession, device: RealDevice) -> None:
-    """Checks that every op is on the device's provider; ONNX Runtime runs the others on the CPU silently."""
-    elsewhere = Counter(
-        node.op_type
-        for part in session.get_provider_graph_assignment_info()
-        if part.ep_name != device.provider
-        for node in part.get_nodes()
-        if device.family != "cuda" or node.op_type not in _SHAPE_OPS
-    )
+def check_assignment(device: RealDevice, assigned: Iterable[tuple[str, str]]) -> None:
+    """Checks the provider and type of every op of a session; ONNX Runtime runs ops on the CPU silently.
+
+    Raises:
+        MeasurementFailed: an op is not on the device's provider, and does not merely compute shapes or move data.
+    """
+    may_stay = _SHAPE_OPS if device.family == "cuda" or device.on_host else frozenset()
+    elsewhere = Counter(op for provider, op in assigned if provider != device.provider and op not in may_stay)
     if elsewhere:
         named = ", ".join(f"{op_type} ({count})" for op_type, count in elsewhere.most_common(5))
         raise MeasurementFailed(

@@ -1,7 +1,7 @@
 """ONNX Runtime's C interface through ctypes: sessions and tensors of main memory.
 
 The table of functions only grows, so a function keeps its position: the positions below are those of the declarations in
-`onnxruntime_c_api.h`, from version 1.16 on.
+`onnxruntime_c_api.h`, from version 1.24 on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
 from functools import cache
 from pathlib import Path
@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from gnnplace.devices.real_names import RealDevice
 from gnnplace.errors import MeasurementFailed, MissingDependency
 from gnnplace.onnx_io.external_data import ExternalWeight, external_weights
 from gnnplace.onnx_io.part import Part
-from gnnplace.running.devices import SessionSettings
+from gnnplace.running.devices import check_assignment, provider_options, session_settings
 
-_API_VERSION = 16
+_API_VERSION = 24
 # Position and types of the arguments of each function; all return a status but those of `_NO_STATUS`.
 _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "GetErrorMessage": (2, (c_void_p,)),
@@ -69,6 +70,11 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "CreateSessionFromArrayWithPrepackedWeightsContainer": (
         169, (c_void_p, c_char_p, c_size_t, c_void_p, c_void_p, POINTER(c_void_p)),
     ),
+    "SessionOptionsAppendExecutionProvider": (216, (c_void_p, c_char_p, c_void_p, c_void_p, c_size_t)),
+    "Session_GetEpGraphAssignmentInfo": (407, (c_void_p, POINTER(POINTER(c_void_p)), POINTER(c_size_t))),
+    "EpAssignedSubgraph_GetEpName": (408, (c_void_p, POINTER(c_char_p))),
+    "EpAssignedSubgraph_GetNodes": (409, (c_void_p, POINTER(POINTER(c_void_p)), POINTER(c_size_t))),
+    "EpAssignedNode_GetOperatorType": (412, (c_void_p, POINTER(c_char_p))),
 }  # fmt: skip
 _NO_STATUS = {"GetErrorMessage": c_char_p}
 _WARNING, _ERROR = 2, 3  # levels of the log
@@ -138,13 +144,15 @@ class CInterface:
         if address:
             self._functions[f"Release{kind}"](address)
 
-    def session(self, part: Part, settings: SessionSettings, weights: SharedWeights) -> CSession:
-        """A session of a part, which takes its weights from `weights`; a part of kernels runs as it is.
+    def session(self, part: Part, device: RealDevice, weights: SharedWeights) -> CSession:
+        """A session of a part on a device in main memory; a part of kernels runs as it is.
+
+        ONNX Runtime's own kernels take their weights from `weights`.
 
         Raises:
-            MeasurementFailed: ONNX Runtime refuses the model.
+            MeasurementFailed: ONNX Runtime refuses the model, or another provider does not run all its ops.
         """
-        options = self.made("CreateSessionOptions")
+        options, settings, is_own = self.made("CreateSessionOptions"), session_settings(device), device.family == "cpu"
         try:
             self.call("SetSessionLogSeverityLevel", options, _ERROR)
             self.call("SetIntraOpNumThreads", options, settings.intra_op_threads)
@@ -156,18 +164,50 @@ class CInterface:
             entries = dict(settings.entries)
             if part.data_folder is not None:
                 entries["session.model_external_initializers_file_folder_path"] = str(part.data_folder)
+            if not is_own:
+                self._append_provider(options, device)
+                entries["session.record_ep_graph_assignment_info"] = "1"
             for key, value in entries.items():
                 self.call("AddSessionConfigEntry", options, key.encode(), value.encode())
-            for name, tensor in weights.tensors_of(part):
+            for name, tensor in weights.tensors_of(part) if is_own else ():
                 self.call("AddInitializer", options, name.encode(), tensor)
             model, packed, how = part.model, weights.packed, "WithPrepackedWeightsContainer"
             if isinstance(model, bytes):
                 made = self.made(f"CreateSessionFromArray{how}", self._env, model, len(model), options, packed)
             else:
                 made = self.made(f"CreateSession{how}", self._env, str(model).encode(), options, packed)
-            return CSession(self, made, weights)
+            session = CSession(self, made, weights)
+            if not is_own:
+                check_assignment(device, self._assigned(made))
+            return session
         finally:
             self.release("SessionOptions", options)
+
+    def _append_provider(self, options: int, device: RealDevice) -> None:
+        stated = provider_options(device)
+        keys, values = (
+            (c_char_p * len(stated))(*[text.encode() for text in texts]) for texts in (stated, stated.values())
+        )
+        name = device.provider.removesuffix("ExecutionProvider").encode()
+        self.call("SessionOptionsAppendExecutionProvider", options, name, keys, values, len(stated))
+
+    def _assigned(self, session: int) -> Iterator[tuple[str, str]]:
+        """Provider and type of every op of a session that recorded them."""
+        for subgraph in self._listed("Session_GetEpGraphAssignmentInfo", session):
+            provider = self._text("EpAssignedSubgraph_GetEpName", subgraph)
+            for node in self._listed("EpAssignedSubgraph_GetNodes", subgraph):
+                yield provider, self._text("EpAssignedNode_GetOperatorType", node)
+
+    def _listed(self, name: str, owner: int) -> list[int]:
+        """Addresses of the objects of an owner."""
+        first, size = POINTER(c_void_p)(), c_size_t()
+        self.call(name, owner, byref(first), byref(size))
+        return [int(first[index] or 0) for index in range(size.value)]
+
+    def _text(self, name: str, owner: int) -> str:
+        found = c_char_p()
+        self.call(name, owner, byref(found))
+        return (found.value or b"").decode()
 
     def holds_numbers(self, session: int) -> bool:
         """All inputs and outputs of a session are tensors of element types that numpy has."""

@@ -37,7 +37,7 @@ from gnnplace.running.compiled.loop import (
 from gnnplace.running.compiled.primitives import futex_call
 from gnnplace.running.compiled.tables import new_program, new_shared, value_numbers
 from gnnplace.running.dataflow import Request, Step
-from gnnplace.running.devices import caller_cores, create_session, current_core, parse_device, pin, session_settings
+from gnnplace.running.devices import caller_cores, create_session, current_core, parse_device, pin
 from gnnplace.running.part_session import SessionCache
 from gnnplace.running.pipeline import Devices, closed_error, python_devices
 from gnnplace.running.values import Value, as_numpy
@@ -48,7 +48,7 @@ _SHORT_S = 0.001
 
 
 class NotPlainError(Exception):
-    """The parts need the Python loop: other providers, custom operators, or values that are no tensors of numbers."""
+    """The parts need the Python loop, as a device has its own memory, or values or operators are not ONNX Runtime's plain ones."""
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class _Slot:
 
 
 class CompiledDevices:
-    """Several devices on CPU cores, and up to `max_in_flight` requests under way."""
+    """Several devices on CPU cores, of any provider in main memory, and up to `max_in_flight` requests under way."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class CompiledDevices:
         self._steps = sorted((step for own in steps.values() for step in own), key=lambda step: step.number)
         parts = self.parts = [step.part for step in self._steps]
         needs_python = any(part.optional_inputs or part.custom_ops for part in parts)
-        if system is None or needs_python or any(real.family != "cpu" or not real.cores for real in reals.values()):
+        if system is None or needs_python or any(not (real.on_host and real.cores) for real in reals.values()):
             raise NotPlainError
         self._api, self._cache, self._kept = c_interface(), cache, list[Any]()
         self._reals = reals
@@ -110,7 +110,8 @@ class CompiledDevices:
         threads = [own for _, own in self._groups]
         self._program = new_program(self._steps, threads, addresses, outputs, system, self._kept)
         self._shared = new_shared(self._program, max_in_flight)
-        self._lent_cores = self._groups[self._program.lent][0]
+        self._lent_cores, lent = self._groups[self._program.lent]
+        self._lent_is_own = all(reals[parts[number].device].family == "cpu" for number in lent)
         self._limit = np.array([0, _WAIT_NS], dtype=np.int64)
         self._numbers, self._free, self._lock = count(), deque(range(max_in_flight)), Lock()
         self._permits = Semaphore(max_in_flight)
@@ -212,7 +213,7 @@ class CompiledDevices:
 
     def providers(self) -> list[str]:
         """ONNX Runtime's execution providers of all parts."""
-        return ["CPUExecutionProvider"]
+        return list(dict.fromkeys(self._reals[part.device].provider for part in self.parts))
 
     def modelmeta(self) -> Any:
         """The first part's metadata."""
@@ -225,8 +226,9 @@ class CompiledDevices:
         return len(self._lent_cores) == 1 and self._lent_cores[0] in os.sched_getaffinity(0)
 
     def _on_core(self) -> AbstractContextManager[None]:
-        """Brings the calling thread to the core of the lent thread, unless it is there; the system then has no cause to move it."""
-        return nullcontext() if current_core() == self._lent_cores[0] else pinned_to(self._lent_cores)
+        """Brings the calling thread to the core of the lent thread; see `on_cores`."""
+        is_there = self._lent_is_own and current_core() == self._lent_cores[0]
+        return nullcontext() if is_there else pinned_to(self._lent_cores)
 
     def _end(self, request: Request, slot: _Slot) -> None:
         """Takes the outputs of a request whose parts have ended, once, and frees its slot."""
@@ -303,8 +305,15 @@ class CompiledDevices:
         return self._go[thread]
 
     def _session(self, part: Part) -> CSession:
+        real = self._reals[part.device]
+
         def create() -> CSession:
-            session = self._api.session(part, session_settings(self._reals[part.device]), self._weights)
+            try:
+                session = self._api.session(part, real, self._weights)
+            except MeasurementFailed as error:
+                if real.family == "cpu":
+                    raise
+                raise NotPlainError from error  # the Python loop can start more providers, and names ops that they refuse
             if not self._api.holds_numbers(session.address):
                 raise NotPlainError
             return session
