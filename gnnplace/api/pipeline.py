@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from gnnplace.api.auto_devices import AUTO, auto_for
 from gnnplace.api.judging import executed_plan, fastest_of, finalists_of, simulated_plan
 from gnnplace.api.measuring import executed_difference, executed_here, executed_placement, profiled, profiled_anew
 from gnnplace.api.options import Keywords, PlaceOptions, with_keyword_signature
@@ -306,6 +307,8 @@ def _set_up(
     workload = load_workload(model, options.dims, custom_ops=options.custom_ops, to_run=to_run)
     cost: CostModel | None = None
     warnings: tuple[str, ...] = ()
+    if over_hosts is None and devices == AUTO:
+        topology = auto_for(workload, topology, options.on_warning)
     if over_hosts is not None:
         topology, cost, warnings = over_hosts.profiled(workload, str(devices), options)
     elif options.measure:

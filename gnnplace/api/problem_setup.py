@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
 from gnnplace.planners.solution import Solution
 from gnnplace.run_record import finite
-from gnnplace.running.devices import are_cores, cuda_is_offered
+from gnnplace.running.devices import are_cores, cuda_is_offered, offered_providers
 from gnnplace.running.optimised import optimised
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.several import over_shapes
@@ -246,13 +246,18 @@ class ProblemSetup:
         return len(self.workload.graphs) > 1
 
 
-def topology_of(devices: str | Path | Topology) -> Topology:
+def topology_of(devices: str | Path | Topology, without: Collection[str] = ()) -> Topology:
     """The topology of a device set; `auto` includes GPUs if ONNX Runtime can use them.
+
+    It also includes the devices of ONNX Runtime's other providers but those of `without`.
 
     Raises:
         InvalidTopology: the devices cannot be understood, or are not on this machine.
     """
-    return devices if isinstance(devices, Topology) else load_topology(str(devices), with_gpus=cuda_is_offered())
+    if isinstance(devices, Topology):
+        return devices
+    providers = [name for name in offered_providers() if name not in without]
+    return load_topology(str(devices), cuda_is_offered(), providers)
 
 
 _optimised = lru_cache(maxsize=2)(optimised)

@@ -66,17 +66,17 @@ def numa_nodes(folder: Path = Path("/sys/devices/system/node")) -> list[tuple[in
 def occupied(real: RealDevice, reals: Iterable[RealDevice]) -> tuple[str, ...]:
     """What a device of the set `reals` occupies while it computes: its cores (all, if it names none), or slices of its GPU.
 
-    A GPU occupies all slices of it that are in the set.
+    A GPU occupies all slices of it that are in the set, whichever provider computes on it.
     """
     on = f"{real.host}/" if real.host else ""
     if real.on_host:
         return tuple(f"{on}core:{core}" for core in real.cores or allowed_cores())
-    if real.gpu is None:
+    if real.nvidia_gpu is None:
         return (f"{on}{real.provider}:{real.device_id}",)
-    gpu = f"{on}cuda:{real.gpu}"
+    gpu = f"{on}cuda:{real.nvidia_gpu}"
     if real.sms is not None:
         return (f"{gpu}/{real.slice}",)
-    same = [other for other in reals if (other.host, other.gpu) == (real.host, real.gpu)]
+    same = [other for other in reals if (other.host, other.gpu) == (real.host, real.nvidia_gpu)]
     return tuple(f"{gpu}/{index}" for index in sorted({one.slice for one in same if one.sms is not None})) or (gpu,)
 
 
@@ -137,12 +137,12 @@ def host_device(real: RealDevice, num_cores: int) -> Device:
 
 
 def accelerator(real: RealDevice, gpu: Gpu | None, share: float = 1.0) -> Device:
-    """A GPU, a `share` of its streaming multiprocessors, or a device of another provider (`gpu` is None).
+    """A GPU, a `share` of its streaming multiprocessors, or a device that is no NVIDIA GPU (`gpu` is None).
 
     Before a calibration, the rates are those of a T4, a small GPU that current CUDA supports. A slice has the same share of
     memory and bandwidth; its kind has the number of its multiprocessors.
     """
-    model = f"{_provider_word(real)}-{_as_word(real.device_id)}" if gpu is None else f"cuda-{_as_word(gpu.name)}"
+    model = f"{_provider_word(real)}-{_as_word(real.device_id if gpu is None else gpu.name)}"
     sliced = "" if real.sms is None else f"-sms{real.sms}"
     memory = None if gpu is None or gpu.memory_bytes is None else int(gpu.memory_bytes * share)
     return Device(

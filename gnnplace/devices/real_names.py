@@ -4,7 +4,7 @@
     cpu:A-B[spinning=1,parallel=1]        the set with other options of its session
     cuda:K                                a GPU
     cuda:K[sms=66,slice=0]                the first group of 66 streaming multiprocessors of a GPU; slice=1 is the next
-    ep:NAME:ID                            device ID of ONNX Runtime's provider NAME
+    ep:NAME:ID                            device ID of ONNX Runtime's provider NAME; for TensorRT a GPU, as ep:TensorRT:0
     HOST/cpu:K  HOST/cuda:K  ...          the same on the machine HOST
 
 Options in brackets are separated by commas. This module reads `memory` (the device's capacity, and on a GPU the limit of
@@ -25,6 +25,29 @@ from gnnplace.errors import InvalidTopology
 from gnnplace.units import parse_bytes
 
 CPU_PROVIDER, CUDA_PROVIDER, _SUFFIX = "CPUExecutionProvider", "CUDAExecutionProvider", "ExecutionProvider"
+
+_NO_DEVICES = (CPU_PROVIDER, CUDA_PROVIDER, "AzureExecutionProvider")
+"""Providers whose devices have other names, or which run no ops here."""
+_ON_CORES = ("OpenVINO",)
+"""Providers whose threads stay on the cores in a device's name."""
+_ON_NVIDIA_GPUS = ("Tensorrt", "NvTensorRTRTX")
+"""Providers whose devices are NVIDIA GPUs, numbered as CUDA numbers them."""
+
+_PROVIDERS = (
+    "CPU",
+    "CUDA",
+    "OpenVINO",
+    "Tensorrt",
+    "NvTensorRTRTX",
+    "MIGraphX",
+    "ROCM",
+    "CoreML",
+    "Dml",
+    "Dnnl",
+    "QNN",
+    "Xnnpack",
+)
+"""ONNX Runtime's spelling of providers, which a device's name may write in other cases."""
 
 _HOST = r"(?:(?P<host>[^\s/,\[\]]+)/)?"
 _CORES = r"[0-9]+(?:-[0-9]+)?(?:\+[0-9]+(?:-[0-9]+)?)*"
@@ -80,8 +103,14 @@ class RealDevice:
 
     @property
     def gpu(self) -> int | None:
-        """CUDA's index of the GPU."""
+        """CUDA's index of the GPU of a `cuda` device."""
         return int(self.device_id) if self.family == "cuda" else None
+
+    @property
+    def nvidia_gpu(self) -> int | None:
+        """CUDA's index of the GPU that the device computes on, by CUDA or another provider; None if it is on none."""
+        is_on_one = self.family == "cuda" or self.provider.removesuffix(_SUFFIX) in _ON_NVIDIA_GPUS
+        return int(self.device_id) if is_on_one and self.device_id.isdecimal() else None
 
     @property
     def on_host(self) -> bool:
@@ -137,6 +166,24 @@ def core_sets(cores: Sequence[int], others: Iterable[Collection[int]] = ()) -> l
     return [f"cpu:{_core_text(one)}[spinning=1]" for one in sorted(found, key=len)]
 
 
+def provider_devices(providers: Iterable[str], sets: Sequence[str], gpus: int) -> list[str]:
+    """Names of the devices of ONNX Runtime's providers that have no names of their own here.
+
+    A provider on CPU cores has a device for each of `sets`, names of cores and sets of cores; one for NVIDIA GPUs has a device on
+    each GPU; any other one has its first device.
+
+    >>> provider_devices(["OpenVINOExecutionProvider", "CPUExecutionProvider"], ["cpu:0", "cpu:0-1[spinning=1]"], 0)
+    ['ep:OpenVINO:CPU[cores=0]', 'ep:OpenVINO:CPU[cores=0-1]']
+    """
+    found = []
+    for provider in (name.removesuffix(_SUFFIX) for name in providers if name not in _NO_DEVICES):
+        if provider in _ON_CORES:
+            found += [f"ep:{provider}:CPU[cores={_core_text(parse_real(name).cores)}]" for name in sets]
+        else:
+            found += [f"ep:{provider}:{index}" for index in range(gpus if provider in _ON_NVIDIA_GPUS else 1)]
+    return found
+
+
 def _core_text(cores: Sequence[int]) -> str:
     """`0-3` of consecutive cores, else `0+2` or `0-3+6-7`."""
     runs: list[list[int]] = []
@@ -174,10 +221,19 @@ def parse_real(name: str) -> RealDevice:
     stated = options.pop("cores", None)
     cores = () if stated is None else _cores(name, stated)
     if match["gpu"] is None:
-        provider = match["provider"].removesuffix(_SUFFIX) + _SUFFIX
+        word = match["provider"].removesuffix(_SUFFIX)
+        provider = next((known for known in _PROVIDERS if known.lower() == word.lower()), word) + _SUFFIX
         if provider in {CPU_PROVIDER, CUDA_PROVIDER}:
             raise InvalidTopology(f"device {name!r}: this provider has names of its own; write cpu:K or cuda:K")
-        return RealDevice(name, provider, match["id"], cores, memory_bytes, options=options, host=host)
+        device_id = match["id"]
+        if provider.removesuffix(_SUFFIX) in _ON_NVIDIA_GPUS:
+            gpu = re.fullmatch(r"(?:GPU\b\.?)?([0-9]{0,5})", device_id, re.IGNORECASE)
+            if gpu is None:
+                raise InvalidTopology(
+                    f"device {name!r}: this provider's devices are GPUs; write ep:{match['provider']}:0"
+                )
+            device_id = str(int(gpu[1] or 0))
+        return RealDevice(name, provider, device_id, cores, memory_bytes, options=options, host=host)
     sms, index, peer = (_number(name, options, key) for key in ("sms", "slice", "peer"))
     if sms == 0 or (sms is None and index is not None):
         raise InvalidTopology(f"device {name!r}: a slice needs its streaming multiprocessors, for example sms=66")

@@ -19,7 +19,14 @@ from gnnplace.devices.detect import (
 )
 from gnnplace.devices.json_format import read_topology
 from gnnplace.devices.presets import preset
-from gnnplace.devices.real_names import RealDevice, core_sets, means_real_devices, parse_real, split_names
+from gnnplace.devices.real_names import (
+    RealDevice,
+    core_sets,
+    means_real_devices,
+    parse_real,
+    provider_devices,
+    split_names,
+)
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import InvalidTopology
 from gnnplace.host_memory import total_memory_bytes
@@ -30,11 +37,12 @@ SLICE_LATENCY_S, SLICE_BANDWIDTH_BYTES_PER_S = 20e-6, 1e12  # slices of a GPU sh
 _MAIN_MEMORY = "main memory"  # the pool of all devices on cores
 
 
-def load_topology(spec: str, with_gpus: bool = True) -> Topology:
+def load_topology(spec: str, with_gpus: bool = True, providers: Sequence[str] = ()) -> Topology:
     """The device set of a text: a `.json` file, a preset, real devices (`cpu:0,cuda:0`; see `real_names`), or `auto`.
 
     `auto` means one device per core that this process may use, and every NVIDIA GPU unless `with_gpus` is false; where there
-    is none, also sets of 2, 4, 8, ... cores, those of each memory node, and all cores together (`core_sets`). Devices
+    is none, also sets of 2, 4, 8, ... cores, those of each memory node, and all cores together (`core_sets`). With the names of
+    ONNX Runtime's `providers`, it means their devices as well, on the same cores and GPUs (`provider_devices`). Devices
     that use the same core exclude each other (`cpu:0,cpu:1,cpu:0-1`), and so do a GPU and its slices. Devices on cores share
     the machine's memory; that of a GPU slice is its multiprocessors' share; `memory=` gives a device a memory of its own.
     Slices of one GPU have equal sizes. Any two real devices have links.
@@ -55,6 +63,8 @@ def load_topology(spec: str, with_gpus: bool = True) -> Topology:
         found = gpus() if with_gpus else ()
         names = [*(f"cpu:{core}" for core in allowed_cores()), *(f"cuda:{gpu.index}" for gpu in found)]
         names += [] if found else core_sets(allowed_cores(), numa_nodes())
+        on_cores = [name for name in names if parse_real(name).family == "cpu"]
+        names += provider_devices(providers, on_cores, len(found))
         return _real(text, [parse_real(name) for name in names])
     if means_real_devices(text):
         try:
@@ -88,6 +98,7 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
     """The topology of real devices, with links between any two."""
     _check_devices(name, reals)
     memory_bytes, on_gpus = total_memory_bytes(), _gpu_devices(name, reals)
+    others = Counter(real.nvidia_gpu for real in reals if real.sms is None)
     devices = []
     for real in reals:
         if real.on_host:
@@ -95,6 +106,8 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
             device = dataclasses.replace(device, memory_bytes=memory_bytes, memory_pool=_MAIN_MEMORY)
         else:
             device = on_gpus.get(real.name) or accelerator(real, None)
+            if real.nvidia_gpu is not None and real.sms is None and others[real.nvidia_gpu] > 1:
+                device = dataclasses.replace(device, memory_pool=f"memory of cuda:{real.nvidia_gpu}")
         if real.memory_bytes is not None:
             device = dataclasses.replace(device, memory_bytes=real.memory_bytes, memory_pool=None)
         devices.append(dataclasses.replace(device, resources=occupied(real, reals)))
@@ -118,24 +131,25 @@ def _check_devices(name: str, reals: Sequence[RealDevice]) -> None:
 
 
 def _gpu_devices(name: str, reals: Sequence[RealDevice]) -> dict[str, Device]:
-    """Every `cuda` device by its name, a slice with its share of the GPU."""
+    """Every device on an NVIDIA GPU by its name, a slice with its share of the GPU."""
     on_gpu: dict[int, list[RealDevice]] = defaultdict(list)
     for real in reals:
-        if real.gpu is not None:
-            on_gpu[real.gpu].append(real)
+        if real.nvidia_gpu is not None:
+            on_gpu[real.nvidia_gpu].append(real)
     known = gpus() if on_gpu else ()
     found: dict[str, Device] = {}
     for index, devices in on_gpu.items():
         if index >= len(known):
             seen = f"cuda:0 to cuda:{len(known) - 1}" if known else "none"
             raise InvalidTopology(f"devices {name!r}: there is no GPU cuda:{index}; the NVIDIA driver shows {seen}")
-        twice = [key for key, count in Counter((real.sms, real.slice) for real in devices).items() if count > 1]
+        own = [real for real in devices if real.gpu is not None]
+        twice = [key for key, count in Counter((real.sms, real.slice) for real in own).items() if count > 1]
         if twice:
             raise InvalidTopology(
                 f"devices {name!r}: cuda:{index} is listed twice; list every device once, or slices: "
                 f"cuda:{index}[sms=N,slice=0],cuda:{index}[sms=N,slice=1]"
             )
-        if len({real.sms for real in devices} - {None}) > 1:
+        if len({real.sms for real in own} - {None}) > 1:
             raise InvalidTopology(f"devices {name!r}: slices of cuda:{index} differ; all need the same sms")
         found |= {real.name: accelerator(real, known[index], _share(real)) for real in devices}
     return found

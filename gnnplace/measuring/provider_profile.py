@@ -1,22 +1,36 @@
-"""Seconds of ops on a provider whose profile shows no single ops, as it may compile a whole subgraph into one kernel."""
+"""What another provider does with a model: whether it runs it, and the seconds of its ops, which its profile does not show."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnnplace.arrays import FloatArray
 from gnnplace.cost.cost_model import RooflineCost
 from gnnplace.devices.spec import load_topology
+from gnnplace.files import temporary_folder
 from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.timing import StoppingRule
-from gnnplace.measuring.worker_process import Job, WorkerProcess
+from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.segments import segments
 from gnnplace.running.optimised import optimised
 
+_ONCE = StoppingRule(warmup=0, min_repeats=1, max_repeats=1)
+_TIMEOUT_S = 300.0
 _MAX_PARTS = 200  # a session takes some 50 ms to compile
 _LEAST_SHARE = 0.02  # of the seconds of a part whose work is no longer than a call takes
+
+
+def refusal(model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any]]) -> str | None:
+    """Why a device does not run a model, which an isolated process tries once; None where it does."""
+    with temporary_folder() as folder:
+        part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
+        feed = {key: inputs[key] for key in part.inputs}
+        with WorkerProcess(Setup(part.inputs, part.outputs, (feed,), kept_jobs=0), _TIMEOUT_S) as worker:
+            return worker.run(Job(((part,),), _ONCE)).failure or None
 
 
 def measured_shares(

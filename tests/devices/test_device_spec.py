@@ -131,6 +131,8 @@ def test_slices_of_a_gpu_have_one_kind_a_share_of_its_memory_and_fast_links() ->
         ("cpu:1,ep:OpenVINO:CPU[cores=0-1],cpu:2", [[1], [0], []]),
         ("ep:OpenVINO:CPU,cpu:3", [[1], [0]]),
         ("cuda:0[sms=66,slice=0],cuda:0,cuda:0[sms=66,slice=1],cuda:1", [[1], [0, 2], [1], []]),
+        ("cuda:0,ep:TensorRT:GPU,ep:tensorrt:1,cuda:1", [[1], [0], [3], [2]]),
+        ("ep:TensorRT:GPU.0,cuda:0[sms=66,slice=1],ep:MIGraphX:0", [[1], [0], []]),
     ],
 )
 def test_devices_that_use_the_same_cores_or_multiprocessors_exclude_each_other(
@@ -145,6 +147,34 @@ def test_devices_on_cores_share_one_memory_unless_their_name_states_one() -> Non
     topology = load_topology("cpu:0,cuda:0,cpu:1[memory=1GiB],cpu:0-1,ep:OpenVINO:CPU[cores=2]")
     assert topology.memory_home.tolist() == [0, 1, 2, 0, 0]
     assert topology.memory_bytes.tolist() == [12_000_000_000, 143771 * 2**20, 2**30, 12_000_000_000, 12_000_000_000]
+
+
+@pytest.mark.usefixtures("machine")
+def test_two_providers_on_one_gpu_share_its_memory() -> None:
+    topology = load_topology("cuda:0,ep:TensorRT:GPU,cuda:1,cpu:0")
+    assert topology.memory_home.tolist() == [0, 0, 2, 3]
+    cuda, tensorrt, _, _ = topology.devices
+    assert cuda.memory_bytes == tensorrt.memory_bytes == 143771 * 2**20
+    assert (cuda.kind, tensorrt.kind) == ("cuda-nvidia-h200", "tensorrt-nvidia-h200")
+    with pytest.raises(InvalidTopology, match=r"ep:TensorRT:CPU.*write ep:TensorRT:0"):
+        load_topology("ep:TensorRT:CPU")
+    with pytest.raises(InvalidTopology, match="there is no GPU cuda:2"):
+        load_topology("ep:TensorRT:2")
+
+
+@pytest.mark.usefixtures("machine")
+def test_auto_has_the_devices_of_all_providers() -> None:
+    offered = [f"{name}ExecutionProvider" for name in ("Tensorrt", "OpenVINO", "MIGraphX", "Azure", "CUDA", "CPU")]
+    names = load_topology("auto", providers=offered).device_names
+    cores = (0, 1, 2, 3, 6, 7)
+    assert names == (
+        *(f"cpu:{core}" for core in cores), "cuda:0", "cuda:1", "ep:Tensorrt:0", "ep:Tensorrt:1",
+        *(f"ep:OpenVINO:CPU[cores={core}]" for core in cores), "ep:MIGraphX:0",
+    )  # fmt: skip
+    without_gpus = load_topology("auto", with_gpus=False, providers=["OpenVINOExecutionProvider"]).device_names
+    sets = [name.removeprefix("cpu:").removesuffix("[spinning=1]") for name in without_gpus if name.startswith("cpu")]
+    assert without_gpus[len(sets) :] == tuple(f"ep:OpenVINO:CPU[cores={one}]" for one in sets)
+    assert "0-3+6-7" in sets
 
 
 @pytest.mark.usefixtures("machine")
