@@ -67,6 +67,8 @@ class MeasuredRecord(MeasuredSummary):
     """Seconds of the fastest placement over those of the best plain session, minus 1, from paired runs."""
     difference_interval: NotRequired[tuple[float, float]]
     """The 95 % interval of `difference`."""
+    sessions: NotRequired[dict[str, float]]
+    """Seconds of every plain session that was tried before the search, by its device with its options."""
     confirmed: NotRequired[bool]
     """False: Ctrl-C came before the side-by-side measurement, and all figures are those of the search."""
     search: NotRequired[MeasuredSearch]

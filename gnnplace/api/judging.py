@@ -142,6 +142,7 @@ def executed_plan(
             for label, run in runs
             if not run.failure
         ],
+        "sessions": dict(plain.seconds_of),
         "search": search,
     }
     if not comparison.confirmed:

@@ -46,6 +46,11 @@ SUITES: Mapping[str, Suite] = {
     "measured": Suite("gnnplace.bench.measured", "searches by execution on two cores", _MEASURED, True),
     "pairs": Suite("gnnplace.bench.pairs", "paired measurements of known differences", ("--only", "--seeds", "--rows")),
     "training": Suite("gnnplace.bench.training", "policies that learn from executed runtime", ("--only", "--seeds")),
+    "providers": Suite(
+        "gnnplace.bench.providers",
+        "ONNX Runtime's kernels and OpenVINO side by side, executed",
+        ("--evaluations", "--only"),
+    ),
     "scaling": Suite("gnnplace.bench.scaling", "kernels with one thread and with two, by op type", ("--only",)),
     "cores": Suite(
         "gnnplace.bench.cores", "one core, several or all for each op, simulated", ("--evaluations", "--only")

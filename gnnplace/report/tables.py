@@ -41,7 +41,16 @@ def runs_table(run: RunRecord) -> str:
         for number, row in enumerate(measured["runs"])
     )
     head = "measured side by side" if measured.get("confirmed", True) else "measured in the search"
-    return html_table([head, "median", "repeats", ""], rows) + _searched(measured)
+    return html_table([head, "median", "repeats", ""], rows) + _sessions(measured) + _searched(measured)
+
+
+def _sessions(measured: MeasuredRecord) -> str:
+    """The plain sessions that were tried before the search, fastest first; empty for records without them."""
+    tried = sorted(measured.get("sessions", {}).items(), key=lambda entry: entry[1])
+    if not tried:
+        return ""
+    listed = ", ".join(f"{escape(device)} {seconds(taken_s)}" for device, taken_s in tried)
+    return f"<p>Plain sessions of the whole model that were tried before the search: {listed}.</p>"
 
 
 def _searched(measured: MeasuredRecord) -> str:
