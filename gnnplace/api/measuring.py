@@ -181,7 +181,7 @@ def executed_difference(setup: ProblemSetup, first: Placement, second: Placement
 def _evaluator_of_ops(setup: ProblemSetup, options: MeasureOptions) -> MeasuredEvaluator:
     """Executes placements of every op, and stores nothing."""
     graph = setup.workload.graph
-    grouped = GroupedModel(setup.workload.models, graph, np.arange(graph.num_ops), setup.kernels)
+    grouped = GroupedModel(setup.workload.models, graph, np.arange(graph.num_ops), setup.kernels, setup.runs_kernels)
     options = dataclasses.replace(options, dims_objective=setup.dims_objective)
     return MeasuredEvaluator(grouped, setup.topology, setup.evaluator, options)
 

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.workload import Workload
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.cost.cost_model import CostModel
 from gnnplace.cost.measured import CostStore, MeasuredCost
 from gnnplace.cost.measurement_store import MeasurementStore
@@ -32,7 +32,7 @@ from gnnplace.placement import Placement
 from gnnplace.planners.catalog import PLANNERS
 from gnnplace.planners.solution import Solution
 from gnnplace.run_record import finite
-from gnnplace.running.devices import are_cores, cuda_is_offered, offered_providers
+from gnnplace.running.devices import cuda_is_offered, offered_providers, runs_kernels
 from gnnplace.running.optimised import optimised
 from gnnplace.sim.bounds import LowerBound, lower_bound
 from gnnplace.sim.several import over_shapes
@@ -74,7 +74,7 @@ class ProblemSetup:
     fused: IntArray | None = None
     """`[N]` equal numbers for ops that some device runs as one kernel; None if no device was profiled."""
     cuts_kernels: bool = False
-    """Parts are cut out of the model that ONNX Runtime optimises for this machine's CPU, which all devices are."""
+    """Parts on cores of this machine are cut out of the model that ONNX Runtime optimises for its CPU."""
     warnings: tuple[str, ...] = ()
     """Warnings of profiling."""
 
@@ -110,7 +110,7 @@ class ProblemSetup:
             dims_objective=options.dims_objective,
             groups_chosen=max_groups is not None,
             fused=fused,
-            cuts_kernels=fused is not None and options.ray is None and are_cores(topology.device_names),
+            cuts_kernels=fused is not None and options.ray is None,
         )
 
     def for_planner(self, name: str) -> ProblemSetup:
@@ -171,17 +171,25 @@ class ProblemSetup:
             UnsupportedModel: the workload is an op graph.
         """
         self.workload.check_executable()
-        return GroupedModel(self.workload.models, self.coarsening.graph, self.coarsening.group_of_op, self.kernels)
+        return GroupedModel(
+            self.workload.models, self.coarsening.graph, self.coarsening.group_of_op, self.kernels, self.runs_kernels
+        )
 
     @property
     def kernels(self) -> KernelModel | None:
         """The optimised model that parts are cut from; None where they hold the ops as they are."""
-        return _optimised(self.workload.onnx) if self.cuts_kernels and self.workload.onnx is not None else None
+        has_cores = self.cuts_kernels and self.runs_kernels.any()
+        return _optimised(self.workload.onnx) if has_cores and self.workload.onnx is not None else None
+
+    @cached_property
+    def runs_kernels(self) -> BoolArray:
+        """`[D]` the devices that are cores of this machine."""
+        return np.array([runs_kernels(name) for name in self.topology.device_names])
 
     def segments(self, placement: Placement, order: IntArray) -> tuple[Segment, ...]:
         """The segments in which a placement of every op runs, when ops run in an order `[N]`."""
         excludes, kernels = self.topology.excludes, self.kernels
-        found = None if kernels is None else kernels.segments(placement.assignment, order, excludes)
+        found = None if kernels is None else kernels.segments(placement.assignment, order, excludes, self.runs_kernels)
         return self.workload.segments(placement.assignment, order, excludes) if found is None else found
 
     def problem(self, evaluator: Evaluator | None = None, executed_at_once: int = 1) -> Problem:
@@ -285,7 +293,7 @@ def stored_costs(model: str | None = None) -> CostStore:
     return measurement_store().costs(model) if _measurements_file().exists() else CostStore()
 
 
-PARTS_RUN_BY = "compiled threads, optimised kernels"
+PARTS_RUN_BY = "compiled threads on cores for all providers, optimised kernels"
 """What measured costs of parts and crossings depend on besides the machine; a store has no such costs of another loop."""
 
 

@@ -38,6 +38,8 @@ class GroupedModel:
     group_of_op: IntArray  # [N]
     kernels: KernelModel | None = None
     """The optimised model, which parts are cut from where a placement allows it; None: parts hold the ops as they are."""
+    runs_kernels: BoolArray | None = None
+    """`[D]` the devices that run parts of it; needed with `kernels`."""
 
     @property
     def model(self) -> OnnxModel:
@@ -55,8 +57,8 @@ class GroupedModel:
         graph = self.model.graph
         rank, position = np.argsort(groups), np.argsort(graph.topological_order)  # of permutations: their inverses
         run_order = np.lexsort((position, rank[self.group_of_op]))
-        if self.kernels is not None:
-            of_kernels = self.kernels.segments(assignment[self.group_of_op], run_order, excludes)
+        if self.kernels is not None and self.runs_kernels is not None:
+            of_kernels = self.kernels.segments(assignment[self.group_of_op], run_order, excludes, self.runs_kernels)
             if of_kernels is not None:
                 return of_kernels
         return segments(graph, assignment[self.group_of_op], run_order, self.model.constant_ops, excludes)

@@ -100,13 +100,17 @@ class KernelModel:
                 stack += [(producer, False) for producer in sorted(producers[kernel] - seen)]
         return found
 
-    def segments(self, assignment: IntArray, order: IntArray, excludes: BoolArray | None) -> tuple[Segment, ...] | None:
+    def segments(
+        self, assignment: IntArray, order: IntArray, excludes: BoolArray | None, runs_kernels: BoolArray
+    ) -> tuple[Segment, ...] | None:
         """The segments of the kernels, with the ops that they execute, for an assignment `[N]` and a run order `[N]` of ops.
 
-        None where the ops of a kernel are on several devices, or where one device runs the whole model: a runtime optimises it.
+        None where the ops of a kernel are on several devices, where a device is used that does not run kernels (`runs_kernels` is
+        `[D]`), or where one device runs the whole model: a runtime optimises it.
         """
         device = assignment[self.op_of_kernel]
-        if (device[self.kernel_of_op] != assignment).any() or (device == device[0]).all():
+        is_cut = (device != device[0]).any() and (device[self.kernel_of_op] == assignment).all()
+        if not (is_cut and runs_kernels[device].all()):
             return None
         position = np.argsort(order)
         kernel_order = np.lexsort((np.arange(len(device)), position[self.op_of_kernel]))

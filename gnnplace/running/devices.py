@@ -51,10 +51,10 @@ def is_real(topology: Topology) -> bool:
     return False
 
 
-def are_cores(names: Iterable[str]) -> bool:
-    """All names stand for cores of this machine, on which ONNX Runtime's own kernels run."""
+def runs_kernels(name: str) -> bool:
+    """The name stands for cores of this machine, on which ONNX Runtime's own kernels run."""
     with suppress(InvalidTopology):
-        return all(parse_device(name).family == "cpu" for name in names)
+        return parse_device(name).family == "cpu"
     return False
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from gnnplace.arrays import BoolArray
 from gnnplace.errors import InvalidInput, InvalidPlacement, MeasurementFailed
 from gnnplace.files import parsed_json, scratch_folder, temporary_folder
 from gnnplace.onnx_io.annotate import annotated_segments
@@ -22,7 +23,7 @@ from gnnplace.onnx_io.model import STATE_KEY
 from gnnplace.onnx_io.part import ValueInfo
 from gnnplace.onnx_io.read import read_onnx
 from gnnplace.onnx_io.segments import Segment
-from gnnplace.running.devices import are_cores
+from gnnplace.running.devices import runs_kernels
 from gnnplace.running.exclusive import rivals_of
 from gnnplace.running.feed import check_complete, checked_feed
 from gnnplace.running.optimised import optimised, suits_this_machine
@@ -57,24 +58,27 @@ def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
             )
     model = read_onnx(placed, custom_ops=custom_ops, infer_types=infer_types)
     devices, found = annotated_segments(model)
-    kernels = optimised(model) if are_cores(devices) else None
+    own = np.array([runs_kernels(name) for name in devices])
+    kernels = optimised(model) if own[[segment.device for segment in found]].all() else None
     if kernels is not None:
-        found = _of_kernels(kernels, found, devices)
+        found = _of_kernels(kernels, found, devices, own)
     beside = os.access(placed.parent, os.W_OK)
     with scratch_folder(placed.with_name(f"{placed.name}.{PARTS}")) if beside else temporary_folder() as scratch:
         write_parts(model, found, devices, scratch / PARTS, kernels)
         yield scratch / PARTS
 
 
-def _of_kernels(kernels: KernelModel, found: Sequence[Segment], devices: Sequence[str]) -> tuple[Segment, ...]:
-    """The segments of kernels for those of ops, which stay where their kernels are on several devices."""
+def _of_kernels(
+    kernels: KernelModel, found: Sequence[Segment], devices: Sequence[str], own: BoolArray
+) -> tuple[Segment, ...]:
+    """The segments of kernels for those of ops, which stay where their kernels are on several devices; `own` `[D]` run kernels."""
     assignment = np.zeros(len(kernels.kernel_of_op), dtype=np.int64)
     for segment in found:
         assignment[list(segment.ops)] = segment.device
     order = np.array([op for segment in found for op in segment.ops])
     rivals = rivals_of(devices)
     excludes = np.array([[other in rivals.get(name, ()) for other in devices] for name in devices])
-    return kernels.segments(assignment, order, excludes) or tuple(found)
+    return kernels.segments(assignment, order, excludes, own) or tuple(found)
 
 
 class Session:

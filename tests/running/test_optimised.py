@@ -22,6 +22,7 @@ from gnnplace.running.session import PARTS, PLACED, Session
 from tests.onnx_io.texts import parsed
 
 NAMES = ("cpu:0", "cpu:1")
+BOTH = np.array([True, True])
 RIGHT = ("right", "norm", "relu2")
 Inputs = Callable[[OnnxModel], Mapping[str, np.ndarray]]
 
@@ -55,7 +56,7 @@ def assigned(model: OnnxModel, *on_second: str) -> np.ndarray:
 
 def side_by_side(model: OnnxModel, kernels: KernelModel) -> tuple[Segment, ...]:
     """The segments of kernels with the right branch on the second device."""
-    found = kernels.segments(assigned(model, *RIGHT), model.graph.topological_order, None)
+    found = kernels.segments(assigned(model, *RIGHT), model.graph.topological_order, None, BOTH)
     assert found is not None
     return found
 
@@ -99,7 +100,7 @@ def test_random_placements_of_the_kernels_of_every_small_model_give_the_outputs_
     expected = one_session(model, feed)
     for number in range(4):
         assignment = rng.integers(0, 2, kernels.model.graph.num_ops)[kernels.kernel_of_op]
-        found = kernels.segments(assignment, model.graph.topological_order, None)
+        found = kernels.segments(assignment, model.graph.topological_order, None, BOTH)
         if found is None:  # all on one device
             continue
         write_parts(model, found, NAMES, tmp_path / str(number) / PARTS, kernels)
@@ -110,11 +111,19 @@ def test_random_placements_of_the_kernels_of_every_small_model_give_the_outputs_
 
 def test_ops_of_one_kernel_on_two_devices_are_cut_as_they_are(branches: OnnxModel) -> None:
     kernels, order = kernels_of(branches), branches.graph.topological_order
-    assert kernels.segments(assigned(branches, "relu1"), order, None) is None
+    assert kernels.segments(assigned(branches, "relu1"), order, None, BOTH) is None
+
+
+def test_kernels_are_cut_wherever_all_devices_of_the_placement_run_them(branches: OnnxModel) -> None:
+    kernels, order = kernels_of(branches), branches.graph.topological_order
+    only_cores = np.array([True, True, False])
+    on_cores, elsewhere = assigned(branches, *RIGHT), 2 * assigned(branches, *RIGHT)
+    assert kernels.segments(on_cores, order, None, only_cores) == side_by_side(branches, kernels)
+    assert kernels.segments(elsewhere, order, None, only_cores) is None
 
 
 def test_a_model_on_one_device_is_left_to_one_session(branches: OnnxModel) -> None:
-    assert kernels_of(branches).segments(assigned(branches), branches.graph.topological_order, None) is None
+    assert kernels_of(branches).segments(assigned(branches), branches.graph.topological_order, None, BOTH) is None
 
 
 def test_parts_keep_the_run_order_of_one_session(branches: OnnxModel, tmp_path: Path) -> None:
