@@ -20,7 +20,7 @@ from gnnplace.running.compiled import devices as compiled
 from gnnplace.running.compiled.devices import CompiledDevices
 from gnnplace.running.compiled.loop import Program, Shared, serve, serve_until
 from gnnplace.running.pipeline import Pipeline, python_devices
-from gnnplace.running.runner import PlacedRunner
+from gnnplace.running.runner import DevicesOf, PlacedRunner
 from tests.parts import add_one, part
 
 pytestmark = pytest.mark.usefixtures("needs_two_cores")
@@ -156,19 +156,63 @@ def test_requests_from_many_threads_beside_a_thread_that_never_yields() -> None:
     assert wrong == []
 
 
-def test_many_requests_take_no_more_memory_than_few() -> None:
-    def resident_kib() -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+@pytest.mark.parametrize("devices_of", [None, python_devices])
+def test_ten_thousand_requests_from_eight_threads_leave_nothing_behind(devices_of: DevicesOf | None) -> None:
+    def held() -> tuple[int, int, int]:
+        gc.collect()
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return int(lines["VmRSS"].split()[0]), int(lines["Threads"]), len(os.listdir("/proc/self/fd"))
 
-    with PlacedRunner([add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"]) as runner:
-        feed = {"a": np.zeros(100_000, np.float32)}
-        for _ in range(200):
-            runner.run(None, feed)
-        before = resident_kib()
-        for _ in range(1000):  # 0.4 MB each
-            runner.run(None, feed)
-        assert resident_kib() - before < 20_000
+    def call(number: int, count: int) -> None:
+        feeds = [{"a": np.full(10_000, 1000 * number + request, np.float32)} for request in range(50)]
+        for first in range(0, count, len(feeds)):
+            kind = (first // len(feeds) + number) % 3
+            if kind == 0:
+                found = [runner.run(None, feed) for feed in feeds]
+            elif kind == 1:
+                found = list(runner.run_many(None, feeds))
+            else:
+                found = [future.result() for future in [runner.submit(None, feed) for feed in feeds]]
+            right.append(all((value == feed["a"] + 3).all() for (value,), feed in zip(found, feeds, strict=True)))
+
+    def from_eight_threads(count: int) -> None:
+        threads = [threading.Thread(target=call, args=(number, count // 8)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    right = list[bool]()
+    parts = [add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:0-1"), add_one("c", "d", "cpu:1")]
+    with PlacedRunner(parts, ["a"], ["d"], devices_of=devices_of) as runner:
+        from_eight_threads(2_000)
+        before = held()
+        from_eight_threads(10_000)  # of 40 kB per value
+        after = held()
+    assert after[1:] == before[1:]
+    assert after[0] - before[0] < 20_000  # KiB
+    assert right == [True] * 240
+
+
+@pytest.mark.parametrize("devices_of", [None, python_devices])
+def test_a_stream_whose_reader_is_busy_keeps_no_other_caller_waiting(devices_of: DevicesOf | None) -> None:
+    found = list[Any]()
+
+    def read() -> None:
+        feeds = [{"a": np.full(2, number, np.float32)} for number in range(40)]
+        streams = [runner.run_many(None, feeds) for _ in range(2)]
+        found.append([[next(stream)[0][0] for stream in streams] for _ in range(10)])  # both fill all slots
+        found.append(runner.run(None, feeds[7])[0].tolist())
+        found.append([sum(float(value[0]) for (value,) in stream) for stream in streams])
+
+    with PlacedRunner(
+        [add_one("a", "b", "cpu:0"), add_one("b", "c", "cpu:1")], ["a"], ["c"], devices_of=devices_of
+    ) as runner:
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+    assert found == [[[number + 2.0] * 2 for number in range(10)], [9.0, 9.0], [sum(range(12, 42))] * 2]
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -44,7 +44,7 @@ from gnnplace.running.values import Value, as_numpy
 from gnnplace.running.worker import TaskThread, not_loaded, one_line
 
 _WAIT_NS = 50_000_000  # after which a waiting caller looks for Ctrl-C
-_SHORT_S = 0.001
+_SHORT_S, _SHORT_NS = 0.001, 1_000_000
 
 
 class NotPlainError(Exception):
@@ -112,7 +112,9 @@ class CompiledDevices:
         self._shared = new_shared(self._program, max_in_flight)
         self._lent_cores, lent = self._groups[self._program.lent]
         self._lent_is_own = all(reals[parts[number].device].family == "cpu" for number in lent)
-        self._limit = np.array([0, _WAIT_NS], dtype=np.int64)
+        self._limit, self._short_limit, self._no_limit = np.array(
+            [[0, _WAIT_NS], [0, _SHORT_NS], [0, 0]], dtype=np.int64
+        )
         self._numbers, self._free, self._lock = count(), deque(range(max_in_flight)), Lock()
         self._permits = Semaphore(max_in_flight)
         self._under_way: dict[Request, _Slot] = {}
@@ -133,7 +135,7 @@ class CompiledDevices:
             return
         feed = {name: value for values in inputs.values() for name, value in values.items()}
         arrays = {name: np.asarray(as_numpy(_native(value)), order="C") for name, value in feed.items()}
-        self._permits.acquire()
+        self._take_permit()
         with self._lock:
             if self._closed:
                 self._permits.release()
@@ -171,11 +173,32 @@ class CompiledDevices:
                 while state == LATE and request in self._under_way:  # else the devices were closed
                     state = serve_until(self._program, self._shared, place, slot.ended, self._limit)
         self._await(request, slot)
+        request.ended.get()  # another caller may be taking the outputs
+
+    def _take_permit(self) -> None:
+        """Waits until a request may begin.
+
+        Callers that wait here may hold all slots, by requests whose outputs they have not taken yet, or whose lent thread waits for
+        them. So this one wakes that thread, and takes the outputs of the others' ended requests.
+        """
+        while not self._permits.acquire(blocking=False):
+            rouse_all(self._program.system, self._shared)
+            with self._lock:
+                under_way = list(self._under_way.items())
+            if under_way:
+                self._is_done(under_way[0][1], self._short_limit)
+            for request, slot in under_way:
+                if self._is_done(slot, self._no_limit):
+                    self._end(request, slot)
+
+    def _is_done(self, slot: _Slot, limit: IntArray) -> bool:
+        """The parts of a request have ended, or end within about a limit, seconds and nanoseconds."""
+        place, system = slot.index * SPREAD, self._program.system
+        return bool(await_done(self._shared.done, place, slot.ended, system, limit.ctypes.data))
 
     def _await(self, request: Request, slot: _Slot) -> None:
         """Waits until threads, or another caller, have ended a request, and takes its outputs."""
-        place, system = slot.index * SPREAD, self._program.system
-        while not await_done(self._shared.done, place, slot.ended, system, self._limit.ctypes.data):
+        while not self._is_done(slot, self._limit):
             if request not in self._under_way:  # the devices were closed
                 return
         self._end(request, slot)
