@@ -24,14 +24,15 @@ _PACKAGES = {"CUDAExecutionProvider": "onnxruntime-gpu", _OPENVINO: "onnxruntime
 
 # Ops that compute shapes. The CUDA provider leaves them to the CPU on purpose, where their operands of a few integers are
 # needed; any other op is on the CPU because the GPU cannot run it. ONNX Runtime reports op types only, so the check also
-# accepts one of these ops when CUDA has no kernel for its element type. A provider on CPU cores may leave them to the same
-# cores: OpenVINO does so where nothing else is left in a part.
+# accepts one of these ops when CUDA has no kernel for its element type. A provider on CPU cores may leave them, and the
+# tests that masks consist of, to the same cores: OpenVINO does so where nothing else is left in a part, and with all of IsNaN.
 _SHAPE_OPS = frozenset({
     "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Gather",
     "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range",
     "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze", "Sub",
     "Tile", "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
+_MASK_OPS = frozenset({"IsInf", "IsNaN"})
 
 
 def cuda_is_offered() -> bool:
@@ -266,9 +267,9 @@ def check_assignment(device: RealDevice, assigned: Iterable[tuple[str, str]]) ->
     """Checks the provider and type of every op of a session; ONNX Runtime runs ops on the CPU silently.
 
     Raises:
-        MeasurementFailed: an op is not on the device's provider, and does not merely compute shapes or move data.
+        MeasurementFailed: an op is not on the device's provider, and does not merely compute shapes or masks, or move data.
     """
-    may_stay = _SHAPE_OPS if device.family == "cuda" or device.on_host else frozenset()
+    may_stay = _SHAPE_OPS if device.family == "cuda" else _SHAPE_OPS | _MASK_OPS if device.on_host else frozenset()
     elsewhere = Counter(op for provider, op in assigned if provider != device.provider and op not in may_stay)
     if elsewhere:
         named = ", ".join(f"{op_type} ({count})" for op_type, count in elsewhere.most_common(5))
