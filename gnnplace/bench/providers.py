@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gnnplace.api import place
+from gnnplace.api import ProblemSetup, place
 from gnnplace.bench.execution import AT_BATCH_1, DEVICES_AND_SET
 from gnnplace.bench.fidelity import MODELS
 from gnnplace.bench.harness import BenchOptions, BenchResult, Result, matching, run_cases
@@ -20,6 +20,7 @@ from gnnplace.units import format_s
 OTHER = "OpenVINO"
 DEVICES = f"{DEVICES_AND_SET},{','.join(f'ep:{OTHER}:CPU[cores={cores}]' for cores in ('0', '1', '0-1'))}"
 """Two cores and both together, for either library."""
+DEVICES_OF_BOTH_CORES = ("cpu:0-1[spinning=1]", f"ep:{OTHER}:CPU[cores=0-1]")
 COLUMNS = (
     "model", "cpu_s", "other_s", "best_session", "best_session_s", "placed_s", "difference", "low", "high", "parts",
     "ops_by_library",
@@ -77,11 +78,18 @@ def case_result(case: Providers) -> dict[str, Any]:
         "difference": measured.get("difference"),
         "low": low,
         "high": high,
+        "apart_s": _apart_s(plan.setup),
         "kept": plan.kept,
         "parts": len(plan.segments),
         "ops_by_library": {name.removesuffix("ExecutionProvider"): count for name, count in sorted(libraries.items())},
         "wall_s": plan.solution.wall_s,
     }
+
+
+def _apart_s(setup: ProblemSetup) -> float:
+    """Profiled seconds if each group of ops ran on both cores with the library that is faster for it, and nothing else took time."""
+    columns = [setup.topology.device_index[name] for name in DEVICES_OF_BOTH_CORES]
+    return float(setup.group_simulator.op_time_s[:, columns].min(axis=1).sum())
 
 
 def _least(sessions: Mapping[str, float], is_other: bool) -> float | None:
