@@ -59,7 +59,7 @@ def _parts_of(placed: Path, custom_ops: Sequence[str | Path]) -> Iterator[Path]:
     model = read_onnx(placed, custom_ops=custom_ops, infer_types=infer_types)
     devices, found = annotated_segments(model)
     own = np.array([runs_kernels(name) for name in devices])
-    kernels = optimised(model) if own[[segment.device for segment in found]].all() else None
+    kernels = optimised(model) if all(own[segment.device] for segment in found) else None
     if kernels is not None:
         found = _of_kernels(kernels, found, devices, own)
     beside = os.access(placed.parent, os.W_OK)
