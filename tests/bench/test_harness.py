@@ -58,7 +58,7 @@ VGG, ANEALING, FIVE = BenchOptions(only=("vgg",)), BenchOptions(rows=("anealing"
         ("fidelity", VGG, "no model has 'vgg' in its name"),
         ("measured", ANEALING, "there is no row 'anealing'; known are .*annealing"),
         ("generalization", ANEALING, "there is no row 'anealing'; known are .*annealing"),
-        ("engine", FIVE, "bench engine: takes no --evaluations; only seeds, spotlight, measured, cores do"),
+        ("engine", FIVE, "bench engine: takes no --evaluations; only seeds, spotlight, measured, providers, cores do"),
         ("generalization", FIVE, "bench generalization: takes no --evaluations"),
         ("engine", BenchOptions(extend=Path("whole.json")), "bench engine: takes no --extend"),
         ("fidelity", BenchOptions(jobs=2), "bench fidelity: takes no --jobs"),
