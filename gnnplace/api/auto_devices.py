@@ -20,11 +20,13 @@ def auto_for(workload: Workload, topology: Topology, on_warning: Callable[[str],
     ONNX Runtime's own providers, for CPUs and for CUDA, run every model. Of another one, the first device runs the model once,
     unless the model was profiled on such a device before.
     """
-    model, devices = workload.onnx, {parse_real(device.name).provider: device for device in reversed(topology.devices)}
-    others = {provider: device for provider, device in devices.items() if parse_real(device.name).family == "ep"}
+    model = workload.onnx
+    if model is None:
+        return topology
+    first = {parse_real(device.name).provider: device for device in reversed(topology.devices)}
+    others = {provider: device for provider, device in first.items() if parse_real(device.name).family == "ep"}
     refused = set[str]()
-    for provider, device in others.items() if model is not None else ():
-        assert model is not None
+    for provider, device in others.items():
         if not measurement_store().kernels({device.kind}, model.key):
             reason = refusal(model, device.name, sample_inputs(model, np.random.default_rng(0)))
             if reason is not None:

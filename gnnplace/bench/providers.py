@@ -67,7 +67,7 @@ def case_result(case: Providers) -> dict[str, Any]:
     sessions = measured["sessions"]
     low, high = measured.get("difference_interval", (None, None))
     names = plan.setup.topology.device_names
-    libraries = Counter(parse_real(names[device]).provider for device in plan.placement.assignment.tolist())
+    libraries = Counter(parse_real(names[device]).library for device in plan.placement.assignment.tolist())
     return {
         "cpu_s": _least(sessions, is_other=False),
         "other_s": _least(sessions, is_other=True),
@@ -79,9 +79,10 @@ def case_result(case: Providers) -> dict[str, Any]:
         "low": low,
         "high": high,
         "apart_s": _apart_s(plan.setup),
+        "segment_s": {device.name: device.segment_overhead_s for device in plan.setup.topology.devices},
         "kept": plan.kept,
         "parts": len(plan.segments),
-        "ops_by_library": {name.removesuffix("ExecutionProvider"): count for name, count in sorted(libraries.items())},
+        "ops_by_library": dict(sorted(libraries.items())),
         "wall_s": plan.solution.wall_s,
     }
 

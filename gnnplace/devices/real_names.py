@@ -34,19 +34,8 @@ _ON_NVIDIA_GPUS = ("Tensorrt", "NvTensorRTRTX")
 """Providers whose devices are NVIDIA GPUs, numbered as CUDA numbers them."""
 
 _PROVIDERS = (
-    "CPU",
-    "CUDA",
-    "OpenVINO",
-    "Tensorrt",
-    "NvTensorRTRTX",
-    "MIGraphX",
-    "ROCM",
-    "CoreML",
-    "Dml",
-    "Dnnl",
-    "QNN",
-    "Xnnpack",
-)
+    "CPU", "CUDA", "OpenVINO", "Tensorrt", "NvTensorRTRTX", "MIGraphX", "ROCM", "CoreML", "Dml", "Dnnl", "QNN", "Xnnpack",
+)  # fmt: skip
 """ONNX Runtime's spelling of providers, which a device's name may write in other cases."""
 
 _HOST = r"(?:(?P<host>[^\s/,\[\]]+)/)?"
@@ -92,6 +81,11 @@ class RealDevice:
         return "cpu" if self.provider == CPU_PROVIDER else "cuda" if self.provider == CUDA_PROVIDER else "ep"
 
     @property
+    def library(self) -> str:
+        """The provider's name without the word that all of them end with."""
+        return self.provider.removesuffix(_SUFFIX)
+
+    @property
     def spinning(self) -> bool:
         """Whether idle threads of a set of cores use their cores while a session runs."""
         return self.family == "cpu" and "spinning" in self.options
@@ -109,7 +103,7 @@ class RealDevice:
     @property
     def nvidia_gpu(self) -> int | None:
         """CUDA's index of the GPU that the device computes on, by CUDA or another provider; None if it is on none."""
-        is_on_one = self.family == "cuda" or self.provider.removesuffix(_SUFFIX) in _ON_NVIDIA_GPUS
+        is_on_one = self.family == "cuda" or self.library in _ON_NVIDIA_GPUS
         return int(self.device_id) if is_on_one and self.device_id.isdecimal() else None
 
     @property

@@ -98,7 +98,7 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
     """The topology of real devices, with links between any two."""
     _check_devices(name, reals)
     memory_bytes, on_gpus = total_memory_bytes(), _gpu_devices(name, reals)
-    others = Counter(real.nvidia_gpu for real in reals if real.sms is None)
+    devices_on_gpu = Counter(real.nvidia_gpu for real in reals if real.sms is None)
     devices = []
     for real in reals:
         if real.on_host:
@@ -106,7 +106,7 @@ def _real(name: str, reals: Sequence[RealDevice]) -> Topology:
             device = dataclasses.replace(device, memory_bytes=memory_bytes, memory_pool=_MAIN_MEMORY)
         else:
             device = on_gpus.get(real.name) or accelerator(real, None)
-            if real.nvidia_gpu is not None and real.sms is None and others[real.nvidia_gpu] > 1:
+            if real.nvidia_gpu is not None and real.sms is None and devices_on_gpu[real.nvidia_gpu] > 1:
                 device = dataclasses.replace(device, memory_pool=f"memory of cuda:{real.nvidia_gpu}")
         if real.memory_bytes is not None:
             device = dataclasses.replace(device, memory_bytes=real.memory_bytes, memory_pool=None)

@@ -18,9 +18,8 @@ from gnnplace.graph.op_graph import OpGraph
 from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.link_probe import device_pairs, dispatch_overhead_s, probe_links, probing_process
 from gnnplace.measuring.profile_job import PROFILE, ProfileJob
-from gnnplace.measuring.provider_profile import measured_shares
+from gnnplace.measuring.provider_profile import measured_shares, process_for, whole_model
 from gnnplace.measuring.timing import StoppingRule, quiet_s
-from gnnplace.measuring.worker_process import Setup, WorkerProcess
 from gnnplace.onnx_io.kernels import ops_of_kernels
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.onnx_io.sample_inputs import sample_inputs
@@ -59,9 +58,8 @@ def profile_model(
     check_offered(device)
     with temporary_folder() as folder:
         maker = PartMaker(model, folder)
-        part = maker.part(range(model.graph.num_ops), device_name, "the whole model")
-        feed = {key: inputs[key] for key in part.inputs}
-        with WorkerProcess(Setup(part.inputs, part.outputs, (feed,), kept_jobs=0), _TIMEOUT_S) as worker:
+        part = whole_model(maker, model, device_name)
+        with process_for(part, inputs, _TIMEOUT_S) as worker:
             context = f"{model.path.name} cannot be profiled on {device_name!r}"
             seconds = worker.samples(ProfileJob(part, folder, rule), context)
             shares_s = measured_shares(model, device_name, maker, worker, rule) if device.family == "ep" else None

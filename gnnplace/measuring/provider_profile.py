@@ -15,6 +15,7 @@ from gnnplace.measuring.grouped_parts import PartMaker
 from gnnplace.measuring.timing import StoppingRule
 from gnnplace.measuring.worker_process import Job, Setup, WorkerProcess
 from gnnplace.onnx_io.model import OnnxModel
+from gnnplace.onnx_io.part import Part
 from gnnplace.onnx_io.segments import segments
 from gnnplace.running.optimised import optimised
 
@@ -27,10 +28,20 @@ _LEAST_SHARE = 0.02  # of the seconds of a part whose work is no longer than a c
 def refusal(model: OnnxModel, device_name: str, inputs: Mapping[str, NDArray[Any]]) -> str | None:
     """Why a device does not run a model, which an isolated process tries once; None where it does."""
     with temporary_folder() as folder:
-        part = PartMaker(model, folder).part(range(model.graph.num_ops), device_name, "the whole model")
-        feed = {key: inputs[key] for key in part.inputs}
-        with WorkerProcess(Setup(part.inputs, part.outputs, (feed,), kept_jobs=0), _TIMEOUT_S) as worker:
+        part = whole_model(PartMaker(model, folder), model, device_name)
+        with process_for(part, inputs, _TIMEOUT_S) as worker:
             return worker.run(Job(((part,),), _ONCE)).failure or None
+
+
+def whole_model(maker: PartMaker, model: OnnxModel, device_name: str) -> Part:
+    """A model in one part on a device."""
+    return maker.part(range(model.graph.num_ops), device_name, "the whole model")
+
+
+def process_for(part: Part, inputs: Mapping[str, NDArray[Any]], timeout_s: float) -> WorkerProcess:
+    """A process that runs a model, or parts of it, with its inputs, and keeps no sessions."""
+    feed = {key: inputs[key] for key in part.inputs}
+    return WorkerProcess(Setup(part.inputs, part.outputs, (feed,), kept_jobs=0), timeout_s)
 
 
 def measured_shares(

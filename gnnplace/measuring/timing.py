@@ -174,8 +174,8 @@ class MeasureOptions:
         first_look=7, max_blocks=24, max_s=2.0, width=0.01, confidence=0.984, give_up=0.93, least_run_s=8e-3
     )
     """Rule for two placements during a search; by Pocock (1977) its five looks together have a confidence of 95 %. Runs of 8 ms
-    let the few blocks of a fast model use the seconds. A step that was slower in each of four blocks is given up, as most steps
-    are slower; an equally fast one is given up at the fourth block with a chance of 6 %."""
+    let the few blocks of a fast model use the seconds. A step that was slower in each of four blocks is given up; an
+    equally fast one is given up at the fourth block with a chance of 6 %."""
     decisive: PairRule = PairRule(max_s=20.0)
     """Rule for the fastest placement and the reference, between which it decides at the end."""
     clearly_slower: float = 1.1

@@ -44,7 +44,7 @@ from gnnplace.running.values import Value, as_numpy
 from gnnplace.running.worker import TaskThread, not_loaded, one_line
 
 _WAIT_NS = 50_000_000  # after which a waiting caller looks for Ctrl-C
-_SHORT_S, _SHORT_NS = 0.001, 1_000_000
+_SHORT_NS = 1_000_000
 
 
 class NotPlainError(Exception):
@@ -225,7 +225,7 @@ class CompiledDevices:
         for thread in self._threads:
             thread.join()
         while self._shared.role[0] == CALLER:  # it ends after its part
-            time.sleep(_SHORT_S)
+            time.sleep(_SHORT_NS / 1e9)
         for request, slot in under_way:
             self._end(request, slot)
         if self._watcher is not None:
