@@ -103,6 +103,8 @@ class Proposals:
     """`[U]` weights of the unit that a move begins at; None: equal."""
     device_weights: FloatArray | None = None
     """`[U, D]` weights of the devices of a move that follows no neighbour; None: equal."""
+    exchange_share: float = 0.0
+    """Fraction of moves in which units of the other device make room: they go the other way."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from gnnplace.files import read_json, write_text
 from gnnplace.measuring.measured_evaluator import MeasuredEvaluator
 from gnnplace.measuring.paired import PairRule
 from gnnplace.placement import Placement, save_placement
-from gnnplace.planners.classical.heft import best_start
+from gnnplace.planners.classical.constructions import best_start
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from gnnplace.report import device_letters, devices_of_letters

@@ -16,7 +16,7 @@ from gnnplace.evaluation import WalkRequest
 from gnnplace.graph.op_graph import OpGraph
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.annealing import AnnealingConfig
-from gnnplace.planners.gnn.constructions import evaluate_starts
+from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from gnnplace.training.search_ppo import TrainingProblem
@@ -93,14 +93,12 @@ class SampledProblems:
         problem = setup.problem()
         if problem.num_units * problem.topology.num_devices > ranges.max_pairs:
             return None
-        starts, start_s = np.zeros((0, problem.graph.num_ops), dtype=np.int64), np.zeros(0)
-        # HEFT may use all evaluations, which ends the block before there are starts.
         with Search(problem, Budget(evaluations=ranges.constructions), "gnn", number) as search:
-            starts, start_s = evaluate_starts(search, ranges.constructions, rng)
-        if not len(starts) or not start_s[0] <= problem.worst_case_s:
+            starts = evaluate_starts(search, ranges.constructions, rng)
+        if not starts.seconds[0] <= problem.worst_case_s:
             return None
         name = f"{setup.workload.name} on {setup.topology.name}"
-        return TrainingProblem(name, problem, starts[0], float(start_s[0]))
+        return TrainingProblem(name, problem, starts.assignments[0], float(starts.seconds[0]))
 
 
 def training_families() -> tuple[str, ...]:

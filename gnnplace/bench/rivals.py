@@ -14,7 +14,7 @@ from gnnplace.evaluation import Evaluation, EvaluationBatch, Evaluator, Evaluato
 from gnnplace.placement import Placement
 from gnnplace.planners.classical import annealing
 from gnnplace.planners.classical.annealing import AnnealingConfig
-from gnnplace.planners.gnn.constructions import evaluate_starts
+from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.metropolis import accepts, cooled_s
 from gnnplace.planners.search import Search, Seen
 from gnnplace.planners.solution import Budget, Solution
@@ -99,7 +99,7 @@ def plan_best_of_simulated(problem: Problem, budget: Budget, seed: int, simulate
         wanted = search.remaining
         constructed = np.zeros((0, problem.graph.num_ops), dtype=np.int64)
         with Search(twin, Budget(max(1, simulated // 2)), "constructions", seed) as building:
-            constructed = evaluate_starts(building, 2 * wanted, rng)[0]
+            constructed = evaluate_starts(building, 2 * wanted, rng).assignments
         rows = seen.fresh(constructed)
         answers = rows[: int(_CONSTRUCTED_SHARE * wanted)]
         searches = max(1, wanted - len(answers))

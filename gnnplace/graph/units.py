@@ -23,6 +23,20 @@ def colocated_units(graph: OpGraph) -> IntArray:
     return np.asarray(np.unique(key, return_inverse=True)[1], dtype=np.int64)
 
 
+def unit_bytes(graph: OpGraph, unit_of_op: IntArray, tensor_share: FloatArray | BoolArray | float = 0.0) -> FloatArray:
+    """`[U]` bytes of each unit: its weights, with an equal part of each shared one, and a share of the tensors that it produces.
+
+    `tensor_share` is one number or `[T]`.
+    """
+    readers = np.diff(graph.weight_offsets)
+    part = np.repeat(graph.weight_bytes / np.maximum(1, readers), readers)
+    num_bytes = np.zeros(int(unit_of_op.max(initial=-1)) + 1)
+    np.add.at(num_bytes, unit_of_op, graph.memory_bytes)
+    np.add.at(num_bytes, unit_of_op[graph.weight_consumers], part)
+    np.add.at(num_bytes, unit_of_op[graph.tensor_producer], tensor_share * graph.tensor_bytes)
+    return num_bytes
+
+
 def joined_units(graph: OpGraph, unit_of_op: IntArray, most: int, apart: IntArray | None = None) -> IntArray:
     """`[N]` joined unit of each op, from 0: at most `most` units, as far as loads allow.
 

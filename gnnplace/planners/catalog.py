@@ -56,6 +56,9 @@ PLANNERS: Mapping[str, PlannerEntry] = {
     "heft-portfolio": PlannerEntry(
         "classical.heft_portfolio", "HEFT's schedules under varied transfer costs, the best of many", takes_all_ops=True
     ),
+    "packed": PlannerEntry(
+        "classical.packed", "list schedules that fill tight memories first, the best of many", takes_all_ops=True
+    ),
     "m-etf": PlannerEntry("classical.etf", "earliest task first with memory (Baechi, Jeon et al. 2020)"),
     "m-sct": PlannerEntry("classical.sct", "small communication times with memory (Baechi, Jeon et al. 2020)"),
     "segments": PlannerEntry("classical.segments", "dynamic programming over cuts of random topological orders"),
@@ -63,6 +66,9 @@ PLANNERS: Mapping[str, PlannerEntry] = {
         "classical.baselines", "the best single move of each op in turn, until none helps", "plan_greedy"
     ),
     "annealing": PlannerEntry("classical.annealing", "simulated annealing with moves of ops and of clusters"),
+    "annealing-portfolio": PlannerEntry(
+        "classical.annealing", "simulated annealing from the best of many constructions", "plan_portfolio"
+    ),
     "genetic": PlannerEntry("classical.genetic", "biased random-key genetic algorithm, as REGAL's without learning"),
     "optimal": PlannerEntry(
         "classical.optimal.planner", "CP-SAT on the whole schedule: proves small graphs, bounds larger ones"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,7 +12,7 @@ from types import TracebackType
 
 import numpy as np
 
-from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.errors import InfeasiblePlacement, MeasurementFailed
 from gnnplace.evaluation import PairedEvaluator, Problem, Walk, WalkRequest
 from gnnplace.graph.coarsen import Coarsening
@@ -43,6 +44,25 @@ class Seen:
     def fresh(self, assignments: Iterable[IntArray]) -> list[IntArray]:
         """Adds the assignments and returns the new ones, each once, in their order."""
         return [assignment for assignment in assignments if self.add(assignment)]
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[BoolArray]:
+    """An array `[1]` that becomes true after `seconds`, for compiled loops, which cannot read a clock; never where None.
+
+    The loops must release the interpreter lock.
+    """
+    stop = np.zeros(1, dtype=np.bool_)
+    if seconds is None:
+        yield stop
+        return
+    timer = threading.Timer(seconds, stop.fill, (True,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()
 
 
 class BudgetExhausted(Exception):

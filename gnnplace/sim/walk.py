@@ -16,13 +16,14 @@ from numba import njit
 
 from gnnplace.arrays import FloatArray, IntArray, csr
 from gnnplace.evaluation import Problem, Proposals, Walk, WalkRequest
-from gnnplace.graph.units import UnitGraph, first_above, grow_cluster
+from gnnplace.graph.units import UnitGraph, first_above, grow_cluster, unit_bytes
 from gnnplace.interruption import deferred_interrupts
 from gnnplace.sim.engine import advance, result
 from gnnplace.sim.state import NO_RECORDING, EngineState, Recording, engine_state, reset
 from gnnplace.sim.tables import EngineTables, IndexArray
 
 _ROUNDING = 1e-9
+_TRIES = 16  # draws of units that may make room
 
 
 class _ProposalTables(NamedTuple):
@@ -34,6 +35,8 @@ class _ProposalTables(NamedTuple):
     follow_neighbour: float
     cluster_share: float
     mean_cluster: float
+    exchange_share: float
+    unit_bytes: FloatArray  # [U]
 
 
 def _proposal_tables(problem: Problem, proposals: Proposals) -> _ProposalTables:
@@ -46,18 +49,19 @@ def _proposal_tables(problem: Problem, proposals: Proposals) -> _ProposalTables:
         device_weights = np.where(problem.action_mask, proposals.device_weights, 0.0)
     return _ProposalTables(
         units, np.cumsum(weights[units], dtype=np.float64), device_weights,
-        proposals.follow_neighbour, proposals.cluster_share, proposals.mean_cluster,
+        proposals.follow_neighbour, proposals.cluster_share, proposals.mean_cluster, proposals.exchange_share,
+        unit_bytes(problem.graph, problem.unit_of_op, 1.0),
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_move(
     graph: UnitGraph, tables: _ProposalTables, device_of_unit: IntArray, rng: np.random.Generator, scratch: IntArray
-) -> tuple[int, int]:
-    """Draws a move: the number of units that move, and the device that they move to.
+) -> tuple[int, int, int]:
+    """Draws a move: the number of units that move, the device that they move to, and the number of units that make room.
 
-    The units are written to `scratch[0]` of `[3, U]`; all are on one other device. Plain loops compile several times faster
-    than array expressions, and such moves are small.
+    The units are written to `scratch[0]` of `[3, U]`; all are on one other device. Those that make room come after them; they
+    go the other way. Plain loops compile several times faster than array expressions, and such moves are small.
     """
     unit = tables.units[first_above(tables.cumulative, rng.random() * tables.cumulative[-1])]
     device = _target(graph, tables, device_of_unit, rng, unit)
@@ -71,7 +75,39 @@ def _draw_move(
         if graph.allowed[members[index], device]:
             members[kept] = members[index]
             kept += 1
-    return kept, device
+    back = 0
+    if tables.exchange_share > 0.0 and rng.random() < tables.exchange_share:
+        back = _draw_back(graph, tables, device_of_unit, rng, members, (kept, device))
+    return kept, device, back
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_back(
+    graph: UnitGraph,
+    tables: _ProposalTables,
+    device_of_unit: IntArray,
+    rng: np.random.Generator,
+    members: IntArray,
+    move: tuple[int, int],
+) -> int:
+    """Number of units that leave the device of a move, until they hold the bytes of its units; written behind these in `members`."""
+    (count, device), back, missing = move, 0, 0.0
+    here = device_of_unit[members[0]]
+    for index in range(count):
+        missing += tables.unit_bytes[members[index]]
+    for _ in range(_TRIES):
+        unit = tables.units[int(rng.random() * len(tables.units))]
+        is_drawn = False
+        for index in range(back):
+            is_drawn = is_drawn or members[count + index] == unit
+        if is_drawn or device_of_unit[unit] != device or not graph.allowed[unit, here]:
+            continue
+        members[count + back] = unit
+        back += 1
+        missing -= tables.unit_bytes[unit]
+        if missing <= 0.0:
+            break
+    return back
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -143,9 +179,10 @@ def _metropolis(
     advance(tables, assignment, state, record, num_ops, np.inf)
     value_s = best_s = _penalised_s(rule, result(tables, assignment, state, resident))
     for evaluation in range(evaluations):
-        count, device = _draw_move(graph, proposals, device_of_unit, rng, scratch)
+        count, device, back = _draw_move(graph, proposals, device_of_unit, rng, scratch)
         here = device_of_unit[members[0]]
-        _assign(unit_ops, members, count, device, assignment)
+        _assign(unit_ops, members[:count], count, device, assignment)
+        _assign(unit_ops, members[count:], back, here, assignment)
         heat_s = temperature_s(rule.first_temperature_s, rule.last_temperature_s, evaluation / evaluations)
         limit_s = value_s - heat_s * np.log(1.0 - rng.random())
         reset(tables, assignment, state)
@@ -153,11 +190,12 @@ def _metropolis(
         advance(tables, assignment, state, record, num_ops, until_s)
         after_s = _penalised_s(rule, result(tables, assignment, state, resident))
         if after_s > limit_s or after_s == np.inf:
-            _assign(unit_ops, members, count, here, assignment)
+            _assign(unit_ops, members[:count], count, here, assignment)
+            _assign(unit_ops, members[count:], back, device, assignment)
             continue
         value_s = after_s
-        for index in range(count):
-            device_of_unit[members[index]] = device
+        for index in range(count + back):
+            device_of_unit[members[index]] = device if index < count else here
         if value_s < best_s:
             best_s = value_s
             best[:] = device_of_unit
@@ -217,8 +255,10 @@ class Walker:
         if len(tables.units):
             scratch = np.empty((3, len(devices)), dtype=np.int64)
             with deferred_interrupts():
-                count, device = _draw_move(self.problem.unit_graph, tables, devices, rng, scratch)
+                count, device, back = _draw_move(self.problem.unit_graph, tables, devices, rng, scratch)
+            here = devices[scratch[0, 0]]
             devices[scratch[0, :count]] = device
+            devices[scratch[0, count : count + back]] = here
         return devices[self.problem.unit_of_op]
 
     def walk(self, request: WalkRequest, rng: np.random.Generator) -> Walk:

@@ -9,10 +9,11 @@ import pytest
 from gnnplace.api import training_problems
 from gnnplace.api.training_problems import ProblemRanges, SampledProblems, training_families, training_graphs
 from gnnplace.devices.json_format import topology_to_json
-from gnnplace.devices.sampled import DeviceRanges
 from gnnplace.errors import GnnplaceError
 from gnnplace.placement import Placement, check_legal
 from gnnplace.planners.classical.annealing import plan as anneal_plan
+from gnnplace.planners.classical.constructions import Starts
+from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from models_zoo.networks.catalog import FAMILIES
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES
@@ -80,10 +81,17 @@ def test_a_number_without_a_fitting_draw_is_an_error() -> None:
         SampledProblems(0, replace(SMALL, max_pairs=1, max_draws=2))(0)
 
 
-def test_a_draw_without_a_start_is_drawn_again() -> None:
-    tight = DeviceRanges(hosts_only_share=0.0, binding_share=1.0, binding_memory=(0.1, 0.2))
+def test_a_draw_without_a_start_that_fits_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[str]()
+
+    def nothing_fits(search: Search, count: int, rng: np.random.Generator) -> Starts:
+        drawn.append(search.problem.graph.name)
+        return Starts(search.problem.single_device_assignments[:1], np.array([2.0 * search.problem.worst_case_s]), True)
+
+    monkeypatch.setattr(training_problems, "evaluate_starts", nothing_fits)
     with pytest.raises(GnnplaceError, match="none of 3 draws"):
-        SampledProblems(0, replace(SMALL, constructions=2, max_draws=3, devices=tight))(0)
+        SampledProblems(0, replace(SMALL, max_draws=3))(0)
+    assert len(drawn) == 3
 
 
 def test_problems_grow_to_their_full_size() -> None:

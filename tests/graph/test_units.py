@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnplace.graph.coarsen import coarsen
-from gnnplace.graph.op_graph import Op, OpGraph, Tensor
-from gnnplace.graph.units import coarsen_units, first_above, grow_cluster, joined_units
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.graph.units import coarsen_units, colocated_units, first_above, grow_cluster, joined_units, unit_bytes
 from gnnplace.sim.example import diamond
 from tests.random_problems import random_graph
 
@@ -116,3 +116,12 @@ def test_a_large_cluster_is_all_that_is_connected_on_the_device() -> None:
     scratch, devices = np.zeros((3, 4), dtype=np.int64), np.array([0, 0, 0, 1])
     count = grow_cluster(diamond().unit_graph, 100.0, devices, np.random.default_rng(0), scratch)
     assert sorted(scratch[0, :count].tolist()) == [0, 1, 2]
+
+
+def test_a_unit_weighs_its_weights_its_part_of_shared_ones_and_a_share_of_its_tensors() -> None:
+    ops = [Op("a", memory_bytes=3, group="g"), Op("b", memory_bytes=4, group="g"), Op("c"), Op("d")]
+    graph = OpGraph.build("some", ops, [Tensor("a", 20, ("c",)), Tensor("c", 6)], [SharedWeight(12, ("b", "c", "d"))])
+    unit = colocated_units(graph)
+    assert unit_bytes(graph, unit, 0.5)[unit[1:]].tolist() == [3 + 4 + 4 + 10, 4 + 3, 4]
+    assert unit_bytes(graph, unit)[unit[1:]].tolist() == [3 + 4 + 4, 4, 4]
+    assert unit_bytes(graph, unit, np.array([True, False]))[unit[1:]].tolist() == [3 + 4 + 4 + 20, 4, 4]

@@ -12,7 +12,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.planners.classical import heft
 from gnnplace.planners.classical.baselines import plan_single
-from gnnplace.planners.gnn.constructions import evaluate_starts
+from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.gnn.moves import Candidates, Moves, placement_hash, unit_hashes
 from gnnplace.planners.gnn.odds import MoveOdds, OddsConfig, OddsTable, PolicySearch, draw_pair
 from gnnplace.planners.gnn.planner import GnnConfig, _revisit_limit, plan
@@ -118,7 +118,8 @@ def test_the_planner_loads_the_policy_file_and_refuses_a_broken_one(tmp_path: Pa
 def test_starts_come_best_first_and_hold_the_single_devices() -> None:
     problem = random_layers(3)
     search = Search(problem, Budget(60), "test", 0)
-    assignments, seconds = evaluate_starts(search, 40, np.random.default_rng(0))
+    assignments, seconds, is_tight = evaluate_starts(search, 40, np.random.default_rng(0))
+    assert not is_tight
     assert seconds.tolist() == sorted(seconds)
     assert seconds[0] == search.best_s
     assert {row[0] for row in assignments if len(set(row.tolist())) == 1} >= {0, 1, 2}

@@ -7,7 +7,7 @@ import pytest
 
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical import heft, heft_portfolio
-from gnnplace.planners.classical.heft_portfolio import TRANSFER_FACTORS, held_shares, noisy_schedules, plain_options
+from gnnplace.planners.classical.heft_portfolio import TRANSFER_FACTORS, held_shares, noisy_options, plain_options
 from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads
 
@@ -54,8 +54,9 @@ def test_every_transfer_factor_comes_with_and_without_channels_before_noise_that
     options = list(plain_options(shares))
     assert [each.channels for each in options] == [True] * 8 + [False] * 8
     assert [each.transfer_factor for each in options] == [*TRANSFER_FACTORS] * 2
-    noisy = [list(itertools.islice(noisy_schedules(problem, np.random.default_rng(s), shares), 3)) for s in (0, 1)]
-    assert np.array(noisy[0]).tolist() != np.array(noisy[1]).tolist()
+    noisy = [list(itertools.islice(noisy_options(problem, np.random.default_rng(s), shares), 3)) for s in (0, 1)]
+    assert [each.channels for each in noisy[0]] == [True, False, True]
+    assert [each.transfer_factor for each in noisy[0]] != [each.transfer_factor for each in noisy[1]]
 
 
 def test_smaller_shares_of_memory_are_tried_only_where_not_everything_fits() -> None:

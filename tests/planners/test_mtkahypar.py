@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from gnnplace.devices.topology import Device
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
-from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.isolated_process import IsolatedProcess
 from gnnplace.placement import check_legal
 from gnnplace.planners.classical import mtkahypar
-from gnnplace.planners.classical.mtkahypar import MtKahyparConfig, part_limits, plan, unit_bytes
+from gnnplace.planners.classical.mtkahypar import MtKahyparConfig, part_limits, plan
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph
 from gnnplace.planners.classical.partition_graph import parts_of
 from gnnplace.planners.solution import Budget
@@ -34,13 +34,6 @@ def _needs_mtkahypar() -> None:
 def on_gpus(graph: OpGraph, memory_bytes: Sequence[int | None]) -> Problem:
     devices = (Device(f"gpu{i}", "gpu", room) for i, room in enumerate(memory_bytes))
     return problem_of(graph, connected(*devices, latency_s=1e-3, bandwidth=1e6), 1.0)
-
-
-def test_a_unit_weighs_its_weights_its_share_of_shared_ones_and_some_of_its_results() -> None:
-    ops = [Op("a", memory_bytes=3, group="g"), Op("b", memory_bytes=4, group="g"), Op("c"), Op("d")]
-    graph = OpGraph.build("some", ops, [Tensor("a", 20, ("c",)), Tensor("c", 6)], [SharedWeight(12, ("b", "c", "d"))])
-    problem = on_gpus(graph, [None])
-    assert unit_bytes(problem, 0.5)[problem.unit_of_op[1:]].tolist() == [3 + 4 + 4 + 10, 4 + 3, 4]
 
 
 def test_parts_are_limited_by_speed_and_imbalance_and_by_their_memories() -> None:

@@ -1,5 +1,7 @@
 """m-SCT: the linear program by hand, and the effect of favourite children."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from gnnplace.evaluation import Problem
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.planners.classical import etf, sct
 from gnnplace.planners.classical.etf import earliest_task_schedule
-from gnnplace.planners.classical.sct import SctConfig, favourite_children
+from gnnplace.planners.classical.sct import FavouriteChildren, SctConfig, favourite_children
 from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads
 
@@ -134,3 +136,22 @@ def test_a_graph_without_tensors_or_without_any_time_has_no_favourites() -> None
 def test_a_threshold_with_which_an_op_could_have_two_favourites_is_refused(threshold: float) -> None:
     with pytest.raises(InvalidInput, match=r"expected 0 \(no favourite children\) to 0.5"):
         SctConfig(threshold=threshold)
+
+
+def test_a_schedule_in_a_hurry_places_the_ops_that_are_left_where_they_end_first() -> None:
+    problem = reservation()
+    schedule = earliest_task_schedule(problem, favourite=np.array([2, -1, -1, -1]), stop=np.ones(1, dtype=np.bool_))
+    assert schedule.assignment.tolist() == [0, 1, 0, 0]
+    assert schedule.start_s.tolist() == [0.0, 0.0, 5.0, 1.0]
+
+
+def test_where_the_program_takes_all_its_time_there_is_still_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(problem: Problem, threshold: float, limit_s: float | None) -> FavouriteChildren:
+        assert limit_s is not None
+        time.sleep(limit_s)
+        return favourite_children(problem, 0.0)
+
+    monkeypatch.setattr(sct, "favourite_children", slow)
+    problem = random_problem(1)
+    solution = sct.plan(problem, Budget(evaluations=None, seconds=2.0), 0)
+    np.testing.assert_array_equal(solution.placement.assignment, etf.plan(problem, Budget(9), 0).placement.assignment)

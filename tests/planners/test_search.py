@@ -1,6 +1,7 @@
 """The search keeps to its budget and returns the best placement it evaluated."""
 
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from gnnplace.errors import InfeasiblePlacement
 from gnnplace.evaluation import Problem, Proposals, WalkRequest
 from gnnplace.graph.op_graph import Op, OpGraph
 from gnnplace.placement import Placement
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Search, deadline
 from gnnplace.planners.solution import Budget, Progress
 from tests.problems import connected, problem_of
 
@@ -116,3 +117,15 @@ def test_an_interrupt_that_appears_as_another_error_keeps_the_best_so_far(proble
     with pytest.raises(TypeError, match="unbox"), Search(problem, Budget(10), "test", 7):
         raise TypeError("can't unbox")
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_deadline_passes_once_and_never_without_a_limit() -> None:
+    with deadline(None) as stop:
+        assert stop.tolist() == [False]
+    with deadline(0.01) as stop:
+        assert stop.tolist() == [False]
+        for _ in range(1000):
+            if stop[0]:
+                break
+            time.sleep(0.01)
+        assert stop.tolist() == [True]

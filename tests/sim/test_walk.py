@@ -188,3 +188,41 @@ def test_a_cluster_is_connected_on_one_device_and_has_the_stated_mean_size() -> 
         assert (np.diff(moved) == 1).all()
         sizes.append(len(moved))
     assert np.mean(sizes) == pytest.approx(5.0, abs=0.4)  # the unit and four others
+
+
+def full_devices() -> Problem:
+    """Two units on two devices that hold one each; each is fast where the other one is."""
+    graph = OpGraph.build("two", [Op("a", memory_bytes=10), Op("b", memory_bytes=10)])
+    return problem_of(graph, mesh(2, memory_bytes=15), np.array([[5.0, 1.0], [1.0, 5.0]]))
+
+
+def test_only_exchanges_improve_a_placement_that_fills_its_devices() -> None:
+    problem, start = full_devices(), np.array([0, 1])
+    stuck = walk(problem, start, 200, (0.0, 0.0))
+    assert (stuck.best_s, stuck.best.tolist()) == (5.0, [0, 1])
+    found = walk(problem, start, 200, (0.0, 0.0), replace(PROPOSALS, exchange_share=0.5))
+    assert (found.best_s, found.best.tolist()) == (1.0, [1, 0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_walk_with_exchanges_equals_its_moves_made_one_by_one(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    problem = random_problem(generator, "latency")
+    start = random_start(problem, generator)
+    request = WalkRequest(start, 60, 3.0, 0.1, replace(PROPOSALS, exchange_share=0.7))
+    quick = problem.local_search.walk(request, np.random.default_rng(seed))
+    slow = one_by_one(problem, request, np.random.default_rng(seed))
+    assert quick.assignment.tolist() == slow.assignment.tolist()
+    assert (quick.value_s, quick.best_s) == (slow.value_s, slow.best_s)
+    allowed = problem.action_mask[problem.unit_of_op]
+    assert allowed[np.arange(problem.graph.num_ops), quick.assignment].all()
+
+
+def test_units_that_make_room_hold_the_bytes_of_those_that_come() -> None:
+    ops = [Op("big", memory_bytes=30), *(Op(f"small{i}", memory_bytes=10) for i in range(9))]
+    problem = problem_of(OpGraph.build("ten", ops), mesh(2), 1.0)
+    proposals = Proposals(0.0, 0.0, 1.0, unit_weights=np.array([1.0, *[1e-12] * 9]), exchange_share=1.0)
+    start, rng = np.array([0] + [1] * 9), np.random.default_rng(0)
+    moved = np.array([problem.local_search.propose(start, proposals, rng) for _ in range(50)])
+    assert (moved[:, 0] == 1).all()
+    assert ((moved[:, 1:] == 0).sum(axis=1) == 3).all()

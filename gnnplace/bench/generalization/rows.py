@@ -54,6 +54,9 @@ def _all_rows() -> Iterator[Row]:
     for evaluations in (200, 1000, 2000, 5000, 50_000):
         yield Row(f"annealing@{evaluations}", "annealing", evaluations, stage=int(evaluations > 5000))
     yield Row("annealing@500000", "annealing", 500_000, seeds=1, stage=2)
+    for evaluations in (200, 1000, 2000, 5000):
+        yield Row(f"annealing-portfolio@{evaluations}", "annealing-portfolio", evaluations)
+    yield Row("annealing-portfolio-10s", "annealing-portfolio", seconds=10.0, stage=1)
     yield Row("annealing-10s", "annealing", seconds=10.0, stage=1)
     yield Row("annealing-60s", "annealing", seconds=60.0, seeds=1, stage=2)
     yield Row("placeto", "placeto", 2000, stage=1)
@@ -107,7 +110,8 @@ def planner_of(row: Row, policy: Path | None) -> Planner:
 
 
 _IMPROVER = (
-    "GnnConfig(max_starts=100, starts_share=0.25, fine_tuning_share=0.0, fine_tuning=FineTuningConfig(searches=6, evaluations=60, "
+    "GnnConfig(max_starts=100, starts ranked by their estimates, fine_tuning_share=0.0, "
+    "fine_tuning=FineTuningConfig(searches=6, evaluations=60, "
     "ppo=SearchPpoConfig(num_updates=600, learning_rate=0.0005, gamma=0.95, update_epochs=3, clip_coef=0.2, ent_coef=0.003, "
     "max_grad_norm=1.0, final_reward=False, least_spread=0.0002)), revisit_evaluations_per_unit=20, revisit_pairs=6000000, "
     "least_evaluations_per_unit=2, revisit_share=0.8, revisit=RevisitConfig(moves=MovesConfig(shares=(0.25, 0.25, 0.25, 0.25), "
@@ -115,7 +119,8 @@ _IMPROVER = (
     "encode_every=50)), cold=(0.003, 0.0003), hot=(0.6, 0.15), evaluations_per_move=(0.3, 3.0), lookahead=4, remembered_rises=64), "
     "walk=WalkConfig(policy_share=0.5, annealing=AnnealingConfig(sampled_moves=64, sampled_share=0.1, initial_acceptance=0.001, "
     "reheated_acceptance=0.3, cycle_evaluations_per_move=25, final_ratio=0.01, proposals=Proposals(follow_neighbour=0.8, "
-    "cluster_share=0.5, mean_cluster=3.0, unit_weights=None, device_weights=None), unlimited_evaluations_per_unit=1000)), policy=None, "
+    "cluster_share=0.5, mean_cluster=3.0, unit_weights=None, device_weights=None), unlimited_evaluations_per_unit=1000, "
+    "tight_exchange_share=0.25)), policy=None, "
     "execution=ExecutionConfig(rehearsal=RehearsalConfig(searches=3, evaluations_per_unit=30, max_simulated_ops=50000000.0, starts=60, "
     "share_of_seconds=0.2), correction=CorrectionConfig(steadiness=0.05, reach=0.03, noise=0.3), rehearsed=3, walk_moves=100, "
     "temperatures=(0.02, 0.001), neighbours=16, moves=Proposals(follow_neighbour=0.8, cluster_share=0.5, mean_cluster=3.0, "

@@ -4,7 +4,7 @@ import numpy as np
 
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
-from gnnplace.planners.classical.heft import best_start
+from gnnplace.planners.classical.constructions import best_start
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget, Solution
 
@@ -52,7 +52,7 @@ def plan_greedy(problem: Problem, budget: Budget, seed: int) -> Solution:
     4.001
     """
     with Search(problem, budget, "greedy", seed) as search:
-        assignment, value = best_start(search)
+        assignment, value, _ = best_start(search)
         assignment = assignment.copy()
         unit, settled = 0, 0  # units in a row for which no move helped
         while settled < problem.num_units:

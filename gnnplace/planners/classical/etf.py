@@ -14,6 +14,7 @@ from gnnplace.planners.classical.list_state import (
     Machine,
     State,
     Work,
+    copied_bytes,
     empty_state,
     is_in_memory,
     list_machine,
@@ -22,11 +23,12 @@ from gnnplace.planners.classical.list_state import (
     place_unit,
     ready_s,
 )
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Search, deadline
 from gnnplace.planners.solution import Budget, Solution
 
 MEMORY_SHARES = (1.0, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2)
 """Shares of every device's memory, tried one after the other until the placement fits when it is evaluated."""
+_SCHEDULING_SHARE = 0.8  # of the budget's seconds
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -41,24 +43,36 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     - Received copies count as memory.
     - The schedule is built op by op, not by steps of a clock, so that ops without duration cannot stall it.
     - Where the placement does not fit when it is evaluated, it is built again with a smaller share of every memory.
+    - Once most of the budget's seconds have passed, the ops that are left go to their earliest end in order of upward rank.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan(diamond(), Budget(50), seed=0).objective_s, 3)
     4.001
     """
-    with Search(problem, budget, "m-etf", seed) as search:
-        evaluate_in_order(search, (earliest_task_schedule(problem, share) for share in MEMORY_SHARES))
+    with Search(problem, budget, "m-etf", seed) as search, deadline(schedule_limit_s(search)) as stop:
+        evaluate_in_order(search, (earliest_task_schedule(problem, share, stop=stop) for share in MEMORY_SHARES))
     return search.solution()
 
 
+def schedule_limit_s(search: Search) -> float | None:
+    """Seconds after which a scheduler has to finish in a hurry, so that its schedule can still be evaluated; None: no limit."""
+    seconds = search.budget.seconds
+    return None if seconds is None else max(0.0, _SCHEDULING_SHARE * seconds - search.wall_s)
+
+
 def earliest_task_schedule(
-    problem: Problem, memory_share: float | None = 1.0, favourite: IntArray | None = None
+    problem: Problem,
+    memory_share: float | None = 1.0,
+    favourite: IntArray | None = None,
+    stop: BoolArray | None = None,
 ) -> ListSchedule:
     """The schedule of m-ETF, or of m-SCT where `favourite` `[N]` names each op's favourite child (-1: none).
 
     A device takes no op that would fill more than `memory_share` of its memory with weights, live activations and
     received copies (None ignores memory). When no device has memory for any op, the op and device that lack the least
     go first. `O(N D log N)` for ops with few inputs, with favourites `O(N D^2)` at worst.
+
+    Once `stop[0]` is true, the ops that are left go to the device where they end first, in order of upward rank.
     """
     graph, num_devices = problem.graph, problem.topology.num_devices
     machine = list_machine(problem.topology, 1.0, memory_share, channels=True)
@@ -74,17 +88,16 @@ def earliest_task_schedule(
             order=order,
             place=np.argsort(order),
             favourite=favourite,
+            stop=np.zeros(1, dtype=np.bool_) if stop is None else stop,
             reserves=bool((favourite >= 0).any()),
             extra_s=work.op_time_s - work.op_time_s.min(axis=1, keepdims=True),
             successor_offsets=graph.successor_offsets,
             successors=graph.successors,
-            output_bytes=np.asarray(np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.num_ops), np.float64),
-            workspace_bytes=graph.workspace_bytes.astype(np.float64),
             free_s=np.zeros(num_devices),
             last_op=np.full(num_devices, -1),
             live_bytes=np.zeros(num_devices),
             missing=np.diff(graph.input_offsets),
-            readers=np.diff(graph.consumer_offsets),
+            readers=work.readers.copy(),
             heap_key_s=np.empty((4, num_devices, graph.num_ops)),
             heap_place=np.empty((4, num_devices, graph.num_ops), np.int64),
             heap_size=np.zeros((4, num_devices), np.int64),
@@ -110,12 +123,11 @@ class _Run(NamedTuple):
     order: IntArray  # [N] ops from the highest upward rank to the lowest; heaps hold places in this order
     place: IntArray  # [N] of each op in the order
     favourite: IntArray  # [N] child, -1: none
+    stop: BoolArray  # [1] true once the schedule has to be finished in a hurry
     reserves: bool  # some op has a favourite child
     extra_s: FloatArray  # [N, D] time of the op beyond that on its fastest device
     successor_offsets: IntArray
     successors: IntArray
-    output_bytes: FloatArray  # [N]
-    workspace_bytes: FloatArray  # [N]
     free_s: FloatArray  # [D]
     last_op: IntArray  # [D] -1: none
     live_bytes: FloatArray  # [D] activations and copies, of a pool at its first device
@@ -134,20 +146,29 @@ def _schedule(run: _Run) -> tuple[IntArray, FloatArray, FloatArray, bool]:
     for op in range(num_ops):
         if run.missing[op] == 0:
             _release(op, run)
+    next_place = 0
     for _ in range(num_ops):
         best, best_s, best_place, best_keeps = -1, np.inf, num_ops, False
-        for device in range(num_devices):
+        is_late = run.stop[0]
+        for device in range(0 if is_late else num_devices):
             value_s, place, keeps = _offer(device, run)
             # Equal starts: the higher rank. Equal ranks: a device without a reservation, then the first device.
             better = place < best_place or (place == best_place and best_keeps and not keeps)
             if value_s < best_s or (value_s == best_s and better):
                 best, best_s, best_place, best_keeps = device, value_s, place, keeps
         op = int(run.order[best_place]) if best >= 0 else -1
-        if best < 0:
+        if is_late:
+            while state.assignment[run.order[next_place]] >= 0:
+                next_place += 1
+            op = int(run.order[next_place])
+            best = _earliest_end(op, run)
+        elif best < 0:
             op, best = _least_lacking(run)
         if state.unit_device[work.unit_of_op[op]] < 0:
             place_unit(work.unit_of_op[op], best, work, machine, state)
-        run.live_bytes[machine.memory_home[best]] += run.output_bytes[op] + _copied_bytes(op, best, run)
+        run.live_bytes[machine.memory_home[best]] += work.output_bytes[op] + copied_bytes(
+            op, best, work, machine, state
+        )
         ready = ready_s(op, best, work, machine, state, True)
         if ready == np.inf:
             connected, ready = False, 0.0
@@ -206,7 +227,7 @@ def _finish(op: int, run: _Run) -> None:
     for at in range(run.successor_offsets[op], run.successor_offsets[op + 1]):
         child = run.successors[at]
         run.missing[child] -= 1
-        if run.missing[child] == 0:
+        if run.missing[child] == 0 and not run.stop[0]:
             _release(child, run)
 
 
@@ -309,17 +330,6 @@ def _may_run(op: int, device: int, run: _Run) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _copied_bytes(op: int, device: int, run: _Run) -> float:
-    """Bytes of the op's inputs that the device's memory would have to receive."""
-    total = 0.0
-    for at in range(run.work.input_offsets[op], run.work.input_offsets[op + 1]):
-        tensor = run.work.input_tensors[at]
-        if not is_in_memory(tensor, device, run.work, run.machine, run.state):
-            total += run.work.num_bytes[tensor]
-    return total
-
-
-@njit(cache=True, nogil=True)
 def _lacking_bytes(op: int, device: int, run: _Run) -> tuple[float, float]:
     """Bytes that the device lacks for the op's weights, and for everything; 0 or less where it fits."""
     unit = run.work.unit_of_op[op]
@@ -327,8 +337,28 @@ def _lacking_bytes(op: int, device: int, run: _Run) -> tuple[float, float]:
     weights = run.state.resident[memory] - run.machine.limit_bytes[device]
     if run.state.unit_device[unit] < 0:
         weights += new_bytes(unit, memory, run.work, run.state.held)
-    activations = run.live_bytes[memory] + run.output_bytes[op] + run.workspace_bytes[op]
-    return weights, weights + activations + _copied_bytes(op, device, run)
+    activations = run.live_bytes[memory] + run.work.output_bytes[op] + run.work.workspace_bytes[op]
+    return weights, weights + activations + copied_bytes(op, device, run.work, run.machine, run.state)
+
+
+@njit(cache=True, nogil=True)
+def _earliest_end(op: int, run: _Run) -> int:
+    """The device where the op ends first; a device that lacks no memory comes before one that does."""
+    best, best_lacking, best_end = -1, np.inf, np.inf
+    for device in range(run.work.op_time_s.shape[1]):
+        if _may_run(op, device, run):
+            lacking, end = _lacking_and_end(op, device, run)
+            if best < 0 or lacking < best_lacking or (lacking == best_lacking and end < best_end):
+                best, best_lacking, best_end = device, lacking, end
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _lacking_and_end(op: int, device: int, run: _Run) -> tuple[float, float]:
+    """Bytes that the device lacks for the op, and the end of the op there; a missing route is worse than missing memory."""
+    ready = ready_s(op, device, run.work, run.machine, run.state, False)
+    lacking = max(0.0, _lacking_bytes(op, device, run)[1]) if ready < np.inf else 2.0**62
+    return lacking, max(ready, run.free_s[device]) + run.work.op_time_s[op, device]
 
 
 @njit(cache=True, nogil=True)
@@ -341,10 +371,7 @@ def _least_lacking(run: _Run) -> tuple[int, int]:
         for device in range(run.work.op_time_s.shape[1]):
             if not _may_run(op, device, run):
                 continue
-            ready = ready_s(op, device, run.work, run.machine, run.state, False)
-            # A missing route is worse than missing memory.
-            lacking = max(0.0, _lacking_bytes(op, device, run)[1]) if ready < np.inf else 2.0**62
-            end = max(ready, run.free_s[device]) + run.work.op_time_s[op, device]
+            lacking, end = _lacking_and_end(op, device, run)
             sooner = op == best_op and end < earliest
             if best_op < 0 or lacking < least or (lacking == least and sooner):
                 best_op, best, least, earliest = op, device, lacking, end

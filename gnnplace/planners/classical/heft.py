@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from gnnplace.arrays import IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.search import BudgetExhausted, Search, Seen
+from gnnplace.planners.search import Search, Seen
 from gnnplace.planners.solution import Budget, Solution
 
 MEMORY_AND_ACTIVATION_SHARES = ((None, 0.0), (1.0, 0.0), (0.9, 0.1), (0.9, 0.3), (0.9, 1.0), (0.5, 0.0), (0.5, 1.0))
@@ -34,10 +33,10 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     return search.solution()
 
 
-def evaluate_heft(search: Search, seen: Seen | None = None) -> int:
+def evaluate_heft(search: Search, seen: Seen | None = None) -> int | None:
     """Evaluates HEFT's placement and, while none fits, its memory-aware variants, each distinct one once.
 
-    Adds them to `seen`. Returns the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits (0 when none does).
+    Adds them to `seen`. Returns the index in `MEMORY_AND_ACTIVATION_SHARES` of the one that fits, None where none does.
     """
     seen = seen or Seen()
     for index, (memory_share, activation_share) in enumerate(MEMORY_AND_ACTIVATION_SHARES):
@@ -46,7 +45,7 @@ def evaluate_heft(search: Search, seen: Seen | None = None) -> int:
         # A placement that does not fit costs more than the worst case.
         if seen.add(assignment) and search.evaluate(Placement(assignment)) <= search.problem.worst_case_s:
             return index
-    return 0
+    return None
 
 
 def evaluate_in_order(search: Search, schedules: Iterable[ListSchedule]) -> None:
@@ -58,17 +57,3 @@ def evaluate_in_order(search: Search, schedules: Iterable[ListSchedule]) -> None
             break
     if assignment is not None:
         search.evaluate(Placement(assignment))
-
-
-def best_start(search: Search) -> tuple[IntArray, float]:
-    """The better of the best single device and HEFT, from which local searches begin; `[N]` and its penalised seconds.
-
-    Raises:
-        BudgetExhausted: the budget ended before the first evaluation.
-    """
-    search.evaluate_batch(search.problem.single_device_assignments)
-    evaluate_heft(search)
-    if search.best is None:
-        raise BudgetExhausted
-    search.stage("start")
-    return search.best.assignment, search.best_s

@@ -44,8 +44,8 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
         seen = Seen()
         fitting = evaluate_heft(search, seen)
         shares = MEMORY_AND_ACTIVATION_SHARES[fitting:] if fitting else held_shares(problem)
-        plain = (list_schedule(problem, options).assignment for options in plain_options(shares[::2]))
-        candidates = _distinct(chain(plain, noisy_schedules(problem, rng, shares)), seen)
+        options = chain(plain_options(shares[::2]), noisy_options(problem, rng, shares))
+        candidates = _distinct((list_schedule(problem, each).assignment for each in options), seen)
         while not budget.is_unlimited or search.evaluations < _UNLIMITED_SCHEDULES:
             batch: list[IntArray] = []
             # Building takes time, so seconds may run out.
@@ -57,21 +57,22 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
     return search.solution()
 
 
-def plain_options(shares: Shares) -> Iterator[ScheduleOptions]:
+def plain_options(shares: Shares, channels: tuple[bool, ...] = (True, False)) -> Iterator[ScheduleOptions]:
     """Every transfer factor, first with and then without channels, at each of the memory shares."""
-    for (memory_share, activation_share), channels, factor in product(shares, (True, False), TRANSFER_FACTORS):
-        yield ScheduleOptions(factor, channels, memory_share, activation_share)
+    for (memory_share, activation_share), occupied, factor in product(shares, channels, TRANSFER_FACTORS):
+        yield ScheduleOptions(factor, occupied, memory_share, activation_share)
 
 
-def noisy_schedules(problem: Problem, rng: np.random.Generator, shares: Shares) -> Iterator[IntArray]:
-    """`[N]` list schedules without end: a random transfer factor, and noise on ranks and finish times."""
+def noisy_options(
+    problem: Problem, rng: np.random.Generator, shares: Shares, channels: tuple[bool, ...] = (True, False)
+) -> Iterator[ScheduleOptions]:
+    """Options without end: a random transfer factor, and noise on ranks and finish times."""
     ops, devices = problem.op_time_s.shape
-    for channels, (memory_share, activation_share) in cycle(product((True, False), shares)):
+    for occupied, (memory_share, activation_share) in cycle(product(channels, shares)):
         finish_noise = np.exp(NOISE * rng.normal(size=(ops, devices)))
         factor = float(np.exp(rng.uniform(np.log(TRANSFER_FACTORS[0]), np.log(TRANSFER_FACTORS[-1]))))
         rank_noise = np.exp(NOISE * rng.normal(size=ops))
-        options = ScheduleOptions(factor, channels, memory_share, activation_share, rank_noise, finish_noise)
-        yield list_schedule(problem, options).assignment
+        yield ScheduleOptions(factor, occupied, memory_share, activation_share, rank_noise, finish_noise)
 
 
 def held_shares(problem: Problem) -> Shares:

@@ -11,8 +11,11 @@ from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.planners.classical.list_state import (
     Machine,
+    State,
     Work,
+    copied_bytes,
     empty_state,
+    is_in_memory,
     list_machine,
     list_work,
     missing_bytes,
@@ -33,7 +36,7 @@ class ScheduleOptions:
     memory_share: float | None = 1.0
     """Share of its memory that a device may fill with weights; a unit goes elsewhere if it can. None ignores memory."""
     activation_share: float = 0.0
-    """Share of the bytes produced that counts as weights; the schedule never frees memory."""
+    """Share of the bytes produced that counts as weights, which are never freed."""
     rank_noise: FloatArray | float = 1.0
     """`[N]` factors on the ops' mean times for ranking."""
     finish_noise: FloatArray | float = 1.0
@@ -42,6 +45,8 @@ class ScheduleOptions:
     """`[N]` ops in the order in which they are placed, inputs first; None: by falling upward rank."""
     remaining_s: FloatArray | None = None
     """`[N, D]` seconds added to an op's end when devices are compared; None adds nothing."""
+    live: bool = False
+    """Whether live activations and received copies count against the memory, from their producer to their last reader in `order`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +80,9 @@ def list_schedule(problem: Problem, options: ScheduleOptions = ScheduleOptions()
     order = options.order
     if order is None:
         order = rank_order(problem, options.transfer_factor, options.rank_noise)
-    machine = list_machine(problem.topology, options.transfer_factor, options.memory_share, options.channels)
+    machine = list_machine(
+        problem.topology, options.transfer_factor, options.memory_share, options.channels, options.live
+    )
     remaining_s = np.zeros_like(problem.op_time_s) if options.remaining_s is None else options.remaining_s
 
     def build(mask: BoolArray) -> ListSchedule:
@@ -142,6 +149,7 @@ def schedule_ops(
     """
     num_ops, num_devices = work.op_time_s.shape
     state = empty_state(work, machine)
+    live_bytes, peak_bytes, readers = np.zeros(num_devices), np.zeros(num_devices), work.readers.copy()
     shape = (num_devices, num_ops)
     busy = _Busy(
         np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.bool_), np.zeros(num_devices, dtype=np.int64)
@@ -161,7 +169,12 @@ def schedule_ops(
             if end == np.inf:
                 over = np.inf
             elif decided < 0:
-                over = max(0.0, missing_bytes(unit, device, work, machine, state))
+                used_bytes = 0.0
+                if machine.live:
+                    memory = machine.memory_home[device]
+                    used_bytes = live_bytes[memory] + work.output_bytes[op] + work.workspace_bytes[op]
+                    used_bytes = max(peak_bytes[memory], used_bytes + copied_bytes(op, device, work, machine, state))
+                over = max(0.0, missing_bytes(unit, device, work, machine, state) + used_bytes)
             # A device with room comes before one without; then the earliest end decides, then the smaller index.
             earlier = best < 0 or end + remaining_s[op, device] < best_end + remaining_s[op, best]
             if best < 0 or over < best_over or (over == best_over and earlier):
@@ -171,6 +184,10 @@ def schedule_ops(
             best_place = busy.size[best]
             best_start = busy.end_s[best, best_place - 1] if best_place else 0.0
             best_end = best_start + work.op_time_s[op, best]
+        if machine.live:
+            memory = machine.memory_home[best]
+            live_bytes[memory] += work.output_bytes[op] + copied_bytes(op, best, work, machine, state)
+            peak_bytes[memory] = max(peak_bytes[memory], live_bytes[memory] + work.workspace_bytes[op])
         if decided < 0:
             place_unit(unit, best, work, machine, state)
         ready_s(op, best, work, machine, state, True)
@@ -179,7 +196,20 @@ def schedule_ops(
             if machine.excludes[best, device]:
                 _block(device, best_start, best_end, busy)
         state.assignment[op], state.start_s[op], state.end_s[op] = best, best_start, best_end
+        if machine.live:
+            _free_read(op, work, machine, state, live_bytes, readers)
     return state.assignment, state.start_s, state.end_s, connected
+
+
+@njit(cache=True, nogil=True)
+def _free_read(op: int, work: Work, machine: Machine, state: State, live_bytes: FloatArray, readers: IntArray) -> None:
+    """Frees the tensors that the op is the last to read, in every memory that has them."""
+    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
+        tensor = work.input_tensors[at]
+        readers[tensor] -= 1
+        for device in range(work.op_time_s.shape[1] if readers[tensor] == 0 else 0):
+            if machine.memory_home[device] == device and is_in_memory(tensor, device, work, machine, state):
+                live_bytes[device] -= work.num_bytes[tensor]
 
 
 @njit(cache=True, nogil=True)

@@ -24,6 +24,9 @@ class Work(NamedTuple):
     unit_weight_offsets: IntArray  # [U + 1]
     unit_weights: IntArray  # shared weights of each unit
     weight_bytes: IntArray  # [W]
+    output_bytes: FloatArray  # [N]
+    workspace_bytes: FloatArray  # [N]
+    readers: IntArray  # [T] number of ops that read the tensor
 
 
 class Machine(NamedTuple):
@@ -40,6 +43,7 @@ class Machine(NamedTuple):
     link_channel: IntArray  # [L]
     num_channels: int
     channels: bool  # transfers wait for their channel
+    live: bool  # live activations and received copies count against the limits
     memory_home: IntArray  # [D] the first device of each device's memory pool
     pooled: bool  # some devices share a memory
     excludes: BoolArray  # [D, D] true where two devices share a resource
@@ -70,24 +74,33 @@ def list_work(
     op_time_s = np.where(mask[problem.unit_of_op], problem.op_time_s * time_factors, np.inf)
     return Work(
         problem.unit_of_op, op_time_s, graph.input_offsets, graph.input_tensors, graph.tensor_producer,
-        graph.tensor_bytes, *_unit_weights(problem, activation_share), graph.weight_bytes,
+        graph.tensor_bytes, *_unit_weights(problem, activation_share), graph.weight_bytes, *_activations(problem),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=4)  # searches build hundreds of schedules of one problem
+def _activations(problem: Problem) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Bytes that ops produce `[N]`, bytes of their workspace `[N]`, and the number of readers of each tensor `[T]`."""
+    graph = problem.graph
+    produced = np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.num_ops).astype(np.float64)
+    return produced, graph.workspace_bytes.astype(np.float64), np.diff(graph.consumer_offsets)
+
+
+@lru_cache(maxsize=4)
 def _unit_weights(problem: Problem, activation_share: float) -> tuple[IntArray, IntArray, IntArray]:
     """Own bytes of units `[U]`, and the shared weights of each as offsets and indices."""
     graph = problem.graph
     unit_bytes = np.zeros(problem.num_units, dtype=np.int64)
-    produced = np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.num_ops)
-    held_bytes = graph.memory_bytes + (activation_share * produced).astype(np.int64)
+    held_bytes = graph.memory_bytes + (activation_share * _activations(problem)[0]).astype(np.int64)
     np.add.at(unit_bytes, problem.unit_of_op, held_bytes)
     weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
     pairs = np.unique(np.stack([problem.unit_of_op[graph.weight_consumers], weight], axis=1), axis=0)
     return unit_bytes, *csr(pairs[:, 0], pairs[:, 1], problem.num_units)
 
 
-def list_machine(topology: Topology, transfer_factor: float, memory_share: float | None, channels: bool) -> Machine:
+def list_machine(
+    topology: Topology, transfer_factor: float, memory_share: float | None, channels: bool, live: bool = False
+) -> Machine:
     """The devices and links of a topology; schedulers fill `memory_share` of each memory, None ignores memory."""
     share = np.inf if memory_share is None else memory_share
     memory_bytes = topology.memory_bytes
@@ -103,6 +116,7 @@ def list_machine(topology: Topology, transfer_factor: float, memory_share: float
         link_channel=topology.link_channel,
         num_channels=len(topology.channel_names),
         channels=channels,
+        live=live,
         memory_home=topology.memory_home,
         pooled=topology.shares_memory,
         excludes=topology.excludes,
@@ -165,6 +179,17 @@ def is_in_memory(tensor: int, device: int, work: Work, machine: Machine, state: 
         if machine.memory_home[other] == memory and state.arrival_s[tensor, other] < np.inf:
             return True
     return False
+
+
+@njit(cache=True, nogil=True)
+def copied_bytes(op: int, device: int, work: Work, machine: Machine, state: State) -> float:
+    """Bytes of the op's inputs that the device's memory would have to receive."""
+    total = 0.0
+    for at in range(work.input_offsets[op], work.input_offsets[op + 1]):
+        tensor = work.input_tensors[at]
+        if not is_in_memory(tensor, device, work, machine, state):
+            total += work.num_bytes[tensor]
+    return total
 
 
 @njit(cache=True, nogil=True)

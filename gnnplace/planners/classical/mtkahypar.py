@@ -13,6 +13,7 @@ import numpy as np
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
+from gnnplace.graph.units import unit_bytes
 from gnnplace.isolated_process import IsolatedProcess, ProcessEnded
 from gnnplace.planners.classical.mtkahypar_process import Hypergraph, partitioner
 from gnnplace.planners.classical.partition_graph import Parts, nets_of, parts_of, whole_numbers
@@ -72,17 +73,6 @@ def plan(problem: Problem, budget: Budget, seed: int, config: MtKahyparConfig = 
     return search.solution()
 
 
-def unit_bytes(problem: Problem, activation_share: float) -> FloatArray:
-    """`[U]` resident bytes, with an equal share of each shared weight, and `activation_share` of the bytes produced."""
-    graph, unit = problem.graph, problem.unit_of_op
-    num_bytes = np.zeros(problem.num_units)
-    np.add.at(num_bytes, unit, graph.memory_bytes)
-    np.add.at(num_bytes, unit[graph.tensor_producer], activation_share * graph.tensor_bytes)
-    sharers = np.diff(graph.weight_offsets)
-    np.add.at(num_bytes, unit[graph.weight_consumers], np.repeat(graph.weight_bytes / np.maximum(1, sharers), sharers))
-    return num_bytes
-
-
 def part_limits(total: float, capacity: FloatArray, speed: FloatArray, imbalance: float) -> FloatArray | None:
     """`[P]` the largest weight of each part: `1 + imbalance` times `total` in sum, by speed, within the capacities.
 
@@ -106,7 +96,7 @@ def _search_partitions(search: Search, cutter: _Cutter, config: MtKahyparConfig)
     problem, rng = search.problem, np.random.default_rng(search.seed)
     seen, parts = Seen(problem.single_device_assignments), parts_of(problem, hosts=True)
     for activation_share in config.activation_shares:
-        weight = unit_bytes(problem, activation_share)
+        weight = unit_bytes(problem.graph, problem.unit_of_op, activation_share)
         weight = weight if weight.any() else np.ones(problem.num_units)
         roomy = False
         for _ in range(config.orders):

@@ -9,10 +9,10 @@ from scipy.sparse import block_array, csr_array, diags_array, eye_array
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.errors import InvalidInput
 from gnnplace.evaluation import Problem
-from gnnplace.planners.classical.etf import MEMORY_SHARES, earliest_task_schedule
+from gnnplace.planners.classical.etf import MEMORY_SHARES, earliest_task_schedule, schedule_limit_s
 from gnnplace.planners.classical.heft import evaluate_in_order
 from gnnplace.planners.classical.list_schedule import mean_costs
-from gnnplace.planners.search import Search
+from gnnplace.planners.search import Search, deadline
 from gnnplace.planners.solution import Budget, Solution
 
 
@@ -47,7 +47,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: SctConfig = SctCon
     Jeon et al. 2020 (Baechi), section 3, after Hanen and Munier 1995: as m-ETF, but a device reserves itself for the
     favourite child of its last op once the child's inputs exist, if the child could start nowhere earlier. A reserved
     device runs only that child, or an op whose inputs could be on any device by then. Departures are those of m-ETF.
-    The linear program takes mean times where devices or links differ, and where the budget's seconds end
+    The linear program takes mean times where devices or links differ. Where half of the budget's seconds pass
     before it is solved, no op has a favourite child, which is m-ETF.
 
     >>> from gnnplace.sim.example import diamond
@@ -56,9 +56,11 @@ def plan(problem: Problem, budget: Budget, seed: int, config: SctConfig = SctCon
     """
     with Search(problem, budget, "m-sct", seed) as search:
         if search.remaining:
-            limit_s = None if budget.seconds is None else max(1e-3, budget.seconds - search.wall_s)
+            limit_s = None if budget.seconds is None else max(1e-3, 0.5 * budget.seconds - search.wall_s)
             favourite = favourite_children(problem, config.threshold, limit_s).favourite
-            evaluate_in_order(search, (earliest_task_schedule(problem, share, favourite) for share in MEMORY_SHARES))
+            with deadline(schedule_limit_s(search)) as stop:
+                schedules = (earliest_task_schedule(problem, share, favourite, stop) for share in MEMORY_SHARES)
+                evaluate_in_order(search, schedules)
     return search.solution()
 
 

@@ -10,7 +10,7 @@ from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.env.process import PlacementProcess
 from gnnplace.evaluation import PairedEvaluator, Problem, Proposals
 from gnnplace.planners.classical.annealing import AnnealingConfig
-from gnnplace.planners.gnn.constructions import evaluate_starts
+from gnnplace.planners.classical.constructions import evaluate_starts
 from gnnplace.planners.gnn.correction import Candidate, Correction, CorrectionConfig
 from gnnplace.planners.gnn.moves import Candidates, Moves, MovesConfig
 from gnnplace.planners.gnn.odds import PolicySearch
@@ -107,7 +107,7 @@ def rehearse(search: Search, planner: Planner, rng: np.random.Generator, config:
         seconds = max(_LEAST_S, config.share_of_seconds * left_s / (config.searches + 1))
     rows = np.zeros((0, twin.graph.num_ops), dtype=np.int64)  # an interrupt may end the block at any time
     with Search(twin, Budget(None, seconds), search.planner, search.seed) as starts:
-        rows = evaluate_starts(starts, config.starts, rng)[0]
+        rows = evaluate_starts(starts, config.starts, rng).assignments
     interrupted, evaluations = starts.interrupted, starts.evaluations
     ops = max(1, twin.local_search.ops_per_evaluation)
     count = min(config.evaluations_per_unit * twin.num_units, int(config.max_simulated_ops / ops)) // config.searches

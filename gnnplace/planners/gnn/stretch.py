@@ -81,7 +81,7 @@ def rebuild(
     base = tables.machine
     machine = Machine(
         share * base.limit_bytes, base.overhead_s, factor * base.segment_s, factor * base.intake_s_per_byte, base.route_offsets, base.route_links, factor * base.latency_s,
-        factor * base.per_byte_s, base.link_channel, base.num_channels, channels, base.memory_home, base.pooled, base.excludes,
+        factor * base.per_byte_s, base.link_channel, base.num_channels, channels, base.live, base.memory_home, base.pooled, base.excludes,
     )  # fmt: skip
     work = _timed(tables.work, factors * tables.work.op_time_s)
     schedule = schedule_ops(order, tables.nothing_remains_s, work, machine)
@@ -96,5 +96,6 @@ def _timed(work: Work, op_time_s: FloatArray) -> Work:
     """The same work with other seconds per op and device."""
     return Work(
         work.unit_of_op, op_time_s, work.input_offsets, work.input_tensors, work.producer, work.num_bytes,
-        work.unit_bytes, work.unit_weight_offsets, work.unit_weights, work.weight_bytes,
+        work.unit_bytes, work.unit_weight_offsets, work.unit_weights, work.weight_bytes, work.output_bytes, work.workspace_bytes,
+        work.readers,
     )  # fmt: skip

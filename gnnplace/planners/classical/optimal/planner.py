@@ -13,7 +13,7 @@ from gnnplace.errors import MissingDependency
 from gnnplace.evaluation import Problem
 from gnnplace.placement import Placement
 from gnnplace.planners.classical.annealing import AnnealingConfig, anneal
-from gnnplace.planners.classical.heft import best_start
+from gnnplace.planners.classical.constructions import best_start
 from gnnplace.planners.classical.list_schedule import start_order_priorities
 from gnnplace.planners.classical.optimal.model import IntervalModel
 from gnnplace.planners.classical.optimal.rules import (
@@ -110,7 +110,7 @@ def plan(problem: Problem, budget: Budget, seed: int, config: OptimalConfig = Op
 
 def _begin(search: Search, config: OptimalConfig) -> None:
     """Anneals the better of `single` and `heft` for a part of the budget."""
-    assignment, value = best_start(search)
+    assignment, value, _ = best_start(search)
     whole = search.budget
     share = min(search.remaining // 2, config.annealing_evaluations_per_unit * search.problem.num_units)
     until_s = None

@@ -1,0 +1,132 @@
+"""Packed list schedules: live memory, estimated peaks, and the price of memory by hand."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from gnnplace.devices.topology import Device
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
+from gnnplace.placement import Placement
+from gnnplace.planners.classical import heft, packed
+from gnnplace.planners.classical.constructions import best_start, evaluate_starts
+from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
+from gnnplace.planners.classical.packed import estimated_peak_bytes, live_at_peak, packed_schedules
+from gnnplace.planners.search import Search
+from gnnplace.planners.solution import Budget
+from tests.problems import connected, devices_of, problem_of, random_reads
+
+
+def on_a_small_device(ops: list[Op], tensors: list[Tensor], times: list[list[float]], memory_bytes: int) -> Problem:
+    """A device with little memory beside one without a limit."""
+    devices = connected(Device("small", memory_bytes=memory_bytes), Device("roomy"), bandwidth=1e3)
+    return problem_of(OpGraph.build("some", ops, tensors), devices, times)
+
+
+def beside_a_live_tensor() -> Problem:
+    """`b` runs while the ten bytes of `a` wait for `c`."""
+    ops = [Op("a"), Op("b", memory_bytes=6), Op("c")]
+    tensors = [Tensor("a", 10, ("c",)), Tensor("a", 0, ("b",)), Tensor("b", 0, ("c",))]
+    return on_a_small_device(ops, tensors, [[1.0, 9.0], [1.0, 5.0], [1.0, 9.0]], 15)
+
+
+def test_a_live_tensor_takes_memory_until_its_last_reader_is_placed() -> None:
+    problem = beside_a_live_tensor()
+    assert list_schedule(problem).assignment.tolist() == [0, 0, 0]
+    assert list_schedule(problem, ScheduleOptions(live=True)).assignment.tolist() == [0, 1, 0]
+
+
+def test_freed_memory_takes_the_next_op() -> None:
+    ops = [Op("a"), Op("b"), Op("c")]
+    tensors = [Tensor("a", 10, ("b",)), Tensor("b", 5, ("c",)), Tensor("c", 10)]
+    problem = on_a_small_device(ops, tensors, [[1.0, 9.0]] * 3, 15)
+    assert list_schedule(problem, ScheduleOptions(live=True)).assignment.tolist() == [0, 0, 0]
+
+
+def test_the_estimated_peak_by_hand() -> None:
+    problem = beside_a_live_tensor()
+    together = ListSchedule(np.array([0, 0, 0]), np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0]), True)
+    apart = ListSchedule(np.array([0, 1, 1]), np.array([0.0, 1.0, 6.0]), np.array([1.0, 6.0, 15.0]), True)
+    assert estimated_peak_bytes(problem, together).tolist() == [16, 0]
+    assert estimated_peak_bytes(problem, apart).tolist() == [10, 16]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_on_one_device_the_estimated_peak_is_the_simulated_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = random_reads(rng, 30, (1, 50), memory_bytes=7)
+    problem = problem_of(graph, devices_of("d"), rng.uniform(1.0, 9.0, (30, 1)))
+    placement = Placement(np.zeros(30, dtype=np.int64))
+    schedule = problem.estimator.schedule(placement)
+    estimate = estimated_peak_bytes(
+        problem, ListSchedule(placement.assignment, schedule.start_s, schedule.end_s, connected=True)
+    )
+    assert estimate.tolist() == problem.evaluator.evaluate(placement).peak_memory_bytes.tolist()
+
+
+def test_tensors_that_are_live_at_the_peak_of_one_device() -> None:
+    ops = [Op("a"), Op("b", workspace_bytes=100), Op("c")]
+    tensors = [Tensor("a", 10, ("c",)), Tensor("a", 1, ("b",)), Tensor("b", 5, ("c",)), Tensor("c", 50)]
+    problem = on_a_small_device(ops, tensors, [[1.0, 1.0]] * 3, 15)
+    assert live_at_peak(problem, np.array([0, 1, 2])).tolist() == [True, True, True, False]
+
+
+def one_of_two_fits() -> Problem:
+    """Ranks send `a` to the small device first, but `b` needs it more: 100 s elsewhere instead of 3 s."""
+    ops = [Op("a", memory_bytes=8), Op("b", memory_bytes=8), Op("c")]
+    return on_a_small_device(ops, [Tensor("a", 0, ("c",))], [[1.0, 3.0], [1.0, 100.0], [60.0, 60.0]], 10)
+
+
+def test_the_unit_that_suffers_least_per_byte_leaves_the_small_device() -> None:
+    problem = one_of_two_fits()
+    assert heft.plan(problem, Budget(100), 0).objective_s == pytest.approx(100.0)
+    found = packed.plan(problem, Budget(20), 0)
+    assert found.placement.assignment[:2].tolist() == [1, 0]
+    assert found.objective_s == pytest.approx(63.0)
+
+
+def test_local_searches_begin_at_packed_schedules_only_where_memory_is_tight() -> None:
+    for problem, is_tight in ((one_of_two_fits(), True), (beside_nothing(), False)):
+        with Search(problem, Budget(60), "test", 0) as search:
+            starts = evaluate_starts(search, 30, np.random.default_rng(0))
+        with Search(problem, Budget(60), "test", 0) as search:
+            start = best_start(search)
+        assert (starts.is_tight, start.is_tight) == (is_tight, is_tight)
+        assert start.seconds == (pytest.approx(63.0) if is_tight else pytest.approx(62.0))
+        assert starts.seconds[0] <= start.seconds
+
+
+def beside_nothing() -> Problem:
+    """The same ops where everything fits."""
+    ops = [Op("a", memory_bytes=8), Op("b", memory_bytes=8), Op("c")]
+    return on_a_small_device(ops, [Tensor("a", 0, ("c",))], [[1.0, 3.0], [1.0, 100.0], [60.0, 60.0]], 100)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shared_weights_count_once_and_every_schedule_keeps_to_its_memory(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = random_reads(rng, 40, (1, 20), memory_bytes=10)
+    names = [f"o{i}" for i in range(40)]
+    weights = [SharedWeight(30, tuple(rng.choice(names, size=5, replace=False))) for _ in range(3)]
+    graph = OpGraph.build("shared", [Op(name, memory_bytes=10) for name in names], list(tensors_of(graph)), weights)
+    devices = connected(*devices_of("gg", 300), Device("host"), latency_s=0.1, bandwidth=1e3)
+    problem = problem_of(graph, devices, rng.uniform(1.0, 2.0, (40, 3)) * np.array([1.0, 1.0, 9.0]))
+    schedules = list(islice(packed_schedules(problem, rng), 40))
+    fitting = [(estimated_peak_bytes(problem, each) <= problem.topology.memory_bytes).all() for each in schedules]
+    assert sum(fitting) >= 20
+    seconds = problem.penalised_batch_s(
+        problem.evaluator.evaluate_batch(np.array([each.assignment for each in schedules]))
+    )
+    assert (seconds[fitting] <= problem.worst_case_s).mean() >= 0.8
+    alone = heft.plan(problem, Budget(100), 0).objective_s
+    assert packed.plan(problem, Budget(100), 0).objective_s <= alone
+
+
+def tensors_of(graph: OpGraph) -> list[Tensor]:
+    """The tensors of a graph, by names."""
+    ends = zip(graph.consumer_offsets[:-1].tolist(), graph.consumer_offsets[1:].tolist(), strict=True)
+    return [
+        Tensor(graph.op_names[producer], int(size), tuple(graph.op_names[op] for op in graph.consumers[begin:end]))
+        for producer, size, (begin, end) in zip(graph.tensor_producer, graph.tensor_bytes, ends, strict=True)
+    ]
