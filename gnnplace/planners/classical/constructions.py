@@ -1,6 +1,6 @@
 """Starts of searches: placements built without search."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 
@@ -11,12 +11,19 @@ from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
-from gnnplace.planners.classical.packed import best_estimated, evaluate_packed, packed_assignments
+from gnnplace.planners.classical.packed import (
+    best_estimated,
+    evaluate_packed,
+    missing_bytes,
+    one_by_one,
+    packed_assignments,
+)
 from gnnplace.planners.classical.segments import segment_assignments
 from gnnplace.planners.search import BudgetExhausted, Search, Seen
 from gnnplace.planners.solution import Budget
 
-_LEAST_STARTS = 25
+_FEW_EVALUATIONS, _LEAST_STARTS = 10, 25
+_FIRST = 3  # schedules with channels before all others
 _LEAST_BUILDS = 16  # list schedules of each kind, of which the best are evaluated
 _PACKED = 10  # packed schedules that a local search evaluates before it begins
 _PACKED_SHARE = 0.1  # of the budget, for these
@@ -24,15 +31,15 @@ _PACKED_STARTS_SHARE = 0.6  # of many starts, where memory is tight
 
 
 def starts_within(budget: Budget, most: int = 100) -> int:
-    """Number of placements to build as starts: an eighth of the evaluations, at least 25, at most half of them or `most`.
+    """Number of placements to build as starts: the first ten evaluations, then half of them up to 25, then an eighth up to `most`.
 
-    On 52 problems of up to 500 units, two seeds, `gnn` ended 7.5 % above the best known after 200 evaluations with 30 starts, 7.9 %
-    with 20 and, one seed, 8.5 % with 100; after 500 evaluations 6.1 % with 30 and 6.7 % with 100; after 20 evaluations, one seed,
-    14.8 % with 5 and 12.8 % with 10.
+    On 52 problems of up to 500 units, `gnn` ended 12.8 % above the best known after 20 evaluations with 10 starts, 13.1 % with 15 and
+    14.8 % with 5 (one seed); 7.5 % after 200 evaluations with 30 starts, 7.9 % with 20 (two seeds) and 8.5 % with 100 (one seed).
     """
     if budget.evaluations is None:
         return most
-    return min(most, max(_LEAST_STARTS, budget.evaluations // 8), budget.evaluations // 2)
+    few = max(_FEW_EVALUATIONS, budget.evaluations // 2)
+    return min(most, max(_LEAST_STARTS, budget.evaluations // 8), few, budget.evaluations)
 
 
 class Start(NamedTuple):
@@ -48,7 +55,7 @@ class Starts(NamedTuple):
 
     assignments: IntArray  # [S, N]
     seconds: FloatArray  # [S] penalised
-    is_tight: bool  # HEFT does not fit without regard to memory
+    is_tight: bool  # HEFT without regard to memory does not fit, by its own estimate
 
 
 def best_start(search: Search) -> Start:
@@ -74,54 +81,46 @@ def best_start(search: Search) -> Start:
 def evaluate_starts(search: Search, count: int, rng: np.random.Generator) -> Starts:
     """Evaluates at most `count` constructions, at least one: single devices, HEFT, list schedules, segments, whole layers.
 
-    List schedules, with noise or without, come in the order of their own estimates; half of them model the occupancy of channels.
-    Where memory is tight, packed schedules come before them.
+    Single devices and list schedules, with noise or without, come in the order of their own estimates; half of the schedules model
+    the occupancy of channels. Where memory is tight, packed schedules come first.
     """
-    problem = search.problem
-    seen, rows, seconds = Seen(), list[IntArray](), list[FloatArray]()
-
-    def evaluate(candidates: Iterable[IntArray], most: int) -> None:
-        fresh = list(islice((each for each in candidates if seen.add(each)), max(0, most)))
-        if fresh:
-            rows.append(np.stack(fresh))
-            seconds.append(search.evaluate_batch(rows[-1]))
-
-    singles = problem.single_device_assignments
-    evaluate(singles[:1], 1)
-    heft = list_schedule(problem, ScheduleOptions(memory_share=None)).assignment
-    evaluate([heft], count - 1)
-    is_tight = len(rows) > 1 and float(seconds[1][0]) > problem.worst_case_s
-    left = count - 2
+    heft = list_schedule(search.problem, ScheduleOptions(memory_share=None))
+    is_tight = missing_bytes(search.problem, heft) > 0
+    candidates = _constructions(search, heft.assignment, count, rng)
     if is_tight:
-        evaluate(packed_assignments(search, int(_PACKED_STARTS_SHARE * left), rng), left)
-    left = count - sum(map(len, rows))
-    evaluate(_constructions(search, left, rng), left)
-    assignments, values = np.concatenate(rows), np.concatenate(seconds)
-    order = np.argsort(values, kind="stable")
-    return Starts(assignments[order], values[order], is_tight)
+        candidates = chain(packed_assignments(search, max(1, int(_PACKED_STARTS_SHARE * count)), rng), candidates)
+    seen = Seen()
+    assignments = np.stack(list(islice((each for each in candidates if seen.add(each)), max(1, count))))
+    seconds = search.evaluate_batch(assignments)
+    order = np.argsort(seconds, kind="stable")
+    return Starts(assignments[order], seconds[order], is_tight)
 
 
-def _constructions(search: Search, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """The best list schedules, other single devices and whole layers, then segments and more list schedules in turn."""
-    problem = search.problem
-    if count <= 0:
-        return
-    schedules = iter(_list_schedules(search, count, rng))
-    yield from islice(schedules, count // 2)
-    yield from problem.single_device_assignments[1:]
+def _constructions(search: Search, heft: IntArray, count: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """The best list schedules, then single devices, HEFT and whole layers, then segments and more list schedules in turn."""
+    problem, schedules = search.problem, _ranked(search, count, rng)
+    yield from schedules[:_FIRST]
+    yield heft
+    rest = iter(schedules[_FIRST:])
+    yield from islice(rest, count // 2)
+    yield from problem.single_device_assignments
     if (problem.graph.stages >= 0).any():
         yield expert_assignment(problem)
     segments = chain.from_iterable(segment_assignments(problem, rng, turn) for turn in range(1 + count // 50))
-    for pair in zip_longest(schedules, segments):
+    for pair in zip_longest(rest, segments):
         yield from (each for each in pair if each is not None)
 
 
-def _list_schedules(search: Search, count: int, rng: np.random.Generator) -> list[IntArray]:
-    """List schedules with and without channels in turn, each kind in the order of its estimates; about twice `count` are built."""
+def _ranked(search: Search, count: int, rng: np.random.Generator) -> list[IntArray]:
+    """Single devices and list schedules by their estimates, in turn with and without channels after the first ones."""
     problem, shares = search.problem, held_shares(search.problem)
     builds = max(_LEAST_BUILDS, count)
+    singles = [one_by_one(problem, assignment) for assignment in problem.single_device_assignments]
     kinds = []
-    for channels in ((True,), (False,)):
+    for channels, others in (((True,), singles), ((False,), [])):
         options = chain(plain_options(shares[::2], channels), noisy_options(problem, rng, shares, channels))
-        kinds.append(best_estimated(search, (list_schedule(problem, each) for each in islice(options, builds))))
-    return [each for pair in zip_longest(*kinds) for each in pair if each is not None]
+        schedules = (list_schedule(problem, each) for each in islice(options, builds))
+        kinds.append(best_estimated(search, chain(others, schedules)))
+    with_channels, without = kinds
+    in_turn = zip_longest(without, with_channels[_FIRST:])
+    return [*with_channels[:_FIRST], *(each for pair in in_turn for each in pair if each is not None)]

@@ -77,23 +77,42 @@ def packed_assignments(search: Search, count: int, rng: np.random.Generator) -> 
 
 
 def best_estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[IntArray]:
-    """The distinct assignments `[N]` of list schedules: by missing memory, then by makespan, both as the schedule estimates them.
+    """The distinct assignments `[N]` of schedules: by missing memory, then by seconds, both as the schedule estimates them.
 
     Where the budget limits seconds, a tenth of them ends the building.
     """
-    problem, seconds = search.problem, search.budget.seconds
+    seconds = search.budget.seconds
     until_s = np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
-    estimates: dict[bytes, tuple[int, float, IntArray]] = {}
+    estimates: dict[bytes, tuple[tuple[int, float], IntArray]] = {}
     for schedule in schedules:
-        missing = int(np.maximum(0, estimated_peak_bytes(problem, schedule) - problem.topology.memory_bytes).sum())
-        estimates[schedule.assignment.tobytes()] = (
-            missing,
-            float(schedule.end_s.max(initial=0.0)),
-            schedule.assignment,
-        )
+        estimate = missing_bytes(search.problem, schedule), _estimated_s(search.problem, schedule)
+        estimates[schedule.assignment.tobytes()] = (estimate, schedule.assignment)
         if search.wall_s > until_s:
             break
-    return [assignment for _, _, assignment in sorted(estimates.values(), key=lambda estimate: estimate[:2])]
+    return [assignment for _, assignment in sorted(estimates.values(), key=lambda entry: entry[0])]
+
+
+def _estimated_s(problem: Problem, schedule: ListSchedule) -> float:
+    """Seconds of the objective: the end of the schedule, or the seconds of its busiest device."""
+    if problem.objective == "latency":
+        return float(schedule.end_s.max(initial=0.0))
+    op_s = problem.op_time_s[np.arange(problem.graph.num_ops), schedule.assignment]
+    return float(np.bincount(schedule.assignment, op_s).max(initial=0.0))
+
+
+def missing_bytes(problem: Problem, schedule: ListSchedule) -> int:
+    """Bytes that all memories together lack, by the estimated peaks."""
+    return int(np.maximum(0, estimated_peak_bytes(problem, schedule) - problem.topology.memory_bytes).sum())
+
+
+def one_by_one(problem: Problem, assignment: IntArray) -> ListSchedule:
+    """The schedule in which ops run one after the other, for assignments `[N]` to a single device; transfers take no time."""
+    order = rank_order(problem)
+    op_s = problem.op_time_s[order, assignment[order]]
+    start_s, end_s = np.empty(len(order)), np.empty(len(order))
+    end_s[order] = np.cumsum(op_s)
+    start_s[order] = end_s[order] - op_s
+    return ListSchedule(assignment, start_s, end_s, connected=True)
 
 
 def packed_schedules(problem: Problem, rng: np.random.Generator) -> Iterator[ListSchedule]:
