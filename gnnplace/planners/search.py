@@ -51,6 +51,10 @@ def deadline(seconds: float | None) -> Iterator[BoolArray]:
     """An array `[1]` that becomes true after `seconds`, for compiled loops, which cannot read a clock; never where None.
 
     The loops must release the interpreter lock.
+
+    >>> with deadline(None) as stop:
+    ...     stop.tolist()
+    [False]
     """
     stop = np.zeros(1, dtype=np.bool_)
     if seconds is None:
