@@ -16,11 +16,27 @@ from gnnplace.errors import UnsupportedModel
 from gnnplace.graph.json_format import graph_to_json
 from gnnplace.graph.op_graph import OpGraph
 from models_zoo.networks.catalog import GENERATED, recipes_of
-from models_zoo.networks.generated import fork_join, layered, random_dag, series_parallel, wavefront
+from models_zoo.networks.generated import (
+    butterfly,
+    elimination,
+    factorization,
+    fork_join,
+    layered,
+    random_dag,
+    series_parallel,
+    stencil,
+    wavefront,
+    workflow,
+)
 from models_zoo.networks.generated.costs import Costs, communication_ratio, latency_ratio, unrelated
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES, sample_graph
 from models_zoo.networks.generated.structure import Structure, connected, level_widths
 
+SMALL_OPS = {
+    "wavefront": 24, "cholesky": 10, "lu": 14, "qr": 14, "elimination": 14, "fft": 15, "montage": 15, "epigenomics": 31,
+    "stencil": 15,
+}  # fmt: skip
+"""Ops of small graphs whose settings state other sizes."""
 RECIPES = [recipe for family in sorted(GENERATED) for recipe in recipes_of(family).values()]
 
 
@@ -72,10 +88,10 @@ def check(graph: OpGraph, num_ops: int, costs: Costs) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_every_small_recipe_keeps_what_its_settings_state(recipe: Any) -> None:
-    size = recipe.small.rows * recipe.small.columns if hasattr(recipe.small, "rows") else recipe.small.num_ops
     graph = recipe.build(recipe.small)
     assert isinstance(graph, OpGraph)
-    check(graph, size, recipe.small)
+    stated = getattr(recipe.small, "num_ops", None) or SMALL_OPS[recipe.name.split("_")[0]]
+    check(graph, stated, recipe.small)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
@@ -306,3 +322,79 @@ def test_settings_out_of_reach_are_refused_with_the_reason(changes: dict[str, An
         layered.layered(layered.Settings(**changes), rng())
     with pytest.raises(UnsupportedModel, match="method is 'magic'; expected levels or ordered"):
         random_dag.random_dag(random_dag.Settings(method="magic"), rng())
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_ops", "path"),
+    [
+        pytest.param("cholesky", 20, 10, id="4 * 5 * 6 / 6 tasks, 3 per column and the last one"),
+        pytest.param("lu", 30, 10, id="16 + 9 + 4 + 1 tasks, 3 per column and the last one"),
+        pytest.param("qr", 30, 10, id="16 + 9 + 4 + 1 tasks, panels overlap"),
+    ],
+)
+def test_a_factorisation_of_four_by_four_tiles(kind: str, num_ops: int, path: int) -> None:
+    graph = factorization.factorization(factorization.Settings(tiles=4, kind=kind), rng())
+    assert (graph.num_ops, depth(graph)) == (num_ops, path)
+    assert components(graph) == 1
+
+
+def test_a_cholesky_factorisation_of_two_by_two_tiles_is_a_chain() -> None:
+    graph = factorization.factorization(factorization.Settings(tiles=2), rng())
+    assert edges(graph) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_gaussian_elimination_has_the_ops_and_edges_of_its_paper() -> None:
+    graph = elimination.elimination(elimination.Settings(size=5), rng())
+    assert graph.num_ops == (5**2 + 5 - 2) // 2
+    assert depth(graph) == 2 * (5 - 1)
+    assert edges(graph)[:4] == [(0, 1), (0, 2), (0, 3), (0, 4)]
+    assert (1, 5) in edges(graph)  # the first column of the next step becomes its pivot
+
+
+def test_a_fourier_transform_has_the_ops_of_its_paper_and_every_path_is_equally_long() -> None:
+    graph = butterfly.butterfly(butterfly.Settings(points=8), rng())
+    assert graph.num_ops == 2 * 8 - 1 + 8 * 3
+    assert depth(graph) == 4 + 3
+    view = nx.DiGraph(edges(graph))
+    assert {nx.shortest_path_length(view, 0, end) for end in range(graph.num_ops - 8, graph.num_ops)} == {6}
+    assert all(degree == 2 for node, degree in view.in_degree() if node >= 15)
+
+
+def test_a_mosaic_projects_compares_corrects_and_adds_all_images() -> None:
+    graph = workflow.workflow(workflow.Settings(width=5), rng())
+    view = nx.DiGraph(edges(graph))
+    overlaps = 3 + 3 + 2 + 1
+    assert graph.num_ops == 5 + overlaps + 2 + 5 + 4
+    assert view.in_degree(5 + overlaps) == overlaps
+    assert depth(graph) == 1 + 1 + 2 + 1 + 4
+    assert [node for node in view if not view.out_degree(node)] == [graph.num_ops - 1]
+
+
+def test_a_genome_is_mapped_in_lanes_of_equal_pipelines() -> None:
+    graph = workflow.workflow(workflow.Settings(kind="epigenomics", width=3, lanes=2), rng())
+    assert graph.num_ops == 2 * (2 + 4 * 3) + 3
+    assert depth(graph) == 1 + 4 + 1 + 3
+    assert components(graph) == 1
+
+
+def test_a_stencil_reads_its_neighbours_of_the_step_before_around_the_ring() -> None:
+    graph = stencil.stencil(stencil.Settings(blocks=5, steps=3), rng())
+    found = edges(graph)
+    assert (graph.num_ops, len(found), depth(graph)) == (15, 2 * 5 * 3, 3)
+    assert [producer for producer, consumer in found if consumer == 5] == [0, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("make", "wished", "message"),
+    [
+        (factorization.factorization, factorization.Settings(tiles=1), "tiles is 1"),
+        (factorization.factorization, factorization.Settings(kind="svd"), "expected cholesky, lu, qr"),
+        (elimination.elimination, elimination.Settings(size=2), "size is 2"),
+        (butterfly.butterfly, butterfly.Settings(points=24), "expected a power of two"),
+        (workflow.workflow, workflow.Settings(kind="ligo"), "expected montage, epigenomics"),
+        (stencil.stencil, stencil.Settings(blocks=2), "more than twice the reach"),
+    ],
+)
+def test_a_structure_that_cannot_be_is_refused(make: Any, wished: Any, message: str) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        make(wished, rng())

@@ -27,7 +27,7 @@ def test_the_split_separates_families() -> None:
     assert {(row.family, row.split) for row in ROWS.values()} == {
         (name, entry.split) for name, entry in FAMILIES.items()
     }
-    assert {entry.split for entry in FAMILIES.values()} == {"train", "test"}
+    assert {entry.split for entry in FAMILIES.values()} == {"train", "test", "sealed"}
 
 
 def test_settings_in_the_manifest_are_those_of_the_recipes() -> None:

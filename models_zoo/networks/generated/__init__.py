@@ -1,4 +1,4 @@
-"""Op graphs that are drawn at random, from 20 to 200,000 ops; they have costs and no ONNX.
+"""Op graphs with random costs, many of them drawn at random, from 20 to 200,000 ops; they have costs and no ONNX.
 
 In reading order:
 
@@ -9,6 +9,11 @@ In reading order:
 - `fork_join.py`: equal branches between forks and joins;
 - `random_dag.py`: random edges within levels (daggen) or within an order (Erdos and Renyi);
 - `wavefront.py`: a grid in which every op waits for its neighbours;
+- `factorization.py`: tiled Cholesky, LU and QR factorisations;
+- `elimination.py`: Gaussian elimination;
+- `butterfly.py`: fast Fourier transforms;
+- `workflow.py`: scientific workflows;
+- `stencil.py`: time steps over a ring of blocks;
 - `towers.py`: an ONNX file of any size;
 - `widened.py`: a graph several times side by side;
 - `sampling.py`: a graph of a random family with random settings, to train on.
