@@ -16,8 +16,9 @@ from gnnplace.units import GIB
 
 
 def held_out_devices(name: str) -> Topology:
-    """The set of this name, one of `HAND_MADE` or a preset."""
-    return HAND_MADE[name]() if name in HAND_MADE else preset(name)
+    """The set of this name, one of `HAND_MADE` or `SEALED`, or a preset."""
+    made = {**HAND_MADE, **SEALED}
+    return made[name]() if name in made else preset(name)
 
 
 def _accelerator(name: str, kind: str, tera_flops: float) -> Device:
@@ -117,6 +118,89 @@ HAND_MADE: Mapping[str, Callable[[], Topology]] = {
 }
 
 
+def _pods() -> Topology:
+    """Two servers of seven GPUs with fast links to each other, joined by a 100 Gbit/s network between the hosts."""
+    hosts = [_host(f"cpu:{server}", 3.0) for server in range(2)]
+    devices, links = list[Device](), _links([(hosts[0], hosts[1])], 2e-5, 12.5e9)
+    for server, host in enumerate(hosts):
+        gpus = [_accelerator(f"gpu:{server}.{slot}", "gpu", 30.0) for slot in range(7)]
+        links += _links(product([host], gpus), 8e-6, 2.4e10) + _links(combinations(gpus, 2), 3e-6, 2e11)
+        devices += [*gpus, host]
+    return Topology("pods-2x8", tuple(devices), tuple(links))
+
+
+def _mesh() -> Topology:
+    """Fifteen chips in a grid of 3 by 5 with links between neighbours; the others exchange data over the host."""
+    chips = [_accelerator(f"chip:{index}", "chip", 12.0) for index in range(15)]
+    beside = [(chips[at], chips[at + 1]) for at in range(14) if at % 5 != 4]
+    below = [(chips[at], chips[at + 5]) for at in range(10)]
+    topology = _star("mesh-16", _host("cpu:0", 1.5), chips, 2e-5, 8e9)
+    return replace(topology, links=(*topology.links, *_links([*beside, *below], 2e-6, 6e10)))
+
+
+def _boards() -> Topology:
+    """Four boards of a CPU and an accelerator, which share the air between them."""
+    hosts = [_host(f"cpu:{board}", 0.2) for board in range(4)]
+    chips = [_accelerator(f"npu:{board}", "npu", 4.0) for board in range(4)]
+    air = tuple(Link(a.name, b.name, 2e-3, 5e7, "air") for a, b in permutations(hosts, 2))
+    own = _links(zip(hosts, chips, strict=True), 1e-5, 4e9)
+    return Topology("boards-8", (*chips, *hosts), (*air, *own))
+
+
+def _kinds() -> Topology:
+    """Eight accelerators of four kinds, two of each, around a host."""
+    kinds = (("old", 3.0), ("small", 7.0), ("large", 15.0), ("new", 60.0))
+    gpus = [_accelerator(f"{kind}:{index}", kind, rate) for kind, rate in kinds for index in range(2)]
+    return _star("kinds-9", _host("cpu:0", 2.0), gpus, 1e-5, 1.6e10)
+
+
+def _slices() -> Topology:
+    """A GPU as a whole, in halves and in quarters, which share its memory and exclude each other where they overlap."""
+    quarters = tuple(f"quarter:{index}" for index in range(4))
+    devices = []
+    for name, count in (("whole", 1), ("half", 2), ("quarter", 4)):
+        for index in range(count):
+            used = quarters[index * 4 // count : (index + 1) * 4 // count]
+            rate = 40.0 * len(used) / 4
+            cut = _accelerator(f"gpu:{name}.{index}", f"gpu-{name}", rate)
+            devices.append(replace(cut, memory_bytes=24 * GIB, resources=used, memory_pool="gpu"))
+    host = _host("cpu:0", 1.0)
+    links = _links(product([host], devices), 1e-5, 2e10) + _links(combinations(devices, 2), 2e-6, 5e11)
+    return Topology("slices-8", (*devices, host), tuple(links))
+
+
+def _laptop() -> Topology:
+    """CPU, GPU and neural engine with one memory of 16 GiB."""
+    cpu = Device("cpu:0", "cpu", 16 * GIB, {"float32": 8e11}, 6e10, 3e-6, memory_pool="memory")
+    gpu = Device("gpu:0", "gpu", 16 * GIB, {"float32": 5e12}, 1e11, 2e-5, memory_pool="memory")
+    engine = Device("npu:0", "npu", 16 * GIB, {"float32": 8e12}, 5e10, 1.5e-4, memory_pool="memory")
+    links = tuple(Link(a.name, b.name, 1e-5, 5e10) for a, b in permutations((gpu, engine, cpu), 2))
+    return Topology("laptop-3", (gpu, engine, cpu), links)
+
+
+def _clustered_cores() -> Topology:
+    """Thirty-two cores in four clusters, with slower links between clusters."""
+    rate = 6e10
+    cores = [Device(f"cpu:{index}", "cpu-core", None, {"float32": rate}, 0.1 * rate, 1e-6) for index in range(32)]
+    pairs = list(combinations(range(32), 2))
+    near = _links(((cores[a], cores[b]) for a, b in pairs if a // 8 == b // 8), 1e-6, 3e10)
+    far = _links(((cores[a], cores[b]) for a, b in pairs if a // 8 != b // 8), 4e-6, 8e9)
+    return Topology("cores-32", tuple(cores), (*near, *far))
+
+
+SEALED: Mapping[str, Callable[[], Topology]] = {
+    "pods-2x8": _pods,
+    "racks-8x4": lambda: _servers(8, 3),
+    "mesh-16": _mesh,
+    "boards-8": _boards,
+    "kinds-9": _kinds,
+    "slices-8": _slices,
+    "laptop-3": _laptop,
+    "cores-32": _clustered_cores,
+    "gangs-8": lambda: preset("epyc-corex8"),
+    "gangs-16": lambda: preset("epyc-corex16"),
+}
+"""Sets of the sealed cases, which neither training nor the cases of development have."""
 _ROUNDING = 1e-9
 
 

@@ -1,0 +1,45 @@
+"""Sealed cases have families and device sets that neither training nor development has."""
+
+from collections import Counter
+
+import pytest
+
+from gnnplace.bench.generalization.cases import CASES
+from gnnplace.bench.generalization.devices import SEALED, held_out_devices, unlike_training
+from gnnplace.bench.generalization.sealed import SEALED_CASES, SEALED_GRAPHS, sealed_graph
+from models_zoo.networks.catalog import FAMILIES
+from models_zoo.networks.shipped import manifest
+
+ROWS = {row.key: row for row in manifest()}
+
+
+def test_at_least_40_cases_cover_all_sealed_families_and_device_sets() -> None:
+    families = {ROWS[case.graph].family for case in SEALED_CASES if case.graph not in SEALED_GRAPHS}
+    assert families == {name for name, family in FAMILIES.items() if family.split == "sealed"}
+    assert len(families) >= 12
+    assert len(SEALED_CASES) == len({case.name for case in SEALED_CASES}) >= 40
+    assert {case.devices for case in SEALED_CASES} == set(SEALED)
+    assert {case.devices for case in SEALED_CASES}.isdisjoint(case.devices for case in CASES)
+
+
+def test_sealed_device_sets_have_up_to_32_devices_shared_resources_and_one_memory_for_several_devices() -> None:
+    topologies = {name: held_out_devices(name) for name in SEALED}
+    counts = Counter(topology.num_devices for topology in topologies.values())
+    assert counts[16] == 2
+    assert counts[32] == 2
+    assert {name for name, one in topologies.items() if one.shares_resources} == {"slices-8", "gangs-8", "gangs-16"}
+    assert {name for name, one in topologies.items() if one.shares_memory} >= {"slices-8", "laptop-3"}
+    assert sum(case.memory_share is not None for case in SEALED_CASES) >= 6
+
+
+@pytest.mark.parametrize("name", SEALED)
+def test_training_cannot_draw_a_sealed_device_set_and_all_its_devices_are_connected(name: str) -> None:
+    topology = held_out_devices(name)
+    assert unlike_training(topology) != () or topology.shares_resources or topology.shares_memory
+    pairs = [(s, t) for s in range(topology.num_devices) for t in range(topology.num_devices)]
+    assert all(s == t or topology.route(s, t) is not None for s, t in pairs)
+
+
+def test_the_largest_sealed_graphs_have_about_5000_ops() -> None:
+    assert [sealed_graph(name).num_ops for name in SEALED_GRAPHS] == [4960, 5000]
+    assert sealed_graph("wavenet").num_ops == ROWS["wavenet"].ops
