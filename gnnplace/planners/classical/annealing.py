@@ -46,11 +46,9 @@ class AnnealingConfig:
 
     def where_tight(self, is_tight: bool) -> Self:
         """This configuration with exchanges, if memory is tight."""
-        return (
-            replace(self, proposals=replace(self.proposals, exchange_share=self.tight_exchange_share))
-            if is_tight
-            else self
-        )
+        if not is_tight:
+            return self
+        return replace(self, proposals=replace(self.proposals, exchange_share=self.tight_exchange_share))
 
 
 def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
@@ -75,7 +73,7 @@ def plan(problem: Problem, budget: Budget, seed: int) -> Solution:
 def plan_portfolio(problem: Problem, budget: Budget, seed: int) -> Solution:
     """The best placement of simulated annealing from the best construction, with the starts of `gnn`.
 
-    A quarter of the evaluations, at most 100, go to single devices, HEFT, segments and list schedules (`evaluate_starts`).
+    `starts_within` states how many evaluations go to constructions, and `evaluate_starts` which ones these are.
 
     >>> from gnnplace.sim.example import diamond
     >>> round(plan_portfolio(diamond(), Budget(50), seed=0).objective_s, 3)
