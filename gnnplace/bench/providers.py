@@ -67,7 +67,7 @@ def case_result(case: Providers) -> dict[str, Any]:
     sessions = measured["sessions"]
     low, high = measured.get("difference_interval", (None, None))
     names = plan.setup.topology.device_names
-    libraries = Counter(parse_real(names[device]).library for device in plan.placement.assignment.tolist())
+    libraries = Counter(parse_real(names[device]).short_provider for device in plan.placement.assignment.tolist())
     return {
         "cpu_s": _least(sessions, is_other=False),
         "other_s": _least(sessions, is_other=True),

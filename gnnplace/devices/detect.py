@@ -219,7 +219,7 @@ def _cpu_field(field: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def _provider_word(real: RealDevice) -> str:
-    return _as_word(real.library)
+    return _as_word(real.short_provider)
 
 
 def _options_word(real: RealDevice) -> str:

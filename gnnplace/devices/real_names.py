@@ -81,7 +81,7 @@ class RealDevice:
         return "cpu" if self.provider == CPU_PROVIDER else "cuda" if self.provider == CUDA_PROVIDER else "ep"
 
     @property
-    def library(self) -> str:
+    def short_provider(self) -> str:
         """The provider's name without the word that all of them end with."""
         return self.provider.removesuffix(_SUFFIX)
 
@@ -103,7 +103,7 @@ class RealDevice:
     @property
     def nvidia_gpu(self) -> int | None:
         """CUDA's index of the GPU that the device computes on, by CUDA or another provider; None if it is on none."""
-        is_on_one = self.family == "cuda" or self.library in _ON_NVIDIA_GPUS
+        is_on_one = self.family == "cuda" or self.short_provider in _ON_NVIDIA_GPUS
         return int(self.device_id) if is_on_one and self.device_id.isdecimal() else None
 
     @property

@@ -188,8 +188,8 @@ class CInterface:
         keys, values = (
             (c_char_p * len(stated))(*[text.encode() for text in texts]) for texts in (stated, stated.values())
         )
-        library = device.library.encode()
-        self.call("SessionOptionsAppendExecutionProvider", options, library, keys, values, len(stated))
+        name = device.short_provider.encode()
+        self.call("SessionOptionsAppendExecutionProvider", options, name, keys, values, len(stated))
 
     def _assigned(self, session: int) -> Iterator[tuple[str, str]]:
         """Provider and type of every op of a session that recorded them."""
