@@ -11,8 +11,9 @@ from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.classical import heft, packed
 from gnnplace.planners.classical.constructions import best_start, evaluate_starts
+from gnnplace.planners.classical.estimates import estimated_peak_bytes
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.classical.packed import estimated_peak_bytes, live_at_peak, packed_schedules
+from gnnplace.planners.classical.packed import live_at_peak, packed_schedules
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads

@@ -12,7 +12,15 @@ import numpy as np
 
 from gnnplace.graph.op_graph import OpGraph
 from models_zoo.networks.catalog import FAMILIES, GENERATED
-from models_zoo.networks.generated import fork_join, layered, random_dag, series_parallel, wavefront
+from models_zoo.networks.generated import (
+    factorization,
+    fork_join,
+    layered,
+    random_dag,
+    series_parallel,
+    stencil,
+    wavefront,
+)
 from models_zoo.networks.generated.sampling import SAMPLED_FAMILIES, sample_graph
 from models_zoo.networks.shipped import has_structure, manifest, read_structure, structure_types
 
@@ -79,9 +87,14 @@ _CASES: Mapping[int, Sequence[tuple[Any, ...]]] = {
     ),
 }  # fmt: skip
 """Graph, device set, spread of types and share of memory of each case, by number of groups."""
-CASES: Sequence[HeldOutCase] = tuple(
-    HeldOutCase(graph, max_groups, *rest) for max_groups, cases in _CASES.items() for graph, *rest in cases
-)
+
+
+def cases_of(table: Mapping[int, Sequence[tuple[Any, ...]]]) -> tuple[HeldOutCase, ...]:
+    """The cases of a table like `_CASES`."""
+    return tuple(HeldOutCase(graph, max_groups, *rest) for max_groups, cases in table.items() for graph, *rest in cases)
+
+
+CASES: Sequence[HeldOutCase] = cases_of(_CASES)
 """Sorted by number of groups. A case has fewer where the graph is smaller or where colocation joins more ops.
 
 No case repeats a graph with its devices from the papers' tables, as the improver was tuned while looking at these.
@@ -96,10 +109,12 @@ def case_of(name: str) -> HeldOutCase:
 _TYPES_OPS = 64  # enough for every type of generated graphs
 _FIRST_SEED = 101
 _MAKERS: Mapping[type[Any], Callable[[Any, np.random.Generator], OpGraph]] = {
+    factorization.Settings: factorization.factorization,
     fork_join.Settings: fork_join.fork_join,
     layered.Settings: layered.layered,
     random_dag.Settings: random_dag.random_dag,
     series_parallel.Settings: series_parallel.series_parallel,
+    stencil.Settings: stencil.stencil,
     wavefront.Settings: wavefront.wavefront,
 }
 GENERATED_GRAPHS = {
@@ -126,7 +141,12 @@ def held_out_graph(name: str) -> OpGraph:
     if name not in GENERATED_GRAPHS:
         return read_structure(name)
     _, settings = GENERATED_GRAPHS[name]
-    return _MAKERS[type(settings)](settings, np.random.default_rng(_FIRST_SEED + list(GENERATED_GRAPHS).index(name)))
+    return generated_graph(settings, _FIRST_SEED + list(GENERATED_GRAPHS).index(name))
+
+
+def generated_graph(settings: Any, seed: int) -> OpGraph:
+    """The random graph of a generator's settings."""
+    return _MAKERS[type(settings)](settings, np.random.default_rng(seed))
 
 
 def family_of_graph(name: str) -> str:

@@ -7,9 +7,7 @@ cases of development (`cases.py`).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from gnnplace.bench.generalization.cases import HeldOutCase
+from gnnplace.bench.generalization.cases import HeldOutCase, cases_of, generated_graph
 from gnnplace.graph.op_graph import OpGraph
 from models_zoo.networks.generated import factorization, stencil
 from models_zoo.networks.shipped import read_structure
@@ -43,17 +41,14 @@ _CASES: Mapping[int, Sequence[tuple[Any, ...]]] = {
     5000: (("stencil_40x50", "racks-8x4"), ("cholesky-30", "pods-2x8"), ("stencil-50x100", "kinds-9", 0.4)),
 }  # fmt: skip
 """Graph, device set, spread of types and share of memory of each case, by number of groups."""
-SEALED_CASES: Sequence[HeldOutCase] = tuple(
-    HeldOutCase(graph, max_groups, *rest) for max_groups, cases in _CASES.items() for graph, *rest in cases
-)
-SEALED_GRAPHS = ("cholesky-30", "stencil-50x100")
-"""Generated graphs that the zoo does not have."""
+SEALED_CASES: Sequence[HeldOutCase] = cases_of(_CASES)
+SEALED_GRAPHS: Mapping[str, tuple[Any, int]] = {
+    "cholesky-30": (factorization.Settings(tiles=30, ccr=0.7), 301),
+    "stencil-50x100": (stencil.Settings(blocks=50, steps=100, reach=2, ccr=1.5), 302),
+}
+"""Settings and seeds of generated graphs that the zoo does not have."""
 
 
 def sealed_graph(name: str) -> OpGraph:
     """The graph of this name, one of `SEALED_GRAPHS` or of the zoo."""
-    if name == "cholesky-30":
-        return factorization.factorization(factorization.Settings(tiles=30, ccr=0.7), np.random.default_rng(301))
-    if name == "stencil-50x100":
-        return stencil.stencil(stencil.Settings(blocks=50, steps=100, reach=2, ccr=1.5), np.random.default_rng(302))
-    return read_structure(name)
+    return generated_graph(*SEALED_GRAPHS[name]) if name in SEALED_GRAPHS else read_structure(name)

@@ -11,12 +11,15 @@ In reading order:
 - `mtkahypar_process.py`: the library, in an isolated process;
 - `list_state.py`: the compiled state of list schedulers;
 - `list_schedule.py`: list scheduling with insertion, transfers and memory;
-- `heft.py`: HEFT, and the start of local searches;
+- `heft.py`: HEFT;
 - `peft.py`: PEFT;
 - `heft_portfolio.py`: many list schedules under varied transfer costs;
+- `estimates.py`: schedules by their own seconds and peak memory;
+- `packed.py`: list schedules that pack memory first;
 - `etf.py`: m-ETF, earliest task first with transfers and memory;
 - `sct.py`: m-SCT, with favourite children from a linear program;
 - `segments.py`: dynamic programming over cuts of topological orders;
+- `constructions.py`: starts of searches;
 - `annealing.py`: simulated annealing;
 - `genetic.py`: a biased random-key genetic algorithm;
 - `optimal/`: CP-SAT on the execution model as constraints, with a proof or a bound.

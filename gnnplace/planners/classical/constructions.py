@@ -7,17 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.arrays import FloatArray, IntArray
+from gnnplace.planners.classical.estimates import best_estimated, missing_bytes, one_by_one
 from gnnplace.planners.classical.expert import expert_assignment
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.heft_portfolio import held_shares, noisy_options, plain_options
 from gnnplace.planners.classical.list_schedule import ScheduleOptions, list_schedule
-from gnnplace.planners.classical.packed import (
-    best_estimated,
-    evaluate_packed,
-    missing_bytes,
-    one_by_one,
-    packed_assignments,
-)
+from gnnplace.planners.classical.packed import evaluate_packed, packed_assignments
 from gnnplace.planners.classical.segments import segment_assignments
 from gnnplace.planners.search import BudgetExhausted, Search, Seen
 from gnnplace.planners.solution import Budget

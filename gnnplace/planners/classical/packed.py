@@ -1,19 +1,17 @@
 """List schedules that pack memory first, for devices that hold the model only together, or not at all without a host."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gnnplace.arrays import BoolArray, FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.graph.orders import depth_first_order
 from gnnplace.graph.units import unit_bytes
-from gnnplace.placement import resident_bytes
+from gnnplace.planners.classical.estimates import best_estimated
 from gnnplace.planners.classical.heft import evaluate_heft
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, rank_order
 from gnnplace.planners.search import Search, Seen
@@ -21,7 +19,6 @@ from gnnplace.planners.solution import Budget, Solution
 
 _BUILDS = (8, 200)  # fewest and most schedules that are built before the best of them are evaluated
 _OPS_BUILT = 4_000_000  # ops times devices of all these schedules, which take two seconds
-_SECONDS_SHARE = 0.1  # of the budget's seconds, for these schedules
 _TRANSFER_FACTORS = (0.7, 10.0)
 _NOISES = (0.0, 0.1, 0.2)
 _MEMORY_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
@@ -74,45 +71,6 @@ def packed_assignments(search: Search, count: int, rng: np.random.Generator) -> 
     affordable = _OPS_BUILT // max(1, search.problem.op_time_s.size)
     builds = min(max(affordable, _BUILDS[0], count), _BUILDS[1])
     return best_estimated(search, islice(packed_schedules(search.problem, rng), builds))[:count]
-
-
-def best_estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[IntArray]:
-    """The distinct assignments `[N]` of schedules: by missing memory, then by seconds, both as the schedule estimates them.
-
-    Where the budget limits seconds, a tenth of them ends the building.
-    """
-    seconds = search.budget.seconds
-    until_s = np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
-    estimates: dict[bytes, tuple[tuple[int, float], IntArray]] = {}
-    for schedule in schedules:
-        estimate = missing_bytes(search.problem, schedule), _estimated_s(search.problem, schedule)
-        estimates[schedule.assignment.tobytes()] = (estimate, schedule.assignment)
-        if search.wall_s > until_s:
-            break
-    return [assignment for _, assignment in sorted(estimates.values(), key=lambda entry: entry[0])]
-
-
-def _estimated_s(problem: Problem, schedule: ListSchedule) -> float:
-    """Seconds of the objective: the end of the schedule, or the seconds of its busiest device."""
-    if problem.objective == "latency":
-        return float(schedule.end_s.max(initial=0.0))
-    op_s = problem.op_time_s[np.arange(problem.graph.num_ops), schedule.assignment]
-    return float(np.bincount(schedule.assignment, op_s).max(initial=0.0))
-
-
-def missing_bytes(problem: Problem, schedule: ListSchedule) -> int:
-    """Bytes that all memories together lack, by the estimated peaks."""
-    return int(np.maximum(0, estimated_peak_bytes(problem, schedule) - problem.topology.memory_bytes).sum())
-
-
-def one_by_one(problem: Problem, assignment: IntArray) -> ListSchedule:
-    """The schedule in which ops run one after the other, for assignments `[N]` to a single device; transfers take no time."""
-    order = rank_order(problem)
-    op_s = problem.op_time_s[order, assignment[order]]
-    start_s, end_s = np.empty(len(order)), np.empty(len(order))
-    end_s[order] = np.cumsum(op_s)
-    start_s[order] = end_s[order] - op_s
-    return ListSchedule(assignment, start_s, end_s, connected=True)
 
 
 def packed_schedules(problem: Problem, rng: np.random.Generator) -> Iterator[ListSchedule]:
@@ -197,62 +155,3 @@ def live_at_peak(problem: Problem, order: IntArray) -> BoolArray:
     used = np.cumsum(change)[: graph.num_ops] + graph.workspace_bytes[order]
     peak = int(used.argmax()) if len(used) else 0
     return np.asarray((begin <= peak) & (end >= peak))
-
-
-def estimated_peak_bytes(problem: Problem, schedule: ListSchedule) -> IntArray:
-    """`[D]` peak memory of a list schedule, of a pool at its first device; copies are held from the end of their producer on."""
-    graph, home = problem.graph, problem.topology.memory_home[schedule.assignment]
-    resident = resident_bytes(graph, home, problem.topology.num_devices)
-    tensors = _Tensors(graph.tensor_producer, graph.tensor_bytes, graph.consumer_offsets, graph.consumers)
-    live = _live_peaks(home, resident, schedule.start_s, schedule.end_s, graph.workspace_bytes, tensors)
-    return np.asarray(resident + live)
-
-
-class _Tensors(NamedTuple):
-    """The tensors of a graph with their readers."""
-
-    producer: IntArray  # [T]
-    num_bytes: IntArray  # [T]
-    consumer_offsets: IntArray  # [T + 1]
-    consumers: IntArray
-
-
-@njit(cache=True, nogil=True)
-def _live_peaks(
-    home: IntArray,
-    resident: IntArray,
-    start_s: FloatArray,
-    end_s: FloatArray,
-    workspace_bytes: IntArray,
-    tensors: _Tensors,
-) -> IntArray:
-    """`[D]` largest sum of live tensors and workspace in each memory; `resident` `[D]` gives the number of memories."""
-    num_ops, num_memories = len(home), len(resident)
-    most = num_ops + len(tensors.producer) + len(tensors.consumers)
-    # All frees come before all allocations, so that a stable sort frees first at equal times.
-    time_s, change, memory = np.full(2 * most, np.inf), np.zeros(2 * most, np.int64), np.zeros(2 * most, np.int64)
-    count = 0
-    for op in range(num_ops):
-        time_s[count], change[count], memory[count] = end_s[op], -workspace_bytes[op], home[op]
-        time_s[most + count], change[most + count], memory[most + count] = start_s[op], workspace_bytes[op], home[op]
-        count += 1
-    last_s = np.full(num_memories, -1.0)
-    for tensor in range(len(tensors.producer)):
-        producer, num_bytes = tensors.producer[tensor], tensors.num_bytes[tensor]
-        begin, end = tensors.consumer_offsets[tensor], tensors.consumer_offsets[tensor + 1]
-        last_s[home[producer]] = end_s[producer] if begin < end else np.inf
-        for at in range(begin, end):
-            reader = tensors.consumers[at]
-            last_s[home[reader]] = max(last_s[home[reader]], end_s[reader])
-        for place in range(num_memories):
-            if last_s[place] >= 0.0:
-                made_s = start_s[producer] if place == home[producer] else end_s[producer]
-                time_s[count], change[count], memory[count] = last_s[place], -num_bytes, place
-                time_s[most + count], change[most + count], memory[most + count] = made_s, num_bytes, place
-                count += 1
-                last_s[place] = -1.0
-    live, peak = np.zeros(num_memories, np.int64), np.zeros(num_memories, np.int64)
-    for event in np.argsort(time_s, kind="mergesort"):
-        live[memory[event]] += change[event]
-        peak[memory[event]] = max(peak[memory[event]], live[memory[event]])
-    return peak

@@ -1,6 +1,6 @@
-"""The improver: a search that the policy guides, from the best of several starts, and on large graphs level by level.
+"""The improver: a search that the policy guides, from the best of several starts (`classical.constructions`), and on large graphs level by level.
 
-Reading order: `planner` (its stages), `constructions` (starts), `odds` (move probabilities from the policy), `stretch` (list
+Reading order: `planner` (its stages), `odds` (move probabilities from the policy), `stretch` (list
 schedules of a part), `moves` (proposals of the search), `search` (the guided search, the compiled one after it, and training),
 `multilevel` (large graphs). Where evaluations are executions: `execution` (searches in the simulator, then the choice of the
 placement to execute next), `correction` (expected seconds of an execution).
