@@ -41,10 +41,9 @@ class GatedAttention(nn.Module):
         rows, length, width = values.shape
         normed = self.norm(values)
         query, key, value = self.projected(normed).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        scores = query @ key.transpose(-1, -2) / (width // self.heads) ** 0.5
-        if self.bias is not None and pairs is not None:
-            scores = scores + self.bias(pairs).permute(2, 0, 1)
-        found = (scores.softmax(-1) @ value).transpose(1, 2).reshape(rows, length, width)
+        bias = self.bias(pairs).permute(2, 0, 1) if self.bias is not None and pairs is not None else None
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        found = attended.transpose(1, 2).reshape(rows, length, width)
         result: Tensor = self.output(torch.sigmoid(self.gate(normed)) * found)
         return result
 

@@ -61,7 +61,7 @@ class Exchange(nn.Module):
         fused = []
         for resized in self.fuse:
             parts = [to(features) for to, features in zip(resized, found, strict=True)]
-            fused.append(torch.relu(torch.stack(parts).sum(0)))
+            fused.append(torch.relu(sum(parts[1:], parts[0])))
         return fused
 
 

@@ -62,7 +62,7 @@ class WaveNet(nn.Module):
         for layer in self.layers:
             sound, skip = layer(sound)
             skips.append(skip)
-        logits: Tensor = self.head(torch.stack(skips).sum(0))
+        logits: Tensor = self.head(sum(skips[1:], skips[0]))
         return logits
 
 

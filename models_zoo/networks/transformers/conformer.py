@@ -57,8 +57,8 @@ class Attention(nn.Module):
         batch, frames, width = sound.shape
         projected = self.projected(self.norm(sound)).view(batch, frames, 3, self.heads, -1)
         query, key, value = projected.permute(2, 0, 3, 1, 4)
-        scores = query @ key.transpose(-1, -2) / (width // self.heads) ** 0.5
-        found: Tensor = self.output((scores.softmax(-1) @ value).transpose(1, 2).reshape(batch, frames, width))
+        attended = nn.functional.scaled_dot_product_attention(query, key, value)
+        found: Tensor = self.output(attended.transpose(1, 2).reshape(batch, frames, width))
         return found
 
 

@@ -62,10 +62,9 @@ class Block(nn.Module):
         of_image, image_modulation = self.image.project(image, condition)
         of_text, text_modulation = self.text.project(text, condition)
         both = torch.cat([of_text, of_image], 1)
-        batch, length, width = both.shape
+        batch, length, _ = both.shape
         query, key, value = both.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        scores = query @ key.transpose(-1, -2) / (width // 3 // self.heads) ** 0.5
-        attended = (scores.softmax(-1) @ value).transpose(1, 2).reshape(batch, length, -1)
+        attended = nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
         count = text.shape[1]
         return (
             self.image.finish(image, attended[:, count:], image_modulation),
