@@ -53,7 +53,7 @@ COLUMNS = (
 )  # fmt: skip
 _BY_DEFAULT, _SEEDS = METHODS[:3], 3
 _NEAR = 1.02
-_SIDE_BY_SIDE_S, _PAIR_S = 30.0, 30.0
+_SIDE_BY_SIDE_S, _PAIR_S = 20.0, 15.0
 _WRONG = 0.1
 """Size of the simulator's error above which the summary names a model."""
 
