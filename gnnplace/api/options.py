@@ -80,7 +80,7 @@ class PlaceOptions:
     custom_ops: Sequence[str | Path] = ()
     """Shared libraries with operators that ONNX Runtime does not have."""
     policy: str | Path | None = None
-    """Trained policy of the planner `gnn`; None: the shipped one."""
+    """Policy of the planner `gnn`: `shipped`, `prior`, `uniform` or the file of a trained one; None: the shipped one."""
     ray: str | None = None
     """Address of a Ray cluster that shares the work; see `gnnplace.distributed.connected`."""
     on_progress: Callable[[Progress], None] | None = field(default=None, compare=False)

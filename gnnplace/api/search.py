@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
-    """The planner of a name; `policy` replaces the shipped policy of the learned planner.
+    """The planner of a name; `policy` replaces the shipped policy of the learned planner, by name or file.
 
     Raises:
         GnnplaceError: no planner has this name, or it takes no policy.
@@ -49,7 +49,7 @@ def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
         raise GnnplaceError(f"planner {name!r} takes no policy; leave policy out or choose {LEARNED!r}")
     from gnnplace.planners.gnn.planner import GnnConfig, plan
 
-    return partial(plan, config=GnnConfig(policy=Path(policy)))
+    return partial(plan, config=GnnConfig(policy=policy))
 
 
 @dataclass(frozen=True, eq=False)

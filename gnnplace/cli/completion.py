@@ -42,6 +42,13 @@ def models(incomplete: str) -> list[Item]:
     return _matching(incomplete, ((f"zoo:{name}", meaning) for name, meaning in _recipes()))
 
 
+def policies(incomplete: str) -> list[Item]:
+    """Names of policies; nothing if the text may be a file, so that the shell offers files."""
+    from gnnplace.policy import POLICIES
+
+    return _matching(incomplete, POLICIES.items())
+
+
 def recipes(incomplete: str) -> list[Item]:
     """Names of the zoo's recipes."""
     return _matching(incomplete, _recipes())

@@ -53,6 +53,14 @@ RayOption = Annotated[
         help="work on a Ray cluster: HOST:PORT of its head node; auto (the cluster that runs here, else this machine alone); or local",
     ),
 ]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="policy of gnn: shipped, prior, uniform, or the file of a trained one; shipped if not given",
+        autocompletion=completion.policies,
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, help="same seed, same answer")]
 GroupsOption = Annotated[
     int | None, typer.Option("--groups", min=1, help="largest number of op groups that planners decide on")

@@ -30,7 +30,7 @@ def place(
     seconds: options.SecondsOption = None,
     measure: Annotated[bool, typer.Option("--measure", help="execute placements: the reward is measured")] = False,
     force: options.ForceOption = False,
-    policy: Annotated[Path | None, typer.Option(help="a trained policy for gnn; the shipped one if not given")] = None,
+    policy: options.PolicyOption = None,
     seed: options.SeedOption = 0,
     groups: options.GroupsOption = None,
     dim: options.DimOption = None,
@@ -113,6 +113,7 @@ def compare(
     objective: options.ObjectiveOption = "latency",
     evaluations: options.EvaluationsOption = None,
     seconds: options.SecondsOption = None,
+    policy: options.PolicyOption = None,
     seed: options.SeedOption = 0,
     groups: options.GroupsOption = None,
     dim: options.DimOption = None,
@@ -131,7 +132,7 @@ def compare(
         evaluations = 2000
     with search_progress(evaluations, seconds) as on_progress:
         rows = run(
-            model, devices, names, objective=objective, evaluations=evaluations, seconds=seconds, seed=seed,
+            model, devices, names, objective=objective, evaluations=evaluations, seconds=seconds, policy=policy, seed=seed,
             max_groups=groups, dims=options.parse_dims(dim), dims_objective=dims_objective, ray=ray, on_progress=on_progress,
             on_warning=lambda text: warn([text]),
         )  # fmt: skip

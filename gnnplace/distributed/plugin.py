@@ -46,6 +46,7 @@ from gnnplace.onnx_io.sample_inputs import sample_inputs
 from gnnplace.onnx_io.segments import Segment
 from gnnplace.placement import Placement
 from gnnplace.planners.solution import Budget, Planner, Progress
+from gnnplace.policy import POLICIES
 from gnnplace.run_record import MeasuredSearch, PlannerRow
 from gnnplace.running.session import PARTS, Session
 from gnnplace.running.values import Feed
@@ -144,16 +145,17 @@ class RayHosts:
         A row names the host of its planner; its seconds are those of that host.
         """
         budget, best_s = dataclasses.replace(options.budget, on_progress=None), np.inf
-        policy = None if options.policy is None or LEARNED not in planners else Path(options.policy)
-        if policy is not None:
+        policy = options.policy if LEARNED in planners else None
+        file = None if policy is None or policy in POLICIES else Path(policy)
+        if file is not None:
             from gnnplace.policy.checkpoint import load_policy
 
-            load_policy(policy)  # a policy that cannot be used is an error before anything is sent
+            load_policy(file)  # a policy that cannot be used is an error before anything is sent
         with ExitStack() as stack:
             stack.enter_context(connected(self.address))
-            paths = () if policy is None else (policy, policy.with_suffix(".json"))
+            paths = () if file is None else (file, file.with_suffix(".json"))
             files = sent_files({path.name: path for path in paths})
-            arguments = (_portable(setup), budget, options.seed, policy and policy.name, files)
+            arguments = (_portable(setup), budget, options.seed, policy if file is None else file.name, files)
             role = Role(partial, (_compared, *arguments), different_results)
             pool = stack.enter_context(Pool[str, PlannerRow](role, on_warning=options.on_warning))
             for done in pool.results(planners):
@@ -362,11 +364,13 @@ def _portable(setup: ProblemSetup) -> ProblemSetup:
 def _compared(
     setup: ProblemSetup, budget: Budget, seed: int, policy: str | None, files: SentFiles, name: str
 ) -> PlannerRow:
-    """On a host: the row of one planner, which may read the policy of this name among the files."""
+    """On a host: the row of one planner, whose policy has this name, in `POLICIES` or else among the files."""
     with temporary_folder() as folder:
         write_sent_files(files, folder)
-        path = folder / policy if policy is not None and name == LEARNED else None
-        return attempt(setup, Run(name, chosen_planner(name, path), budget), seed).row(setup)
+        of_planner: str | Path | None = policy if name == LEARNED else None
+        if of_planner is not None and of_planner not in POLICIES:
+            of_planner = folder / of_planner
+        return attempt(setup, Run(name, chosen_planner(name, of_planner), budget), seed).row(setup)
 
 
 def results_on_hosts(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gnnplace.errors import GnnplaceError, shown
 from gnnplace.files import new_file, read_json
+from gnnplace.policy import POLICIES, SHIPPED_POLICY
 from gnnplace.policy.features import FEATURE_VERSION
 from gnnplace.policy.network import PolicyConfig, PolicyNetwork, build_policy
 
@@ -58,6 +59,23 @@ def load_policy(path: Path) -> tuple[PolicyNetwork, dict[str, Any]]:
     except (OSError, SafetensorError) as error:
         raise InvalidPolicy(f"{path}: cannot be read as safetensors ({error})") from None
     return restored_network(config, stored, str(path)), card
+
+
+def named_policy(policy: str | Path, seed: int) -> PolicyNetwork:
+    """The policy of a name in `POLICIES`, else of a file; the seed determines weights that the scores do not depend on.
+
+    Raises:
+        InvalidPolicy: the file cannot be used.
+    """
+    if policy == "shipped":
+        return load_policy(SHIPPED_POLICY)[0]
+    if policy not in POLICIES:
+        return load_policy(Path(policy))[0]
+    network = build_policy(seed)  # its scores are those of the prior
+    if policy == "uniform":
+        with torch.no_grad():
+            network.head.prior.weight.zero_()
+    return network
 
 
 def restored_network(config: PolicyConfig, stored: Mapping[str, Tensor], where: str) -> PolicyNetwork:

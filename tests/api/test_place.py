@@ -17,6 +17,7 @@ from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.errors import GnnplaceError, InfeasiblePlacement, InvalidPlacement
 from gnnplace.graph.op_graph import Op, OpGraph, Tensor
 from gnnplace.placement import Placement
+from gnnplace.policy import POLICIES
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.schedule import check_schedule
 
@@ -162,6 +163,14 @@ def test_only_the_learned_planner_takes_a_policy(tmp_path: Path) -> None:
         gnnplace.place(towers(), machine(2), planner="heft", policy=tmp_path / "p.safetensors")
     with pytest.raises(GnnplaceError, match=r"absent\.json: cannot be read"):
         gnnplace.place(towers(), machine(2), planner="gnn", policy=tmp_path / "absent.safetensors")
+
+
+def test_policies_have_names() -> None:
+    plans = {name: gnnplace.place(towers(), machine(3), evaluations=60, policy=name) for name in POLICIES}
+    plans["default"] = gnnplace.place(towers(), machine(3), evaluations=60)
+    histories = {name: [row[::2] for row in plan.solution.history] for name, plan in plans.items()}
+    assert histories["default"] == histories["shipped"]
+    assert all(plan.solution.evaluations == 60 for plan in plans.values())
 
 
 def test_auto_lists_every_core_of_this_process_sets_of_them_and_no_gpu_that_cannot_be_used() -> None:

@@ -31,6 +31,7 @@ def bash(*words: str) -> list[str]:
         (("place", "model.onnx", "--devices", "k40x2+p1"), ["k40x2+p100"]),
         (("place", "model.onnx", "--devices", "aut"), ["auto"]),
         (("zoo", "mamba"), ["mamba_130m"]),
+        (("place", "model.onnx", "--policy", "p"), ["prior"]),
         (("bench", "fid"), ["fidelity"]),
         (("place", "zoo", ":", "light_squ"), ["light_squeezenet"]),
         (("place", "zoo", ":", "light_squ", "--devices", "cpu", ":"), [str(c) for c in sorted(os.sched_getaffinity(0))]),

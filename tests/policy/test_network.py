@@ -6,9 +6,11 @@ import torch
 
 from gnnplace.env.timing import empty_timing, refresh
 from gnnplace.evaluation import Problem
+from gnnplace.policy.checkpoint import named_policy
 from gnnplace.policy.dgl_graph import HAS_DGL, to_dgl
 from gnnplace.policy.features import DEVICE_FEATURES, sweep_features
 from gnnplace.policy.network import (
+    PRIOR,
     CandidateMoves,
     PairHead,
     PolicyConfig,
@@ -127,6 +129,18 @@ def test_the_same_seed_gives_the_same_network_and_leaves_torchs_generator_alone(
     assert torch.equal(torch.random.get_rng_state(), before)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     assert not torch.equal(first.encoder.inputs.weight, third.encoder.inputs.weight)
+
+
+def test_the_uniform_policy_scores_all_moves_alike_and_the_prior_by_its_weights() -> None:
+    problem = random_layers()
+    assignments = random_assignments(problem, 2)
+    *_, moves = inputs_of(problem, assignments)
+    weights = torch.tensor([PRIOR.get(name, 0.0) for name in PAIR._fields])
+    _, uniform = answers(problem, assignments, named_policy("uniform", seed=0))
+    _, prior = answers(problem, assignments, named_policy("prior", seed=7))
+    assert uniform[torch.isfinite(uniform)].unique().tolist() == [0.0]
+    by_hand = (moves.pair @ weights).masked_fill(~moves.mask, -torch.inf)
+    torch.testing.assert_close(prior, by_hand.view_as(prior))
 
 
 @needs_dgl

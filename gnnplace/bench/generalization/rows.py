@@ -96,7 +96,7 @@ def planner_of(row: Row, policy: Path | None) -> Planner:
         return load_planner(row.planner)
     from gnnplace.planners.gnn.planner import GnnConfig, plan
 
-    config = GnnConfig(policy=policy)
+    config = GnnConfig(policy=policy or "prior")
     revisit = config.revisit
     match row.variant:
         case "fine-tuned":

@@ -16,9 +16,8 @@ from gnnplace.planners.gnn.odds import PolicySearch
 from gnnplace.planners.gnn.search import FineTuningConfig, RevisitConfig, WalkConfig, fine_tune, revisit, walk
 from gnnplace.planners.search import Search, ShareUsed
 from gnnplace.planners.solution import Budget, Solution
-from gnnplace.policy import SHIPPED_POLICY
-from gnnplace.policy.checkpoint import load_policy
-from gnnplace.policy.network import PolicyNetwork, build_policy, one_thread, policy_inputs
+from gnnplace.policy.checkpoint import named_policy
+from gnnplace.policy.network import PolicyNetwork, one_thread, policy_inputs
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class GnnConfig:
     seeds: 6.4 % above the best known with 0.4, 5.0 % with 0.8."""
     revisit: RevisitConfig = RevisitConfig()
     walk: WalkConfig = WalkConfig()
-    policy: Path | None = SHIPPED_POLICY
-    """Trained policy to start from; None: fresh weights, which follow the head's prior."""
+    policy: str | Path = "shipped"
+    """Name of a policy, see `gnnplace.policy.POLICIES`, or file of a trained one."""
     execution: ExecutionConfig = ExecutionConfig()
     """Settings where evaluations are executions; the other fields then apply to searches in the simulator."""
     unlimited_evaluations_per_unit: int = 1000
@@ -75,7 +74,7 @@ def plan(
         InvalidPolicy: the policy file cannot be used.
     """
     budget = budget.bounded(config.unlimited_evaluations_per_unit * problem.num_units)
-    network = build_policy(seed) if config.policy is None else load_policy(config.policy)[0]
+    network = named_policy(config.policy, seed)
     if problem.evaluator.kind == "measured":
         # Executions wait for these searches and correct them, so short ones are enough.
         quick = replace(config, revisit_evaluations_per_unit=config.least_evaluations_per_unit)
