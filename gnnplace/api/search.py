@@ -48,7 +48,9 @@ def chosen_planner(name: str, policy: str | Path | None = None) -> Planner:
     if name != LEARNED:
         raise GnnplaceError(f"planner {name!r} takes no policy; leave policy out or choose {LEARNED!r}")
     from gnnplace.planners.gnn.planner import GnnConfig, plan
+    from gnnplace.policy.checkpoint import named_policy
 
+    named_policy(policy, seed=0)  # one that cannot be used is an error before any work
     return partial(plan, config=GnnConfig(policy=policy))
 
 

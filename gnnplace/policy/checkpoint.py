@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from gnnplace.errors import GnnplaceError, shown
+from gnnplace.errors import GnnplaceError, did_you_mean, shown
 from gnnplace.files import new_file, read_json
 from gnnplace.policy import POLICIES, SHIPPED_POLICY
 from gnnplace.policy.features import FEATURE_VERSION
@@ -65,11 +65,14 @@ def named_policy(policy: str | Path, seed: int) -> PolicyNetwork:
     """The policy of a name in `POLICIES`, else of a file; the seed determines weights that the scores do not depend on.
 
     Raises:
-        InvalidPolicy: the file cannot be used.
+        InvalidPolicy: no policy has this name, or the file cannot be used.
     """
     if policy == "shipped":
         return load_policy(SHIPPED_POLICY)[0]
     if policy not in POLICIES:
+        if Path(policy).suffix != SHIPPED_POLICY.suffix:
+            hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
+            raise InvalidPolicy(f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}")
         return load_policy(Path(policy))[0]
     network = build_policy(seed)  # its scores are those of the prior
     if policy == "uniform":

@@ -163,6 +163,8 @@ def test_only_the_learned_planner_takes_a_policy(tmp_path: Path) -> None:
         gnnplace.place(towers(), machine(2), planner="heft", policy=tmp_path / "p.safetensors")
     with pytest.raises(GnnplaceError, match=r"absent\.json: cannot be read"):
         gnnplace.place(towers(), machine(2), planner="gnn", policy=tmp_path / "absent.safetensors")
+    with pytest.raises(GnnplaceError, match="there is no policy 'unifrom'; did you mean 'uniform'"):
+        gnnplace.place("absent.onnx", machine(2), policy="unifrom")
 
 
 def test_policies_have_names() -> None:
