@@ -72,7 +72,9 @@ def named_policy(policy: str | Path, seed: int) -> PolicyNetwork:
     if policy not in POLICIES:
         if Path(policy).suffix != SHIPPED_POLICY.suffix:
             hint = did_you_mean(str(policy), POLICIES, f"known are {', '.join(POLICIES)}.")
-            raise InvalidPolicy(f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}")
+            raise InvalidPolicy(
+                f"there is no policy {str(policy)!r}; {hint} Others are files, NAME{SHIPPED_POLICY.suffix}"
+            )
         return load_policy(Path(policy))[0]
     network = build_policy(seed)  # its scores are those of the prior
     if policy == "uniform":
