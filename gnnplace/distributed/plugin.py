@@ -146,11 +146,8 @@ class RayHosts:
         """
         budget, best_s = dataclasses.replace(options.budget, on_progress=None), np.inf
         policy = options.policy if LEARNED in planners else None
+        chosen_planner(LEARNED, policy)  # a policy that cannot be used is an error before anything is sent
         file = None if policy is None or policy in POLICIES else Path(policy)
-        if file is not None:
-            from gnnplace.policy.checkpoint import load_policy
-
-            load_policy(file)  # a policy that cannot be used is an error before anything is sent
         with ExitStack() as stack:
             stack.enter_context(connected(self.address))
             paths = () if file is None else (file, file.with_suffix(".json"))
@@ -364,13 +361,12 @@ def _portable(setup: ProblemSetup) -> ProblemSetup:
 def _compared(
     setup: ProblemSetup, budget: Budget, seed: int, policy: str | None, files: SentFiles, name: str
 ) -> PlannerRow:
-    """On a host: the row of one planner, whose policy has this name, in `POLICIES` or else among the files."""
+    """On a host: the row of one planner; `policy`, which only the learned one takes, names a file that was sent or is in `POLICIES`."""
     with temporary_folder() as folder:
         write_sent_files(files, folder)
-        of_planner: str | Path | None = policy if name == LEARNED else None
-        if of_planner is not None and of_planner not in POLICIES:
-            of_planner = folder / of_planner
-        return attempt(setup, Run(name, chosen_planner(name, of_planner), budget), seed).row(setup)
+        path = folder / policy if policy is not None and policy in files else policy
+        planner = chosen_planner(name, path if name == LEARNED else None)
+        return attempt(setup, Run(name, planner, budget), seed).row(setup)
 
 
 def results_on_hosts(

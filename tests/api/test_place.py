@@ -20,6 +20,7 @@ from gnnplace.placement import Placement
 from gnnplace.policy import POLICIES
 from gnnplace.running.devices import cuda_is_offered
 from gnnplace.schedule import check_schedule
+from models_zoo.networks.generated.sampling import sample_graph
 
 
 def towers(count: int = 3, length: int = 4) -> OpGraph:
@@ -167,12 +168,13 @@ def test_only_the_learned_planner_takes_a_policy(tmp_path: Path) -> None:
         gnnplace.place("absent.onnx", machine(2), policy="unifrom")
 
 
-def test_policies_have_names() -> None:
-    plans = {name: gnnplace.place(towers(), machine(3), evaluations=60, policy=name) for name in POLICIES}
-    plans["default"] = gnnplace.place(towers(), machine(3), evaluations=60)
-    histories = {name: [row[::2] for row in plan.solution.history] for name, plan in plans.items()}
-    assert histories["default"] == histories["shipped"]
-    assert all(plan.solution.evaluations == 60 for plan in plans.values())
+def test_the_name_of_a_policy_chooses_it_for_place_and_compare() -> None:
+    graph = sample_graph(np.random.default_rng(2), 80)
+    steps = {name: gnnplace.place(graph, "k40x4", evaluations=200, policy=name).makespan_s for name in POLICIES}
+    assert len(set(steps.values())) == len(POLICIES)
+    assert gnnplace.place(graph, "k40x4", evaluations=200).makespan_s == steps["shipped"]
+    (_, row) = gnnplace.compare(graph, "k40x4", ["heft", "gnn"], evaluations=200, policy="uniform")
+    assert row["makespan_s"] == steps["uniform"]
 
 
 def test_auto_lists_every_core_of_this_process_sets_of_them_and_no_gpu_that_cannot_be_used() -> None:

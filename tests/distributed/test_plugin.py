@@ -13,8 +13,10 @@ import pytest
 from gnnplace.api import measuring
 from gnnplace.api.options import PlaceOptions
 from gnnplace.api.pipeline import set_up
+from gnnplace.api.search import Run, attempt, chosen_planner
 from gnnplace.devices.topology import Device, Link, Topology
 from gnnplace.distributed import plugin
+from gnnplace.distributed.calls import SentFiles
 from gnnplace.distributed.plugin import HostsExecutor, RayHosts, _compared
 from gnnplace.errors import MeasurementFailed
 from gnnplace.evaluation import Evaluation
@@ -25,7 +27,8 @@ from gnnplace.onnx_io.manifest import read_manifest
 from gnnplace.onnx_io.model import OnnxModel
 from gnnplace.placement import Placement
 from gnnplace.planners.solution import Budget
-from gnnplace.policy.checkpoint import InvalidPolicy
+from gnnplace.policy.checkpoint import InvalidPolicy, named_policy, save_policy
+from models_zoo.networks.generated.sampling import sample_graph
 
 GRAPH = OpGraph.build(
     "pair", [Op(name, time_s={"a": 1.0, "b": 2.0}, memory_bytes=8) for name in "xy"], [Tensor("x", 1, ("y",))]
@@ -106,6 +109,25 @@ def test_the_row_of_a_planner_that_fails_on_a_host_has_the_seconds_that_it_took(
     assert row["error"]
     assert row["makespan_s"] is None
     assert row["wall_s"] > 0.0
+
+
+@pytest.mark.parametrize(("policy", "sent"), [("uniform", []), ("sent.safetensors", ["sent.safetensors", "sent.json"])])
+def test_a_host_searches_with_a_policy_that_has_a_name_or_was_sent(
+    policy: str, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(files: SentFiles, folder: Path) -> None:
+        if files:
+            save_policy(folder / "sent.safetensors", named_policy("uniform", seed=0), {})
+
+    monkeypatch.setattr(plugin, "write_sent_files", write)
+    setup, budget = set_up(sample_graph(np.random.default_rng(2), 80), "k40x4"), Budget(200)
+    files: SentFiles = {name: [] for name in sent}
+    learned, heuristic = (_compared(setup, budget, 0, policy, files, name) for name in ("gnn", "heft"))
+    uniform, shipped = (
+        attempt(setup, Run("gnn", chosen_planner("gnn", name), budget), 0).row(setup) for name in ("uniform", "shipped")
+    )
+    assert heuristic["error"] is None
+    assert learned["makespan_s"] == uniform["makespan_s"] != shipped["makespan_s"]
 
 
 def test_a_policy_that_cannot_be_read_is_an_error_before_anything_is_sent(tmp_path: Path) -> None:
