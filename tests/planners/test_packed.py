@@ -11,9 +11,9 @@ from gnnplace.graph.op_graph import Op, OpGraph, SharedWeight, Tensor
 from gnnplace.placement import Placement
 from gnnplace.planners.classical import heft, packed
 from gnnplace.planners.classical.constructions import best_start, evaluate_starts
-from gnnplace.planners.classical.estimates import estimated_peak_bytes
+from gnnplace.planners.classical.estimates import Estimated, estimated_peak_bytes, ranked, scheduled
 from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule
-from gnnplace.planners.classical.packed import live_at_peak, packed_schedules
+from gnnplace.planners.classical.packed import live_at_peak, packed_assignments, packed_schedules
 from gnnplace.planners.search import Search
 from gnnplace.planners.solution import Budget
 from tests.problems import connected, devices_of, problem_of, random_reads
@@ -131,3 +131,63 @@ def tensors_of(graph: OpGraph) -> list[Tensor]:
         Tensor(graph.op_names[producer], int(size), tuple(graph.op_names[op] for op in graph.consumers[begin:end]))
         for producer, size, (begin, end) in zip(graph.tensor_producer, graph.tensor_bytes, ends, strict=True)
     ]
+
+
+def large_between_small() -> Problem:
+    """One op in three needs 60 bytes while it runs, on three devices of 100 bytes and a host."""
+    ops = [Op(f"o{i}", memory_bytes=5, workspace_bytes=60 if i % 3 == 0 else 1) for i in range(12)]
+    tensors = [Tensor(f"o{i}", 0, (f"o{i + 1}",)) for i in range(11)]
+    devices = connected(*devices_of("ggg", 40), Device("host"), bandwidth=1e3)
+    return problem_of(OpGraph.build("large", ops, tensors), devices, np.tile([1.0, 1.0, 1.0, 9.0], (12, 1)))
+
+
+def test_units_that_need_much_while_they_run_keep_to_few_of_the_small_devices() -> None:
+    problem = large_between_small()
+    transient, scarce = packed._Transient(problem), np.array([True, True, True, False])
+    assert transient.unit_bytes.tolist() == [60.0, 1.0, 1.0] * 4
+    for seed in range(20):
+        mask = transient.together(scarce, np.random.default_rng(seed))
+        assert mask is not None
+        large = mask[::3]
+        assert 1 <= large[0, :3].sum() < 3
+        assert large[:, 3].all()
+        assert (large == large[0]).all()
+        assert mask[1::3].all()
+    assert transient.together(np.array([True, False, False, False]), np.random.default_rng(0)) is None
+
+
+def test_a_schedule_keeps_to_its_mask() -> None:
+    problem = beside_nothing()
+    only = np.array([[False, True], [True, True], [True, False]])
+    assert list_schedule(problem, ScheduleOptions(mask=only)).assignment.tolist() == [1, 0, 0]
+
+
+def test_the_schedule_of_a_placement_has_its_devices() -> None:
+    problem = beside_nothing()
+    found = scheduled(problem, np.array([1, 0, 1]))
+    assert found.assignment.tolist() == [1, 0, 1]
+    assert found.end_s.tolist() == [3.0, 1.0, 63.0]
+
+
+def test_rankings_put_what_fits_first_and_the_share_says_what_fits() -> None:
+    problem = one_of_two_fits()
+    nothing = np.zeros(3)
+    full = Estimated(ListSchedule(np.zeros(3, np.int64), nothing, nothing, True), 1.0, np.array([10, 0]))
+    spare = Estimated(ListSchedule(np.ones(3, np.int64), nothing, nothing, True), 2.0, np.array([5, 90]))
+    assert ranked(problem, [spare, full], 1.0) == [full, spare]
+    assert ranked(problem, [full, spare], 0.9) == [spare, full]
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_packed_assignments_are_distinct_and_as_many_as_asked(count: int) -> None:
+    problem = large_between_small()
+    with Search(problem, Budget(60), "test", 0) as search:
+        found = packed_assignments(search, count, np.random.default_rng(0))
+    assert len({each.tobytes() for each in found}) == len(found) == count
+
+
+def test_large_problems_are_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "_OPS_BUILT", 99 * large_between_small().op_time_s.size)
+    monkeypatch.setattr(packed.Repair, "repaired", lambda *arguments: pytest.fail("repaired"))
+    with Search(large_between_small(), Budget(60), "test", 0) as search:
+        assert packed_assignments(search, 3, np.random.default_rng(0))

@@ -9,26 +9,46 @@ from numba import njit
 from gnnplace.arrays import FloatArray, IntArray
 from gnnplace.evaluation import Problem
 from gnnplace.placement import resident_bytes
-from gnnplace.planners.classical.list_schedule import ListSchedule, rank_order
+from gnnplace.planners.classical.list_schedule import ListSchedule, ScheduleOptions, list_schedule, rank_order
 from gnnplace.planners.search import Search
 
 _SECONDS_SHARE = 0.1  # of the budget's seconds, for building schedules
 
 
-def best_estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[IntArray]:
-    """The distinct assignments `[N]` of schedules: by missing memory, then by seconds, both as the schedule estimates them.
+class Estimated(NamedTuple):
+    """A schedule with its own estimates."""
 
-    Where the budget limits seconds, a tenth of them ends the building.
-    """
+    schedule: ListSchedule
+    seconds: float
+    peak_bytes: IntArray  # [D]
+
+
+def best_estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[IntArray]:
+    """The distinct assignments `[N]` of schedules: by missing memory, then by seconds, both as the schedule estimates them."""
+    return [each.schedule.assignment for each in ranked(search.problem, estimated(search, schedules))]
+
+
+def estimated(search: Search, schedules: Iterable[ListSchedule]) -> list[Estimated]:
+    """Schedules of distinct assignments with their estimates; where the budget limits seconds, a tenth of them ends the building."""
     seconds = search.budget.seconds
     until_s = np.inf if seconds is None else search.wall_s + _SECONDS_SHARE * seconds
-    estimates: dict[bytes, tuple[tuple[int, float], IntArray]] = {}
+    found: dict[bytes, Estimated] = {}
     for schedule in schedules:
-        estimate = missing_bytes(search.problem, schedule), _estimated_s(search.problem, schedule)
-        estimates[schedule.assignment.tobytes()] = (estimate, schedule.assignment)
+        estimate_s, peak_bytes = _estimated_s(search.problem, schedule), estimated_peak_bytes(search.problem, schedule)
+        found[schedule.assignment.tobytes()] = Estimated(schedule, estimate_s, peak_bytes)
         if search.wall_s > until_s:
             break
-    return [assignment for _, assignment in sorted(estimates.values(), key=lambda entry: entry[0])]
+    return list(found.values())
+
+
+def ranked(problem: Problem, found: Iterable[Estimated], filled: float = 1.0) -> list[Estimated]:
+    """The schedules by missing memory, then by seconds; memory is missing above the share `filled`."""
+    limit_bytes = filled * problem.topology.memory_bytes
+
+    def rank(each: Estimated) -> tuple[int, float]:
+        return int(np.maximum(0, each.peak_bytes - limit_bytes).sum()), each.seconds
+
+    return sorted(found, key=rank)
 
 
 def _estimated_s(problem: Problem, schedule: ListSchedule) -> float:
@@ -52,6 +72,13 @@ def one_by_one(problem: Problem, assignment: IntArray) -> ListSchedule:
     end_s[order] = np.cumsum(op_s)
     start_s[order] = end_s[order] - op_s
     return ListSchedule(assignment, start_s, end_s, connected=True)
+
+
+def scheduled(problem: Problem, devices: IntArray) -> ListSchedule:
+    """The list schedule of a placement `[U]`, in which transfers wait for each other on their channels."""
+    only = np.zeros(problem.action_mask.shape, dtype=np.bool_)
+    only[np.arange(problem.num_units), devices] = True
+    return list_schedule(problem, ScheduleOptions(channels=True, memory_share=None, mask=only))
 
 
 def estimated_peak_bytes(problem: Problem, schedule: ListSchedule) -> IntArray:

@@ -45,6 +45,8 @@ class ScheduleOptions:
     """`[N]` ops in the order in which they are placed, inputs first; None: by falling upward rank."""
     remaining_s: FloatArray | None = None
     """`[N, D]` seconds added to an op's end when devices are compared; None adds nothing."""
+    mask: BoolArray | None = None
+    """`[U, D]` devices that units are kept to, besides those that they may run on; None: all."""
     live: bool = False
     """Whether live activations and received copies count against the memory, from their producer to their last reader in `order`."""
 
@@ -86,6 +88,8 @@ def list_schedule(problem: Problem, options: ScheduleOptions = ScheduleOptions()
     remaining_s = np.zeros_like(problem.op_time_s) if options.remaining_s is None else options.remaining_s
 
     def build(mask: BoolArray) -> ListSchedule:
+        if options.mask is not None:
+            mask = mask & options.mask
         work = list_work(problem, mask, options.finish_noise, options.activation_share)
         return ListSchedule(*schedule_ops(order, remaining_s, work, machine))
 
