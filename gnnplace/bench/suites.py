@@ -28,6 +28,7 @@ class Suite:
 
 _TABLES = ("--evaluations", "--seeds", "--only", "--rows", "--jobs", "--extend", "--ray")
 _HELD_OUT = ("--seeds", "--only", "--rows", "--policy", "--jobs", "--extend", "--ray")
+_LADDER = ("--seeds", "--only", "--rows", "--policy", "--jobs", "--ray")
 _MEASURED = ("--evaluations", "--seeds", "--only", "--rows")
 SUITES: Mapping[str, Suite] = {
     "engine": Suite("gnnplace.bench.engine", "nanoseconds per op of the simulator"),
@@ -41,6 +42,10 @@ SUITES: Mapping[str, Suite] = {
     ),
     "generalization": Suite(
         "gnnplace.bench.generalization.suite", "graphs and devices that no training has seen", _HELD_OUT, True
+    ),
+    "ladder": Suite("gnnplace.bench.ladder.suite", "what learning adds, from one evaluation to ten seconds", _LADDER),
+    "sealed": Suite(
+        "gnnplace.bench.ladder.suite", "the same on cases that nobody has looked at; run it once, at the end", _LADDER
     ),
     "fidelity": Suite("gnnplace.bench.fidelity", "simulated against measured seconds", ("--only", "--rows"), True),
     "measured": Suite("gnnplace.bench.measured", "searches by execution on two cores", _MEASURED, True),

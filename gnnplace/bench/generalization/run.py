@@ -14,12 +14,19 @@ from typing import Any
 import numpy as np
 
 from gnnplace.api import PlaceOptions, ProblemSetup, Workload
-from gnnplace.bench.generalization.cases import case_of, family_of_graph, held_out_graph, training_types
+from gnnplace.bench.generalization.cases import (
+    HeldOutCase,
+    case_of,
+    family_of_graph,
+    held_out_graph,
+    training_types,
+)
 from gnnplace.bench.generalization.devices import held_out_devices, unlike_training, unseen_count
 from gnnplace.bench.generalization.rows import ROWS, planner_of
 from gnnplace.bench.problems import accelerators, bytes_alone, compiled_problem, run_planner, with_memory
 from gnnplace.cost.cost_model import PerTypeCost, RooflineCost
 from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import OpGraph
 from gnnplace.planners.solution import Budget
 from gnnplace.run_record import finite
 
@@ -87,14 +94,19 @@ def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
 
 
 def setup_of_case(name: str) -> ProblemSetup:
+    """The set-up of the development case of this name."""
+    case = case_of(name)
+    return setup_of(case, held_out_graph(case.graph))
+
+
+def setup_of(case: HeldOutCase, graph: OpGraph) -> ProblemSetup:
     """The case's graph on its devices, simulated on one thread.
 
     With a share of memory, accelerators hold that share of the model's memory together, and hosts keep their own. Capacities
     fall linearly, and the last accelerator holds half as much as the first.
     """
-    case = case_of(name)
-    workload, topology = Workload.of(held_out_graph(case.graph)), held_out_devices(case.devices)
-    cost = PerTypeCost(RooflineCost(), zlib.crc32(name.encode()), case.type_spread)
+    workload, topology = Workload.of(graph), held_out_devices(case.devices)
+    cost = PerTypeCost(RooflineCost(), zlib.crc32(case.name.encode()), case.type_spread)
     setup = ProblemSetup.build(workload, topology, cost, PlaceOptions(max_groups=case.max_groups))
     setup = dataclasses.replace(setup, num_threads=1)
     if case.memory_share is None:

@@ -5,9 +5,9 @@ cases of development (`cases.py`).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from gnnplace.bench.generalization.cases import HeldOutCase, cases_of, generated_graph
+from gnnplace.bench.generalization.cases import HeldOutCase, cases_of, family_of_graph, generated_graph
 from gnnplace.graph.op_graph import OpGraph
 from models_zoo.networks.generated import factorization, stencil
 from models_zoo.networks.shipped import read_structure
@@ -42,13 +42,29 @@ _CASES: Mapping[int, Sequence[tuple[Any, ...]]] = {
 }  # fmt: skip
 """Graph, device set, spread of types and share of memory of each case, by number of groups."""
 SEALED_CASES: Sequence[HeldOutCase] = cases_of(_CASES)
-SEALED_GRAPHS: Mapping[str, tuple[Any, int]] = {
-    "cholesky-30": (factorization.Settings(tiles=30, ccr=0.7), 301),
-    "stencil-50x100": (stencil.Settings(blocks=50, steps=100, reach=2, ccr=1.5), 302),
+
+
+class SealedGraph(NamedTuple):
+    """A generated graph that the zoo does not have."""
+
+    family: str
+    settings: Any
+    seed: int
+
+
+SEALED_GRAPHS: Mapping[str, SealedGraph] = {
+    "cholesky-30": SealedGraph("factorization", factorization.Settings(tiles=30, ccr=0.7), 301),
+    "stencil-50x100": SealedGraph("stencil", stencil.Settings(blocks=50, steps=100, reach=2, ccr=1.5), 302),
 }
-"""Settings and seeds of generated graphs that the zoo does not have."""
 
 
 def sealed_graph(name: str) -> OpGraph:
     """The graph of this name, one of `SEALED_GRAPHS` or of the zoo."""
-    return generated_graph(*SEALED_GRAPHS[name]) if name in SEALED_GRAPHS else read_structure(name)
+    if name not in SEALED_GRAPHS:
+        return read_structure(name)
+    return generated_graph(SEALED_GRAPHS[name].settings, SEALED_GRAPHS[name].seed)
+
+
+def family_of_sealed(name: str) -> str:
+    """The family of a sealed graph."""
+    return SEALED_GRAPHS[name].family if name in SEALED_GRAPHS else family_of_graph(name)

@@ -1,0 +1,80 @@
+"""One method with one budget on one case."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from gnnplace.api import ProblemSetup
+from gnnplace.bench.generalization.cases import CASES, HeldOutCase, family_of_graph, held_out_graph
+from gnnplace.bench.generalization.run import setup_of
+from gnnplace.bench.generalization.sealed import SEALED_CASES, family_of_sealed, sealed_graph
+from gnnplace.bench.ladder.methods import LIMITS, planner_of
+from gnnplace.bench.problems import compiled_problem, run_planner
+from gnnplace.evaluation import Problem
+from gnnplace.graph.op_graph import OpGraph
+from gnnplace.planners.solution import Budget
+
+_WARM_UP, _FEW_EVALUATIONS = "wavefront_16x16 50 on servers-4x4", 64
+
+
+@dataclass(frozen=True)
+class LadderRun:
+    """A method on a case with a seed."""
+
+    case: str
+    method: str
+    limit: str
+    """Name of the budget, one of `LIMITS`."""
+    seed: int
+    policy_sha256: str
+    """Hash of the policy's file for the learned method; empty for the others."""
+
+
+@dataclass(frozen=True)
+class CaseSet:
+    """Cases with their graphs and families."""
+
+    cases: Mapping[str, HeldOutCase]
+    graph: Callable[[str], OpGraph]
+    family: Callable[[str], str]
+
+
+DEVELOPMENT = CaseSet({case.name: case for case in CASES}, held_out_graph, family_of_graph)
+SEALED = CaseSet({case.name: case for case in SEALED_CASES}, sealed_graph, family_of_sealed)
+
+
+def run_result(run: LadderRun, policy: Path) -> dict[str, Any]:
+    """Seconds of the placement on the whole graph, None where none fits; planners run on one thread."""
+    _warm_up(run.method, policy)
+    setup, problem = _prepared(run.case)
+    load = partial(planner_of, run.method, policy)
+    done = run_planner(setup, problem, load, LIMITS[run.limit].budget, run.seed)
+    return {
+        "objective_s": done.makespan_s,
+        "error": done.error,
+        "evaluations": 0 if done.solution is None else done.solution.evaluations,
+        "wall_s": done.wall_s if done.solution is None else done.solution.wall_s,
+    }
+
+
+@cache
+def _warm_up(method: str, policy: Path) -> None:
+    """Runs the method on a small case of development, once per process, so that everything is compiled."""
+    planner_of(method, policy)(_prepared(_WARM_UP)[1], Budget(_FEW_EVALUATIONS), 0)
+
+
+@lru_cache(maxsize=3)
+def _prepared(name: str) -> tuple[ProblemSetup, Problem]:
+    among = DEVELOPMENT if name in DEVELOPMENT.cases else SEALED
+    case = among.cases[name]
+    setup = setup_of(case, among.graph(case.graph))
+    return setup, compiled_problem(setup)
+
+
+@cache
+def sha256_of(path: Path) -> str:
+    """Hash of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,189 @@
+"""`gnnplace bench ladder` and `gnnplace bench sealed`."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gnnplace.bench.harness import BenchOptions, BenchResult, Result, check_known, matching, run_cases
+from gnnplace.bench.ladder.means import Mean, geometric, mean_over_families
+from gnnplace.bench.ladder.methods import LEARNED, LIMITS, METHODS, PRIOR, UNIFORM
+from gnnplace.bench.ladder.running import DEVELOPMENT, SEALED, CaseSet, LadderRun, run_result, sha256_of
+from gnnplace.errors import GnnplaceError
+from gnnplace.policy import SHIPPED_POLICY
+from gnnplace.units import format_s
+
+_SEEDS = 3
+_HARD = 1.02
+"""Cases in which the prior is above the best known by more than this are hard at that budget."""
+COLUMNS = (
+    "method",
+    "limit",
+    "cases",
+    "above_best",
+    "low",
+    "high",
+    "above_best_hard",
+    "worst",
+    "does_not_fit",
+    "wall_s",
+)
+Seconds = Mapping[tuple[str, str], Mapping[str, float | None]]
+"""Seconds by method and limit, then by case: geometric mean of the seeds, None where some seed found nothing that fits."""
+
+
+def bench_ladder(options: BenchOptions) -> BenchResult:
+    """A line per method and budget on the development cases, and the learned policy against the prior.
+
+    `rows` names methods or budgets.
+    """
+    return _bench("ladder", DEVELOPMENT, options)
+
+
+def bench_sealed(options: BenchOptions) -> BenchResult:
+    """The same on sealed cases, with the commit of the code that ran."""
+    return _bench("sealed", SEALED, options)
+
+
+def _bench(name: str, among: CaseSet, options: BenchOptions) -> BenchResult:
+    policy = (options.policy or SHIPPED_POLICY).absolute()
+    if not policy.exists():
+        raise GnnplaceError(f"{policy}: there is no such policy")
+    check_known(options.rows, [*METHODS, *LIMITS], "method or budget")
+    methods = [method for method in METHODS if method in options.rows] or list(METHODS)
+    limits = [limit for limit in LIMITS if limit in options.rows] or list(LIMITS)
+    cases = matching({case: case for case in among.cases}, options.only, "case")
+    runs = [
+        LadderRun(case, method, limit, seed, sha256_of(policy) if method == LEARNED else "")
+        for limit in limits for case in cases for method in methods for seed in options.seed_range(_SEEDS)
+    ]  # fmt: skip
+    found = run_cases(runs, partial(run_result, policy=policy), options, _progress)
+    family = {case: among.family(among.cases[case].graph) for case in cases}
+    seconds = seconds_of(found)
+    best = best_known(found)
+    rows = [_row(method, limit, seconds, best, family, found) for limit in limits for method in methods]
+    summary = {
+        "cases": len(cases),
+        "families": len(set(family.values())),
+        **comparisons(seconds, best, family, limits),
+        "commit": _commit(),
+    }
+    details = {
+        "best_known_s": best,
+        "family": family,
+        "runs": [{**vars(run), **result} for run, result in found.items()],
+    }
+    return BenchResult(name, options, rows, summary, details, COLUMNS)
+
+
+def _progress(run: LadderRun, result: Result) -> str:
+    seconds = result["error"] if result["objective_s"] is None else format_s(result["objective_s"])
+    return f"{run.case}: {run.method} {run.limit} seed {run.seed}: {seconds}, took {format_s(result['wall_s'])}"
+
+
+def best_known(found: Mapping[LadderRun, Result]) -> dict[str, float]:
+    """Least seconds by case of all methods, budgets and seeds."""
+    best: dict[str, float] = {}
+    for run, result in found.items():
+        if result["objective_s"] is not None:
+            best[run.case] = min(best.get(run.case, result["objective_s"]), result["objective_s"])
+    return best
+
+
+def seconds_of(found: Mapping[LadderRun, Result]) -> Seconds:
+    """Seconds by method and budget, then by case."""
+    seeds: dict[tuple[str, str], dict[str, list[float | None]]] = {}
+    for run, result in found.items():
+        seeds.setdefault((run.method, run.limit), {}).setdefault(run.case, []).append(result["objective_s"])
+    return {key: {case: _mean_or_none(values) for case, values in by_case.items()} for key, by_case in seeds.items()}
+
+
+def _mean_or_none(values: Sequence[float | None]) -> float | None:
+    fitting = [value for value in values if value is not None]
+    return geometric(fitting) if len(fitting) == len(values) else None
+
+
+def comparisons(
+    seconds: Seconds, best: Mapping[str, float], family: Mapping[str, str], limits: Sequence[str]
+) -> dict[str, Any]:
+    """The learned policy against the prior, and `gnn` against annealing from the best construction, at every budget.
+
+    `learned_to_prior_hard@20` has only the cases in which the prior is more than 2 % above the best known with 20 evaluations.
+    """
+    summary: dict[str, Any] = {}
+    for limit in limits:
+        hard = {
+            case
+            for case, value in seconds.get((PRIOR, limit), {}).items()
+            if value is not None and value > _HARD * best[case]
+        }
+        for name, other in (("prior", PRIOR), ("uniform", UNIFORM), ("annealing_portfolio", "annealing-portfolio")):
+            ratios = _ratios(seconds, (LEARNED, limit), (other, limit))
+            summary[f"learned_to_{name}@{limit}"] = _as_json(mean_over_families(ratios, family))
+            if name == "prior":
+                among = {case: ratio for case, ratio in ratios.items() if case in hard}
+                summary[f"learned_to_prior_hard@{limit}"] = _as_json(mean_over_families(among, family))
+    return {key: value for key, value in summary.items() if value is not None}
+
+
+def _ratios(seconds: Seconds, one: tuple[str, str], other: tuple[str, str]) -> dict[str, float]:
+    mine, theirs = seconds.get(one, {}), seconds.get(other, {})
+    pairs = {case: (mine[case], theirs[case]) for case in mine if case in theirs}
+    return {case: a / b for case, (a, b) in pairs.items() if a is not None and b is not None}
+
+
+def _as_json(mean: Mean | None) -> dict[str, Any] | None:
+    return None if mean is None else mean._asdict()
+
+
+def _row(
+    method: str,
+    limit: str,
+    seconds: Seconds,
+    best: Mapping[str, float],
+    family: Mapping[str, str],
+    found: Mapping[LadderRun, Result],
+) -> dict[str, Any]:
+    by_case = seconds[method, limit]
+    ratios = {case: value / best[case] for case, value in by_case.items() if value is not None}
+    prior = seconds.get((PRIOR, limit), {})
+    hard = {
+        case: ratio
+        for case, ratio in ratios.items()
+        if (value := prior.get(case)) is not None and value > _HARD * best[case]
+    }
+    mean, mean_hard = mean_over_families(ratios, family), mean_over_families(hard, family)
+    walls = sorted(result["wall_s"] for run, result in found.items() if (run.method, run.limit) == (method, limit))
+    worst = max(ratios, key=ratios.__getitem__, default=None)
+    return {
+        "method": method,
+        "limit": limit,
+        "cases": len(by_case),
+        "above_best": None if mean is None else mean.excess,
+        "low": None if mean is None else mean.low,
+        "high": None if mean is None else mean.high,
+        "above_best_hard": None if mean_hard is None else mean_hard.excess,
+        "hard_cases": len(hard),
+        "worst": None if worst is None else ratios[worst] - 1.0,
+        "worst_at": worst,
+        "does_not_fit": len(by_case) - len(ratios),
+        "wall_s": walls[len(walls) // 2],
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout, with `+` after it where files differ from it; None outside of one."""
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
