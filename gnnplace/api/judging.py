@@ -91,7 +91,9 @@ def executed_plan(
     winner, measured = fastest_of(finalists, comparison)
     chosen, kept = winner.placement, winner.planner
     warnings: list[str] = []
-    if kept != solution.planner:
+    own = [each for of, each in zip(finalists, comparison.evaluations, strict=True) if of.planner == solution.planner]
+    least_s = min((each.makespan_s - each.spread_s for each in own), default=np.inf)
+    if kept != solution.planner and measured.makespan_s + measured.spread_s < least_s:
         warnings.append(f"the placement of {kept!r} was faster side by side than that of {solution.planner!r}")
     plain, found = comparison.plain, comparison.difference
     is_faster = plain.best is None or (

@@ -89,6 +89,11 @@ def test_the_placement_of_a_faster_planner_is_kept_and_named(answered: Answered)
     assert plan.facts()["planner"] == "heft"
 
 
+def test_a_planner_that_is_faster_only_within_the_noise_is_kept_without_a_warning(answered: Answered) -> None:
+    plan = answered([0.9, 0.95, 0.895], 2.0)
+    assert (plan.kept, plan.warnings) == ("heft", ())
+
+
 def test_a_placement_that_beats_the_single_device_only_by_noise_is_not_kept(answered: Answered) -> None:
     plan = answered([1.0, 0.99, 1.2], 1.005)
     assert (plan.placement.assignment.tolist(), plan.kept) == ([0, 0], "single")
