@@ -143,9 +143,10 @@ def resident_bytes(graph: OpGraph, assignment: IntArray, num_devices: int) -> In
     """
     resident = np.zeros(num_devices, dtype=np.int64)
     np.add.at(resident, assignment, graph.memory_bytes)
-    for weight, size in enumerate(graph.weight_bytes):
-        resident[np.unique(assignment[graph.weights_of(weight)])] += size
-    return resident
+    weight = np.repeat(np.arange(len(graph.weight_bytes)), np.diff(graph.weight_offsets))
+    held = np.zeros((len(graph.weight_bytes), num_devices), dtype=np.int64)
+    held[weight, assignment[graph.weight_consumers]] = 1
+    return np.asarray(resident + graph.weight_bytes @ held)
 
 
 def scattered(graph: OpGraph, num_devices: int, rng: np.random.Generator) -> IntArray:
